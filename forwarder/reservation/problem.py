@@ -1,0 +1,46 @@
+"""Problems: what went wrong, as RFC 9457 describes it, with a stable `code` that programs may branch on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault of a request: `pointer` is the RFC 6901 JSON Pointer of the value at fault."""
+
+    pointer: str
+    code: str
+    detail: str
+
+    def as_json(self) -> dict[str, str]:
+        return {"pointer": self.pointer, "code": self.code, "detail": self.detail}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A refusal that says what, where and what would be right. `status` is the HTTP status it is answered with."""
+
+    code: str
+    title: str
+    status: int
+    detail: str
+    request_id: str | None = None
+    faults: tuple[Fault, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The members of RFC 9457 in its order, then ours; absent ones are left out."""
+        body: dict[str, Any] = {
+            "type": f"/problems/{self.code}",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            "code": self.code,
+        }
+        if self.request_id is not None:
+            body["requestId"] = self.request_id
+            body["instance"] = f"/api/v1/vrs/submissions/{self.request_id}"
+        if self.faults:
+            body["errors"] = [fault.as_json() for fault in self.faults]
+        return {**body, **self.extra}

@@ -1,0 +1,122 @@
+"""The reservation record (section 2.5): from the request, the PMS's answer and what we know of the submission. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from forwarder.reservation.booking import full_name
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.request import json_number
+
+_LARGEST_EXACT_INTEGER = 2**53 - 1
+"""The largest integer that every JSON reader keeps exact (RFC 8259, section 6)."""
+
+_FROM_THE_PMS = ("source", "codes", "notes", "paymentUrl", "finances", "totalPrice", "currency", "primaryGuest")
+"""Fields that are the PMS's to say; in all others the record answers for what was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of a submission at one moment, beside the request itself."""
+
+    id: int
+    request_id: str
+    status: Status
+    created_at: str
+    updated_at: str
+    cancelled_at: str = ""
+    pms_reservation_id: str | None = None
+    answer: Mapping[str, Any] | None = None
+    problem: Mapping[str, Any] | None = None
+
+
+def compose_record(request: Mapping[str, Any], standing: Standing) -> dict[str, Any]:
+    """The record in full: every field of section 2.5 in its order, then ours. Timestamps are ISO 8601 UTC, milliseconds, `Z`."""
+    record: dict[str, Any] = {
+        "id": standing.id,
+        "createdAt": standing.created_at,
+        "updatedAt": standing.updated_at,
+        "cancelledAt": standing.cancelled_at,
+        "arrivalDate": request["arrivalDate"],
+        "departureDate": request["departureDate"],
+        "nights": (date.fromisoformat(request["departureDate"]) - date.fromisoformat(request["arrivalDate"])).days,
+        "propertyId": _number_where_it_is_one(request["propertyId"]),
+        "numberOfGuests": _guests(request),
+        "primaryGuest": _primary_guest(request.get("guest") or {}),
+        "source": "UNKNOWN",
+        "totalPrice": request.get("totalPrice") or 0,
+        "currency": request.get("currency") or "",
+        "status": standing.status.value,
+        "arrivalEstimatedTime": _text(request.get("arrivalEstimatedTime")),
+        "departureEstimatedTime": _text(request.get("departureEstimatedTime")),
+        "codes": {"accessCode": []},
+        "notes": request.get("notes"),
+        "paymentUrl": "",
+        "finances": {},
+    }
+    answer = standing.answer or {}
+    record.update((name, answer[name]) for name in _FROM_THE_PMS if name in answer)
+    record["finances"] = _finances(record["totalPrice"], record["currency"], answer.get("finances") or {})
+    return record | _ours(request, standing)
+
+
+def _ours(request: Mapping[str, Any], standing: Standing) -> dict[str, Any]:
+    room = request.get("roomId")
+    ours: dict[str, Any] = {
+        "requestId": standing.request_id,
+        "pmsReservationId": standing.pms_reservation_id,
+        "roomId": _number_where_it_is_one(request["propertyId"]) if room is None else room,
+    }
+    if standing.problem is not None:
+        ours["problem"] = standing.problem
+    return ours
+
+
+def _number_where_it_is_one(identifier: str | int) -> str | int:
+    """A number for "1001", the string itself for "00123" or "A7": what a number would not give back as it was."""
+    if isinstance(identifier, str) and identifier.isascii() and identifier.isdigit():
+        number = int(identifier)
+        if str(number) == identifier and number <= _LARGEST_EXACT_INTEGER:
+            return number
+    return identifier
+
+
+def _guests(request: Mapping[str, Any]) -> int:
+    """The number of guests; where it was not given, the adults, children and infants that were."""
+    total: int | None = request.get("numberOfGuests")
+    if total is not None:
+        return total
+    return sum(request.get(name) or 0 for name in ("numberOfAdults", "numberOfChildren", "numberOfInfants"))
+
+
+def _primary_guest(guest: Mapping[str, Any]) -> dict[str, Any]:
+    email, phone = guest.get("email"), guest.get("phone")
+    return {
+        "name": full_name(guest),
+        "emails": [email] if email else [],
+        "mobileNumbers": [] if phone is None or phone == "" else [str(phone)],
+        "nationality": None,
+    }
+
+
+def _text(value: str | float | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _finances(total: float, currency: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The breakdown that the PMS gave; what it left out is derived: the whole price as one room rate, nothing paid yet."""
+    paid = given.get("totalPaid", 0)
+    line = {"name": "Room rate", "type": "RoomRate", "total": total}
+    derived: dict[str, Any] = {
+        "totalPrice": total,
+        "currency": currency,
+        "totalPaid": paid,
+        "remainingBalance": json_number(Decimal(str(total)) - Decimal(str(paid))),
+        "basePrice": {"totalBasePrice": total, "breakdown": [line]},
+        "fee": {"totalFee": 0, "breakdown": []},
+        "tax": {"totalTax": 0, "breakdown": []},
+        "discount": {"totalDiscount": 0, "breakdown": []},
+    }
+    return derived | {name: given[name] for name in derived if name in given}

@@ -1,0 +1,189 @@
+"""The two reservation requests of the contract (sections 2.1 and 2.2): fields, types, and limits of our own.
+
+String-or-number fields keep the form in which they came. Unknown fields are dropped, so that nothing a caller adds (a card
+number under another name, say) travels further. Money is `Decimal` inside and a JSON number outside.
+"""
+
+from datetime import date
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+MAX_NIGHTS = 365
+MAX_BODY_BYTES = 64 * 1024
+MAX_PRICE = Decimal("1e12")
+
+
+def _number_only(value: object) -> object:
+    # A Decimal would also take a JSON string or a boolean; the contract says number.
+    if isinstance(value, str | bool):
+        raise PydanticCustomError("decimal_type", "a number is expected")
+    return value
+
+
+def json_number(amount: Decimal) -> float | int:
+    """An exact decimal amount as the JSON number that reads the same."""
+    return int(amount) if amount == amount.to_integral_value() else float(amount)
+
+
+_Int = Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)]
+_ShortText = Annotated[str, Field(max_length=256)]
+_LongText = Annotated[str, Field(max_length=10_000)]
+
+Identifier = Annotated[str, Field(min_length=1, max_length=128, pattern=r"\S")] | _Int
+TextOrNumber = (
+    _ShortText
+    | Annotated[int, Field(strict=True, ge=-(2**63), le=2**63 - 1)]
+    | Annotated[float, Field(strict=True, allow_inf_nan=False)]
+)
+Day = Annotated[date, Field(strict=True)]
+Count = Annotated[int, Field(strict=True, ge=0, le=1000)]
+Guests = Annotated[int, Field(strict=True, ge=1, le=1000)]
+Price = Annotated[
+    Decimal,
+    Field(ge=0, le=MAX_PRICE, allow_inf_nan=False),
+    BeforeValidator(_number_only, json_schema_input_type=float),
+    PlainSerializer(json_number, return_type=float | int, when_used="json"),
+]
+Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
+# The shape of an address that mail can reach: a local part, one @, a domain of at least two labels; no specials of RFC 5322.
+_ATOM = r"[^@\s\x00-\x1f<>()\[\],;:\\\x22.]+"
+Email = Annotated[str, Field(max_length=254, pattern=rf"^{_ATOM}(\.{_ATOM})*@{_ATOM}(\.{_ATOM})+$")]
+Confirmed = Annotated[str, Field(pattern=r"(?i)^confirmed$")]
+MerchantOfRecord = Literal["SELF", "PMS"]
+
+# fmt: off
+Country = Literal[
+    "AF", "AX", "AL", "DZ", "AS", "AD", "AO", "AI", "AQ", "AG", "AR", "AM", "AW", "AU", "AT", "AZ", "BS", "BH", "BD",
+    "BB", "BY", "BE", "BZ", "BJ", "BM", "BT", "BO", "BQ", "BA", "BW", "BV", "BR", "IO", "BN", "BG", "BF", "BI", "CV",
+    "KH", "CM", "CA", "KY", "CF", "TD", "CL", "CN", "CX", "CC", "CO", "KM", "CG", "CD", "CK", "CR", "HR", "CU", "CW",
+    "CY", "CZ", "DK", "DJ", "DM", "DO", "EC", "EG", "SV", "GQ", "ER", "EE", "SZ", "ET", "FK", "FO", "FJ", "FI", "FR",
+    "GF", "PF", "TF", "GA", "GM", "GE", "DE", "GH", "GI", "GR", "GL", "GD", "GP", "GU", "GT", "GG", "GN", "GW", "GY",
+    "HT", "VA", "HN", "HK", "HU", "IS", "IN", "ID", "IR", "IQ", "IE", "IM", "IL", "IT", "JM", "JP", "JE", "JO", "KZ",
+    "KE", "KI", "KW", "KG", "LA", "LV", "LB", "LS", "LR", "LY", "LI", "LT", "LU", "MO", "MG", "MW", "MY", "MV", "ML",
+    "MT", "MH", "MQ", "MR", "MU", "MX", "FM", "MD", "MC", "MN", "ME", "MS", "MA", "MZ", "MM", "NA", "NR", "NP", "NL",
+    "NZ", "NI", "NE", "NG", "MK", "NO", "OM", "PK", "PW", "PS", "PA", "PG", "PY", "PE", "PH", "PL", "PT", "PR", "QA",
+    "RO", "RU", "RW", "KN", "LC", "VC", "WS", "SM", "SA", "SN", "RS", "SC", "SL", "SG", "SK", "SI", "SB", "SO", "ZA",
+    "KR", "ES", "LK", "SD", "SR", "SE", "CH", "SY", "TW", "TJ", "TZ", "TH", "TL", "TG", "TO", "TN", "TR", "TM", "TV",
+    "UG", "UA", "AE", "GB", "US", "UY", "UZ", "VU", "VE", "VN", "YE", "ZM", "ZW",
+]
+# fmt: on
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel, frozen=True, extra="ignore", validate_by_name=False, validate_by_alias=True
+    )
+
+
+class GeneralAddress(_Part):
+    """Address parts of the general operation; the country is free text there."""
+
+    line1: _ShortText | None = None
+    line2: _ShortText | None = None
+    postal_code: _ShortText | None = None
+    city: _ShortText | None = None
+    state: _ShortText | None = None
+    country: _ShortText | None = None
+
+
+class GeneralGuest(_Part):
+    """The guest of the general operation: whatever the caller knows."""
+
+    name: _ShortText | None = None
+    first_name: _ShortText | None = None
+    last_name: _ShortText | None = None
+    email: Email | None = None
+    phone: TextOrNumber | None = None
+    address: GeneralAddress | None = None
+
+
+class Address(_Part):
+    """Address of the booking-engine operation; the country is one of the ISO 3166-1 alpha-2 codes of section 2.4."""
+
+    line1: _ShortText
+    line2: _ShortText
+    postal_code: _ShortText
+    city: _ShortText
+    state: _ShortText
+    country: Country
+
+
+class Guest(_Part):
+    """The guest of the booking-engine operation; only the phone may be missing."""
+
+    name: _ShortText
+    first_name: _ShortText
+    last_name: _ShortText
+    email: Email
+    phone: TextOrNumber | None = None
+    address: Address
+
+
+class CardDetails(_Part):
+    """A payment card as the caller sent it. Its `repr` shows nothing, so that no log line or error can."""
+
+    card_number: Annotated[str, Field(max_length=64)] | None = None
+    card_holder_name: _ShortText | None = None
+    expiry_month: Annotated[str, Field(max_length=16)] | None = None
+    expiry_year: Annotated[str, Field(max_length=16)] | None = None
+    cvv: Annotated[str, Field(max_length=16)] | None = None
+
+    def __repr__(self) -> str:
+        return "CardDetails(sealed from sight)"
+
+    __str__ = __repr__
+
+
+class _Stay(_Part):
+    property_id: Identifier
+    arrival_date: Day
+    departure_date: Day
+    arrival_estimated_time: TextOrNumber | None = None
+    departure_estimated_time: TextOrNumber | None = None
+    number_of_adults: Count | None = None
+    number_of_children: Count | None = None
+    number_of_infants: Count | None = None
+    number_of_pets: Count | None = None
+    notes: _LongText | None = None
+    comments: _LongText | None = None
+    status: Confirmed | None = None
+    payment_provider_id: TextOrNumber | None = None
+
+
+class BookingEngineRequest(_Stay):
+    """Section 2.1: what a direct-booking website or its provider sends."""
+
+    mor_channel: MerchantOfRecord
+    room_id: Identifier
+    guest: Guest
+    number_of_guests: Guests
+    total_price: Price
+    currency: Currency
+    payment_provider_key: _LongText | None = None
+    transaction_id: _ShortText | None = None
+    card_details: CardDetails | None = None
+    promotion_code: _ShortText | None = None
+
+
+class GeneralRequest(_Stay):
+    """Section 2.2: the smaller, mostly optional form."""
+
+    room_id: Identifier | None = None
+    guest: GeneralGuest
+    number_of_guests: Guests | None = None
+    total_price: Price | None = None
+    currency: Currency | None = None
+
+
+ReservationRequest = BookingEngineRequest | GeneralRequest
+Operation = Literal["booking-engine", "general"]
+
+MODELS: dict[Operation, type[BookingEngineRequest] | type[GeneralRequest]] = {
+    "booking-engine": BookingEngineRequest,
+    "general": GeneralRequest,
+}
+"""Which request each operation takes."""

@@ -1,0 +1,51 @@
+"""Result events: what downstream services learn when a submission reaches an outcome. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from forwarder.reservation.outcome import Status
+
+EVENT_TYPES: dict[Status, str] = {
+    Status.CONFIRMED: "reservation.confirmed.v1",
+    Status.REJECTED: "reservation.rejected.v1",
+    Status.FAILED: "reservation.failed.v1",
+    Status.IN_DOUBT: "reservation.in_doubt.v1",
+    Status.CANCELLED: "reservation.cancelled.v1",
+}
+"""The CloudEvents type that each status is announced by; PENDING is not announced."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultEvent:
+    """One change of status. `event_id` stays the same when the event is published again; `revision` counts a submission's
+    changes from 1, so that a consumer can put them in order and pass over what it has seen."""
+
+    request_id: str
+    revision: int
+    status: Status
+    key: str
+    occurred_at: str
+    data: Mapping[str, Any]
+    traceparent: str | None = None
+
+    @property
+    def event_id(self) -> str:
+        return f"{self.request_id}.{self.revision}"
+
+    @property
+    def type(self) -> str:
+        return EVENT_TYPES[self.status]
+
+
+def result_data(
+    *, request_id: str, workspace_id: str, account_id: str, status: Status, record: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The body of a result event: whose it is, how it ended, and the record in full (with its `problem`, if any)."""
+    return {
+        "requestId": request_id,
+        "workspaceId": workspace_id,
+        "integrationAccountId": account_id,
+        "status": status.value,
+        "reservation": record,
+    }

@@ -1,0 +1,58 @@
+"""One accepted submission, as it travels from the ingress to the worker and as it is kept."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from hashlib import blake2b
+from typing import Any
+
+from forwarder.reservation.card import SealedCard
+from forwarder.reservation.request import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A reservation request that was accepted, and for whom.
+
+    `reservation` holds the request's own fields in the forms in which they came; of a card it shows the masked number alone,
+    the rest is in `card`, sealed. `fingerprint` tells one payload from another without revealing either.
+    """
+
+    request_id: str
+    workspace_id: str
+    account_id: str
+    operation: Operation
+    accepted_at: datetime
+    reservation: Mapping[str, Any]
+    fingerprint: str
+    card: SealedCard | None = None
+    traceparent: str | None = None
+
+    @property
+    def property_id(self) -> str:
+        return str(self.reservation["propertyId"])
+
+    @property
+    def room_id(self) -> str:
+        """The room's identifier; the property's where the request names no room."""
+        room = self.reservation.get("roomId")
+        return self.property_id if room is None else str(room)
+
+    @property
+    def arrival(self) -> date:
+        return date.fromisoformat(self.reservation["arrivalDate"])
+
+    @property
+    def departure(self) -> date:
+        return date.fromisoformat(self.reservation["departureDate"])
+
+    @property
+    def key(self) -> str:
+        """Submissions with one key keep their order: those of one property in one account."""
+        return f"{self.account_id}:{self.property_id}"
+
+
+def fingerprint(operation: Operation, reservation: bytes) -> str:
+    """A 128-bit BLAKE2b of what was asked for. `reservation` is the request as published: with the card masked, because
+    a hash of a card number can be searched for its number."""
+    return blake2b(operation.encode() + b"\n" + reservation, digest_size=16).hexdigest()

@@ -1,0 +1,154 @@
+"""From the bytes of a body to a request, or to every fault it has. Pure.
+
+No fault ever quotes the value at fault: it may be a card number.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails, from_json
+
+from forwarder.reservation.currency import DECIMALS
+from forwarder.reservation.problem import Fault
+from forwarder.reservation.request import MAX_NIGHTS, MAX_PRICE, MODELS, Operation, ReservationRequest
+
+
+class MalformedJson(ValueError):
+    """The body is not one JSON document. The message says where it stops being one."""
+
+
+def read_request(operation: Operation, body: bytes) -> ReservationRequest | list[Fault]:
+    """The request in `body`, or its faults: all of them, each with its JSON Pointer. Raises `MalformedJson`."""
+    try:
+        request = MODELS[operation].model_validate_json(body)
+    except ValidationError as error:
+        return _faults(error, body)
+    faults = [
+        *_date_faults(request.arrival_date, request.departure_date),
+        *_price_faults(request.total_price, request.currency),
+    ]
+    if b"\\u0000" in body:
+        faults += _nul_faults(request.model_dump(mode="json", by_alias=True), "")
+    return faults or request
+
+
+def _faults(error: ValidationError, body: bytes) -> list[Fault]:
+    details = error.errors(include_url=False, include_input=False)
+    if details[0]["type"] == "json_invalid":
+        raise MalformedJson(details[0]["ctx"]["error"])
+    by_pointer: dict[str, list[ErrorDetails]] = {}
+    for detail in details:
+        by_pointer.setdefault(_pointer(detail["loc"]), []).append(detail)
+    faults = [_fault(pointer, branches) for pointer, branches in by_pointer.items()]
+    document = from_json(body)
+    others = [*_cross_faults(document), *_nul_faults(document, "")]
+    return [*faults, *(fault for fault in others if fault.pointer not in by_pointer)]
+
+
+def _pointer(loc: tuple[int | str, ...]) -> str:
+    # A string-or-number field reports each branch of its union as one more, last step: not a step of the document.
+    steps = [str(step) for step in loc if step not in _BRANCHES]
+    return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
+
+
+_BRANCHES = {"str", "int", "float", "constrained-str", "constrained-int", "constrained-float"}
+_WRONG_TYPES = {"string_type": "a string", "int_type": "a whole number", "float_type": "a number"}
+
+
+def _fault(pointer: str, branches: list[ErrorDetails]) -> Fault:
+    """One value has one fault, in our words: a limit that it broke, or else the types that it may have."""
+    for detail in branches:
+        if detail["type"] not in _WRONG_TYPES:
+            return Fault(pointer, *_in_our_words(detail))
+    types = {detail["type"] for detail in branches}
+    if "float_type" in types:
+        types.discard("int_type")
+    expected = " or ".join(words for name, words in _WRONG_TYPES.items() if name in types)
+    return Fault(pointer, "wrong_type", f"must be {expected}")
+
+
+_REQUIRED_SHAPES = {
+    "email": "must be an e-mail address, such as guest@example.com",
+    "currency": "must be an ISO 4217 currency code in capitals, such as EUR",
+    "status": "must be CONFIRMED, in any case, or be left out",
+}
+
+
+def _in_our_words(detail: ErrorDetails) -> tuple[str, str]:
+    context: Mapping[str, Any] = detail.get("ctx", {})
+    match detail["type"]:
+        case "missing":
+            return "required", "is required"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return "wrong_type", "must be a JSON object"
+        case "decimal_type" | "decimal_parsing" | "finite_number":
+            return "wrong_type", "must be a finite number"
+        case "date_type" | "date_parsing" | "date_from_datetime_parsing":
+            return "invalid_date", "must be a date that exists, written YYYY-MM-DD"
+        case "literal_error" if detail["loc"][-1] == "country":
+            return "invalid_value", "must be one of the ISO 3166-1 alpha-2 country codes, in capitals, such as ES"
+        case "literal_error":
+            return "invalid_value", f"must be {context['expected']}"
+        case "string_too_long":
+            return "too_long", f"must have at most {context['max_length']} characters"
+        case "string_too_short" | "string_pattern_mismatch":
+            field = str(detail["loc"][-1])
+            return "invalid_value", _REQUIRED_SHAPES.get(field, "must not be empty")
+        case "greater_than_equal":
+            return "too_small", f"must be at least {context['ge']}"
+        case "less_than_equal":
+            return "too_large", f"must be at most {context['le']}"
+        case other:
+            return other, detail["msg"]
+
+
+def _date_faults(arrival: date, departure: date) -> Iterator[Fault]:
+    nights = (departure - arrival).days
+    if nights < 1:
+        yield Fault("/departureDate", "departure_not_after_arrival", "must be at least one day after arrivalDate")
+    elif nights > MAX_NIGHTS:
+        yield Fault("/departureDate", "stay_too_long", f"must be at most {MAX_NIGHTS} nights after arrivalDate")
+
+
+def _price_faults(price: Decimal | None, currency: str | None) -> Iterator[Fault]:
+    if currency is None:
+        return
+    decimals = DECIMALS.get(currency)
+    if decimals is None:
+        yield Fault("/currency", "unknown_currency", "must be an ISO 4217 currency code in capitals, such as EUR")
+    elif price is not None and price != price.quantize(Decimal(1).scaleb(-decimals)):
+        yield Fault("/totalPrice", "too_many_decimals", f"must have at most {decimals} decimals in {currency}")
+
+
+def _cross_faults(document: Any) -> Iterator[Fault]:
+    """The rules between fields, on a document that may be wrong in any way: checked as far as its values are right."""
+    if not isinstance(document, dict):
+        return
+    try:
+        arrival = date.fromisoformat(document["arrivalDate"])
+        departure = date.fromisoformat(document["departureDate"])
+    except (KeyError, TypeError, ValueError):
+        pass
+    else:
+        yield from _date_faults(arrival, departure)
+    price, currency = document.get("totalPrice"), document.get("currency")
+    if isinstance(currency, str):
+        yield from _price_faults(_decimal(price), currency)
+
+
+def _decimal(price: object) -> Decimal | None:
+    if isinstance(price, bool) or not isinstance(price, int | float) or not abs(price) <= MAX_PRICE:
+        return None
+    return Decimal(str(price))
+
+
+def _nul_faults(value: Any, pointer: str) -> list[Fault]:
+    """Text with U+0000, which databases do not take."""
+    if isinstance(value, dict):
+        return [fault for key, part in value.items() for fault in _nul_faults(part, f"{pointer}/{key}")]
+    if isinstance(value, str) and "\0" in value:
+        return [Fault(pointer, "invalid_character", "must not contain the character U+0000")]
+    return []
