@@ -1,0 +1,207 @@
+"""What the stages ask of the store, and nothing of how it is kept. Two ports: the worker records, the others read.
+
+Errors: `StoreUnavailable` is the only one a caller has to expect; the SQL store translates its drivers' errors into it in one
+place. Whatever raised it was either done whole or not at all.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.result import ResultEvent
+from forwarder.reservation.submission import Submission
+
+
+class StoreUnavailable(Exception):
+    """The store could not be reached or did not answer in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at a submission: `action` is what was done (`create`, `find`), `outcome` what it came to (`confirmed`,
+    `rejected`, `deferred`, `in_doubt`, `absent`), `reason` and `detail` what was said."""
+
+    number: int
+    action: str
+    started_at: str
+    duration_ms: int
+    outcome: str
+    reason: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A submission as the worker takes it in: `partition` is where it came from, `deadline_at` when trying ends.
+
+    `held`: the worker has room for it now and takes the lease with it; otherwise it waits in the store, due at once.
+    """
+
+    submission: Submission
+    partition: int
+    deadline_at: datetime
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A pending submission, leased to a worker. `doubtful`: an earlier push may have been made, so look before pushing."""
+
+    id: int
+    submission: Submission
+    partition: int
+    created_at: str
+    deadline_at: datetime
+    attempts: tuple[Attempt, ...]
+    revision: int
+    doubtful: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """How a submission ended, to be recorded with its event in one step. `record` is the composed record of section 2.5."""
+
+    work_id: int
+    status: Status
+    attempts: Sequence[Attempt]
+    updated_at: datetime
+    record: Mapping[str, Any]
+    event: ResultEvent
+    pms_reservation_id: str | None = None
+    problem: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """A submission that is to be tried again: its lease is given up, it is due at `due_at`."""
+
+    work_id: int
+    attempts: Sequence[Attempt]
+    updated_at: datetime
+    due_at: datetime
+    doubtful: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What is due and not held by anyone: how much, and since when the oldest has been due."""
+
+    due: int
+    oldest_due_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxEvent:
+    """An event that was recorded and not yet known to be published. `id` gives their order."""
+
+    id: int
+    event: ResultEvent
+
+
+class Recorder(Protocol):
+    """The worker's side. Everything takes a batch; each call is one transaction.
+
+    A worker is a lease holder by `worker_id`: it holds rows for as long as it renews, and what it records of a row that it no
+    longer holds changes nothing.
+    """
+
+    async def renew(self, worker_id: str, *, now: datetime, until: datetime) -> bool:
+        """Hold this worker's lease until `until`. False when it had run out and was taken over: it holds nothing any more."""
+        ...
+
+    async def take_in(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
+        """Insert as PENDING each submission that is not known yet; those of them that are `held`, as leased work.
+
+        Ids are given out in the order in which they become visible, so that a reader who has seen an id has missed none below.
+        """
+        ...
+
+    async def claim(
+        self, worker_id: str, account_id: str, partitions: Collection[int], *, now: datetime, at_most: int
+    ) -> Sequence[Work]:
+        """Lease up to `at_most` rows of the account that are due, oldest due first, of these partitions."""
+        ...
+
+    async def accounts_due(self, partitions: Collection[int], *, now: datetime) -> Sequence[str]:
+        """The accounts that have rows due and not held, in these partitions."""
+        ...
+
+    async def take_over(self, *, now: datetime) -> int:
+        """Give up, as doubtful and due at once, every row whose holder's lease ran out before `now`; how many they were."""
+        ...
+
+    async def release(self, worker_id: str, work_ids: Collection[int]) -> None:
+        """Give up rows that were not pushed: due at once, by anyone."""
+        ...
+
+    async def mark_pushing(self, worker_id: str, work_ids: Collection[int]) -> Collection[int]:
+        """Make durable, before the first byte, that these rows are about to be pushed: should their lease run out, they are
+        doubtful. The ids of those still held by this worker. Only needed where a PMS offers neither key nor look-up."""
+        ...
+
+    async def record(
+        self, worker_id: str, finals: Sequence[Final], postponed: Sequence[Postponed]
+    ) -> Mapping[int, OutboxEvent]:
+        """Record outcomes. Final ones drop the sealed card and put their event in the outbox in the same transaction; the
+        events to publish, by work id. What this worker no longer holds is left as it is and is absent from the answer."""
+        ...
+
+    async def outbox(self, *, before: datetime, at_most: int) -> Sequence[OutboxEvent]:
+        """Events recorded before `before` and not yet published, oldest first: those that a crash left behind."""
+        ...
+
+    async def published(self, outbox_ids: Collection[int]) -> None:
+        """Forget events that the log has acknowledged."""
+        ...
+
+    async def backlog(self, *, now: datetime) -> Backlog:
+        """What is due and not held."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One submission as a reader sees it. `record` is the record of section 2.5 as JSON text, ready to be sent."""
+
+    id: int
+    request_id: str
+    status: Status
+    accepted_at: str
+    updated_at: str
+    fingerprint: str
+    record: str
+    attempts: Sequence[Attempt]
+    problem: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page by keyset: `records` as JSON texts, ascending by id. `current` is the id from which it starts; `previous` and
+    `next` are None where there is no such page."""
+
+    records: Sequence[str]
+    current: int
+    previous: int | None
+    next: int | None
+
+
+class Reader(Protocol):
+    """The reading side; sees one integration account at a time."""
+
+    async def submission(self, account_id: str, request_id: str) -> Stored | None:
+        """What was taken in under that request id."""
+        ...
+
+    async def reservation(self, account_id: str, reservation_id: int) -> Stored | None:
+        """What was taken in with that id."""
+        ...
+
+    async def page(self, account_id: str, *, cursor: int, limit: int) -> Page:
+        """The page of `limit` records that starts at id `cursor` (1 for the first page), whatever their status."""
+        ...
+
+    async def ready(self) -> bool:
+        """True when a read would be expected to succeed now. Never raises."""
+        ...

@@ -1,0 +1,110 @@
+"""Submissions and result events as messages of the log: JSON values, CloudEvents 1.0 in Kafka's binary mode.
+
+https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-protocol-binding.md
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from forwarder.reservation.card import SealedCard
+from forwarder.reservation.result import ResultEvent
+from forwarder.reservation.submission import Submission
+from forwarder.topics.port import Headers, Message
+
+_SOURCE = b"/forwarder"
+_SUBMITTED = b"reservation.submitted.v1"
+
+
+class Undecodable(ValueError):
+    """A message that is not what its topic holds. The message says what is wrong with it, and quotes none of it."""
+
+
+def encode_submission(submission: Submission, accepted_at: str, reservation: bytes) -> Message:
+    """The message that carries `submission`. `accepted_at` and `reservation` are its fields as already written out,
+    so that the request is serialised once on its way."""
+    value = to_json(
+        {
+            "requestId": submission.request_id,
+            "workspaceId": submission.workspace_id,
+            "integrationAccountId": submission.account_id,
+            "operation": submission.operation,
+            "acceptedAt": accepted_at,
+            "fingerprint": submission.fingerprint,
+            "card": submission.card and {"keyId": submission.card.key_id, "sealed": submission.card.sealed},
+        }
+    )
+    return Message(
+        submission.key.encode(),
+        value[:-1] + b',"reservation":' + reservation + b"}",
+        _headers(submission.request_id, _SUBMITTED, accepted_at, submission.request_id, submission.traceparent),
+    )
+
+
+def decode_submission(message: Message) -> Submission:
+    """The submission in `message`. Raises `Undecodable`."""
+    try:
+        body = from_json(message.value)
+        card = body["card"]
+        reservation = body["reservation"]
+        submission = Submission(
+            request_id=body["requestId"],
+            workspace_id=body["workspaceId"],
+            account_id=body["integrationAccountId"],
+            operation=body["operation"],
+            accepted_at=datetime.fromisoformat(body["acceptedAt"]),
+            reservation=reservation,
+            fingerprint=body["fingerprint"],
+            card=card and SealedCard(card["keyId"], card["sealed"]),
+            traceparent=header(message.headers, "traceparent"),
+        )
+        # What the worker will read of it, read once here, where a fault still has a place to go.
+        _ = (submission.property_id, submission.room_id, submission.arrival, submission.departure)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Undecodable(f"not a submission: {type(error).__name__}") from error
+    return submission
+
+
+def encode_result(event: ResultEvent) -> Message:
+    """The message that announces `event`."""
+    return Message(
+        event.key.encode(),
+        to_json(event.data),
+        _headers(event.event_id, event.type.encode(), event.occurred_at, event.request_id, event.traceparent),
+    )
+
+
+def decode_data(message: Message) -> Mapping[str, Any]:
+    """The JSON object that a message of ours carries. Raises `Undecodable`."""
+    try:
+        data = from_json(message.value)
+    except ValueError as error:
+        raise Undecodable("not JSON") from error
+    if not isinstance(data, dict):
+        raise Undecodable("not a JSON object")
+    return data
+
+
+def subject(headers: Headers) -> str | None:
+    """The request id that a message is about, without reading its value."""
+    return header(headers, "ce_subject")
+
+
+def header(headers: Headers, name: str) -> str | None:
+    """The value of the first header of that name."""
+    return next((value.decode("utf-8", "replace") for key, value in headers if key == name), None)
+
+
+def _headers(event_id: str, kind: bytes, time: str, about: str, traceparent: str | None) -> Headers:
+    headers = (
+        ("ce_specversion", b"1.0"),
+        ("ce_id", event_id.encode()),
+        ("ce_source", _SOURCE),
+        ("ce_type", kind),
+        ("ce_time", time.encode()),
+        ("ce_subject", about.encode()),
+        ("content-type", b"application/json"),
+    )
+    return headers if traceparent is None else (*headers, ("traceparent", traceparent.encode()))
