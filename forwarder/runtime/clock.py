@@ -1,0 +1,40 @@
+"""Time, injected: everything that reads a clock or waits takes a `Clock`, so that tests can move time by hand."""
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall time for what is written down, monotonic time for what is measured or waited for."""
+
+    def now(self) -> datetime:
+        """The current time, aware, in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary moment; never goes back, whatever happens to the wall clock."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after `seconds`; at once where that is not positive."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(max(seconds, 0.0))
+
+
+def iso(moment: datetime) -> str:
+    """ISO 8601 in UTC with milliseconds and `Z`, as every timestamp of the service is written."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"

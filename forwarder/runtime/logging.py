@@ -1,0 +1,48 @@
+"""Logging: structlog, one event per line on standard error, JSON or for the eye. Guest and card data are never logged.
+
+Events are named `noun.verbed`. Each message's way through a stage ends in one wide event with everything that was learnt.
+"""
+
+import logging
+import sys
+from typing import Literal
+
+import structlog
+
+LogFormat = Literal["auto", "json", "pretty"]
+
+
+def configure_logging(level: str, style: LogFormat) -> None:
+    """Set up structlog and the libraries' loggers. `auto`: pretty on a terminal, JSON elsewhere."""
+    pretty = style == "pretty" or (style == "auto" and sys.stderr.isatty())
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        structlog.processors.format_exc_info,
+    ]
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if pretty else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    _route_libraries(level, shared, renderer)
+
+
+def _route_libraries(
+    level: str, shared: list[structlog.typing.Processor], renderer: structlog.typing.Processor
+) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    logging.basicConfig(
+        handlers=[handler], level=max(logging.getLevelNamesMapping()[level.upper()], logging.WARNING), force=True
+    )

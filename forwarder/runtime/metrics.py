@@ -1,0 +1,71 @@
+"""The catalogue of metrics: every number that a process shows at /metrics, with its labels, unit and meaning.
+
+Label values come from closed sets (kinds, outcomes, routes) or are account ids, never request ids or guest data. Hot paths keep
+the child that `labels()` returns rather than look it up for each message.
+"""
+
+import os
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.multiprocess import MultiProcessCollector
+
+_FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_LONG = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 28800, 86400)
+
+SUBMISSIONS = Counter("forwarder_submissions_total", "Submissions answered by the ingress.", ["operation", "answer"])
+"""`answer`: accepted, or the problem's code."""
+
+PUBLISH_SECONDS = Histogram(
+    "forwarder_publish_seconds", "From handing a submission to the log to its acknowledgement.", buckets=_FAST
+)
+WAITING = Gauge("forwarder_waiting_requests", "Requests that wait for their outcome.", multiprocess_mode="livesum")
+REQUEST_SECONDS = Histogram(
+    "forwarder_http_request_seconds",
+    "HTTP requests by route, method and status.",
+    ["route", "method", "status"],
+    buckets=_FAST,
+)
+
+TAKEN_IN = Counter("forwarder_taken_in_total", "Messages by what the intake made of them.", ["result"])
+"""`result`: new, known (delivered before), undecodable."""
+
+LAG_MESSAGES = Gauge(
+    "forwarder_lag_messages",
+    "Messages of the requests topic not yet taken in.",
+    ["partition"],
+    multiprocess_mode="livemax",
+)
+LAG_SECONDS = Gauge(
+    "forwarder_lag_seconds",
+    "Age of the last message taken in, while there are more; else 0.",
+    multiprocess_mode="livemax",
+)
+DUE = Gauge("forwarder_due_reservations", "Reservations due and not held by any worker.", multiprocess_mode="livemax")
+OLDEST_DUE_SECONDS = Gauge(
+    "forwarder_oldest_due_seconds", "For how long the oldest of them has been due.", multiprocess_mode="livemax"
+)
+HELD = Gauge(
+    "forwarder_held_reservations", "Reservations that this worker holds in memory.", multiprocess_mode="livesum"
+)
+
+PUSHES = Counter("forwarder_pushes_total", "Pushes to PMSs.", ["kind", "action", "outcome"])
+PUSH_SECONDS = Histogram("forwarder_push_seconds", "How long a push took.", ["kind", "action"], buckets=_FAST)
+OUTCOMES = Counter("forwarder_outcomes_total", "Submissions that reached an outcome.", ["kind", "status"])
+OUTCOME_SECONDS = Histogram(
+    "forwarder_accept_to_outcome_seconds", "From the 2xx to the recorded outcome.", ["status"], buckets=_LONG
+)
+RESULTS_PUBLISHED = Counter("forwarder_results_published_total", "Result events acknowledged by the log.")
+UNPUBLISHED_RESULTS = Gauge(
+    "forwarder_unpublished_results",
+    "Result events recorded and not yet published, when last looked.",
+    multiprocess_mode="livemax",
+)
+
+
+def registry() -> CollectorRegistry:
+    """The registry to expose: of all processes on this port where `PROMETHEUS_MULTIPROC_DIR` is set, else of this one."""
+    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+        return REGISTRY
+    merged = CollectorRegistry()
+    MultiProcessCollector(merged)  # type: ignore[no-untyped-call]
+    return merged

@@ -1,0 +1,161 @@
+"""Processes: signals, serving an ASGI app, and several processes on one port.
+
+A process stops on SIGTERM or SIGINT within its grace period and exits 0; a second signal ends it at once.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+import structlog
+import uvicorn
+import uvloop
+from prometheus_client.multiprocess import mark_process_dead
+from starlette.types import ASGIApp
+
+_log = structlog.get_logger(__name__)
+
+_BACKLOG = 2048
+_INHERITED_FD = "FORWARDER_INHERITED_FD"
+_RESTART_PAUSE_SECONDS = 1.0
+
+
+def run_until_signalled(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Run `main` with an event that the first SIGTERM or SIGINT sets. Returns when `main` does."""
+
+    async def supervised() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def on_signal(number: signal.Signals) -> None:
+            if stop.is_set():
+                os._exit(128 + number)
+            _log.info("process.stopping", signal=number.name)
+            stop.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, on_signal, number)
+        if _INHERITED_FD in os.environ:
+            # Standard input is the parent's pipe: it ends when the parent does, however it ended.
+            loop.add_reader(sys.stdin.fileno(), stop.set)
+        await main(stop)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(supervised())
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket there, or the one that the parent process opened. Raises `OSError`: the address is taken."""
+    inherited = os.environ.get(_INHERITED_FD)
+    if inherited is not None:
+        return socket.socket(fileno=int(inherited))
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen(_BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    listening.setblocking(False)  # noqa: FBT003 - the standard library's signature
+    return listening
+
+
+async def serve(app: ASGIApp, listening: socket.socket, stop: asyncio.Event, *, grace_seconds: float) -> None:
+    """Serve `app` until `stop` is set; then accept nothing more and let requests finish within the grace period."""
+    config = uvicorn.Config(
+        app,
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        date_header=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=max(int(grace_seconds), 1),
+    )
+    server = _Server(config)
+
+    async def stop_server() -> None:
+        await stop.wait()
+        server.should_exit = True
+
+    stopping = asyncio.create_task(stop_server())
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        stopping.cancel()
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to `run_until_signalled`."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run_processes(arguments: Sequence[str], *, count: int, listening: socket.socket) -> int:
+    """Run `count` processes of this program with `arguments` on one listening socket; the exit code.
+
+    A process that dies is started again. SIGTERM and SIGINT are passed on; then the processes are waited for.
+    """
+    with tempfile.TemporaryDirectory(prefix="forwarder-metrics-") as metrics_dir:
+        environment = {
+            **os.environ,
+            _INHERITED_FD: str(listening.fileno()),
+            "PROMETHEUS_MULTIPROC_DIR": metrics_dir,
+        }
+        return asyncio.run(_Family([sys.executable, "-m", "forwarder", *arguments], environment, listening, count).run())
+
+
+class _Family:
+    """A parent and its children."""
+
+    def __init__(self, command: Sequence[str], environment: dict[str, str], listening: socket.socket, count: int) -> None:
+        self._command = command
+        self._environment = environment
+        self._listening = listening
+        self._count = count
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        codes = await asyncio.gather(*(self._raise_one() for _ in range(self._count)))
+        return max(codes, default=0)
+
+    async def _raise_one(self) -> int:
+        while True:
+            child = await asyncio.create_subprocess_exec(
+                *self._command, env=self._environment, pass_fds=[self._listening.fileno()], stdin=subprocess.PIPE
+            )
+            code = await self._watch(child)
+            mark_process_dead(child.pid, self._environment["PROMETHEUS_MULTIPROC_DIR"])
+            if self._stop.is_set():
+                return abs(code)
+            _log.error("process.died", pid=child.pid, exit_code=code)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), _RESTART_PAUSE_SECONDS)
+            if self._stop.is_set():
+                return abs(code)
+
+    async def _watch(self, child: asyncio.subprocess.Process) -> int:
+        ended = asyncio.create_task(child.wait())
+        stopped = asyncio.create_task(self._stop.wait())
+        await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():
+            child.terminate()
+        stopped.cancel()
+        return await ended

@@ -1,0 +1,71 @@
+"""Result events, from the outbox to the results topic: at least once each, with a stable id.
+
+What was just recorded is published from memory; what a crash or an outage left behind is found in the outbox and offered again.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import structlog
+
+from forwarder.runtime import metrics
+from forwarder.runtime.batching import Batcher
+from forwarder.runtime.clock import Clock
+from forwarder.store.port import OutboxEvent, Recorder, StoreUnavailable
+from forwarder.topics.codec import encode_result
+from forwarder.topics.port import LogUnavailable, Publisher
+
+_log = structlog.get_logger(__name__)
+
+_BATCH = 500
+_MOST_IN_MEMORY = 20_000
+
+
+class Announcer:
+    """Publishes events and then forgets them."""
+
+    def __init__(
+        self, recorder: Recorder, publisher: Publisher, topic: str, clock: Clock, reoffer_seconds: float
+    ) -> None:
+        self._recorder = recorder
+        self._publisher = publisher
+        self._topic = topic
+        self._clock = clock
+        self._reoffer_seconds = reoffer_seconds
+        self._under_way = 0
+        self._batches: Batcher[OutboxEvent, None] = Batcher(self._publish, at_most=_BATCH)
+
+    def announce(self, events: Sequence[OutboxEvent]) -> None:
+        """Publish soon. While the log is away only so many are kept in memory; the outbox has them all."""
+        for event in events:
+            if self._under_way < _MOST_IN_MEMORY:
+                self._under_way += 1
+                self._batches.post(event)
+
+    async def drain(self) -> None:
+        """Return once everything announced so far was published, or given back to the outbox."""
+        await self._batches.drain()
+
+    async def reoffer(self) -> None:
+        """Publish what was recorded a while ago and is still in the outbox; then wait a while."""
+        await self._clock.sleep(self._reoffer_seconds / 2)
+        before = self._clock.now() - timedelta(seconds=self._reoffer_seconds)
+        left = await self._recorder.outbox(before=before, at_most=_BATCH)
+        metrics.UNPUBLISHED_RESULTS.set(len(left))
+        if left:
+            _log.info("results.reoffered", count=len(left))
+            await self._publish_and_forget(left)
+
+    async def _publish(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
+        try:
+            await self._publish_and_forget(events)
+        except (LogUnavailable, StoreUnavailable) as error:
+            _log.warning("results.left_in_outbox", count=len(events), error=str(error))
+        finally:
+            self._under_way -= len(events)
+        return [None] * len(events)
+
+    async def _publish_and_forget(self, events: Sequence[OutboxEvent]) -> None:
+        await self._publisher.publish(self._topic, [encode_result(entry.event) for entry in events])
+        metrics.RESULTS_PUBLISHED.inc(len(events))
+        await self._recorder.published([entry.id for entry in events])

@@ -1,0 +1,64 @@
+"""One row from the lane to the record: push, verdict, record, and one wide log line at the end."""
+
+import random
+from collections.abc import Callable
+
+import structlog
+
+from forwarder.runtime.clock import Clock
+from forwarder.store.port import Final, Work
+from forwarder.tenancy.port import Account
+from forwarder.worker.lease import Lease
+from forwarder.worker.push import LeaseLost, Pushed, Pusher, describe
+from forwarder.worker.settlement import Settled, Settlement
+from forwarder.worker.verdict import verdict
+
+_log = structlog.get_logger(__name__)
+
+
+class Delivery:
+    """What a lane does with each row."""
+
+    def __init__(
+        self, pusher: Pusher, settlement: Settlement, lease: Lease, clock: Clock, *, settle_seconds: float
+    ) -> None:
+        self._pusher = pusher
+        self._settlement = settlement
+        self._lease = lease
+        self._clock = clock
+        self._settle_seconds = settle_seconds
+
+    async def deliver(self, account: Account, work: Work, free_room: Callable[[], None]) -> None:
+        """Push `work` once and record what it came to. `free_room` is called as soon as the PMS has answered."""
+        worker_id = self._lease.worker_id
+        try:
+            pushed = await self._pusher.push(account, work)
+        except LeaseLost:
+            _log.warning("reservation.left", request_id=work.submission.request_id, reason="lease_lost")
+            return
+        finally:
+            free_room()
+        luck = random.random()  # noqa: S311 - jitter, not a secret
+        decided = verdict(work, pushed, now=self._clock.now(), settle_seconds=self._settle_seconds, luck=luck)
+        recorded = await self._settlement.record(Settled(work, account.kind, worker_id, decided))
+        self._log(account, work, pushed, decided.status.value if isinstance(decided, Final) else "PENDING", recorded=recorded)
+
+    def _log(self, account: Account, work: Work, pushed: Pushed, status: str, *, recorded: bool) -> None:
+        outcome, reason, _ = describe(pushed.outcome)
+        last = pushed.attempts[-1] if pushed.attempts else None
+        _log.info(
+            "reservation.settled",
+            request_id=work.submission.request_id,
+            reservation_id=work.id,
+            account_id=account.id,
+            workspace_id=account.workspace_id,
+            kind=account.kind,
+            status=status,
+            outcome=outcome,
+            reason=reason,
+            attempts=len(pushed.attempts),
+            duration_ms=None if last is None else last.duration_ms,
+            age_ms=round((self._clock.now() - work.submission.accepted_at).total_seconds() * 1000),
+            recorded=recorded,
+            traceparent=work.submission.traceparent,
+        )

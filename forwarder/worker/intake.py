@@ -1,0 +1,138 @@
+"""Intake before push: a batch of messages is made durable in the store, then its offsets are committed.
+
+From then on the store owns the work, so that a slow PMS never holds up a partition.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
+
+import structlog
+
+from forwarder.reservation.submission import Submission
+from forwarder.runtime import metrics
+from forwarder.runtime.clock import Clock
+from forwarder.runtime.loops import keep_trying
+from forwarder.store.port import Arrival, Recorder, StoreUnavailable, Work
+from forwarder.tenancy.port import Account, Directory, TenancyUnavailable
+from forwarder.topics.codec import Undecodable, decode_submission
+from forwarder.topics.port import Consumer, Delivery, LogUnavailable, Publisher
+from forwarder.worker.dead_letters import undecodable_letter
+from forwarder.worker.lanes import Lanes
+from forwarder.worker.lease import Lease
+from forwarder.worker.settings import WorkerSettings
+
+_log = structlog.get_logger(__name__)
+
+_DEFAULT_DEADLINE_SECONDS = Account("", "", "", "", "").deadline_seconds
+
+
+class Intake:
+    """Takes in what one consumer delivers."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        directory: Directory,
+        lanes: Lanes,
+        lease: Lease,
+        publisher: Publisher,
+        dead_letters: str,
+        clock: Clock,
+        settings: WorkerSettings,
+    ) -> None:
+        self._recorder = recorder
+        self._directory = directory
+        self._lanes = lanes
+        self._lease = lease
+        self._publisher = publisher
+        self._dead_letters = dead_letters
+        self._clock = clock
+        self._settings = settings
+
+    async def take_next(self, consumer: Consumer) -> None:
+        """One batch: receive, take in, commit, offer to the lanes. Raises `LogUnavailable`."""
+        deliveries = await consumer.receive(
+            at_most=self._settings.intake_batch, wait_seconds=self._settings.intake_wait_seconds
+        )
+        if not deliveries:
+            metrics.LAG_SECONDS.set(0)
+            return
+        submissions, undecodable = _decode(deliveries)
+        if undecodable:
+            await self._set_aside(undecodable)
+        await self._take_in(submissions)
+        await consumer.commit(deliveries)
+        oldest = min(delivery.timestamp_ms for delivery in deliveries)
+        metrics.LAG_SECONDS.set(max(self._clock.now().timestamp() - oldest / 1000, 0.0))
+
+    async def _take_in(self, submissions: Sequence[tuple[Submission, int]]) -> None:
+        async def step() -> None:
+            arrivals, accounts = await self._arrivals(submissions)
+            works = await self._recorder.take_in(self._lease.worker_id, arrivals, now=self._clock.now())
+            self._offer(works, arrivals, accounts)
+
+        if submissions:
+            outages = (StoreUnavailable, TenancyUnavailable)
+            await keep_trying(step, name="intake", clock=self._clock, outages=outages)
+
+    async def _arrivals(
+        self, submissions: Sequence[tuple[Submission, int]]
+    ) -> tuple[list[Arrival], dict[str, Account]]:
+        accounts: dict[str, Account] = {}
+        room: dict[str, int] = {}
+        for account_id in {submission.account_id for submission, _ in submissions}:
+            account = await self._directory.account(account_id)
+            if account is not None:
+                accounts[account_id] = account
+                room[account_id] = self._lanes.room_for(account) if self._lease.held() else 0
+        arrivals = []
+        for submission, partition in submissions:
+            held = room.get(submission.account_id, 0) > 0
+            if held:
+                room[submission.account_id] -= 1
+            arrivals.append(_arrival(submission, partition, accounts.get(submission.account_id), held=held))
+        return arrivals, accounts
+
+    def _offer(self, works: Sequence[Work], arrivals: Sequence[Arrival], accounts: dict[str, Account]) -> None:
+        by_account: dict[str, list[Work]] = defaultdict(list)
+        for work in works:
+            by_account[work.submission.account_id].append(work)
+        for account_id, held in by_account.items():
+            self._lanes.offer(accounts[account_id], held)
+        for account_id in {arrival.submission.account_id for arrival in arrivals if not arrival.held}:
+            if account_id in accounts:
+                self._lanes.note_more(accounts[account_id])
+        metrics.TAKEN_IN.labels("taken_in").inc(len(arrivals))
+
+    async def _set_aside(self, undecodable: Sequence[tuple[Delivery, Undecodable]]) -> None:
+        """What cannot be read goes to the dead letters as it is, with the reason; it never stops a partition."""
+        letters = [
+            undecodable_letter(delivery, error, self._settings.group, "undecodable") for delivery, error in undecodable
+        ]
+
+        async def step() -> None:
+            await self._publisher.publish(self._dead_letters, letters)
+
+        await keep_trying(step, name="dead_letters", clock=self._clock, outages=(LogUnavailable,))
+        metrics.TAKEN_IN.labels("undecodable").inc(len(letters))
+        for delivery, error in undecodable:
+            _log.error("message.undecodable", partition=delivery.partition, offset=delivery.offset, error=str(error))
+
+
+def _arrival(submission: Submission, partition: int, account: Account | None, *, held: bool) -> Arrival:
+    seconds = _DEFAULT_DEADLINE_SECONDS if account is None else account.deadline_seconds
+    return Arrival(submission, partition, submission.accepted_at + timedelta(seconds=seconds), held)
+
+
+def _decode(
+    deliveries: Sequence[Delivery],
+) -> tuple[list[tuple[Submission, int]], list[tuple[Delivery, Undecodable]]]:
+    submissions: list[tuple[Submission, int]] = []
+    undecodable: list[tuple[Delivery, Undecodable]] = []
+    for delivery in deliveries:
+        try:
+            submissions.append((decode_submission(delivery.message), delivery.partition))
+        except Undecodable as error:
+            undecodable.append((delivery, error))
+    return submissions, undecodable

@@ -1,0 +1,134 @@
+"""A lane: one integration account's way to its PMS. Its trouble stays its own.
+
+Bounded concurrency, a rate budget, and at most one push in flight for each room, so that two callers never race for the same
+nights. Held rows wait here in the order of their coming; rows of a busy room stand aside without holding up the others.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from forwarder.runtime.clock import Clock
+from forwarder.store.port import Work
+from forwarder.tenancy.port import Account
+from forwarder.worker.budget import TokenBucket
+
+Deliver = Callable[[Account, Work, Callable[[], None]], Awaitable[None]]
+"""Pushes one row and records what it came to; calls its last argument once the PMS has answered and the room is free."""
+
+
+class Lane:
+    """Starts deliveries as the account allows. `left` is called after each with the lane, to keep count and to fetch more."""
+
+    def __init__(self, account: Account, clock: Clock, deliver: Deliver, left: Callable[["Lane", Work], None]) -> None:
+        self._clock = clock
+        self._deliver = deliver
+        self._left = left
+        self._waiting: deque[Work] = deque()
+        self._aside: dict[str, deque[Work]] = {}
+        self._busy_rooms: set[str] = set()
+        self._pushing = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.Task[None] | None = None
+        self._stopped = False
+        self.waiting = 0
+        """Held rows whose push has not started."""
+        self.more_in_store = False
+        self.account = account
+        self._budget = _budget(account, clock)
+
+    @property
+    def deliveries(self) -> set[asyncio.Task[None]]:
+        """Those under way."""
+        return self._tasks
+
+    def configure(self, account: Account) -> None:
+        """Go on under the account's settings of now."""
+        if account != self.account:
+            if account.rate_per_second != self.account.rate_per_second:
+                self._budget = _budget(account, self._clock)
+            self.account = account
+        self._start_what_may()
+
+    def offer(self, work: Work) -> None:
+        """Deliver `work` when its turn comes."""
+        self._waiting.append(work)
+        self.waiting += 1
+        self._start_what_may()
+
+    def withdraw(self, unwanted: Callable[[Work], bool]) -> list[Work]:
+        """Give back the rows that have not started and that `unwanted` tells."""
+        everything = [*self._waiting, *(work for works in self._aside.values() for work in works)]
+        taken = [work for work in everything if unwanted(work)]
+        self._waiting = deque(work for work in self._waiting if not unwanted(work))
+        remaining = {room: deque(w for w in works if not unwanted(w)) for room, works in self._aside.items()}
+        self._aside = {room: works for room, works in remaining.items() if works}
+        self.waiting -= len(taken)
+        return taken
+
+    def stop(self) -> None:
+        """Start nothing more."""
+        self._stopped = True
+        if self._pause is not None:
+            self._pause.cancel()
+
+    def _start_what_may(self) -> None:
+        while self._waiting and self._pushing < self.account.concurrency and not self._stopped and self._pause is None:
+            room = _room(self._waiting[0])
+            if room in self._busy_rooms:
+                self._aside.setdefault(room, deque()).append(self._waiting.popleft())
+            elif self._within_budget():
+                self._start(room, self._waiting.popleft())
+
+    def _within_budget(self) -> bool:
+        delay = 0.0 if self._budget is None else self._budget.take()
+        if delay > 0.0:
+            self._pause = asyncio.create_task(self._resume_after(delay))
+        return delay == 0.0
+
+    async def _resume_after(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        self._pause = None
+        self._start_what_may()
+
+    def _start(self, room: str, work: Work) -> None:
+        self._busy_rooms.add(room)
+        self._pushing += 1
+        self.waiting -= 1
+        task = asyncio.create_task(self._run(room, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, room: str, work: Work) -> None:
+        answered = False
+
+        def free_room() -> None:
+            nonlocal answered
+            if not answered:
+                answered = True
+                self._free(room)
+
+        try:
+            await self._deliver(self.account, work, free_room)
+        finally:
+            free_room()
+            self._left(self, work)
+
+    def _free(self, room: str) -> None:
+        self._pushing -= 1
+        self._busy_rooms.discard(room)
+        aside = self._aside.get(room)
+        if aside:
+            # Next in turn: it has waited longer than anything behind it.
+            self._waiting.appendleft(aside.popleft())
+            if not aside:
+                del self._aside[room]
+        self._start_what_may()
+
+
+def _budget(account: Account, clock: Clock) -> TokenBucket | None:
+    return None if account.rate_per_second is None else TokenBucket(clock, account.rate_per_second)
+
+
+def _room(work: Work) -> str:
+    return f"{work.submission.property_id}\0{work.submission.room_id}"

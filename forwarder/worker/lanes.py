@@ -1,0 +1,120 @@
+"""All lanes of one worker, and the bound on what it holds in memory. What does not fit stays in the store, due."""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+
+from forwarder.runtime import metrics
+from forwarder.runtime.clock import Clock
+from forwarder.store.port import Work
+from forwarder.tenancy.port import Account
+from forwarder.worker.lane import Deliver, Lane
+
+
+class Lanes:
+    """Opens a lane for each account that has work. `hungry` is set when a lane runs low while the store has more for it."""
+
+    def __init__(self, clock: Clock, deliver: Deliver, *, held_at_most: int) -> None:
+        self._clock = clock
+        self._deliver = deliver
+        self._held_at_most = held_at_most
+        self._lanes: dict[str, Lane] = {}
+        self._held: dict[int, Work] = {}
+        self._stopped = False
+        self.hungry = asyncio.Event()
+
+    @property
+    def held(self) -> int:
+        """Rows that this worker holds: waiting, being pushed, or being recorded."""
+        return len(self._held)
+
+    def room_for(self, account: Account) -> int:
+        """How many more rows of the account may be held: an even share, so that no account crowds out another."""
+        if account.paused or self._stopped:
+            return 0
+        lane = self._lanes.get(account.id)
+        others = len(self._lanes) - (lane is not None)
+        share = max(self._held_at_most // (others + 1), 1)
+        waiting = 0 if lane is None else lane.waiting
+        return max(min(share - waiting, self._held_at_most - self.held), 0)
+
+    def offer(self, account: Account, works: Sequence[Work]) -> None:
+        """Hold these rows and deliver each in its turn."""
+        lane = self._lane(account)
+        for work in works:
+            if work.id not in self._held:
+                self._held[work.id] = work
+                lane.offer(work)
+        metrics.HELD.set(self.held)
+
+    def note_more(self, account: Account, *, more: bool = True) -> None:
+        """Remember whether the account has due rows in the store beyond those that are held."""
+        self._lane(account).more_in_store = more
+
+    def configure(self, account: Account) -> list[int]:
+        """Go on under the account's settings of now; the ids of rows given up because it was paused."""
+        lane = self._lanes.get(account.id)
+        if lane is None:
+            return []
+        lane.configure(account)
+        return self._give_up(lane, lambda _: True) if account.paused else []
+
+    def accounts(self) -> Sequence[str]:
+        """The accounts that have a lane now."""
+        return list(self._lanes)
+
+    def running_low(self) -> Sequence[str]:
+        """The accounts whose lanes have room while the store has more for them."""
+        return [lane.account.id for lane in self._lanes.values() if _running_low(lane)]
+
+    def withdraw(self, unwanted: Callable[[Work], bool]) -> list[int]:
+        """Give up the rows that have not started and that `unwanted` tells; their ids."""
+        return [work_id for lane in self._lanes.values() for work_id in self._give_up(lane, unwanted)]
+
+    async def stop(self, grace_seconds: float) -> Collection[int]:
+        """Start nothing more, and wait up to `grace_seconds` for what was started; the ids of those that never were.
+
+        What is not through by then is broken off, and left to the lease: in doubt.
+        """
+        self._stopped = True
+        for lane in self._lanes.values():
+            lane.stop()
+        unstarted = self.withdraw(lambda _: True)
+        deliveries = {task for lane in self._lanes.values() for task in lane.deliveries}
+        if deliveries:
+            _, late = await asyncio.wait(deliveries, timeout=grace_seconds)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        return unstarted
+
+    def _lane(self, account: Account) -> Lane:
+        lane = self._lanes.get(account.id)
+        if lane is None:
+            lane = self._lanes[account.id] = Lane(account, self._clock, self._deliver, self._left)
+        return lane
+
+    def _give_up(self, lane: Lane, unwanted: Callable[[Work], bool]) -> list[int]:
+        given_up = [work.id for work in lane.withdraw(unwanted)]
+        for work_id in given_up:
+            del self._held[work_id]
+        if given_up:
+            lane.more_in_store = True
+        return given_up
+
+    def close_if_idle(self, account_id: str) -> None:
+        """The store has nothing due for the account: its lane closes, unless it still holds rows."""
+        lane = self._lanes.get(account_id)
+        if lane is not None:
+            lane.more_in_store = False
+            if not lane.waiting and not lane.deliveries:
+                del self._lanes[account_id]
+
+    def _left(self, lane: Lane, work: Work) -> None:
+        self._held.pop(work.id, None)
+        metrics.HELD.set(self.held)
+        if _running_low(lane):
+            self.hungry.set()
+
+
+def _running_low(lane: Lane) -> bool:
+    return lane.more_in_store and lane.waiting < lane.account.concurrency

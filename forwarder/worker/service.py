@@ -1,0 +1,191 @@
+"""The worker as a whole: its loops, how they start, and how they stop cleanly.
+
+Stopping (SIGTERM): take in nothing more, start no more pushes, give unstarted rows back, let what is under way finish within the
+grace period, record and announce it, and give up the lease. What is killed instead is taken over when its lease runs out.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from forwarder.pms.port import PmsDirectory
+from forwarder.runtime import metrics
+from forwarder.runtime.batching import Batcher
+from forwarder.runtime.clock import Clock
+from forwarder.runtime.loops import forever, keep_trying
+from forwarder.store.port import Recorder, StoreUnavailable
+from forwarder.tenancy.port import Directory, TenancyUnavailable, Vault
+from forwarder.topics.port import Consumer, Log, LogUnavailable, Publisher, Topics
+from forwarder.worker.announcer import Announcer
+from forwarder.worker.delivery import Delivery
+from forwarder.worker.intake import Intake
+from forwarder.worker.lanes import Lanes
+from forwarder.worker.lease import Lease
+from forwarder.worker.push import Pusher
+from forwarder.worker.settings import WorkerSettings
+from forwarder.worker.settlement import Settlement
+from forwarder.worker.sweep import Sweep
+
+_log = structlog.get_logger(__name__)
+
+_OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
+_LAG_SECONDS = 5.0
+_LAST_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """What the worker works with."""
+
+    log: Log
+    topics: Topics
+    publisher: Publisher
+    recorder: Recorder
+    directory: Directory
+    vault: Vault
+    pms: PmsDirectory
+    clock: Clock
+    settings: WorkerSettings
+
+
+class Worker:
+    """One worker. `running` is its whole life."""
+
+    def __init__(self, parts: WorkerParts) -> None:
+        self._parts = parts
+        settings, clock, recorder = parts.settings, parts.clock, parts.recorder
+        self._lease = Lease(recorder, clock, settings.lease_seconds)
+        self._announcer = Announcer(recorder, parts.publisher, parts.topics.results, clock, settings.reoffer_seconds)
+        self._settlement = Settlement(recorder, self._announcer, self._lease, clock, batch=settings.record_batch)
+        self._intents: Batcher[int, bool] = Batcher(self._mark_pushing, at_most=settings.record_batch)
+        pusher = Pusher(parts.pms, parts.vault, clock, may_send=self._lease.held, intend=self._intents.submit)
+        delivery = Delivery(pusher, self._settlement, self._lease, clock, settle_seconds=settings.settle_seconds)
+        self._lanes = Lanes(clock, delivery.deliver, held_at_most=settings.held_at_most)
+        self._sweep = Sweep(recorder, parts.directory, self._lanes, self._lease, clock, settings.sweep_seconds)
+        self._intake = Intake(
+            recorder,
+            parts.directory,
+            self._lanes,
+            self._lease,
+            parts.publisher,
+            parts.topics.dead_letters,
+            clock,
+            settings,
+        )
+        self._consuming = False
+
+    def consuming(self) -> bool:
+        """True while the requests topic is being read and the lease is held: ready to do its work."""
+        return self._consuming and self._lease.held()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then stop cleanly. Raises for bugs only; outages are waited out."""
+        await keep_trying(self._take_lease, name="lease", clock=self._parts.clock, outages=_OUTAGES)
+        loops = [
+            asyncio.create_task(forever(step, name=name, clock=self._parts.clock, outages=_OUTAGES), name=name)
+            for name, step in self._loops().items()
+        ]
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait([stopping, *loops], return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopping}:
+                task.result()  # A loop never ends but by a bug: let it be seen.
+        finally:
+            await _cancel([stopping, *loops])
+            await self._wind_down()
+
+    def _loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        return {
+            "lease": self._keep_lease,
+            "intake": self._consume,
+            "sweep": self._sweep.all_accounts,
+            "refill": self._sweep.lanes_running_low,
+            "reoffer": self._announcer.reoffer,
+        }
+
+    async def _take_lease(self) -> None:
+        await self._lease.renew()
+
+    async def _keep_lease(self) -> None:
+        await self._parts.clock.sleep(self._lease.interval_seconds)
+        if not await self._lease.keep():
+            self._lanes.withdraw(lambda _: True)
+            await self._lease.renew()
+
+    async def _consume(self) -> None:
+        parts = self._parts
+        async with parts.log.consumer(
+            parts.topics.requests, group=parts.settings.group, on_partitions=self._own
+        ) as consumer:
+            self._consuming = True
+            measured = float("-inf")
+            try:
+                while True:
+                    await self._intake.take_next(consumer)
+                    if parts.clock.monotonic() - measured > _LAG_SECONDS:
+                        await _measure_lag(consumer)
+                        measured = parts.clock.monotonic()
+            finally:
+                self._consuming = False
+
+    async def _own(self, partitions: frozenset[int]) -> None:
+        """Rows that have not started go with their partition. While a rebalance runs nothing is known to be lost yet."""
+        self._sweep.partitions = partitions
+        if not partitions:
+            return
+        given_up = self._lanes.withdraw(lambda work: work.partition not in partitions)
+        _log.info("partitions.assigned", partitions=sorted(partitions), given_up=len(given_up))
+        if given_up:
+            await self._release(given_up)
+
+    async def _mark_pushing(self, work_ids: Sequence[int]) -> Sequence[bool]:
+        try:
+            ours = await self._parts.recorder.mark_pushing(self._lease.worker_id, work_ids)
+        except StoreUnavailable:
+            return [False] * len(work_ids)
+        return [work_id in ours for work_id in work_ids]
+
+    async def _release(self, work_ids: Collection[int]) -> None:
+        try:
+            await self._parts.recorder.release(self._lease.worker_id, work_ids)
+        except StoreUnavailable as error:
+            # The lease runs out instead; until then they wait.
+            _log.warning("rows.not_released", count=len(work_ids), error=str(error))
+
+    async def _wind_down(self) -> None:
+        keeping = asyncio.create_task(
+            forever(self._keep_lease, name="lease", clock=self._parts.clock, outages=_OUTAGES)
+        )
+        unstarted = await self._lanes.stop(self._parts.settings.grace_seconds)
+        if unstarted:
+            await self._release(unstarted)
+        await _within(self._settlement.drain(), _LAST_SECONDS)
+        await _within(self._announcer.drain(), _LAST_SECONDS)
+        await _cancel([keeping])
+        try:
+            await self._lease.give_up()
+        except StoreUnavailable as error:
+            _log.warning("lease.not_given_up", error=str(error))
+        _log.info("worker.stopped", unstarted=len(unstarted))
+
+
+async def _measure_lag(consumer: Consumer) -> None:
+    for lag in await consumer.lag():
+        metrics.LAG_MESSAGES.labels(str(lag.partition)).set(lag.messages)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _within(work: Awaitable[None], seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await work
+    except TimeoutError:
+        _log.warning("worker.not_drained", seconds=seconds)

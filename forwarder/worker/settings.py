@@ -1,0 +1,24 @@
+"""The worker's settings."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """Sizes are numbers of reservations, times are seconds.
+
+    `lease_seconds` must outlast the push time-out: a row that is taken over then belongs to a push that is surely over here.
+    """
+
+    group: str = "forwarder-worker"
+    intake_batch: int = 500
+    intake_wait_seconds: float = 0.5
+    held_at_most: int = 8000
+    record_batch: int = 250
+    lease_seconds: float = 45.0
+    sweep_seconds: float = 1.0
+    grace_seconds: float = 20.0
+    settle_seconds: float = 30.0
+    """How long after an ambiguous push the PMS is looked into: by then it has made the reservation or never will."""
+    reoffer_seconds: float = 10.0
+    """How old a recorded event may get unpublished before it is offered again."""

@@ -1,0 +1,69 @@
+"""Outcomes, recorded in group commits: many rows a transaction, each with its event."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from forwarder.runtime import metrics
+from forwarder.runtime.batching import Batcher
+from forwarder.runtime.clock import Clock
+from forwarder.runtime.loops import keep_trying
+from forwarder.store.port import Final, Postponed, Recorder, StoreUnavailable, Work
+from forwarder.worker.announcer import Announcer
+from forwarder.worker.lease import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A row and what is to be recorded of it. `worker_id`: the lease under which it was pushed."""
+
+    work: Work
+    kind: str
+    worker_id: str
+    verdict: Final | Postponed
+
+
+class Settlement:
+    """Records verdicts; through an outage of the store for as long as the lease that they were made under lasts."""
+
+    def __init__(self, recorder: Recorder, announcer: Announcer, lease: Lease, clock: Clock, *, batch: int) -> None:
+        self._recorder = recorder
+        self._announcer = announcer
+        self._lease = lease
+        self._clock = clock
+        self._batches: Batcher[Settled, bool] = Batcher(self._record, at_most=batch)
+
+    async def record(self, settled: Settled) -> bool:
+        """True once the verdict is durable; False when the row was no longer this worker's."""
+        return await self._batches.submit(settled)
+
+    async def drain(self) -> None:
+        """Return once every verdict handed in so far was dealt with."""
+        await self._batches.drain()
+
+    async def _record(self, batch: Sequence[Settled]) -> Sequence[bool]:
+        # The store's own fence decides what is still ours; a lease of before is known to be lost.
+        worker_id = self._lease.worker_id
+        ours = [settled.verdict for settled in batch if settled.worker_id == worker_id]
+        finals = [verdict for verdict in ours if isinstance(verdict, Final)]
+        postponed = [verdict for verdict in ours if isinstance(verdict, Postponed)]
+        recorded: set[int] = {verdict.work_id for verdict in postponed}
+
+        async def step() -> None:
+            events = await self._recorder.record(worker_id, finals, postponed)
+            recorded.update(events)
+            self._announcer.announce(list(events.values()))
+
+        await keep_trying(step, name="settlement", clock=self._clock, outages=(StoreUnavailable,))
+        for settled in batch:
+            if settled.verdict.work_id in recorded:
+                self._count(settled)
+        return [settled.verdict.work_id in recorded for settled in batch]
+
+    def _count(self, settled: Settled) -> None:
+        if isinstance(settled.verdict, Final):
+            status = settled.verdict.status.value
+            accepted = settled.work.submission.accepted_at
+            metrics.OUTCOMES.labels(settled.kind, status).inc()
+            metrics.OUTCOME_SECONDS.labels(status).observe(
+                max((settled.verdict.updated_at - accepted).total_seconds(), 0.0)
+            )

@@ -1,0 +1,75 @@
+"""The sweep: what is due in the store and held by nobody is claimed into the lanes; what a dead worker held is freed."""
+
+from collections.abc import Iterable
+
+from forwarder.runtime import metrics
+from forwarder.runtime.clock import Clock
+from forwarder.store.port import Recorder
+from forwarder.tenancy.port import Account, Directory
+from forwarder.worker.lanes import Lanes
+from forwarder.worker.lease import Lease
+
+_CLAIM = 500
+
+
+class Sweep:
+    """Looks into the store every `interval_seconds`, and at once for a lane that runs low."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        directory: Directory,
+        lanes: Lanes,
+        lease: Lease,
+        clock: Clock,
+        interval_seconds: float,
+    ) -> None:
+        self._recorder = recorder
+        self._directory = directory
+        self._lanes = lanes
+        self._lease = lease
+        self._clock = clock
+        self._interval_seconds = interval_seconds
+        self.partitions: frozenset[int] = frozenset()
+        """Those whose rows are this worker's to push: rows of one room are always with one worker."""
+
+    async def all_accounts(self) -> None:
+        """Free what dead workers held, then fill the lanes of every account with due rows; then wait. Raises `StoreUnavailable`."""
+        if self._lease.held():
+            await self._recorder.take_over(now=self._clock.now())
+            due = await self._recorder.accounts_due(self.partitions, now=self._clock.now()) if self.partitions else ()
+            await self._fill({*due, *self._lanes.accounts()})
+        backlog = await self._recorder.backlog(now=self._clock.now())
+        metrics.DUE.set(backlog.due)
+        oldest = backlog.oldest_due_at
+        metrics.OLDEST_DUE_SECONDS.set(0 if oldest is None else (self._clock.now() - oldest).total_seconds())
+        await self._clock.sleep(self._interval_seconds)
+
+    async def lanes_running_low(self) -> None:
+        """Wait until a lane runs low while the store has more for it, and fill it. Raises `StoreUnavailable`."""
+        await self._lanes.hungry.wait()
+        self._lanes.hungry.clear()
+        await self._fill(self._lanes.running_low())
+
+    async def _fill(self, account_ids: Iterable[str]) -> None:
+        for account_id in account_ids:
+            account = await self._directory.account(account_id)
+            if account is not None:
+                await self._fill_one(account)
+
+    async def _fill_one(self, account: Account) -> None:
+        given_up = self._lanes.configure(account)
+        if given_up:
+            await self._recorder.release(self._lease.worker_id, given_up)
+        room = self._lanes.room_for(account)
+        if room == 0 or not self.partitions or not self._lease.held():
+            return
+        at_most = min(room, _CLAIM)
+        works = await self._recorder.claim(
+            self._lease.worker_id, account.id, self.partitions, now=self._clock.now(), at_most=at_most
+        )
+        if works:
+            self._lanes.offer(account, works)
+            self._lanes.note_more(account, more=len(works) == at_most)
+        else:
+            self._lanes.close_if_idle(account.id)

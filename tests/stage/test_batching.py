@@ -1,0 +1,72 @@
+"""Group commit: what is handed in while a batch is under way goes down together, and everybody learns of their own part."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from forwarder.runtime.batching import Batcher
+
+
+class _Recorder:
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def __call__(self, items: Sequence[int]) -> Sequence[int]:
+        self.batches.append(list(items))
+        await self.gate.wait()
+        if 13 in items:
+            raise ValueError("thirteen")
+        return [item * 10 for item in items]
+
+
+async def test_a_lone_item_goes_at_once() -> None:
+    recorder = _Recorder()
+    assert await Batcher(recorder, at_most=10).submit(1) == 10
+    assert recorder.batches == [[1]]
+
+
+async def test_items_that_come_while_a_batch_is_under_way_go_together_in_order() -> None:
+    recorder = _Recorder()
+    recorder.gate.clear()
+    batcher: Batcher[int, int] = Batcher(recorder, at_most=3)
+    first = asyncio.create_task(batcher.submit(1))
+    while not recorder.batches:
+        await asyncio.sleep(0)
+    rest = [asyncio.create_task(batcher.submit(item)) for item in (2, 3, 4, 5)]
+    await asyncio.sleep(0)
+    recorder.gate.set()
+    assert await asyncio.gather(first, *rest) == [10, 20, 30, 40, 50]
+    assert recorder.batches == [[1], [2, 3, 4], [5]]
+
+
+async def test_a_failed_batch_fails_for_its_own_and_the_next_goes_on() -> None:
+    recorder = _Recorder()
+    batcher: Batcher[int, int] = Batcher(recorder, at_most=2)
+    results = await asyncio.gather(*(batcher.submit(item) for item in (1, 13, 2)), return_exceptions=True)
+    assert [type(result) for result in results] == [ValueError, ValueError, int]
+
+
+async def test_drain_waits_for_what_nobody_else_waits_for() -> None:
+    recorder = _Recorder()
+    batcher: Batcher[int, int] = Batcher(recorder, at_most=10)
+    batcher.post(1)
+    batcher.post(13)
+    await batcher.drain()
+    assert recorder.batches == [[1, 13]]
+
+
+async def test_giving_up_waiting_does_not_take_the_item_back() -> None:
+    recorder = _Recorder()
+    recorder.gate.clear()
+    batcher: Batcher[int, int] = Batcher(recorder, at_most=10)
+    waiting = asyncio.create_task(batcher.submit(1))
+    while not recorder.batches:
+        await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    recorder.gate.set()
+    assert await batcher.submit(2) == 20

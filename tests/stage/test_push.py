@@ -1,0 +1,204 @@
+"""One push: rules first, look before pushing where it is in doubt, and never a blind second time."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from forwarder.pms.port import Capabilities, Connection, UnknownKind
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.card import SealedCard
+from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected, Status
+from forwarder.reservation.problem import Problem
+from forwarder.reservation.request import CardDetails
+from forwarder.store.port import Final, Postponed
+from forwarder.tenancy.port import CannotOpen
+from forwarder.worker.push import LeaseLost, Pusher
+from forwarder.worker.verdict import verdict
+from tests.support.manual_clock import ManualClock
+from tests.support.works import NOW, account, work
+
+KEY = Capabilities(idempotent_create=True, find_by_reference=True, cancel=False)
+FIND = Capabilities(idempotent_create=False, find_by_reference=True, cancel=True)
+NEITHER = Capabilities(idempotent_create=False, find_by_reference=False, cancel=False)
+
+MADE = Confirmed("pms-1", {"paymentUrl": "https://pay.test/1"})
+REFUSED = Rejected(Problem("room_unavailable", "Taken", 409, "These nights are taken."))
+LATER = Deferred("pms_unavailable", "The PMS is down.", 60.0)
+UNSURE = InDoubt("pms_timeout", "No answer.")
+
+
+class _Script:
+    """A PMS that answers by script, and notes what it was asked."""
+
+    def __init__(self, capabilities: Capabilities, *answers: Outcome | Lookup | Exception) -> None:
+        self.capabilities = capabilities
+        self._answers = list(answers)
+        self.calls: list[str] = []
+        self.bookings: list[Booking] = []
+
+    async def create(self, booking: Booking) -> Outcome:
+        return self._answer("create", booking)  # type: ignore[return-value]
+
+    async def find(self, booking: Booking) -> Lookup:
+        return self._answer("find", booking)  # type: ignore[return-value]
+
+    def _answer(self, action: str, booking: Booking) -> Outcome | Lookup:
+        self.calls.append(action)
+        self.bookings.append(booking)
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def kinds(self) -> list[str]:
+        return ["generic"]
+
+    def connect(self, connection: Connection) -> "_Script":
+        if connection.kind == "unknown":
+            raise UnknownKind("There is no PMS kind 'unknown'.")
+        return self
+
+
+class _Vault:
+    def open_card(self, card: SealedCard) -> CardDetails:
+        if card.sealed == "damaged":
+            raise CannotOpen("The card was sealed with a key that is not ours.")
+        return CardDetails(cardNumber=card.sealed)
+
+    def open_text(self, sealed: str) -> str:
+        return sealed
+
+
+def _pusher(pms: _Script, *, may_send: Callable[[], bool] = lambda: True, intents: list[int] | None = None) -> Pusher:
+    async def intend(work_id: int) -> bool:
+        if intents is not None:
+            intents.append(work_id)
+        return work_id != 13
+
+    return Pusher(pms, _Vault(), ManualClock(), may_send=may_send, intend=intend)
+
+
+@pytest.mark.parametrize("answer", [MADE, REFUSED, LATER, UNSURE])
+async def test_a_first_push_creates_once_and_says_what_came_of_it(answer: Outcome) -> None:
+    pms = _Script(FIND, answer)
+    pushed = await _pusher(pms).push(account(), work())
+    assert (pushed.outcome, pms.calls) == (answer, ["create"])
+    assert pushed.doubtful is (answer is UNSURE)
+    assert [attempt.action for attempt in pushed.attempts] == ["create"]
+
+
+CASES = [
+    # capabilities, what the PMS answers, what it is asked, outcome, still doubtful
+    (KEY, [MADE], ["create"], MADE, False),
+    (KEY, [LATER], ["create"], LATER, True),
+    (FIND, [MADE], ["find"], MADE, False),
+    (FIND, [LATER], ["find"], LATER, True),
+    (FIND, [Absent(), MADE], ["find", "create"], MADE, False),
+    (FIND, [Absent(), UNSURE], ["find", "create"], UNSURE, True),
+    (FIND, [Absent(), LATER], ["find", "create"], LATER, False),
+    (FIND, [Absent(), REFUSED, MADE], ["find", "create", "find"], MADE, False),
+    (FIND, [Absent(), REFUSED, Absent()], ["find", "create", "find"], REFUSED, False),
+]
+
+
+@pytest.mark.parametrize(("capabilities", "answers", "asked", "outcome", "doubtful"), CASES)
+async def test_a_doubtful_push_is_resolved_by_what_the_pms_can_do(
+    capabilities: Capabilities, answers: list[Outcome | Lookup], asked: list[str], outcome: Outcome, doubtful: bool
+) -> None:
+    pms = _Script(capabilities, *answers)
+    pushed = await _pusher(pms).push(account(), work(doubtful=True))
+    assert (pms.calls, pushed.outcome, pushed.doubtful) == (asked, outcome, doubtful)
+
+
+async def test_where_nothing_can_tell_a_doubtful_push_is_never_made_again() -> None:
+    pms = _Script(NEITHER)
+    pushed = await _pusher(pms).push(account(), work(doubtful=True))
+    assert pms.calls == []
+    assert isinstance(pushed.outcome, InDoubt)
+    final = verdict(work(), pushed, now=NOW, settle_seconds=30, luck=0.5)
+    assert isinstance(final, Final)
+    assert final.status is Status.IN_DOUBT
+
+
+async def test_where_nothing_can_tell_the_intent_is_durable_before_the_first_byte() -> None:
+    intents: list[int] = []
+    pms = _Script(NEITHER, MADE)
+    await _pusher(pms, intents=intents).push(account(), work(5))
+    assert (intents, pms.calls) == ([5], ["create"])
+    with pytest.raises(LeaseLost):
+        await _pusher(_Script(NEITHER), intents=intents).push(account(), work(13))
+
+
+async def test_nothing_is_sent_once_the_lease_is_lost() -> None:
+    pms = _Script(KEY, MADE)
+    with pytest.raises(LeaseLost):
+        await _pusher(pms, may_send=lambda: False).push(account(), work())
+    assert pms.calls == []
+
+
+async def test_an_adapters_bug_costs_one_row_and_leaves_it_in_doubt() -> None:
+    pushed = await _pusher(_Script(FIND, RuntimeError("bug"))).push(account(), work())
+    assert pushed.outcome == InDoubt("adapter_failed", "RuntimeError")
+
+
+async def test_a_rule_refuses_before_anything_is_sent() -> None:
+    pms = _Script(FIND)
+    pushed = await _pusher(pms).push(account(kind="booking-sync"), work(morChannel="PMS"))
+    assert isinstance(pushed.outcome, Rejected)
+    assert pushed.outcome.problem.code == "card_required"
+    assert pms.calls == []
+
+
+async def test_the_card_is_opened_for_the_push_alone() -> None:
+    pms = _Script(KEY, MADE)
+    sealed = SealedCard("key", "4111111111111111")
+    await _pusher(pms).push(account(), work(card=sealed, cardDetails={"cardNumber": "411111******1111"}))
+    booking = pms.bookings[0]
+    assert booking.card is not None
+    assert booking.card.card_number == "4111111111111111"
+    assert "cardDetails" not in booking.fields
+    assert "4111111111111111" not in repr(booking)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sealed", "reason"), [("unknown", "x", "unknown_kind"), ("generic", "damaged", "cannot_open")]
+)
+async def test_what_an_operator_can_repair_is_deferred(kind: str, sealed: str, reason: str) -> None:
+    pushed = await _pusher(_Script(KEY)).push(account(kind=kind), work(card=SealedCard("key", sealed)))
+    assert isinstance(pushed.outcome, Deferred)
+    assert pushed.outcome.reason == reason
+
+
+async def test_confirmed_is_final_with_record_and_event() -> None:
+    row = work(7)
+    pushed = await _pusher(_Script(KEY, MADE)).push(account(), row)
+    final = verdict(row, pushed, now=NOW, settle_seconds=30, luck=0.5)
+    assert isinstance(final, Final)
+    assert (final.status, final.pms_reservation_id) == (Status.CONFIRMED, "pms-1")
+    assert final.record["paymentUrl"] == "https://pay.test/1"
+    assert final.event.event_id == f"{row.submission.request_id}.1"
+    assert final.event.data["reservation"] == final.record
+
+
+async def test_an_ambiguous_push_is_left_alone_before_it_is_looked_into() -> None:
+    pushed = await _pusher(_Script(FIND, UNSURE)).push(account(), work())
+    again = verdict(work(), pushed, now=NOW, settle_seconds=30, luck=0.0)
+    assert isinstance(again, Postponed)
+    assert again.doubtful
+    assert again.due_at == NOW + timedelta(seconds=31)
+
+
+@pytest.mark.parametrize(
+    ("doubtful", "status"), [(False, Status.FAILED), (True, Status.IN_DOUBT)]
+)
+async def test_after_the_deadline_it_failed_or_if_it_may_have_been_made_stays_in_doubt(
+    doubtful: bool, status: Status
+) -> None:
+    row = work(doubtful=doubtful)
+    pushed = await _pusher(_Script(KEY, LATER)).push(account(), row)
+    final = verdict(row, pushed, now=row.deadline_at, settle_seconds=30, luck=0.5)
+    assert isinstance(final, Final)
+    assert final.status is status
+    assert final.problem is not None
+    assert final.problem["requestId"] == row.submission.request_id

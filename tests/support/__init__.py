@@ -1,0 +1,1 @@
+"""What several suites share: the backends that this machine can offer, real processes, and waiting on conditions."""

@@ -1,0 +1,46 @@
+"""Submissions and leased rows, as tests of the worker need them."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from forwarder.reservation.card import SealedCard
+from forwarder.reservation.submission import Submission
+from forwarder.store.port import Attempt, Work
+from forwarder.tenancy.port import Account
+
+NOW = datetime(2027, 1, 1, tzinfo=UTC)
+
+
+def submission(number: int = 1, *, account: str = "acc", card: SealedCard | None = None, **fields: Any) -> Submission:
+    """A valid general submission; `fields` are added to the reservation or replace its own."""
+    reservation = {
+        "propertyId": 1000 + number,
+        "roomId": "A",
+        "arrivalDate": "2027-03-01",
+        "departureDate": "2027-03-04",
+        "guest": {"firstName": "Maria", "lastName": "Gonzalez", "email": "maria@example.com"},
+        "totalPrice": 300.5,
+        "currency": "EUR",
+    } | fields
+    return Submission(
+        f"rsv_{number:032d}", "demo", account, "general", NOW, reservation, f"{number:032x}", card
+    )
+
+
+def work(number: int = 1, *, doubtful: bool = False, attempts: tuple[Attempt, ...] = (), **more: Any) -> Work:
+    """A leased row; `more` goes to `submission`."""
+    return Work(
+        id=number,
+        submission=submission(number, **more),
+        partition=0,
+        created_at="2027-01-01T00:00:00.000Z",
+        deadline_at=NOW + timedelta(days=1),
+        attempts=attempts,
+        revision=0,
+        doubtful=doubtful,
+    )
+
+
+def account(account_id: str = "acc", **settings: Any) -> Account:
+    """An integration account of kind generic."""
+    return Account(account_id, "demo", settings.pop("kind", "generic"), "http://pms.test", "", **settings)
