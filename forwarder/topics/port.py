@@ -1,10 +1,10 @@
 """What the stages ask of the log, and nothing of how it is kept.
 
-    Exception
-    ├── LogUnavailable       the only one a caller has to expect; each backend makes it of its driver's errors, in one place
-    │   └── GroupBusy        embedded only: another process is the group's one consumer
-    └── ValueError
-        └── MessageTooLarge  a bug of the caller, which bounds what it writes
+Exception
+├── LogUnavailable       the only one a caller has to expect; each backend makes it of its driver's errors, in one place
+│   └── GroupBusy        embedded only: another process is the group's one consumer
+└── ValueError
+    └── MessageTooLarge  a bug of the caller, which bounds what it writes
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,0 +1,213 @@
+"""The SQLite file that the embedded log is kept in: its tables, its statements, and what its errors mean to us.
+
+    sqlite3.Error, OSError  ->  LogUnavailable, in `reaching_file` and nowhere else
+
+Blocks; called from threads of the log's own. Touches the file, and locks beside it.
+"""
+
+import fcntl
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple
+from urllib.parse import quote
+
+from forwarder.topics.port import Delivery, GroupBusy, Headers, LogUnavailable, Message
+
+_VERSION = 1
+_BUSY_SECONDS = 5.0
+_CHECKPOINT_PAGES = 4_000  # 16 MB: seldom enough not to slow a burst down, soon enough for a short recovery
+_TABLES = (
+    "create table topics (id integer primary key, name text not null unique, partitions integer not null)",
+    # Where the next message of a partition goes. Kept apart from the messages, so that pruning them never turns it back.
+    """create table heads (topic integer not null, partition integer not null, next_offset integer not null,
+       primary key (topic, partition)) without rowid""",
+    # With a rowid, messages are appended at the end of the table; ordered by their key they would be spread all over it.
+    """create table messages (topic integer not null, partition integer not null, offset integer not null,
+       timestamp_ms integer not null, key blob not null, value blob not null, headers text not null,
+       primary key (topic, partition, offset))""",
+    """create table commits (group_name text not null, topic integer not null, partition integer not null,
+       next_offset integer not null, primary key (topic, group_name, partition)) without rowid""",
+)
+
+
+Entry = tuple[bytes, bytes, str]
+Row = tuple[int, int, int, int, bytes, bytes, str]
+
+
+class TopicEntry(NamedTuple):
+    """A topic as the file knows it."""
+
+    id: int
+    partitions: int
+
+
+@contextmanager
+def reaching_file(doing: str) -> Iterator[None]:
+    """Raise `LogUnavailable` where the block fails for the file's sake: disk full, locked for too long, damaged, gone."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise LogUnavailable(f"{doing}: {error}") from error
+
+
+def open_file(path: Path) -> sqlite3.Connection:
+    """A connection for one thread; the file and its tables are made where there are none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _lock_path(path, "open").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # SQLite does not wait where two turn on the write-ahead log at once
+        connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+        try:
+            connection.execute("pragma journal_mode = wal")
+            connection.execute("pragma synchronous = full")
+            connection.execute("pragma fullfsync = on")  # on macOS, where a sync is none without it
+            connection.execute(f"pragma wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+            _make_tables(connection)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    (version,) = connection.execute("pragma user_version").fetchone()
+    if version == _VERSION:
+        return
+    if version != 0:
+        raise sqlite3.DatabaseError(f"the file is of version {version}; this program knows version {_VERSION}")
+    with writing(connection):
+        for table in _TABLES:
+            connection.execute(table)
+        connection.execute(f"pragma user_version = {_VERSION}")
+
+
+@contextmanager
+def writing(connection: sqlite3.Connection) -> Iterator[None]:
+    """A transaction that holds the file's one place for a writer from its start; committed and synced at its end."""
+    connection.execute("begin immediate")
+    try:
+        yield
+        connection.execute("commit")
+    finally:
+        if connection.in_transaction:
+            connection.execute("rollback")
+
+
+def topic_entry(connection: sqlite3.Connection, name: str) -> TopicEntry | None:
+    """The topic, if it exists."""
+    row = connection.execute("select id, partitions from topics where name = ?", (name,)).fetchone()
+    return None if row is None else TopicEntry(*row)
+
+
+def create_topic(connection: sqlite3.Connection, name: str, partitions: int) -> TopicEntry:
+    """Make it, inside a transaction."""
+    made = connection.execute("insert into topics (name, partitions) values (?, ?)", (name, partitions)).lastrowid
+    entry = TopicEntry(made or 0, partitions)
+    connection.executemany("insert into heads values (?, ?, 0)", [(entry.id, each) for each in range(partitions)])
+    return entry
+
+
+def known_topic(connection: sqlite3.Connection, name: str) -> TopicEntry:
+    """The topic; `sqlite3.DatabaseError` if it is not there, as when the file was put in another's place."""
+    topic = topic_entry(connection, name)
+    if topic is None:
+        raise sqlite3.DatabaseError(f"topic {name} is not in the file")
+    return topic
+
+
+def list_topics(path: Path) -> dict[str, int]:
+    """Every topic and its number of partitions. Raises `LogUnavailable`."""
+    with reaching_file(f"read {path}"), closing(open_file(path)) as connection:
+        return dict(connection.execute("select name, partitions from topics order by name"))
+
+
+def heads(connection: sqlite3.Connection, topic: TopicEntry) -> dict[int, int]:
+    """For each partition, the offset of the message that comes next."""
+    return dict(connection.execute("select partition, next_offset from heads where topic = ?", (topic.id,)))
+
+
+def first_offsets(connection: sqlite3.Connection, topic: TopicEntry) -> dict[int, int]:
+    """For each partition that has messages, the offset of the first."""
+    rows = connection.execute(
+        "select partition, min(offset) from messages where topic = ? group by partition", (topic.id,)
+    )
+    return dict(rows)
+
+
+def append(
+    connection: sqlite3.Connection, topic: TopicEntry, rows: Iterable[Row], new_heads: Mapping[int, int]
+) -> None:
+    """Store `rows` and move the heads, inside a transaction."""
+    connection.executemany("insert into messages values (?, ?, ?, ?, ?, ?, ?)", rows)
+    connection.executemany(
+        "update heads set next_offset = ? where topic = ? and partition = ?",
+        [(offset, topic.id, partition) for partition, offset in new_heads.items()],
+    )
+
+
+def entry_of(message: Message) -> Entry:
+    """The key, the value and the headers as the file keeps them."""
+    return message.key, message.value, _headers_text(message.headers)
+
+
+def read(
+    connection: sqlite3.Connection, name: str, topic: TopicEntry, partition: int, offset: int, at_most: int
+) -> list[Delivery]:
+    """The messages of a partition from `offset` on."""
+    rows = connection.execute(
+        """select offset, timestamp_ms, key, value, headers from messages
+           where topic = ? and partition = ? and offset >= ? order by offset limit ?""",
+        (topic.id, partition, offset, at_most),
+    )
+    return [
+        Delivery(name, partition, found, timestamp_ms, Message(key, value, _headers(text)))
+        for found, timestamp_ms, key, value, text in rows
+    ]
+
+
+def committed(connection: sqlite3.Connection, topic: TopicEntry, group: str) -> dict[int, int]:
+    """For each partition that the group knows, the offset it goes on from."""
+    rows = connection.execute(
+        "select partition, next_offset from commits where topic = ? and group_name = ?", (topic.id, group)
+    )
+    return dict(rows)
+
+
+def commit(connection: sqlite3.Connection, topic: TopicEntry, group: str, offsets: Mapping[int, int]) -> None:
+    """Move the group on, inside a transaction; never back."""
+    connection.executemany(
+        """insert into commits (group_name, topic, partition, next_offset) values (?, ?, ?, ?)
+           on conflict do update set next_offset = max(next_offset, excluded.next_offset)""",
+        [(group, topic.id, partition, offset) for partition, offset in offsets.items()],
+    )
+
+
+def lock_group(path: Path, topic: str, group: str) -> IO[bytes]:
+    """Be the one consumer of `group` on `topic`, until the file is closed or this process ends, however it ends.
+
+    Raises `GroupBusy` or `LogUnavailable`.
+    """
+    with reaching_file(f"lock group {group}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = _lock_path(path, f"{topic}@{group}").open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.close()
+        raise GroupBusy(f"group {group} has a consumer of {topic} already: the embedded log takes one") from error
+    return lock
+
+
+def _lock_path(path: Path, name: str) -> Path:
+    return path.with_name(f"{path.name}.{quote(name, safe='@')}.lock")
+
+
+def _headers_text(headers: Headers) -> str:
+    """Each byte of a value as the character of that number, so that any bytes pass, and text can be read in the file."""
+    return json.dumps([(name, value.decode("latin-1")) for name, value in headers])
+
+
+def _headers(text: str) -> Headers:
+    return tuple((name, value.encode("latin-1")) for name, value in json.loads(text))

@@ -1,0 +1,114 @@
+"""Taking messages out of one aiokafka consumer, and noticing when the brokers have fallen silent.
+
+Touches that consumer alone. aiokafka itself does not tell: through an outage it retries, and hands out nothing.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from forwarder.topics.kafka_connection import KafkaConnection, look_at, milliseconds, reaching_kafka
+from forwarder.topics.port import Delivery, LogUnavailable, Message
+
+_log = logging.getLogger(__name__)
+_Batches = Mapping[TopicPartition, Sequence[ConsumerRecord]]
+_NO_PARTITION = None
+_ANSWER_SECONDS = 0.05  # for aiokafka to say that nothing came
+
+
+class KafkaReader:
+    """What `KafkaConsumer` and `KafkaTail` share. One caller at a time."""
+
+    def __init__(self, consumer: AIOKafkaConsumer, connection: KafkaConnection) -> None:
+        self.consumer = consumer
+        self._connection = connection
+        self._fetch: asyncio.Task[_Batches] | None = None
+        self._left: deque[Delivery] = deque()
+        self._answers: dict[TopicPartition, int | None] = {}
+        self._silent_seconds: dict[TopicPartition | None, float] = {}
+
+    async def take(self, at_most: int, wait_seconds: float) -> list[Delivery]:
+        """The next messages; empty when none came within `wait_seconds`.
+
+        Raises `LogUnavailable` when one of the partitions was not heard of during `silence_seconds` of waiting. May be
+        cancelled without losing a message.
+        """
+        if not self._left:
+            await self._refill(at_most, wait_seconds)
+        return [self._left.popleft() for _ in range(min(at_most, len(self._left)))]
+
+    def discard(self) -> None:
+        """Forget what was fetched and not yet taken: it is of partitions that are being given up."""
+        self._left.clear()
+        if self._fetch is not None and self._fetch.done():
+            self._fetch = None
+
+    def close(self) -> None:
+        """Stop waiting for what was asked of the consumer."""
+        if self._fetch is not None:
+            self._fetch.cancel()
+            self._fetch.add_done_callback(look_at)
+
+    async def _refill(self, at_most: int, wait_seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        # A task of its own, which a later call finds again: aiokafka waits without limit while a group rebalances, and
+        # does not bear being cancelled (it would take this member for one that is polling, for ever).
+        fetch = self._fetch or loop.create_task(self._ask(at_most, wait_seconds))
+        self._fetch = fetch
+        await asyncio.wait({fetch}, timeout=wait_seconds + _ANSWER_SECONDS)
+        if fetch.done() and self._fetch is fetch:
+            self._fetch = None
+            self._left.extend(_deliveries(fetch.result()))
+        self._listen(loop.time() - began)
+        if not self._left:
+            await self._complain_of_silence()
+
+    async def _ask(self, at_most: int, wait_seconds: float) -> _Batches:
+        batches: _Batches = await self.consumer.getmany(timeout_ms=milliseconds(wait_seconds), max_records=at_most)
+        return batches
+
+    def _listen(self, waited: float) -> None:
+        """Count the waiting against every partition that no broker has answered for meanwhile."""
+        assigned = self.consumer.assignment()
+        answers = {partition: self.consumer.last_poll_timestamp(partition) for partition in assigned}
+        silent = [each for each in assigned if each in self._answers and answers[each] == self._answers[each]]
+        counted = silent if assigned else [_NO_PARTITION]
+        self._silent_seconds = {each: self._silent_seconds.get(each, 0.0) + waited for each in counted}
+        self._answers = answers
+
+    async def _complain_of_silence(self) -> None:
+        limit = self._connection.silence_seconds
+        silent = [each for each, seconds in self._silent_seconds.items() if seconds >= limit]
+        if silent == [_NO_PARTITION]:
+            # With nothing to fetch there is nothing to be heard: ask.
+            async with reaching_kafka("look for the brokers", within=self._connection.request_timeout_seconds):
+                await self.consumer.topics()
+            self._silent_seconds.clear()
+        elif silent:
+            raise LogUnavailable(f"no broker has answered for {len(silent)} of the partitions within {limit:g} s")
+
+
+async def stop(consumer: AIOKafkaConsumer, connection: KafkaConnection) -> None:
+    """Leave the group, if any, and close the connections.
+
+    Brokers that do not answer are not waited for beyond a request.
+    """
+    stopping = asyncio.create_task(consumer.stop())
+    await asyncio.wait({stopping}, timeout=connection.request_timeout_seconds)
+    if not stopping.done():
+        stopping.cancel()
+        await asyncio.wait({stopping})
+    if stopping.cancelled() or stopping.exception() is not None:
+        _log.warning("kafka consumer closed without leaving in order")
+        await consumer._client.close()  # noqa: SLF001 - what `stop` would have come to last
+
+
+def _deliveries(batches: _Batches) -> Iterator[Delivery]:
+    for records in batches.values():
+        for record in records:
+            message = Message(record.key or b"", record.value or b"", tuple(record.headers))
+            yield Delivery(record.topic, record.partition, record.offset, record.timestamp, message)

@@ -1,0 +1,140 @@
+"""The fixtures that every suite shares: the backends, their servers, and databases on them."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from forwarder.topics.embedded import EmbeddedLog
+from forwarder.topics.kafka import KafkaLog
+from forwarder.topics.port import Log
+from tests.support.backends import BACKENDS, Backend, missing
+from tests.support.databases import new_database
+from tests.support.kafka_process import KafkaCluster
+from tests.support.ladder import Unavailable
+from tests.support.postgres_process import PostgresServer
+from tests.support.real_servers import RealServers
+
+_servers = pytest.StashKey[RealServers]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    servers = RealServers()
+    config.stash[_servers] = servers.__enter__()
+    config.add_cleanup(servers.__exit__)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    return [f"backend {line}" for line in config.stash[_servers].planned()]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in config.stash[_servers].found():
+        terminalreporter.write_line(f"backend {line}")
+
+
+@pytest.fixture(scope="session")
+def real_servers(pytestconfig: pytest.Config) -> RealServers:
+    """The real servers, each started when it is first asked for."""
+    return pytestconfig.stash[_servers]
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(real_servers: RealServers) -> str:
+    """Where the shared Kafka is. Its topics are everybody's: name yours so that nobody else has them."""
+    try:
+        return real_servers.kafka.address()
+    except Unavailable as reason:
+        missing(reason)
+
+
+@pytest.fixture(scope="session")
+def postgres_url(real_servers: RealServers) -> str:
+    """The maintenance database of the shared PostgreSQL; tests take `database_url`."""
+    try:
+        return real_servers.postgres.address()
+    except Unavailable as reason:
+        missing(reason)
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """Runs the test once on each backend."""
+    chosen: Backend = request.param
+    return chosen
+
+
+@pytest.fixture
+async def postgres_database_url(postgres_url: str) -> AsyncIterator[str]:
+    """A new empty PostgreSQL database, dropped afterwards."""
+    async with new_database(postgres_url) as url:
+        yield url
+
+
+@pytest.fixture
+def sqlite_database_url(tmp_path: Path) -> str:
+    """A SQLite database that does not exist yet."""
+    return f"sqlite+aiosqlite:///{tmp_path / 'store.sqlite3'}"
+
+
+@pytest.fixture
+def database_url(backend: Backend, request: pytest.FixtureRequest) -> str:
+    """A new empty database of the backend: SQLite where it is embedded, PostgreSQL where it is distributed."""
+    url: str = request.getfixturevalue("sqlite_database_url" if backend == "embedded" else "postgres_database_url")
+    return url
+
+
+@pytest.fixture
+def log(backend: Backend, request: pytest.FixtureRequest, tmp_path: Path) -> Log:
+    """The log of the backend. On Kafka its topics are everybody's: make yours by `tests.support.deliveries.new_topic`."""
+    if backend == "embedded":
+        return EmbeddedLog(tmp_path / "log.sqlite3")
+    return KafkaLog(request.getfixturevalue("kafka_bootstrap"))
+
+
+@pytest.fixture(scope="module")
+def _kafka_to_kill(real_servers: RealServers) -> Iterator[KafkaCluster]:
+    try:
+        cluster = KafkaCluster(real_servers.reaper)
+    except Unavailable as reason:
+        missing(reason)
+    yield cluster
+    cluster.kill()
+
+
+@pytest.fixture
+def kafka_to_kill(_kafka_to_kill: KafkaCluster) -> KafkaCluster:
+    """A local broker of the module's own, running, whatever the test before did to it."""
+    _kafka_to_kill.start()
+    return _kafka_to_kill
+
+
+@pytest.fixture
+def kafka_cluster(real_servers: RealServers) -> Iterator[Callable[[int], KafkaCluster]]:
+    """Makes and starts a local cluster of 1 or 3 brokers that is the test's own, to be killed and brought back."""
+    with ExitStack() as stack:
+
+        def start(brokers: int) -> KafkaCluster:
+            try:
+                cluster = KafkaCluster(real_servers.reaper, brokers=brokers)
+                stack.callback(cluster.kill)  # nobody wants its data
+                cluster.start()
+            except Unavailable as reason:
+                missing(reason)
+            return cluster
+
+        yield start
+
+
+@pytest.fixture
+def postgres_server(real_servers: RealServers) -> Iterator[PostgresServer]:
+    """A started PostgreSQL that is the test's own, to be killed and brought back."""
+    with ExitStack() as stack:
+        try:
+            server = PostgresServer(real_servers.reaper)
+            stack.callback(server.stop)
+            server.start()
+        except Unavailable as reason:
+            missing(reason)
+        yield server

@@ -1,0 +1,107 @@
+"""Kafka and PostgreSQL as Docker containers, by testcontainers. Talks to the Docker daemon and to nothing else."""
+
+import os
+import socket
+from contextlib import ExitStack
+from functools import cache
+from urllib.parse import urlsplit, urlunsplit
+
+import docker
+from docker.constants import DEFAULT_DOCKER_API_VERSION, DEFAULT_UNIX_SOCKET
+from docker.errors import DockerException
+from testcontainers.community.postgres import PostgresContainer
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+
+from tests.support.kafka_process import broker_properties
+from tests.support.ladder import Unavailable
+from tests.support.server_process import free_ports
+
+_KAFKA_IMAGE = "apache/kafka:4.1.1"
+_POSTGRES_IMAGE = "postgres:17-alpine"
+_DAEMON_SECONDS = 1
+_START_SECONDS = 60
+
+
+@cache
+def docker_obstacle() -> str | None:
+    """Why Docker cannot be used here; None where its daemon answers at once. Asked once a run."""
+    if not _socket_answers(os.environ.get("DOCKER_HOST", DEFAULT_UNIX_SOCKET)):
+        return "no Docker daemon"
+    client = docker.from_env(version=DEFAULT_DOCKER_API_VERSION, timeout=_DAEMON_SECONDS)
+    try:
+        client.ping()
+    except (DockerException, OSError):
+        return "the Docker daemon does not answer"
+    finally:
+        client.close()
+    return None
+
+
+def _socket_answers(host: str) -> bool:
+    """Whether something listens on a Unix socket; True for other addresses. Docker's own client leaks the socket that fails."""
+    scheme, _, path = host.partition("://")
+    if "unix" not in scheme:
+        return True
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex("/" + path.lstrip("/")) == 0
+
+
+class KafkaInDocker:
+    """One broker, with the settings of the local one."""
+
+    origin = f"Docker container {_KAFKA_IMAGE}"
+
+    def obstacle(self) -> str | None:
+        return docker_obstacle()
+
+    def start(self, open_until: ExitStack) -> str:
+        # The same port inside and outside: a client is sent on to the address that the broker says it has.
+        port = free_ports(1)[0]
+        container = DockerContainer(_KAFKA_IMAGE).with_bind_ports(port, port)
+        address = f"{container.get_container_host_ip()}:{port}"
+        for name, value in (_container_properties(address, port) | dict(broker_properties(1))).items():
+            container.with_env(_environment_name(name), value)
+        container.waiting_for(LogMessageWaitStrategy("Kafka Server started").with_startup_timeout(_START_SECONDS))
+        _run(container, open_until)
+        return address
+
+
+class PostgresInDocker:
+    """One server, whose maintenance database the tests use."""
+
+    origin = f"Docker container {_POSTGRES_IMAGE}"
+
+    def obstacle(self) -> str | None:
+        return docker_obstacle()
+
+    def start(self, open_until: ExitStack) -> str:
+        container = PostgresContainer(_POSTGRES_IMAGE, dbname="postgres", driver=None)
+        container.with_command("postgres -c max_connections=200")
+        _run(container, open_until)
+        return urlunsplit(urlsplit(container.get_connection_url())._replace(scheme="postgresql"))
+
+
+def _run(container: DockerContainer, open_until: ExitStack) -> None:
+    try:
+        open_until.enter_context(container)
+    except (DockerException, TimeoutError, OSError) as error:
+        raise Unavailable(f"Docker could not start {container.image}: {error}") from error
+
+
+def _environment_name(name: str) -> str:
+    """The variable by which Kafka's image takes a property of the broker."""
+    return f"KAFKA_{name.upper().replace('.', '_')}"
+
+
+def _container_properties(address: str, port: int) -> dict[str, str]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": "1@localhost:9093",
+        "listeners": f"PLAINTEXT://:{port},CONTROLLER://:9093",
+        "advertised.listeners": f"PLAINTEXT://{address}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+    }

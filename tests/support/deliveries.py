@@ -1,0 +1,89 @@
+"""What the suites of the log share: messages to publish, and taking deliveries until there are enough. Touches nothing itself."""
+
+import asyncio
+import uuid
+from collections import defaultdict
+from collections.abc import Sequence
+
+from forwarder.topics.port import Consumer, Delivery, Log, LogUnavailable, Message, Publisher, Tail
+
+SOON = 45.0
+"""Seconds; a bound for failures, never a wait."""
+
+
+class Tally(list[int]):
+    """Numbers that were seen, and somebody who waits until there are enough."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._enough: tuple[int, asyncio.Event] = (0, asyncio.Event())
+
+    def see(self, *numbers: int) -> None:
+        self.extend(numbers)
+        count, reached = self._enough
+        if len(self) >= count:
+            reached.set()
+
+    async def at_least(self, count: int) -> None:
+        self._enough = (count, asyncio.Event())
+        self.see()
+        async with asyncio.timeout(SOON):
+            await self._enough[1].wait()
+
+
+def numbered(count: int, *, first: int = 0, keys: int = 50) -> list[Message]:
+    """Messages whose values are numbers, from `first` on."""
+    return [Message(b"key-%d" % (each % keys), b"%d" % each) for each in range(first, first + count)]
+
+
+def numbers(deliveries: Sequence[Delivery]) -> list[int]:
+    """The numbers that were delivered, in ascending order, each as often as it came."""
+    return sorted(int(each.message.value) for each in deliveries)
+
+
+def by_key(deliveries: Sequence[Delivery]) -> dict[bytes, list[bytes]]:
+    """The values of each key, in the order in which they came."""
+    values: dict[bytes, list[bytes]] = defaultdict(list)
+    for delivery in deliveries:
+        values[delivery.message.key].append(delivery.message.value)
+    return values
+
+
+async def ignore_partitions(_: frozenset[int]) -> None:
+    """For a consumer whose partitions are of no interest."""
+
+
+async def take(source: Consumer | Tail, count: int, *, through_outages: bool = False) -> list[Delivery]:
+    """So many deliveries; fails when they do not come. `LogUnavailable` ends it, unless it is to go on `through_outages`."""
+    taken: list[Delivery] = []
+    async with asyncio.timeout(SOON):
+        while len(taken) < count:
+            try:
+                taken += await source.receive(at_most=count - len(taken), wait_seconds=0.2)
+            except LogUnavailable:
+                if not through_outages:
+                    raise
+    return taken
+
+
+async def nothing_more(source: Consumer | Tail) -> bool:
+    """Whether nothing comes for a while."""
+    return not await source.receive(at_most=10, wait_seconds=0.3)
+
+
+async def until_published(publisher: Publisher, topic: str, messages: Sequence[Message]) -> None:
+    """Publish, again and again while the log is unavailable."""
+    async with asyncio.timeout(SOON):
+        while True:
+            try:
+                return await publisher.publish(topic, messages)
+            except LogUnavailable:
+                continue
+
+
+async def new_topic(log: Log, partitions: int) -> str:
+    """A topic that nobody else has, on a log that others may share."""
+    name = f"test.{uuid.uuid4().hex[:12]}"
+    async with log.admin() as admin:
+        await admin.create({name: partitions})
+    return name

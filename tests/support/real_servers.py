@@ -1,0 +1,149 @@
+"""The ladder by which the tests come by a real Kafka and a real PostgreSQL.
+
+For each of them the first of these that works: a server named in the environment (`FORWARDER_TEST_KAFKA`,
+`FORWARDER_TEST_DATABASE_URL`), a Docker container, a local process. Nothing is started before something asks for it.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Self
+
+from tests.support.containers import KafkaInDocker, PostgresInDocker
+from tests.support.kafka_jars import obstacle as jars_obstacle
+from tests.support.kafka_process import KafkaCluster
+from tests.support.ladder import Plan, Rung, Unavailable, plan
+from tests.support.postgres_process import PostgresServer, binaries
+from tests.support.reaper import Reaper
+from tests.support.server_process import ServerFailed
+
+
+@dataclass(frozen=True, slots=True)
+class FromEnvironment:
+    """A server that somebody else started and named."""
+
+    variable: str
+
+    @property
+    def origin(self) -> str:
+        return f"the server named by {self.variable}"
+
+    def obstacle(self) -> str | None:
+        return None if os.environ.get(self.variable) else f"{self.variable} is not set"
+
+    def start(self, open_until: ExitStack) -> str:
+        return os.environ[self.variable]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalKafka:
+    """Apache Kafka, fetched by Maven, as processes of this machine."""
+
+    reaper: Reaper
+    brokers: int = 1
+
+    origin = "local Apache Kafka"
+
+    def obstacle(self) -> str | None:
+        return jars_obstacle()
+
+    def start(self, open_until: ExitStack) -> str:
+        cluster = KafkaCluster(self.reaper, brokers=self.brokers)
+        open_until.callback(cluster.kill)  # nobody wants its data
+        _start(cluster)
+        return cluster.bootstrap_servers
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPostgres:
+    """The PostgreSQL that is installed here, as a process of its own."""
+
+    reaper: Reaper
+
+    origin = "local PostgreSQL"
+
+    def obstacle(self) -> str | None:
+        return None if binaries() else "no PostgreSQL is installed (initdb)"
+
+    def start(self, open_until: ExitStack) -> str:
+        server = PostgresServer(self.reaper)
+        open_until.callback(server.stop)
+        _start(server)
+        return server.url
+
+
+def _start(server: KafkaCluster | PostgresServer) -> None:
+    try:
+        server.start()
+    except ServerFailed as error:
+        raise Unavailable(str(error)) from error
+
+
+class RealServer:
+    """One of the real servers: started at its first use, by the rung that was planned, and then kept."""
+
+    def __init__(self, name: str, rungs: Sequence[Rung], open_until: ExitStack) -> None:
+        self._name = name
+        self._plan: Plan = plan(rungs)
+        self._open_until = open_until
+        self._address: str | None = None
+        self._refusal: Unavailable | None = None
+        self._took = 0.0
+
+    def address(self) -> str:
+        """How to reach it. Raises `Unavailable`, each time alike, where it cannot be had."""
+        if self._refusal is not None:
+            raise self._refusal
+        if self._address is None:
+            self._address = self._start()
+        return self._address
+
+    def _start(self) -> str:
+        began = time.monotonic()
+        try:
+            return self._plan.start(self._open_until)
+        except Unavailable as refusal:
+            self._refusal = refusal
+            raise
+        finally:
+            self._took = time.monotonic() - began
+
+    def planned(self) -> str:
+        return f"{self._name}: {self._plan}"
+
+    def found(self) -> str | None:
+        """What came of the plan; None while nothing asked for the server."""
+        if self._refusal is not None:
+            return f"{self._name}: not tested, {self._refusal}"
+        if self._address is not None:
+            return f"{self._name}: {self._plan}, at {self._address}, up in {self._took:.1f} s"
+        return None
+
+
+class RealServers:
+    """Both servers of the distributed backend. Open it with `with`: what was started is stopped at the end."""
+
+    def __init__(self, *, brokers: int = 1) -> None:
+        self._stack = ExitStack()
+        self._brokers = brokers
+
+    def __enter__(self) -> Self:
+        self.reaper = self._stack.enter_context(Reaper())
+        local = LocalKafka(self.reaper, self._brokers)
+        kafka: list[Rung] = [FromEnvironment("FORWARDER_TEST_KAFKA"), KafkaInDocker(), local]
+        named = FromEnvironment("FORWARDER_TEST_DATABASE_URL")
+        postgres: list[Rung] = [named, PostgresInDocker(), LocalPostgres(self.reaper)]
+        self.kafka = RealServer("Kafka", kafka, self._stack)
+        self.postgres = RealServer("PostgreSQL", postgres, self._stack)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._stack.close()
+
+    def planned(self) -> list[str]:
+        return [self.kafka.planned(), self.postgres.planned()]
+
+    def found(self) -> list[str]:
+        return [line for line in (self.kafka.found(), self.postgres.found()) if line is not None]
