@@ -1,0 +1,182 @@
+"""What a PMS answered, read with suspicion: only what has the shape that section 2.5 gives it gets into a record. Pure."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Final
+
+import httpx
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_core import from_json
+
+from forwarder.reservation.request import json_number
+
+# No U+0000: databases do not take it.
+_Line = Annotated[str, Field(strict=True, max_length=256, pattern=r"^[^\x00]*$")]
+_Text = Annotated[str, Field(strict=True, max_length=10_000, pattern=r"^[^\x00]*$")]
+_WebAddress = Annotated[str, Field(strict=True, max_length=2048, pattern=r"^(https?://[^\s\x00]+)?$")]
+_Currency = Annotated[str, Field(strict=True, pattern=r"^[A-Z]{3}$")]
+_MOST: Final = 10**12
+_Amount = (
+    Annotated[int, Field(strict=True, ge=-_MOST, le=_MOST)] | Annotated[float, Field(strict=True, ge=-_MOST, le=_MOST)]
+)
+_LONGEST_ID: Final = 256
+_LARGEST_ID: Final = 10**30
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel, frozen=True, allow_inf_nan=False, validate_by_name=False, validate_by_alias=True
+    )
+
+
+class LineItem(_Part):
+    """One line of a breakdown."""
+
+    name: _Line
+    type: _Line
+    total: _Amount
+
+
+_Lines = Annotated[tuple[LineItem, ...], Field(max_length=200)]
+
+
+class BasePrice(_Part):
+    """The price of the rooms."""
+
+    total_base_price: _Amount
+    breakdown: _Lines
+
+
+class Fee(_Part):
+    """Fees."""
+
+    total_fee: _Amount
+    breakdown: _Lines
+
+
+class Tax(_Part):
+    """Taxes."""
+
+    total_tax: _Amount
+    breakdown: _Lines
+
+
+class Discount(_Part):
+    """Discounts."""
+
+    total_discount: _Amount
+    breakdown: _Lines
+
+
+class Finances(_Part):
+    """What the stay costs and what of that is paid."""
+
+    total_price: _Amount | None = None
+    currency: _Currency | None = None
+    total_paid: _Amount | None = None
+    remaining_balance: _Amount | None = None
+    base_price: BasePrice | None = None
+    fee: Fee | None = None
+    tax: Tax | None = None
+    discount: Discount | None = None
+
+
+class Codes(_Part):
+    """Codes that open doors."""
+
+    access_code: Annotated[tuple[_Line, ...], Field(max_length=50)]
+
+
+class PrimaryGuest(_Part):
+    """The guest as the PMS knows them."""
+
+    name: _Line
+    emails: Annotated[tuple[_Line, ...], Field(max_length=50)]
+    mobile_numbers: Annotated[tuple[_Line, ...], Field(max_length=50)]
+    nationality: _Line | None = None
+
+
+class RecordFields(_Part):
+    """The fields of the reservation record (section 2.5) that a PMS may answer with. Null is the same as absent."""
+
+    source: _Line | None = None
+    codes: Codes | None = None
+    notes: _Text | None = None
+    payment_url: _WebAddress | None = None
+    finances: Finances | None = None
+    total_price: _Amount | None = None
+    currency: _Currency | None = None
+    primary_guest: PrimaryGuest | None = None
+
+
+_FIELD_NAMES: Final = frozenset(to_camel(name) for name in RecordFields.model_fields)
+
+
+def read_object(response: httpx.Response) -> dict[str, Any] | None:
+    """The JSON object in the body, None where it holds anything else."""
+    try:
+        body = from_json(response.content, allow_inf_nan=False)
+    except ValueError:
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def identifier(value: object) -> str | None:
+    """A reservation's id, which is a number or a text, as text; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return None
+    if isinstance(value, int) and abs(value) > _LARGEST_ID:  # which text may refuse to hold
+        return None
+    text = str(value)
+    return text if 0 < len(text) <= _LONGEST_ID and "\0" not in text else None
+
+
+def record_fields(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The record's fields that `answer` holds, by section 2.5's names; those that are not well formed are left out."""
+    if _FIELD_NAMES.isdisjoint(answer):
+        return {}
+    try:
+        fields = RecordFields.model_validate(answer)
+    except ValidationError as error:
+        return record_fields(_without_faults(answer, error))
+    record = _given(fields.model_dump(mode="json", by_alias=True))
+    if "finances" in record:
+        record["finances"] = _given(record["finances"])
+    return record
+
+
+def _without_faults(answer: Mapping[str, Any], error: ValidationError) -> dict[str, Any]:
+    """`answer` without each field that has a fault; of the finances, without the faulty ones among their parts."""
+    kept = dict(answer)
+    for path in {detail["loc"][:2] for detail in error.errors(include_url=False, include_input=False)}:
+        name = str(path[0])
+        part = kept.get(name)
+        if name == "finances" and len(path) > 1 and isinstance(part, dict):
+            kept[name] = {key: value for key, value in part.items() if key != path[1]}
+        else:
+            kept.pop(name, None)
+    return kept
+
+
+def _given(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def amount(text: object) -> Decimal | None:
+    """A decimal amount that a PMS wrote as text, exactly; None for anything that is not one."""
+    if not isinstance(text, str):
+        return None
+    try:
+        value = Decimal(text)
+    except ArithmeticError:
+        return None
+    return value if value.is_finite() and abs(value) <= _MOST else None
+
+
+def finances(price: Decimal | None, paid: Decimal | None, left: Decimal | None) -> dict[str, Any]:
+    """The amounts that are known, as JSON numbers; what is left to pay is the difference where nobody said it."""
+    if left is None and price is not None and paid is not None:
+        left = price - paid
+    amounts = {"totalPrice": price, "totalPaid": paid, "remainingBalance": left}
+    return {name: json_number(value) for name, value in amounts.items() if value is not None}

@@ -1,0 +1,94 @@
+"""The simulator's application: its PMSs, and beside them what is there for developers and tests.
+
+    {base}/NAME/generic, {base}/NAME/website-builder, {base}/NAME/booking-sync/api/v3    base URLs, for any NAME
+    GET  /count             how many bookings were made, as text          GET /stats   more, as JSON
+    POST /reset             forget all bookings
+    PUT  /NAME/faults       what goes wrong from now on (`Faults`)         GET, DELETE  look, lift
+
+Any bearer credential is let in but `wrong`.
+"""
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+
+from forwarder.reservation.problem import Problem
+from forwarder.runtime.health import health_routes
+from forwarder.runtime.http import Answer, problem_answer
+from forwarder.simulator.booking_sync import booking_sync_routes
+from forwarder.simulator.faults import Faults
+from forwarder.simulator.open_pms import open_pms_routes
+from forwarder.simulator.world import World
+
+
+def simulator_app(world: World) -> Starlette:
+    """The application over `world`, which stays the caller's to close. It may be mounted below a path."""
+    return Starlette(
+        routes=[*open_pms_routes(world), *booking_sync_routes(world), *_developers_routes(world), *health_routes({})],
+        exception_handlers={HTTPException: _no_such_thing},
+    )
+
+
+def simulator_below(path: str, world: World) -> BaseRoute:
+    """The application as one route of another, below `path`."""
+    return Mount(path, app=simulator_app(world))
+
+
+def _developers_routes(world: World) -> list[BaseRoute]:
+    desk = _Desk(world)
+    return [
+        Route("/count", desk.count, methods=["GET"]),
+        Route("/stats", desk.stats, methods=["GET"]),
+        Route("/reset", desk.reset, methods=["POST"]),
+        Route("/{name}/faults", desk.order_faults, methods=["PUT"]),
+        Route("/{name}/faults", desk.show_faults, methods=["GET"]),
+        Route("/{name}/faults", desk.lift_faults, methods=["DELETE"]),
+    ]
+
+
+class _Desk:
+    """Where the world is looked at and changed."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def count(self, _request: Request) -> Answer:
+        return Answer(200, b"%d\n" % self._world.made, media_type=b"text/plain")
+
+    async def stats(self, _request: Request) -> Answer:
+        return Answer(200, to_json(self._world.stats()))
+
+    async def reset(self, _request: Request) -> Response:
+        self._world.reset()
+        return Response(status_code=204)
+
+    async def order_faults(self, request: Request) -> Answer:
+        try:
+            faults = Faults.model_validate_json(await request.body())
+        except ValidationError as error:
+            detail = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
+            return problem_answer(Problem("invalid_faults", "Not an order of faults", 422, detail))
+        self._world.faults.order(request.path_params["name"], faults)
+        return _shown(faults)
+
+    async def show_faults(self, request: Request) -> Answer:
+        order = self._world.faults.at(request.path_params["name"])
+        return _shown(Faults() if order is None else order.faults)
+
+    async def lift_faults(self, request: Request) -> Response:
+        self._world.faults.lift(request.path_params["name"])
+        return Response(status_code=204)
+
+
+def _shown(faults: Faults) -> Answer:
+    return Answer(200, faults.model_dump_json().encode())
+
+
+async def _no_such_thing(_request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    problem = Problem("not_found", "Nothing there", status, "The simulator has nothing at this address.")
+    return Response(to_json(problem.as_json()), status, media_type="application/problem+json")

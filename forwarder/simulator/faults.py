@@ -1,0 +1,110 @@
+"""Faults on demand: what goes wrong at a simulated PMS, for how long, and how often.
+
+An order is given for one name and holds for all PMSs under that name. Orders live in memory only.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from forwarder.runtime.clock import Clock
+
+Mode = Literal[
+    "none",
+    "down",  # 503
+    "throttle",  # 429
+    "error500",
+    "redirect",  # 302
+    "garbage",  # 201, and a body that is not JSON
+    "huge",  # 201, and a body of 10 MB
+    "hang",  # no answer until the fault is lifted, and then none either
+    "reset",  # the connection is reset
+    "hang_after_booking",
+    "reset_after_booking",
+    "error500_after_booking",
+    "garbage_after_booking",
+]
+
+
+class Faults(BaseModel):
+    """An order. `delay_ms` delays every answer; `mode` strikes a share of `rate` of the requests, `count` of them at most,
+    and none from `until` on. `scope`: every request, or those alone that make bookings. Modes that end in `_after_booking`
+    strike when a booking has just been made."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    delay_ms: Annotated[float, Field(ge=0, le=600_000)] = 0
+    mode: Mode = "none"
+    rate: Annotated[float, Field(ge=0, le=1)] = 1
+    retry_after: Annotated[float, Field(ge=0)] | None = None
+    count: Annotated[int, Field(ge=0)] | None = None
+    until: AwareDatetime | None = None
+    scope: Literal["all", "bookings"] = "all"
+
+    @property
+    def after_booking(self) -> bool:
+        return self.mode.endswith("_after_booking")
+
+    @property
+    def only_bookings(self) -> bool:
+        return self.after_booking or self.scope == "bookings"
+
+
+@dataclass(slots=True)
+class Order:
+    """Faults that are in force. `met` is set when the first request was hit; `lifted` when they are in force no longer: what
+    hangs then may let go."""
+
+    faults: Faults
+    struck: int = 0
+    met: asyncio.Event = field(default_factory=asyncio.Event)
+    lifted: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def strikes(self, *, books: bool, now: datetime, chance: float) -> bool:
+        """Whether this request is hit; counts it if so."""
+        faults = self.faults
+        spent = faults.count is not None and self.struck >= faults.count
+        over = faults.until is not None and now >= faults.until
+        passed_over = faults.only_bookings and not books
+        if faults.mode == "none" or spent or over or passed_over or chance >= faults.rate:
+            return False
+        self.struck += 1
+        self.met.set()
+        return True
+
+
+class FaultBoard:
+    """The orders, by name. `everywhere` is in force where a name has no order of its own. `seed` decides which requests a
+    rate below 1 hits."""
+
+    def __init__(self, clock: Clock, everywhere: Faults | None, seed: int | None) -> None:
+        self._clock = clock
+        self._random = random.Random(seed)  # noqa: S311 - no secret hangs on it
+        self._everywhere = None if everywhere is None else Order(everywhere)
+        self._orders: dict[str, Order] = {}
+
+    def order(self, name: str, faults: Faults) -> None:
+        """From now on, `faults` at `name`, in place of what was ordered before."""
+        self._lift(name)
+        self._orders[name] = Order(faults)
+
+    def lift(self, name: str) -> None:
+        """No faults of its own at `name` any more."""
+        self._lift(name)
+        self._orders.pop(name, None)
+
+    def at(self, name: str) -> Order | None:
+        """The order in force at `name`."""
+        return self._orders.get(name, self._everywhere)
+
+    def strikes(self, order: Order, *, books: bool) -> bool:
+        """Whether a request that `books` or does not is hit by `order`."""
+        return order.strikes(books=books, now=self._clock.now(), chance=self._random.random())
+
+    def _lift(self, name: str) -> None:
+        if name in self._orders:
+            self._orders[name].lifted.set()

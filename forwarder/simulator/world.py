@@ -1,0 +1,244 @@
+"""The simulated world: every booking that was ever made, whose nights are taken, which keys were seen. Judge in fault tests.
+
+One world serves any number of PMSs, each a `place` such as `demo/generic`. Its methods do not wait, so that each happens as a
+whole. Of a card it is told nothing. With a journal, what happened outlives the process.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic_core import to_json
+
+from forwarder.runtime.clock import Clock, iso
+from forwarder.simulator.faults import FaultBoard, Faults
+from forwarder.simulator.journal import Journal
+
+_FIRST_ID = 1001
+_LISTED_DUPLICATES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A booking as it is asked for. `key` makes it once only; `fingerprint` tells bodies apart; `answer` says how the PMS
+    answers, in JSON, once the booking has the id given to it."""
+
+    name: str
+    place: str
+    room: str
+    arrival: date
+    departure: date
+    reference: str
+    answer: Callable[[int], bytes]
+    key: str | None = None
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A booking that was made."""
+
+    id: int
+    name: str
+    place: str
+    room: str
+    arrival: date
+    departure: date
+    reference: str
+    answer: bytes
+    key: str | None
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The key was seen before, with the same body: this is what was made then."""
+
+    made: Made
+
+
+@dataclass(frozen=True, slots=True)
+class KeyReused:
+    """The key was seen before, with another body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Another booking has some of these nights."""
+
+
+class World:
+    """Close it in the end. `calendars`: nights that are taken are refused; without, any number of bookings share a room.
+
+    `journal`: a file to go on from, and to write to before anything is answered. `faults`: what goes wrong where nothing else
+    was ordered; `seed` makes their chances repeat. Raises `OSError` where the journal cannot be opened.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        calendars: bool = True,
+        journal: Path | None = None,
+        faults: Faults | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.clock = clock
+        self.faults = FaultBoard(clock, faults, seed)
+        self.requests: Counter[str] = Counter()
+        self._calendars = calendars
+        self._forget()
+        self._journal = None if journal is None else Journal(journal)
+        if self._journal is not None:
+            self._replay(self._journal)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the journal."""
+        if self._journal is not None:
+            self._journal.close()
+
+    @property
+    def made(self) -> int:
+        """How many bookings were made, those included that were cancelled since."""
+        return len(self._bookings)
+
+    def book(self, wanted: Wanted) -> Made | Replayed | KeyReused | Taken:
+        """Make a booking, unless its key or its nights forbid. Raises `OSError` where it could not be written down."""
+        known = None if wanted.key is None else self._by_key.get((wanted.place, wanted.key))
+        if known is not None:
+            return Replayed(known) if known.fingerprint == wanted.fingerprint else KeyReused()
+        if self._calendars and not self._nights[wanted.place, wanted.room].isdisjoint(_nights(wanted)):
+            return Taken()
+        made = self._next(wanted)
+        if self._journal is not None:
+            self._journal.append(_line(made))
+        self._keep(made)
+        return made
+
+    def find(self, place: str, reference: str) -> Sequence[Made]:
+        """The bookings of a place that carry `reference`."""
+        return [made for made in self._by_reference.get(reference, ()) if made.place == place]
+
+    def at(self, place: str) -> Sequence[Made]:
+        """Every booking of a place, oldest first."""
+        return self._by_place.get(place, ())
+
+    def cancel(self, place: str, booking_id: int) -> bool:
+        """Cancel a booking and free its nights; False when there is none of that id. Raises `OSError` as `book` does."""
+        made = self._bookings.get(booking_id)
+        if made is None or made.place != place:
+            return False
+        if booking_id not in self._cancelled:
+            moment = iso(self.clock.now())
+            if self._journal is not None:
+                self._journal.append(to_json({"cancelled": booking_id, "at": moment}))
+            self._drop(booking_id, moment)
+        return True
+
+    def cancelled_at(self, made: Made) -> str | None:
+        """When it was cancelled; None when it was not."""
+        return self._cancelled.get(made.id)
+
+    def reset(self) -> None:
+        """Forget every booking, here and in the journal; faults stay."""
+        if self._journal is not None:
+            self._journal.clear()
+        self._forget()
+
+    def stats(self) -> dict[str, Any]:
+        """What was made, where, and what was made more than once, by its reference."""
+        repeated = {reference: len(all_made) for reference, all_made in self._by_reference.items() if len(all_made) > 1}
+        return {
+            "made": self.made,
+            "cancelled": len(self._cancelled),
+            "by_account": Counter(made.name for made in self._bookings.values()),
+            "duplicates": {
+                "most_per_reference": max(map(len, self._by_reference.values()), default=0),
+                "references": sorted(repeated)[:_LISTED_DUPLICATES],
+                "surplus": sum(repeated.values()) - len(repeated),
+            },
+            "requests": self.requests.total(),
+            "requests_by_account": self.requests,
+        }
+
+    def _forget(self) -> None:
+        self._bookings: dict[int, Made] = {}
+        self._by_key: dict[tuple[str, str], Made] = {}
+        self._by_reference: dict[str, list[Made]] = defaultdict(list)
+        self._by_place: dict[str, list[Made]] = defaultdict(list)
+        self._nights: dict[tuple[str, str], set[int]] = defaultdict(set)
+        self._cancelled: dict[int, str] = {}
+        self._next_id = _FIRST_ID
+        self.requests.clear()
+
+    def _next(self, wanted: Wanted) -> Made:
+        made_id = self._next_id
+        return Made(
+            made_id,
+            wanted.name,
+            wanted.place,
+            wanted.room,
+            wanted.arrival,
+            wanted.departure,
+            wanted.reference,
+            wanted.answer(made_id),
+            wanted.key,
+            wanted.fingerprint,
+        )
+
+    def _keep(self, made: Made) -> None:
+        self._next_id = made.id + 1
+        self._bookings[made.id] = made
+        self._by_place[made.place].append(made)
+        if self._calendars:
+            self._nights[made.place, made.room].update(_nights(made))
+        if made.reference:
+            self._by_reference[made.reference].append(made)
+        if made.key is not None:
+            self._by_key[made.place, made.key] = made
+
+    def _drop(self, booking_id: int, moment: str) -> None:
+        made = self._bookings[booking_id]
+        self._cancelled[booking_id] = moment
+        self._nights[made.place, made.room].difference_update(_nights(made))
+
+    def _replay(self, journal: Journal) -> None:
+        for entry in journal.entries():
+            if "cancelled" in entry:
+                self._drop(entry["cancelled"], entry["at"])
+            else:
+                self._keep(_made(entry))
+
+
+def _nights(stay: Wanted | Made) -> range:
+    return range(stay.arrival.toordinal(), stay.departure.toordinal())
+
+
+def _line(made: Made) -> bytes:
+    entry = {
+        "id": made.id,
+        "name": made.name,
+        "place": made.place,
+        "room": made.room,
+        "arrival": made.arrival,
+        "departure": made.departure,
+        "reference": made.reference,
+        "key": made.key,
+        "fingerprint": made.fingerprint,
+    }
+    # Its answer is JSON already: it is set in, and not written out again.
+    return to_json(entry)[:-1] + b',"answer":' + made.answer + b"}"
+
+
+def _made(entry: dict[str, Any]) -> Made:
+    days = {name: date.fromisoformat(entry[name]) for name in ("arrival", "departure")}
+    return Made(**{**entry, **days, "answer": to_json(entry["answer"])})

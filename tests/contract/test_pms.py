@@ -1,0 +1,358 @@
+"""What every kind of PMS keeps to, each against its simulator: real HTTP over loopback, through the transport of production."""
+
+import asyncio
+import hashlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from forwarder.pms.directory import KINDS, open_directory
+from forwarder.pms.port import Connection, Pms, PmsDirectory, UnknownKind
+from forwarder.pms.wire import Patience
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Outcome, Rejected
+from tests.support.simulator import CARD, QuickClock, Simulator, booking, running_simulator
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CREDENTIAL = "s3cr3t-credential"
+LONG = Patience(push_seconds=10.0)
+SHORT = Patience(push_seconds=0.3)
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What all tests share: one simulator, and two ways to it, of which one is soon out of patience."""
+
+    simulator: Simulator
+    directory: PmsDirectory
+    impatient: PmsDirectory
+    clock: QuickClock
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A simulated PMS of the test's own, and the account that speaks to it."""
+
+    kind: str
+    name: str
+    house: House
+
+    @property
+    def pms(self) -> Pms:
+        return self.reach()
+
+    @property
+    def impatient_pms(self) -> Pms:
+        """The same, with a push time-out of a fraction of a second."""
+        return self.reach(self.house.impatient)
+
+    @property
+    def made(self) -> int:
+        """How many bookings there were made."""
+        count: int = self.house.simulator.world.stats()["by_account"][self.name]
+        return count
+
+    def reach(
+        self, directory: PmsDirectory | None = None, *, credential: str = CREDENTIAL, base_url: str | None = None
+    ) -> Pms:
+        at = self.house.simulator.base_url(self.kind, self.name) if base_url is None else base_url
+        return (directory or self.house.directory).connect(Connection("acme", self.kind, at, credential))
+
+    def go_wrong(self, mode: str, **more: Any) -> None:
+        self.house.simulator.go_wrong(mode, self.name, **more)
+
+    def recover(self) -> None:
+        self.house.simulator.work(self.name)
+
+    def booking(self, number: int = 1, **fields: Any) -> Booking:
+        """A booking whose reference no other test has."""
+        asked = booking(number, **fields)
+        return replace(asked, reference=f"{asked.reference}-{self.name}")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def house() -> AsyncIterator[House]:
+    clock = QuickClock()
+    async with (
+        running_simulator() as simulator,
+        open_directory(clock, patience=LONG) as directory,
+        open_directory(clock, patience=SHORT) as impatient,
+    ):
+        yield House(simulator, directory, impatient, clock)
+
+
+@pytest.fixture(params=sorted(KINDS))
+def site(request: pytest.FixtureRequest, house: House) -> Iterator[Site]:
+    name = hashlib.sha256(request.node.name.encode()).hexdigest()[:12]
+    house.clock.slept.clear()
+    yield Site(request.param, name, house)
+    house.simulator.work(name)
+
+
+async def test_a_reservation_is_made(site: Site) -> None:
+    outcome = await site.pms.create(site.booking())
+    assert isinstance(outcome, Confirmed)
+    assert outcome.pms_reservation_id.isdecimal()
+    assert site.made == 1
+
+
+async def test_amounts_come_back_as_exactly_what_was_asked(site: Site) -> None:
+    for number, price in enumerate((0.1, 450.35, 999999999.99, 1000000, 0.07)):
+        outcome = await site.pms.create(site.booking(number, totalPrice=price))
+        assert isinstance(outcome, Confirmed)
+        assert outcome.record["totalPrice"] == price
+        assert outcome.record["finances"] == {
+            "totalPrice": price,
+            "currency": "EUR",
+            "totalPaid": 0,
+            "remainingBalance": price,
+        }
+
+
+async def test_sending_again_makes_one_reservation_where_the_pms_says_so(site: Site) -> None:
+    first = await site.pms.create(site.booking())
+    again = await site.pms.create(site.booking())
+    if site.pms.capabilities.idempotent_create:
+        assert again == first
+    else:
+        assert _refused(again) == "room_unavailable"
+    assert site.made == 1
+
+
+async def test_a_reservation_is_found_by_its_reference(site: Site) -> None:
+    assert site.pms.capabilities.find_by_reference
+    assert await site.pms.find(site.booking()) == Absent()
+    made = await site.pms.create(site.booking())
+    assert await site.pms.find(site.booking()) == made
+    assert await site.pms.find(site.booking(2)) == Absent()
+
+
+async def test_taken_nights_are_refused(site: Site) -> None:
+    await site.pms.create(site.booking(1, propertyId=7, roomId=7))
+    other = site.booking(2, propertyId=7, roomId=7, arrivalDate="2027-03-03", departureDate="2027-03-09")
+    outcome = await site.pms.create(other)
+    assert _refused(outcome) == "room_unavailable"
+    assert isinstance(outcome, Rejected)
+    assert outcome.problem.status == 409
+    assert outcome.problem.request_id == other.reference
+
+
+async def test_the_night_of_departure_is_free(site: Site) -> None:
+    await site.pms.create(site.booking(1, propertyId=7, roomId=7))
+    next_stay = site.booking(2, propertyId=7, roomId=7, arrivalDate="2027-03-04", departureDate="2027-03-05")
+    assert isinstance(await site.pms.create(next_stay), Confirmed)
+
+
+async def test_an_unknown_property_is_refused(site: Site) -> None:
+    for number, name in enumerate(("unknown", "..")):
+        outcome = await site.pms.create(site.booking(number, propertyId=name, roomId=name))
+        if name == "unknown" or site.kind == "booking-sync":
+            assert _refused(outcome) == "property_not_found"
+
+
+async def test_a_refused_guest(site: Site) -> None:
+    guest = {"name": "Maria Gonzalez", "email": "maria@refused.example"}
+    outcome = await site.pms.create(site.booking(guest=guest))
+    assert _refused(outcome) == "guest_refused"
+
+
+async def test_a_pms_out_of_service(site: Site) -> None:
+    site.go_wrong("down")
+    assert _deferred(await site.pms.create(site.booking())) == "pms_unavailable"
+    assert _deferred(await site.pms.find(site.booking())) == "pms_unavailable"
+    site.go_wrong("down", retry_after=17, scope="bookings")
+    in_gateway = await site.pms.create(site.booking())
+    assert in_gateway == _expected_unavailable(site, in_gateway)
+    assert site.made == 0
+
+
+def _expected_unavailable(site: Site, outcome: Outcome) -> Outcome:
+    assert isinstance(outcome, Deferred | InDoubt)
+    if site.kind == "booking-sync":  # which words it by X-RateLimit-Reset alone, and has no key to ask again with
+        return InDoubt("pms_unavailable", outcome.detail)
+    return Deferred("pms_unavailable", outcome.detail, 17.0)
+
+
+async def test_a_throttling_pms_says_when_to_come_again(site: Site) -> None:
+    for scope in ("all", "bookings"):
+        site.go_wrong("throttle", retry_after=42, scope=scope)
+        outcome = await site.pms.create(site.booking())
+        assert _deferred(outcome) == "pms_throttled"
+        assert isinstance(outcome, Deferred)
+        assert outcome.retry_after_seconds is not None
+        assert 40.0 < outcome.retry_after_seconds <= 43.0
+
+
+async def test_a_pms_that_hangs_with_a_booking(site: Site) -> None:
+    site.go_wrong("hang", scope="bookings")
+    started = asyncio.get_running_loop().time()
+    assert _in_doubt(await site.impatient_pms.create(site.booking())) == "pms_timed_out"
+    assert asyncio.get_running_loop().time() - started < 5.0
+    assert site.made == 0
+
+
+async def test_a_lookup_that_hangs_is_only_put_off(site: Site) -> None:
+    site.go_wrong("hang")
+    assert _deferred(await site.impatient_pms.find(site.booking())) == "pms_timed_out"
+
+
+@pytest.mark.parametrize(
+    "mode", ["reset_after_booking", "hang_after_booking", "error500_after_booking", "garbage_after_booking"]
+)
+async def test_a_booking_whose_answer_was_lost_is_made_exactly_once(site: Site, mode: str) -> None:
+    site.go_wrong(mode, count=1)
+    lost = await (site.impatient_pms if mode.startswith("hang") else site.pms).create(site.booking())
+    assert isinstance(lost, InDoubt)
+    assert site.made == 1
+    if site.pms.capabilities.idempotent_create:
+        settled: object = await site.pms.create(site.booking())
+    else:
+        settled = await site.pms.find(site.booking())
+    assert isinstance(settled, Confirmed)
+    assert site.made == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        ("reset", "pms_connection_lost"),
+        ("error500", "pms_failed"),
+        ("garbage", "pms_answer_not_understood"),
+        ("huge", "pms_connection_lost"),
+    ],
+)
+async def test_answers_that_leave_a_booking_in_doubt(site: Site, mode: str, reason: str) -> None:
+    site.go_wrong(mode, scope="bookings")
+    assert _in_doubt(await site.pms.create(site.booking())) == reason
+
+
+@pytest.mark.parametrize("mode", ["reset", "error500", "garbage", "huge", "redirect"])
+async def test_the_same_of_a_lookup_is_only_put_off(site: Site, mode: str) -> None:
+    site.go_wrong(mode)
+    assert isinstance(await site.pms.find(site.booking()), Deferred)
+
+
+async def test_a_redirect_is_not_followed(site: Site) -> None:
+    site.go_wrong("redirect")
+    assert _deferred(await site.pms.create(site.booking())) == "pms_redirected"
+
+
+async def test_a_credential_that_is_not_accepted_loses_nothing(site: Site) -> None:
+    pms = site.reach(credential="wrong")
+    assert _deferred(await pms.create(site.booking())) == "pms_unauthorized"
+    assert _deferred(await pms.find(site.booking())) == "pms_unauthorized"
+
+
+@pytest.mark.parametrize("credential", ["", "two words", "kľúč", "line\nfeed"])
+async def test_a_credential_that_no_header_can_carry(site: Site, credential: str) -> None:
+    outcome = await site.reach(credential=credential).create(site.booking())
+    assert _deferred(outcome) == "pms_credential_invalid"
+
+
+async def test_a_wrong_base_url_loses_nothing(site: Site) -> None:
+    pms = site.reach(base_url=f"{site.house.simulator.url}/nothing/here/at/all")
+    assert _deferred(await pms.create(site.booking())) == "pms_refused_request"
+    assert isinstance(await pms.find(site.booking()), Deferred)
+
+
+async def test_a_refused_connection_is_tried_again_within_the_push(site: Site) -> None:
+    with closing(socket.socket()) as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        pms = site.reach(base_url=f"http://127.0.0.1:{nobody.getsockname()[1]}/api")
+        assert _deferred(await pms.create(site.booking())) == "pms_unreachable"
+    assert len(site.house.clock.slept) == 2
+    assert all(0.0 <= pause <= 1.0 for pause in site.house.clock.slept)
+
+
+@pytest.mark.parametrize("base_url", ["http://no-such-host.invalid/api", "https://{plain}/api"])
+async def test_a_pms_that_cannot_be_connected_to(site: Site, base_url: str) -> None:
+    plain = site.house.simulator.url.removeprefix("http://")
+    pms = site.reach(base_url=base_url.format(plain=plain))
+    assert _deferred(await pms.create(site.booking())) == "pms_unreachable"
+
+
+@pytest.mark.parametrize("base_url", ["nonsense", "ftp://pms.example/api", "http://[half", "http://host:port/"])
+async def test_a_base_url_that_is_none(site: Site, base_url: str) -> None:
+    assert _deferred(await site.reach(base_url=base_url).create(site.booking())) == "pms_address_invalid"
+
+
+async def test_a_cancelled_push_says_nothing(site: Site) -> None:
+    site.go_wrong("hang", scope="bookings")
+    push = asyncio.create_task(site.pms.create(site.booking()))
+    await _has_struck(site)
+    push.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await push
+    site.recover()
+    assert isinstance(await site.pms.create(site.booking()), Confirmed)
+
+
+async def _has_struck(site: Site) -> None:
+    """Return once a request has met the fault that is in force."""
+    order = site.house.simulator.world.faults.at(site.name)
+    assert order is not None
+    async with asyncio.timeout(5):
+        await order.met.wait()
+
+
+async def test_a_closed_directory_raises_nothing(site: Site) -> None:
+    async with open_directory(site.house.clock, patience=LONG) as directory:
+        pms = site.reach(directory)
+    assert isinstance(await pms.create(site.booking()), Deferred | InDoubt)
+
+
+async def test_one_accounts_hanging_pms_does_not_hold_up_another(site: Site) -> None:
+    other = replace(site, name=f"{site.name}-other")
+    other.go_wrong("hang")
+    hanging = [asyncio.create_task(other.impatient_pms.create(other.booking(number))) for number in range(100)]
+    await _has_struck(other)
+    assert isinstance(await site.impatient_pms.create(site.booking(200)), Confirmed)
+    assert all(isinstance(outcome, Deferred | InDoubt) for outcome in await asyncio.gather(*hanging))
+    other.recover()
+
+
+async def test_neither_credential_nor_card_is_in_what_can_be_written_down(site: Site) -> None:
+    with_card = site.booking(card=CARD)
+    written = [repr(site.pms), repr(site.house.directory), repr(with_card)]
+    for mode in ("none", "error500", "reset", "down", "garbage", "redirect", "huge"):
+        site.go_wrong(mode, scope="bookings")
+        written.append(repr(await site.pms.create(with_card)))
+    with closing(socket.socket()) as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        pms = site.reach(base_url=f"http://127.0.0.1:{nobody.getsockname()[1]}")
+        written.append(repr(await pms.create(with_card)))
+    for secret in (CREDENTIAL, "4111", "1111 1111", "8264"):
+        assert not [line for line in written if secret in line]
+
+
+async def test_many_at_once(site: Site) -> None:
+    outcomes = await asyncio.gather(*(site.pms.create(site.booking(number)) for number in range(200)))
+    assert all(isinstance(outcome, Confirmed) for outcome in outcomes)
+    assert len({outcome.pms_reservation_id for outcome in outcomes if isinstance(outcome, Confirmed)}) == 200
+
+
+async def test_an_unknown_kind_is_named_with_those_that_there_are(site: Site) -> None:
+    assert site.house.directory.kinds() == sorted(KINDS)
+    with pytest.raises(UnknownKind, match="booking-sync, generic, website-builder"):
+        site.house.directory.connect(Connection("acme", "fax", "http://pms.test", CREDENTIAL))
+
+
+def _refused(outcome: Outcome) -> str:
+    assert isinstance(outcome, Rejected), outcome
+    return outcome.problem.code
+
+
+def _deferred(outcome: object) -> str:
+    assert isinstance(outcome, Deferred), outcome
+    return outcome.reason
+
+
+def _in_doubt(outcome: Outcome) -> str:
+    assert isinstance(outcome, InDoubt), outcome
+    return outcome.reason
