@@ -47,7 +47,11 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A pending submission, leased to a worker. `doubtful`: an earlier push may have been made, so look before pushing."""
+    """A pending submission, leased to a worker. `doubtful`: an earlier push may have been made, so look before pushing.
+
+    `pushing`: an intent to push it was made durable by `mark_pushing`, and what became of that is not known. A doubtful row
+    without it was not pushed by whoever marks before every push.
+    """
 
     id: int
     submission: Submission
@@ -57,6 +61,7 @@ class Work:
     attempts: tuple[Attempt, ...]
     revision: int
     doubtful: bool
+    pushing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,8 @@ class Recorder(Protocol):
     """The worker's side. Everything takes a batch; each call is one transaction.
 
     A worker is a lease holder by `worker_id`: it holds rows for as long as it renews, and what it records of a row that it no
-    longer holds changes nothing.
+    longer holds changes nothing. Before its first `renew`, and after its lease was taken over, it is given no rows: what it
+    takes in waits. When `take_in` or `claim` raises, nothing is held by it, whatever the store may have done.
     """
 
     async def renew(self, worker_id: str, *, now: datetime, until: datetime) -> bool:
@@ -129,11 +135,12 @@ class Recorder(Protocol):
         ...
 
     async def take_over(self, *, now: datetime) -> int:
-        """Give up, as doubtful and due at once, every row whose holder's lease ran out before `now`; how many they were."""
+        """Give up, as doubtful and due at once, every row whose holder's lease has run out by `now`; how many they were. Rows
+        that are being written at this moment are left for the next call."""
         ...
 
     async def release(self, worker_id: str, work_ids: Collection[int]) -> None:
-        """Give up rows that were not pushed: due at once, by anyone."""
+        """Give up rows that were not pushed: due at once, by anyone. What was doubtful of them before stays so."""
         ...
 
     async def mark_pushing(self, worker_id: str, work_ids: Collection[int]) -> Collection[int]:
@@ -204,4 +211,33 @@ class Reader(Protocol):
 
     async def ready(self) -> bool:
         """True when a read would be expected to succeed now. Never raises."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One submission as an operator sees it in a list. Timestamps and dates are ISO 8601; `due_at` is None once final."""
+
+    id: int
+    request_id: str
+    account_id: str
+    status: Status
+    property_id: str
+    arrival: str
+    departure: str
+    attempts: int
+    accepted_at: str
+    due_at: str | None
+    problem_code: str | None
+
+
+class Overview(Protocol):
+    """The operator's side: every workspace's submissions."""
+
+    async def find(self, request_id: str) -> tuple[Summary, Stored] | None:
+        """What was taken in under that request id, whosever it is."""
+        ...
+
+    async def latest(self, *, status: Status | None, account_id: str | None, limit: int) -> Sequence[Summary]:
+        """The newest submissions, of one status or account where given."""
         ...

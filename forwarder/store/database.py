@@ -1,0 +1,98 @@
+"""The engine as the store uses it: one statement or a whole transaction at a time, each bounded in time.
+
+Here, and nowhere else in the store, drivers' errors become `StoreUnavailable`: those that say that the database is away,
+overloaded, stopping, out of disk or out of patience. What a wrong statement or wrong data would raise stays as it is: a bug.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from typing import Any, Literal, cast
+
+from sqlalchemy import CursorResult, Executable, Row
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolExhausted
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from forwarder.store.port import StoreUnavailable
+
+Dialect = Literal["postgresql", "sqlite"]
+
+_LIMIT_SECONDS = 30.0
+"""The longest that anything takes, whatever the driver's own time-outs (for a connection, for each statement) add up to."""
+
+_SQLSTATES = (
+    "08",  # connection exception
+    "25006",  # read-only transaction: a standby, during a failover
+    "25P03",  # idle-in-transaction time-out
+    "40",  # rolled back: serialisation failure, deadlock
+    "53",  # insufficient resources: disk full, out of memory, too many connections
+    "55P03",  # lock not available
+    "57",  # operator intervention: shutdown, crash of another session, starting up, cancelled
+    "58",  # system error: input or output
+)
+# BUSY, LOCKED, NOMEM, READONLY, INTERRUPT, IOERR, FULL, CANTOPEN, PROTOCOL: https://sqlite.org/rescode.html
+_SQLITE_CODES = frozenset({5, 6, 7, 8, 9, 10, 13, 14, 15})
+
+
+class Database:
+    """Every call is bounded in time and raises `StoreUnavailable` when it was not carried out, or may not have been."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self.dialect = cast("Dialect", engine.dialect.name)
+        self._engine = engine
+        postgresql = self.dialect == "postgresql"
+        # A single statement is its own transaction: PostgreSQL is spared two round trips by not being told so.
+        self._single = engine.execution_options(isolation_level="AUTOCOMMIT") if postgresql else engine
+        # SQLite has one writer at a time. In here they queue up; left to itself each would sleep and try again.
+        self._writing = nullcontext() if postgresql else asyncio.Lock()
+        self._reading = self._single if postgresql else engine.execution_options(postgresql_readonly=True)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """Committed where the block ends; rolled back where it raises."""
+        async with self._writing, self._begun(self._engine) as connection:
+            yield connection
+
+    async def run(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Sequence[Row[Any]]:
+        """Carry out one statement that writes; the rows that it returns."""
+        async with self._writing, self._begun(self._single) as connection:
+            return _rows(await connection.execute(statement, parameters))
+
+    async def read(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Sequence[Row[Any]]:
+        """The rows of one statement that writes nothing."""
+        async with self._begun(self._reading) as connection:
+            return _rows(await connection.execute(statement, parameters))
+
+    @asynccontextmanager
+    async def _begun(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+        with outages_translated():
+            async with asyncio.timeout(_LIMIT_SECONDS), engine.begin() as connection:
+                yield connection
+
+
+def _rows(result: CursorResult[Any]) -> Sequence[Row[Any]]:
+    return result.all() if result.returns_rows else ()
+
+
+@contextmanager
+def outages_translated() -> Iterator[None]:
+    """Raise `StoreUnavailable` for what says that the database cannot do its work now."""
+    try:
+        yield
+    except (PoolExhausted, OSError) as error:  # OSError is also every TimeoutError and ConnectionError
+        raise StoreUnavailable(_described(error)) from error
+    except DBAPIError as error:
+        if not _is_outage(error):
+            raise
+        raise StoreUnavailable(_described(error.orig or error)) from error
+
+
+def _is_outage(error: DBAPIError) -> bool:
+    sqlstate: str = getattr(error.orig, "sqlstate", None) or ""
+    sqlite_code: int = getattr(error.orig, "sqlite_errorcode", None) or 0
+    return error.connection_invalidated or sqlstate.startswith(_SQLSTATES) or sqlite_code & 0xFF in _SQLITE_CODES
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

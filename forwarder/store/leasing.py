@@ -1,0 +1,216 @@
+"""The statements by which rows come in and change hands: taken in, claimed, marked, released, taken over. No I/O.
+
+`HELD` stands before everything that a worker changes of a row: what it no longer holds, it no longer changes.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlalchemy import (
+    CTE,
+    BindParameter,
+    Boolean,
+    Column,
+    Executable,
+    Integer,
+    ScalarSelect,
+    Table,
+    Update,
+    and_,
+    bindparam,
+    case,
+    column,
+    delete,
+    exists,
+    false,
+    func,
+    literal_column,
+    null,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.elements import ColumnElement
+
+from forwarder.store.batch import batch_of
+from forwarder.store.database import Dialect
+from forwarder.store.tables import Moment, reservations, workers
+
+_TURN_TO_TAKE_IN = 0x72657376
+"""The number of a lock: any that nobody else takes."""
+
+# Written out, not as a parameter: only so can a prepared statement use the partial indexes.
+PENDING: Final[ColumnElement[str]] = literal_column("'PENDING'")
+
+_row = reservations.c
+_worker: BindParameter[str] = bindparam("worker_id")
+_now = bindparam("now", type_=Moment())
+_waiting = and_(_row.status == PENDING, _row.leased_by.is_(None))
+_due = and_(_waiting, _row.due_at <= _now, _row.partition.in_(bindparam("partitions", expanding=True)))
+_has_lease = exists().where(workers.c.id == _worker)
+
+# Rows are found by their ids. Not being a plain column, this keeps a planner from going through all rows of the holder instead.
+HELD: Final = and_(func.coalesce(_row.leased_by, literal_column("''")) == _worker, _row.status == PENDING)
+
+_GIVEN = (
+    _row.request_id,
+    _row.workspace_id,
+    _row.account_id,
+    _row.partition,
+    _row.operation,
+    _row.property_id,
+    _row.room_id,
+    _row.arrival_date,
+    _row.departure_date,
+    _row.request,
+    _row.fingerprint,
+    _row.card,
+    _row.accepted_at,
+    _row.deadline_at,
+    _row.traceparent,
+)
+_WORK = (
+    _row.id,
+    _row.request_id,
+    _row.workspace_id,
+    _row.account_id,
+    _row.partition,
+    _row.operation,
+    _row.request,
+    _row.fingerprint,
+    _row.card,
+    _row.accepted_at,
+    _row.created_at,
+    _row.deadline_at,
+    _row.due_at,
+    _row.attempts,
+    _row.revision,
+    _row.doubtful,
+    _row.pushing,
+    _row.traceparent,
+)
+
+
+def insert_into(dialect: Dialect, table: Table) -> postgresql.Insert | sqlite.Insert:
+    """An INSERT that can say ON CONFLICT."""
+    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
+
+
+def renew_first(dialect: Dialect) -> Executable:
+    """A worker's first lease. Takes `worker_id` and `lease_until`."""
+    values = {"id": _worker, "lease_until": bindparam("until", type_=Moment())}
+    first = insert_into(dialect, workers).values(values)
+    return first.on_conflict_do_update(index_elements=["id"], set_={"lease_until": first.excluded.lease_until})
+
+
+def renew_again() -> Executable:
+    """Prolong a lease; no row where it was taken over."""
+    until = bindparam("until", type_=Moment())
+    return update(workers).where(workers.c.id == _worker).values(lease_until=until).returning(workers.c.id)
+
+
+def take_in(dialect: Dialect) -> Executable:
+    """Insert what is not known yet of a batch, in the batch's order; what is held is leased, if the worker has a lease.
+
+    A reader that has seen an id must have missed none below it. But PostgreSQL gives ids out before their rows can be seen: of
+    two transactions the one with the higher ids may be seen first. So they take turns, by a lock that ends when the rows are
+    seen. The turn comes before the first id is given out: to sort the batch, all of it must have been joined with the turn.
+    """
+    batch = batch_of(column("position", Integer), *_GIVEN, column("held", Boolean))
+    source: Any = batch
+    if dialect == "postgresql":
+        turn = select(func.pg_advisory_xact_lock(literal_column(str(_TURN_TO_TAKE_IN))).label("taken"))
+        source = batch.join(turn.subquery("turn"), true())
+    values: dict[str, Any] = {given.name: batch.c[given.name] for given in _GIVEN} | {
+        "status": PENDING,
+        "created_at": _now,
+        "updated_at": _now,
+        "due_at": _now,
+        "leased_by": case((and_(batch.c.held, _has_lease), _worker)),
+    }
+    rows = select(*values.values()).select_from(source).order_by(batch.c.position)
+    insert = insert_into(dialect, reservations).from_select(list(values), rows)
+    return insert.on_conflict_do_nothing(index_elements=["request_id"]).returning(
+        _row.id, _row.request_id, _row.leased_by
+    )
+
+
+def claim() -> Executable:
+    """Lease the account's due rows, oldest due first, passing over those that another is just claiming."""
+    oldest = select(_row.id).where(_row.account_id == bindparam("account"), _due, _has_lease)
+    picked = _locked(oldest.order_by(_row.due_at, _row.id).limit(bindparam("at_most", type_=Integer)))
+    return _update_of(picked).values(leased_by=_worker).returning(*_WORK)
+
+
+def accounts_due() -> Executable:
+    """The accounts with due rows: from one waiting account to the next by the index, and a look for one due row in each."""
+    waiting = _distinct(_waiting, _row.account_id, _row.due_at)
+    due = exists().where(_row.account_id == waiting.c.value, _due)
+    return select(waiting.c.value).where(due)
+
+
+def backlog() -> Executable:
+    """How many rows are due and not held, and since when the oldest is."""
+    figures = (func.count().label("due"), func.min(_row.due_at).label("oldest_due_at"))
+    return select(*figures).select_from(reservations).where(_waiting, _row.due_at <= _now)
+
+
+def end_leases() -> Executable:
+    """Forget the workers whose time is over."""
+    return delete(workers).where(workers.c.lease_until <= _now)
+
+
+def free_the_unheld() -> Executable:
+    """Let go of the rows of every holder that is no worker any more. Those that it is writing at this moment are left for the
+    next time, so that nobody waits for it."""
+    holders = _distinct(_row.leased_by.is_not(None), _row.leased_by)
+    alive = exists().where(workers.c.id == holders.c.value)
+    picked = _locked(select(_row.id).where(_row.leased_by.in_(select(holders.c.value).where(~alive))))
+    return _update_of(picked).values(leased_by=null(), doubtful=true(), due_at=_now).returning(_row.id)
+
+
+def release() -> Executable:
+    """Give rows of a batch back as they were."""
+    return _of_the_batch().values(leased_by=null(), pushing=settled_unless(_row.doubtful))
+
+
+def mark_pushing() -> Executable:
+    """Note the intent to push rows of a batch; those that are still held."""
+    return _of_the_batch().values(pushing=true()).returning(_row.id)
+
+
+def settled_unless(doubtful: ColumnElement[bool]) -> ColumnElement[bool]:
+    """An intent to push is settled where nothing was sent for it; where that is not known, it stays."""
+    return case((doubtful, _row.pushing), else_=false())
+
+
+def _of_the_batch() -> Update:
+    batch = batch_of(_row.id)
+    return update(reservations).where(_row.id.in_(select(batch.c.id)), HELD)
+
+
+def _locked(rows: Any) -> CTE:
+    # A CTE, because a subquery may be run more than once, and would then pick more rows than it should.
+    picked: CTE = rows.with_for_update(skip_locked=True).cte("picked")
+    return picked
+
+
+def _update_of(picked: CTE) -> Update:
+    return update(reservations).where(_row.id.in_(select(picked.c.id)))
+
+
+def _distinct(among: ColumnElement[bool], *order: Column[Any]) -> CTE:
+    """The distinct values of a column, each found by one step through the index on `order`, which begins with it; and NULL.
+
+    More of the order than the first column is named where another index begins with the same one: that one would lead through
+    every row of the table.
+    """
+    value = order[0]
+    found = select(_first(among, order).label("value")).cte("found", recursive=True)
+    following = _first(and_(among, value > found.c.value), order)
+    return found.union_all(select(following).select_from(found).where(found.c.value.is_not(None)))
+
+
+def _first(among: ColumnElement[bool], order: Sequence[Column[Any]]) -> ScalarSelect[Any]:
+    return select(order[0]).where(among).order_by(*order).limit(literal_column("1")).scalar_subquery()

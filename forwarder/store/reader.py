@@ -1,0 +1,121 @@
+"""The readers' side of the store, in SQL: one submission, or a page of records, of one integration account."""
+
+from typing import Any
+
+from pydantic_core import from_json, to_json
+from sqlalchemy import Executable, Integer, Row, Select, and_, bindparam, case, literal_column, select, tuple_
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.record import Standing, compose_record
+from forwarder.runtime.clock import iso
+from forwarder.store.database import Database
+from forwarder.store.keyset import FIRST, neighbours
+from forwarder.store.port import Page, Stored, StoreUnavailable
+from forwarder.store.rows import attempts_of
+from forwarder.store.tables import reservations
+
+_row = reservations.c
+_account = bindparam("account_id", type_=_row.account_id.type)
+_cursor = bindparam("cursor", type_=_row.id.type)
+_at_most = bindparam("at_most", type_=Integer)
+_RECORD = (
+    _row.id,
+    _row.request_id,
+    _row.status,
+    _row.created_at,
+    _row.updated_at,
+    _row.cancelled_at,
+    _row.pms_reservation_id,
+    _row.problem,
+    _row.record,
+    # The record says it all: the request is needed only as long as there is none.
+    case((_row.record.is_(None), _row.request)).label("request"),
+)
+
+
+class SqlReader:
+    """`Reader` on PostgreSQL or SQLite."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+        self._by_request_id = _one(_row.request_id == bindparam("request_id"))
+        self._by_id = _one(_row.id == bindparam("id", type_=_row.id.type))
+        self._onward = _onward()
+        self._before = _before()
+        self._probe: Select[Any] = select(literal_column("1")).select_from(reservations).limit(1)
+
+    async def submission(self, account_id: str, request_id: str) -> Stored | None:
+        return await self._stored(self._by_request_id, {"account_id": account_id, "request_id": request_id})
+
+    async def reservation(self, account_id: str, reservation_id: int) -> Stored | None:
+        return await self._stored(self._by_id, {"account_id": account_id, "id": reservation_id})
+
+    async def page(self, account_id: str, *, cursor: int, limit: int) -> Page:
+        parameters = {"account_id": account_id, "cursor": cursor, "at_most": limit + 1}
+        onward = await self._database.read(self._onward, parameters)
+        before = await self._database.read(self._before, parameters) if cursor > FIRST else ()
+        others = neighbours([row.id for row in before], [row.id for row in onward], limit)
+        return Page([_record(row) for row in onward[:limit]], cursor, others.previous, others.next)
+
+    async def ready(self) -> bool:
+        try:
+            await self._database.read(self._probe)
+        except (StoreUnavailable, SQLAlchemyError):  # the latter: its tables are not there
+            return False
+        return True
+
+    async def _stored(self, statement: Executable, parameters: dict[str, Any]) -> Stored | None:
+        rows = await self._database.read(statement, parameters)
+        return _stored(rows[0]) if rows else None
+
+
+# Both name the account as a bound of the order, not as an equality, and so leave a planner nothing but the index that begins
+# with it. Else it may go through everybody's rows by id, in the hope of meeting a page's worth of this account's soon.
+def _onward() -> Select[Any]:
+    start = and_(tuple_(_row.account_id, _row.id) >= tuple_(_account, _cursor), _row.account_id <= _account)
+    return select(*_RECORD).where(start).order_by(_row.account_id, _row.id).limit(_at_most)
+
+
+def _before() -> Select[Any]:
+    end = and_(tuple_(_row.account_id, _row.id) < tuple_(_account, _cursor), _row.account_id >= _account)
+    return select(_row.id).where(end).order_by(_row.account_id.desc(), _row.id.desc()).limit(_at_most)
+
+
+def _one(condition: Any) -> Select[Any]:
+    return select(*_RECORD, _row.accepted_at, _row.fingerprint, _row.attempts).where(
+        _row.account_id == _account, condition
+    )
+
+
+def _stored(row: Row[Any]) -> Stored:
+    return Stored(
+        id=row.id,
+        request_id=row.request_id,
+        status=Status(row.status),
+        accepted_at=iso(row.accepted_at),
+        updated_at=iso(row.updated_at),
+        fingerprint=row.fingerprint,
+        record=_record(row),
+        attempts=attempts_of(row.attempts),
+        problem=None if row.problem is None else from_json(row.problem),
+    )
+
+
+def _record(row: Row[Any]) -> str:
+    """The record that was stored with the outcome; of a submission that has none yet, what is known so far."""
+    if row.record is not None:
+        text: str = row.record
+        return text
+    standing = Standing(
+        id=row.id,
+        request_id=row.request_id,
+        status=Status(row.status),
+        created_at=iso(row.created_at),
+        updated_at=iso(row.updated_at),
+        cancelled_at="" if row.cancelled_at is None else iso(row.cancelled_at),
+        pms_reservation_id=row.pms_reservation_id,
+        problem=None if row.problem is None else from_json(row.problem),
+    )
+    return to_json(compose_record(from_json(row.request), standing)).decode()

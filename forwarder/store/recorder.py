@@ -1,0 +1,138 @@
+"""The worker's side of the store, in SQL. One `SqlRecorder` serves one process; any number of processes share a database."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Executable, Row
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from forwarder.store import leasing, outcomes
+from forwarder.store.batch import PARAMETER, as_batch
+from forwarder.store.database import Database
+from forwarder.store.port import Arrival, Backlog, Final, OutboxEvent, Postponed, Work
+from forwarder.store.rows import arrival_row, event_of, event_row, final_row, new_work, postponed_row, work_of
+
+
+class SqlRecorder:
+    """`Recorder` on PostgreSQL or SQLite."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+        dialect = self._database.dialect
+        self._renew_first, self._renew_again = leasing.renew_first(dialect), leasing.renew_again()
+        self._take_in, self._claim = leasing.take_in(dialect), leasing.claim()
+        self._accounts_due, self._backlog = leasing.accounts_due(), leasing.backlog()
+        self._end_leases, self._free_the_unheld = leasing.end_leases(), leasing.free_the_unheld()
+        self._release, self._mark_pushing = leasing.release(), leasing.mark_pushing()
+        self._finish, self._postpone = outcomes.finish(), outcomes.postpone()
+        self._keep_events, self._unpublished = outcomes.keep_events(), outcomes.unpublished()
+        self._forget_events = outcomes.forget_events()
+        self._introduced: set[str] = set()
+        self._uncertain: dict[str, set[int]] = {}
+
+    async def renew(self, worker_id: str, *, now: datetime, until: datetime) -> bool:  # noqa: ARG002 - the port's
+        first = worker_id not in self._introduced
+        renewed = await self._database.run(
+            self._renew_first if first else self._renew_again, {"worker_id": worker_id, "until": until}
+        )
+        self._introduced.add(worker_id)
+        return first or bool(renewed)
+
+    async def take_in(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
+        if not arrivals:
+            return ()
+        batch = as_batch([arrival_row(position, arrival) for position, arrival in enumerate(arrivals)])
+        rows = await self._lease(worker_id, self._take_in, {PARAMETER: batch, "now": now})
+        # Where a batch names one submission twice, the first was inserted.
+        arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
+        held = sorted((row.id, row.request_id) for row in rows if row.leased_by is not None)
+        return [new_work(work_id, arrived[request_id], now) for work_id, request_id in held]
+
+    async def claim(
+        self, worker_id: str, account_id: str, partitions: Collection[int], *, now: datetime, at_most: int
+    ) -> Sequence[Work]:
+        parameters = {"account": account_id, "partitions": list(partitions), "now": now, "at_most": at_most}
+        rows = await self._lease(worker_id, self._claim, parameters)
+        return [work_of(row) for row in sorted(rows, key=lambda row: (row.due_at, row.id))]
+
+    async def accounts_due(self, partitions: Collection[int], *, now: datetime) -> Sequence[str]:
+        rows = await self._database.read(self._accounts_due, {"partitions": list(partitions), "now": now})
+        return [row.value for row in rows]
+
+    async def take_over(self, *, now: datetime) -> int:
+        async with self._database.transaction() as connection:
+            await connection.execute(self._end_leases, {"now": now})
+            freed = await connection.execute(self._free_the_unheld, {"now": now})
+            return len(freed.all())
+
+    async def release(self, worker_id: str, work_ids: Collection[int]) -> None:
+        await self._run_batch(self._release, worker_id, work_ids)
+
+    async def mark_pushing(self, worker_id: str, work_ids: Collection[int]) -> Collection[int]:
+        return {row.id for row in await self._run_batch(self._mark_pushing, worker_id, work_ids)}
+
+    async def record(
+        self, worker_id: str, finals: Sequence[Final], postponed: Sequence[Postponed]
+    ) -> Mapping[int, OutboxEvent]:
+        events: dict[int, OutboxEvent] = {}
+        async with self._database.transaction() as connection:
+            if postponed:
+                batch = as_batch([postponed_row(one) for one in postponed])
+                await connection.execute(self._postpone, {"worker_id": worker_id, PARAMETER: batch})
+            if finals:
+                events = await self._finish_all(connection, worker_id, finals)
+        return events
+
+    async def outbox(self, *, before: datetime, at_most: int) -> Sequence[OutboxEvent]:
+        rows = await self._database.read(self._unpublished, {"before": before, "at_most": at_most})
+        return [event_of(row) for row in rows]
+
+    async def published(self, outbox_ids: Collection[int]) -> None:
+        if outbox_ids:
+            await self._database.run(self._forget_events, {PARAMETER: _ids(outbox_ids)})
+
+    async def backlog(self, *, now: datetime) -> Backlog:
+        (row,) = await self._database.read(self._backlog, {"now": now})
+        return Backlog(row.due, row.oldest_due_at)
+
+    async def _finish_all(
+        self, connection: AsyncConnection, worker_id: str, finals: Sequence[Final]
+    ) -> dict[int, OutboxEvent]:
+        batch = as_batch([final_row(final) for final in finals])
+        finished = await connection.execute(self._finish, {"worker_id": worker_id, PARAMETER: batch})
+        held = {row.id for row in finished}
+        recorded = {final.work_id: final for final in finals if final.work_id in held}
+        if not recorded:
+            return {}
+        batch = as_batch([event_row(position, final) for position, final in enumerate(recorded.values())])
+        kept = await connection.execute(self._keep_events, {PARAMETER: batch})
+        return {row.reservation_id: OutboxEvent(row.id, recorded[row.reservation_id].event) for row in kept}
+
+    async def _run_batch(self, statement: Executable, worker_id: str, work_ids: Collection[int]) -> Sequence[Row[Any]]:
+        if not work_ids:
+            return ()
+        return await self._database.run(statement, {"worker_id": worker_id, PARAMETER: _ids(work_ids)})
+
+    async def _lease(self, worker_id: str, statement: Executable, parameters: dict[str, Any]) -> Sequence[Row[Any]]:
+        """Carry out a statement that leases rows; they are the caller's only if this returns.
+
+        When the answer to a commit is lost, it may have leased rows to a worker that does not know of them, and that would go on
+        renewing their lease for ever. They are remembered here, and given back before anything more is leased.
+        """
+        leased: Sequence[Row[Any]] = ()
+        lost = self._uncertain.pop(worker_id, set())
+        try:
+            async with self._database.transaction() as connection:
+                if lost:
+                    await connection.execute(self._release, {"worker_id": worker_id, PARAMETER: _ids(lost)})
+                answer = await connection.execute(statement, {"worker_id": worker_id, **parameters})
+                leased = answer.all()
+        except BaseException:
+            self._uncertain.setdefault(worker_id, set()).update(lost, (row.id for row in leased))
+            raise
+        return leased
+
+
+def _ids(ids: Collection[int]) -> str:
+    return as_batch([{"id": each} for each in ids])

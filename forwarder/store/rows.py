@@ -1,0 +1,147 @@
+"""Between rows and the port's values, both ways. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from pydantic_core import from_json
+from sqlalchemy import Row
+
+from forwarder.reservation.card import SealedCard
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.result import ResultEvent
+from forwarder.reservation.submission import Submission
+from forwarder.runtime.clock import iso
+from forwarder.store.port import Arrival, Attempt, Final, OutboxEvent, Postponed, Work
+
+
+def arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
+    """An arrival as `take_in` takes it."""
+    submission = arrival.submission
+    card = submission.card
+    return {
+        "position": position,
+        "request_id": submission.request_id,
+        "workspace_id": submission.workspace_id,
+        "account_id": submission.account_id,
+        "partition": arrival.partition,
+        "operation": submission.operation,
+        "property_id": submission.property_id,
+        "room_id": submission.room_id,
+        "arrival_date": submission.arrival,
+        "departure_date": submission.departure,
+        "request": submission.reservation,
+        "fingerprint": submission.fingerprint,
+        "card": card and {"keyId": card.key_id, "sealed": card.sealed},
+        "accepted_at": iso(submission.accepted_at),
+        "deadline_at": iso(arrival.deadline_at),
+        "traceparent": submission.traceparent,
+        "held": arrival.held,
+    }
+
+
+def final_row(final: Final) -> dict[str, Any]:
+    """An outcome as `finish` takes it."""
+    return {
+        "id": final.work_id,
+        "status": final.status,
+        "updated_at": iso(final.updated_at),
+        "attempts": final.attempts,
+        "record": final.record,
+        "problem": final.problem,
+        "pms_reservation_id": final.pms_reservation_id,
+    }
+
+
+def event_row(position: int, final: Final) -> dict[str, Any]:
+    """An outcome's event as `keep_events` takes it."""
+    event = final.event
+    return {
+        "position": position,
+        "reservation_id": final.work_id,
+        "request_id": event.request_id,
+        "revision": event.revision,
+        "status": event.status,
+        "key": event.key,
+        "occurred_at": event.occurred_at,
+        "data": event.data,
+        "traceparent": event.traceparent,
+        "created_at": iso(final.updated_at),
+    }
+
+
+def postponed_row(postponed: Postponed) -> dict[str, Any]:
+    """A try as `postpone` takes it."""
+    return {
+        "id": postponed.work_id,
+        "updated_at": iso(postponed.updated_at),
+        "attempts": postponed.attempts,
+        "due_at": iso(postponed.due_at),
+        "doubtful": postponed.doubtful,
+    }
+
+
+def work_of(row: Row[Any]) -> Work:
+    """A leased row."""
+    return Work(
+        id=row.id,
+        submission=Submission(
+            request_id=row.request_id,
+            workspace_id=row.workspace_id,
+            account_id=row.account_id,
+            operation=row.operation,
+            accepted_at=row.accepted_at,
+            reservation=from_json(row.request),
+            fingerprint=row.fingerprint,
+            card=_card(row.card),
+            traceparent=row.traceparent,
+        ),
+        partition=row.partition,
+        created_at=iso(row.created_at),
+        deadline_at=row.deadline_at,
+        attempts=attempts_of(row.attempts),
+        revision=row.revision,
+        doubtful=row.doubtful,
+        pushing=row.pushing,
+    )
+
+
+def new_work(work_id: int, arrival: Arrival, now: datetime) -> Work:
+    """An arrival that was just taken in."""
+    return Work(
+        id=work_id,
+        submission=arrival.submission,
+        partition=arrival.partition,
+        created_at=iso(now),
+        deadline_at=arrival.deadline_at,
+        attempts=(),
+        revision=0,
+        doubtful=False,
+    )
+
+
+def event_of(row: Row[Any]) -> OutboxEvent:
+    """An event that waits in the outbox."""
+    event = ResultEvent(
+        request_id=row.request_id,
+        revision=row.revision,
+        status=Status(row.status),
+        key=row.key,
+        occurred_at=row.occurred_at,
+        data=from_json(row.data),
+        traceparent=row.traceparent,
+    )
+    return OutboxEvent(row.id, event)
+
+
+def attempts_of(text: str) -> tuple[Attempt, ...]:
+    """The attempts that a JSON text tells of."""
+    attempts: Sequence[dict[str, Any]] = from_json(text)
+    return tuple(Attempt(**attempt) for attempt in attempts)
+
+
+def _card(text: str | None) -> SealedCard | None:
+    if text is None:
+        return None
+    card = from_json(text)
+    return SealedCard(card["keyId"], card["sealed"])

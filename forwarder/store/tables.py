@@ -1,0 +1,147 @@
+"""The store's tables. Used by its statements and compared with the migrations by a test; creates nothing itself."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Date,
+    DateTime,
+    Dialect,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    TypeDecorator,
+    text,
+)
+from sqlalchemy.types import TypeEngine
+
+from forwarder.runtime.clock import iso
+
+
+class Moment(TypeDecorator[datetime]):
+    """A moment, to the millisecond: timestamptz on PostgreSQL; on SQLite ISO 8601 text in UTC with `Z`, which sorts."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[datetime]:
+        kept: TypeEngine[Any] = Text() if dialect.name == "sqlite" else DateTime(timezone=True)
+        return dialect.type_descriptor(kept)
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | str | None:
+        if value is None or dialect.name == "sqlite":
+            return value and iso(value)
+        return value.replace(microsecond=value.microsecond // 1000 * 1000)
+
+    def process_result_value(self, value: datetime | str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+
+Key = Text().with_variant(Text(collation="C"), "postgresql")
+"""An identifier: compared byte by byte, which is what indexes on it are fastest with."""
+
+RowId = BigInteger().with_variant(Integer(), "sqlite")
+
+metadata = MetaData()
+
+reservations = Table(
+    "reservations",
+    metadata,
+    Column("id", RowId, Identity(always=True), primary_key=True),
+    Column("request_id", Key, nullable=False),
+    Column("workspace_id", Text, nullable=False),
+    Column("account_id", Key, nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("operation", Text, nullable=False),
+    Column("property_id", Text, nullable=False),
+    Column("room_id", Text, nullable=False),
+    Column("arrival_date", Date, nullable=False),
+    Column("departure_date", Date, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("request", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("card", Text),
+    Column("accepted_at", Moment, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    Column("cancelled_at", Moment),
+    Column("deadline_at", Moment, nullable=False),
+    Column("due_at", Moment),
+    Column("leased_by", Key),
+    Column("pushing", Boolean, nullable=False, server_default=text("false")),
+    Column("doubtful", Boolean, nullable=False, server_default=text("false")),
+    Column("attempts", Text, nullable=False, server_default=text("'[]'")),
+    Column("revision", Integer, nullable=False, server_default=text("0")),
+    Column("pms_reservation_id", Text),
+    Column("record", Text),
+    Column("problem", Text),
+    Column("traceparent", Text),
+    sqlite_autoincrement=True,
+    # A row is written twice, once when it is taken in and once with its outcome. Rows of the usual size stay in the page, as
+    # they are: compressing each on its way costs more than it saves.
+    postgresql_with={"toast_tuple_target": 8160, "autovacuum_vacuum_scale_factor": 0.05},
+)
+"""One row a submission. `status` is a value of `Status`. `request`, `card`, `attempts`, `record` and `problem` are JSON texts.
+
+`card` is the sealed card; null once the outcome is final. `due_at` is when the row is, or since when it was, to be worked on; null
+once nothing is left to do. `leased_by` is the worker that holds it. `pushing`: an intent to push was made durable and nothing has
+settled since whether it was carried out. `doubtful`: an earlier push may have been made.
+"""
+
+Index("reservations_request_id", reservations.c.request_id, unique=True)
+Index("reservations_account", reservations.c.account_id, reservations.c.id)
+# What can be claimed, in the order in which it is claimed. The partition is last in the index, not beside it, so that rows of
+# other workers' partitions are passed over without being read.
+Index(
+    "reservations_due",
+    reservations.c.account_id,
+    reservations.c.due_at,
+    reservations.c.id,
+    reservations.c.partition,
+    postgresql_where=text("status = 'PENDING' AND leased_by IS NULL"),
+    sqlite_where=text("status = 'PENDING' AND leased_by IS NULL"),
+)
+Index(
+    "reservations_leased",
+    reservations.c.leased_by,
+    postgresql_where=text("leased_by IS NOT NULL"),
+    sqlite_where=text("leased_by IS NOT NULL"),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("lease_until", Moment, nullable=False),
+    postgresql_with={"fillfactor": 50},
+)
+"""The lease holders. Whoever is not in here, or whose time is over, holds nothing for much longer."""
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("id", RowId, Identity(always=True), primary_key=True),
+    Column("reservation_id", BigInteger, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("occurred_at", Text, nullable=False),
+    Column("data", Text, nullable=False),
+    Column("traceparent", Text),
+    Column("created_at", Moment, nullable=False),
+    sqlite_autoincrement=True,
+    # Rows live for milliseconds: what matters is that their places are used again soon.
+    postgresql_with={
+        "toast_tuple_target": 8160,
+        "autovacuum_vacuum_scale_factor": 0,
+        "autovacuum_vacuum_threshold": 5000,
+    },
+)
+"""Events that were recorded with their outcome and are not known to be published yet."""

@@ -1,0 +1,79 @@
+"""Who may do what: from a request's headers to the caller, or to the problem that refuses it. No web framework, no I/O of its own.
+
+Whoever has no key learns nothing. Whoever has one learns of other workspaces neither that they exist nor what is theirs: the same
+answer is given for what is another's and for what is not there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from forwarder.reservation.problem import Problem
+from forwarder.tenancy.port import Account, Directory
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who is calling, and the integration account that it is for."""
+
+    workspace_id: str
+    account: Account
+    key_id: str
+
+
+async def authenticate(directory: Directory, headers: Mapping[str, str]) -> Caller | Problem:
+    """The caller that section 5's three headers make out. `headers` answers to lower-case names, in whatever case they came.
+
+    Raises `TenancyUnavailable`.
+    """
+    token = _bearer_token(headers.get("authorization", ""))
+    key = None if token is None else await directory.key(token)
+    if key is None:
+        return _unauthenticated(given=token is not None)
+    workspace_id = headers.get("workspaceid", "").strip()
+    if not workspace_id:
+        return _missing_header("workspaceId", "the identifier of the workspace that the API key belongs to")
+    if workspace_id != key.workspace_id:
+        return _wrong_workspace()
+    account_id = headers.get("integrationaccountid", "").strip()
+    if not account_id:
+        return _missing_header("integrationAccountId", "the identifier of the integration account to use")
+    account = await directory.account(account_id)
+    if account is None or account.workspace_id != key.workspace_id:
+        return _account_not_found()
+    return Caller(key.workspace_id, account, key.id)
+
+
+def _bearer_token(authorization: str) -> str | None:
+    match authorization.split():
+        case [scheme, token] if scheme.lower() == "bearer":
+            return token
+        case _:
+            return None
+
+
+def _unauthenticated(*, given: bool) -> Problem:
+    said = "The API key is unknown or was revoked." if given else "The Authorization header is missing or malformed."
+    return Problem("unauthenticated", "Not authenticated", 401, f"{said} Send it as: Authorization: Bearer <API key>.")
+
+
+def _missing_header(name: str, meaning: str) -> Problem:
+    return Problem("missing_header", "A header is missing", 400, f"Every request carries the header {name}: {meaning}.")
+
+
+def _wrong_workspace() -> Problem:
+    return Problem(
+        "wrong_workspace",
+        "Not this key's workspace",
+        403,
+        "The API key does not give access to the workspace named by the workspaceId header. "
+        "Name the workspace that the key was made for.",
+    )
+
+
+def _account_not_found() -> Problem:
+    return Problem(
+        "account_not_found",
+        "No such integration account",
+        404,
+        "The workspace has no integration account with the identifier in the integrationAccountId header.",
+    )

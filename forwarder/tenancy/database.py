@@ -1,0 +1,44 @@
+"""The database as tenancy uses it. Here, and nowhere else in tenancy, drivers' errors become `TenancyUnavailable`."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sqlalchemy import Table
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError, IntegrityError, NotSupportedError, ProgrammingError
+from sqlalchemy.exc import TimeoutError as PoolExhausted
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from forwarder.tenancy.port import TenancyUnavailable
+
+_LIMIT_SECONDS = 15.0
+_OUR_MISTAKES = ("0A", "22", "23", "42")
+"""The classes of SQLSTATE that say that a statement, or what was given to it, is wrong."""
+
+
+@asynccontextmanager
+async def transaction(engine: AsyncEngine, *, writes: bool) -> AsyncIterator[AsyncConnection]:
+    """Committed where the block ends, rolled back where it raises; bounded in time. Raises `TenancyUnavailable`."""
+    if not writes:
+        engine = engine.execution_options(postgresql_readonly=True)
+    try:
+        async with asyncio.timeout(_LIMIT_SECONDS), engine.begin() as connection:
+            yield connection
+    except (PoolExhausted, OSError) as error:  # OSError is also every TimeoutError and ConnectionError
+        raise TenancyUnavailable(_described(error)) from error
+    except (IntegrityError, NotSupportedError, ProgrammingError):
+        raise
+    except DBAPIError as error:
+        if (getattr(error.orig, "sqlstate", None) or "").startswith(_OUR_MISTAKES):
+            raise
+        raise TenancyUnavailable(_described(error.orig or error)) from error
+
+
+def insert_into(engine: AsyncEngine, table: Table) -> postgresql.Insert | sqlite.Insert:
+    """An INSERT that can say ON CONFLICT."""
+    return postgresql.insert(table) if engine.dialect.name == "postgresql" else sqlite.insert(table)
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]

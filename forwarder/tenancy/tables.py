@@ -1,0 +1,67 @@
+"""The tables of tenancy: whose requests these are, which PMSs they are for, and the keys of the deployment. No I/O."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Double,
+    ForeignKey,
+    Identity,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    func,
+)
+
+metadata = MetaData()
+
+
+def _created_at() -> Column[object]:
+    return Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.current_timestamp())
+
+
+workspaces = Table("workspaces", metadata, Column("id", Text, primary_key=True), _created_at())
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", Text, ForeignKey("workspaces.id"), nullable=False),
+    Column("token_hash", Text, nullable=False, unique=True),
+    _created_at(),
+    Column("revoked_at", DateTime(timezone=True)),
+)
+"""Of a token only its SHA-256 is kept: it holds 32 random bytes, so that nothing slower is needed."""
+
+integration_accounts = Table(
+    "integration_accounts",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", Text, ForeignKey("workspaces.id"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("base_url", Text, nullable=False),
+    Column("credential", Text, nullable=False),
+    Column("concurrency", Integer, nullable=False),
+    Column("rate_per_second", Double),
+    Column("deadline_seconds", Integer, nullable=False),
+    Column("paused", Boolean, nullable=False),
+    _created_at(),
+)
+"""`credential` is sealed."""
+
+sealing_keys = Table(
+    "sealing_keys",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer(), "sqlite"), Identity(always=True), primary_key=True),
+    Column("key_id", Text, nullable=False, unique=True),
+    Column("public_key", Text, nullable=False),
+    _created_at(),
+)
+"""Public keys to seal with, in hexadecimal; the one with the highest id is in use."""
+
+deployment_secrets = Table(
+    "deployment_secrets", metadata, Column("name", Text, primary_key=True), Column("value", Text, nullable=False)
+)
+"""What all processes of a deployment share and nobody has to configure, in hexadecimal."""

@@ -1,0 +1,93 @@
+"""Pages by keyset, over any list of ids and any way in which it grows."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forwarder.store.keyset import FIRST, Neighbours, neighbours
+
+Ids = st.lists(st.integers(1, 400), unique=True).map(sorted)
+Growth = st.lists(st.lists(st.integers(1, 20), max_size=6), max_size=30)
+"""Between any two pages, the gaps by which new ids lie above the newest one."""
+
+Limits = st.integers(1, 12)
+
+
+def page(ids: Sequence[int], cursor: int, limit: int) -> tuple[Sequence[int], Neighbours]:
+    """What a store would read, and show, of one account's `ids`."""
+    onward = [each for each in ids if each >= cursor][: limit + 1]
+    before = [each for each in reversed(ids) if each < cursor][: limit + 1]
+    return onward[:limit], neighbours(before, onward, limit)
+
+
+def grown(ids: Sequence[int], gaps: Sequence[int]) -> list[int]:
+    longer = list(ids)
+    for gap in gaps:
+        longer.append((longer[-1] if longer else 0) + gap)
+    return longer
+
+
+@given(Ids, Growth, Limits)
+def test_following_next_meets_every_id_exactly_once_while_more_are_added(
+    ids: list[int], growth: list[list[int]], limit: int
+) -> None:
+    seen: list[int] = []
+    cursor: int | None = FIRST
+    additions = iter(growth)
+    while cursor is not None:
+        shown, others = page(ids, cursor, limit)
+        seen += shown
+        cursor = others.next
+        if cursor is None:
+            break
+        ids = grown(ids, next(additions, []))
+    assert seen == ids
+
+
+@given(Ids, Limits)
+def test_every_page_but_the_last_is_full(ids: list[int], limit: int) -> None:
+    shown, others = page(ids, FIRST, limit)
+    while others.next is not None:
+        assert len(shown) == limit
+        shown, others = page(ids, others.next, limit)
+
+
+@given(Ids, Growth, Limits)
+def test_previous_leads_back_over_the_same_pages(ids: list[int], growth: list[list[int]], limit: int) -> None:
+    cursors = [FIRST]
+    while (following := page(ids, cursors[-1], limit)[1].next) is not None:
+        cursors.append(following)
+    for gaps in growth:
+        ids = grown(ids, gaps)
+    for earlier, later in pairwise(cursors):
+        assert page(ids, later, limit)[1].previous == earlier
+    assert page(ids, FIRST, limit)[1].previous is None
+
+
+@given(Ids, st.integers(1, 500), Limits)
+def test_any_cursor_leads_to_whole_pages_on_both_sides(ids: list[int], cursor: int, limit: int) -> None:
+    shown, others = page(ids, cursor, limit)
+    assert shown == [each for each in ids if each >= cursor][:limit]
+    if others.previous is not None:
+        earlier, _ = page(ids, others.previous, limit)
+        before = [each for each in ids if each < cursor]
+        assert set(before[-limit:]) <= set(earlier)
+
+
+@pytest.mark.parametrize(
+    ("ids", "cursor", "expected"),
+    [
+        pytest.param([], 1, Neighbours(None, None), id="nothing at all"),
+        pytest.param([7, 8], 1, Neighbours(None, None), id="one short page"),
+        pytest.param([7, 8, 9], 1, Neighbours(None, None), id="one full page"),
+        pytest.param([7, 8, 9, 12], 1, Neighbours(None, 12), id="a first page with another"),
+        pytest.param([7, 8, 9, 12], 12, Neighbours(1, None), id="the second page leads back to the first"),
+        pytest.param([1, 2, 3, 4, 5, 6, 7], 7, Neighbours(4, None), id="the third page leads back to the second"),
+        pytest.param([1, 2, 3], 9, Neighbours(1, None), id="past the end, where the next will be"),
+    ],
+)
+def test_neighbours(ids: list[int], cursor: int, expected: Neighbours) -> None:
+    assert page(ids, cursor, 3)[1] == expected
