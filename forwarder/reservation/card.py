@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 _SHORTEST_CARD_NUMBER = 12
+_LONGEST_CARD_NUMBER = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +15,9 @@ class SealedCard:
 
 
 def masked(card_number: str) -> str:
-    """The first six and last four digits, the rest as asterisks; nothing at all of what is too short to be a card number."""
+    """The first six and last four digits, the rest as asterisks. Nothing at all of what is too short or too long to be a card
+    number: its last digits may be a security code."""
     digits = "".join(character for character in card_number if character.isdigit())
-    if len(digits) < _SHORTEST_CARD_NUMBER:
+    if not _SHORTEST_CARD_NUMBER <= len(digits) <= _LONGEST_CARD_NUMBER:
         return "*" * len(card_number)
     return digits[:6] + "*" * (len(digits) - 10) + digits[-4:]

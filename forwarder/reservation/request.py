@@ -14,7 +14,16 @@ from pydantic_core import PydanticCustomError
 
 MAX_NIGHTS = 365
 MAX_BODY_BYTES = 64 * 1024
-MAX_PRICE = Decimal("1e12")
+MAX_PRICE = Decimal(10**12)
+
+# Databases do not take U+0000 in a text.
+NO_NUL = r"^[^\x00]*$"
+NOT_BLANK = r"^[^\x00]*[^\x00\s][^\x00]*$"
+CURRENCY = r"^[A-Z]{3}$"
+CONFIRMED = r"(?i)^confirmed$"
+# The shape of an address that mail can reach: a local part, one @, a domain of at least two labels; no specials of RFC 5322.
+_ATOM = r"[^@\s\x00-\x1f<>()\[\],;:\\\x22.]+"
+EMAIL = rf"^{_ATOM}(\.{_ATOM})*@{_ATOM}(\.{_ATOM})+$"
 
 
 def _number_only(value: object) -> object:
@@ -24,35 +33,41 @@ def _number_only(value: object) -> object:
     return value
 
 
+def _written_as_a_day(value: object) -> str:
+    # Pydantic would also take numbers, and the text of one, as seconds since 1970.
+    if isinstance(value, str) and len(value) == len("YYYY-MM-DD") and value[4] == value[7] == "-":
+        return value
+    raise PydanticCustomError("date_type", "a date is expected")
+
+
 def json_number(amount: Decimal) -> float | int:
     """An exact decimal amount as the JSON number that reads the same."""
     return int(amount) if amount == amount.to_integral_value() else float(amount)
 
 
 _Int = Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)]
-_ShortText = Annotated[str, Field(max_length=256)]
-_LongText = Annotated[str, Field(max_length=10_000)]
+_ShortText = Annotated[str, Field(max_length=256, pattern=NO_NUL)]
+_LongText = Annotated[str, Field(max_length=10_000, pattern=NO_NUL)]
 
-Identifier = Annotated[str, Field(min_length=1, max_length=128, pattern=r"\S")] | _Int
+Identifier = Annotated[str, Field(min_length=1, max_length=128, pattern=NOT_BLANK)] | _Int
 TextOrNumber = (
     _ShortText
     | Annotated[int, Field(strict=True, ge=-(2**63), le=2**63 - 1)]
-    | Annotated[float, Field(strict=True, allow_inf_nan=False)]
+    # Within the same bounds: a whole number beyond them would else come out as another, nearby one.
+    | Annotated[float, Field(strict=True, allow_inf_nan=False, gt=-(2**63), lt=2**63)]
 )
-Day = Annotated[date, Field(strict=True)]
+Day = Annotated[date, BeforeValidator(_written_as_a_day)]
 Count = Annotated[int, Field(strict=True, ge=0, le=1000)]
 Guests = Annotated[int, Field(strict=True, ge=1, le=1000)]
 Price = Annotated[
     Decimal,
     Field(ge=0, le=MAX_PRICE, allow_inf_nan=False),
-    BeforeValidator(_number_only, json_schema_input_type=float),
+    BeforeValidator(_number_only, json_schema_input_type=Annotated[float, Field(ge=0, le=float(MAX_PRICE))]),
     PlainSerializer(json_number, return_type=float | int, when_used="json"),
 ]
-Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
-# The shape of an address that mail can reach: a local part, one @, a domain of at least two labels; no specials of RFC 5322.
-_ATOM = r"[^@\s\x00-\x1f<>()\[\],;:\\\x22.]+"
-Email = Annotated[str, Field(max_length=254, pattern=rf"^{_ATOM}(\.{_ATOM})*@{_ATOM}(\.{_ATOM})+$")]
-Confirmed = Annotated[str, Field(pattern=r"(?i)^confirmed$")]
+Currency = Annotated[str, Field(pattern=CURRENCY)]
+Email = Annotated[str, Field(max_length=254, pattern=EMAIL)]
+Confirmed = Annotated[str, Field(pattern=CONFIRMED)]
 MerchantOfRecord = Literal["SELF", "PMS"]
 
 # fmt: off
@@ -126,11 +141,11 @@ class Guest(_Part):
 class CardDetails(_Part):
     """A payment card as the caller sent it. Its `repr` shows nothing, so that no log line or error can."""
 
-    card_number: Annotated[str, Field(max_length=64)] | None = None
+    card_number: Annotated[str, Field(max_length=64, pattern=NO_NUL)] | None = None
     card_holder_name: _ShortText | None = None
-    expiry_month: Annotated[str, Field(max_length=16)] | None = None
-    expiry_year: Annotated[str, Field(max_length=16)] | None = None
-    cvv: Annotated[str, Field(max_length=16)] | None = None
+    expiry_month: Annotated[str, Field(max_length=16, pattern=NO_NUL)] | None = None
+    expiry_year: Annotated[str, Field(max_length=16, pattern=NO_NUL)] | None = None
+    cvv: Annotated[str, Field(max_length=16, pattern=NO_NUL)] | None = None
 
     def __repr__(self) -> str:
         return "CardDetails(sealed from sight)"

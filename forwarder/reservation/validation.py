@@ -13,7 +13,18 @@ from pydantic_core import ErrorDetails, from_json
 
 from forwarder.reservation.currency import DECIMALS
 from forwarder.reservation.problem import Fault
-from forwarder.reservation.request import MAX_NIGHTS, MAX_PRICE, MODELS, Operation, ReservationRequest
+from forwarder.reservation.request import (
+    CONFIRMED,
+    CURRENCY,
+    EMAIL,
+    MAX_NIGHTS,
+    MAX_PRICE,
+    MODELS,
+    NO_NUL,
+    NOT_BLANK,
+    Operation,
+    ReservationRequest,
+)
 
 
 class MalformedJson(ValueError):
@@ -22,6 +33,8 @@ class MalformedJson(ValueError):
 
 def read_request(operation: Operation, body: bytes) -> ReservationRequest | list[Fault]:
     """The request in `body`, or its faults: all of them, each with its JSON Pointer. Raises `MalformedJson`."""
+    if b"NaN" in body or b"Infinity" in body:
+        _refuse_what_is_no_number(body)
     try:
         request = MODELS[operation].model_validate_json(body)
     except ValidationError as error:
@@ -30,9 +43,15 @@ def read_request(operation: Operation, body: bytes) -> ReservationRequest | list
         *_date_faults(request.arrival_date, request.departure_date),
         *_price_faults(request.total_price, request.currency),
     ]
-    if b"\\u0000" in body:
-        faults += _nul_faults(request.model_dump(mode="json", by_alias=True), "")
     return faults or request
+
+
+def _refuse_what_is_no_number(body: bytes) -> None:
+    """`NaN` and `Infinity` outside of strings are not JSON (RFC 8259, section 6); pydantic's reader would take them."""
+    try:
+        from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise MalformedJson(str(error)) from error
 
 
 def _faults(error: ValidationError, body: bytes) -> list[Fault]:
@@ -43,9 +62,7 @@ def _faults(error: ValidationError, body: bytes) -> list[Fault]:
     for detail in details:
         by_pointer.setdefault(_pointer(detail["loc"]), []).append(detail)
     faults = [_fault(pointer, branches) for pointer, branches in by_pointer.items()]
-    document = from_json(body)
-    others = [*_cross_faults(document), *_nul_faults(document, "")]
-    return [*faults, *(fault for fault in others if fault.pointer not in by_pointer)]
+    return [*faults, *(fault for fault in _cross_faults(from_json(body)) if fault.pointer not in by_pointer)]
 
 
 def _pointer(loc: tuple[int | str, ...]) -> str:
@@ -71,9 +88,11 @@ def _fault(pointer: str, branches: list[ErrorDetails]) -> Fault:
 
 
 _REQUIRED_SHAPES = {
-    "email": "must be an e-mail address, such as guest@example.com",
-    "currency": "must be an ISO 4217 currency code in capitals, such as EUR",
-    "status": "must be CONFIRMED, in any case, or be left out",
+    EMAIL: "must be an e-mail address, such as guest@example.com",
+    CURRENCY: "must be an ISO 4217 currency code in capitals, such as EUR",
+    CONFIRMED: "must be CONFIRMED, in any case, or be left out",
+    NOT_BLANK: "must not be empty, nor contain the character U+0000",
+    NO_NUL: "must not contain the character U+0000",
 }
 
 
@@ -94,13 +113,14 @@ def _in_our_words(detail: ErrorDetails) -> tuple[str, str]:
             return "invalid_value", f"must be {context['expected']}"
         case "string_too_long":
             return "too_long", f"must have at most {context['max_length']} characters"
-        case "string_too_short" | "string_pattern_mismatch":
-            field = str(detail["loc"][-1])
-            return "invalid_value", _REQUIRED_SHAPES.get(field, "must not be empty")
-        case "greater_than_equal":
-            return "too_small", f"must be at least {context['ge']}"
-        case "less_than_equal":
-            return "too_large", f"must be at most {context['le']}"
+        case "string_too_short":
+            return "invalid_value", "must not be empty"
+        case "string_pattern_mismatch":
+            return "invalid_value", _REQUIRED_SHAPES[context["pattern"]]
+        case "greater_than_equal" | "greater_than":
+            return "too_small", f"must be at least {int(context.get('ge', context.get('gt')))}"
+        case "less_than_equal" | "less_than":
+            return "too_large", f"must be at most {int(context.get('le', context.get('lt')))}"
         case other:
             return other, detail["msg"]
 
@@ -143,12 +163,3 @@ def _decimal(price: object) -> Decimal | None:
     if isinstance(price, bool) or not isinstance(price, int | float) or not abs(price) <= MAX_PRICE:
         return None
     return Decimal(str(price))
-
-
-def _nul_faults(value: Any, pointer: str) -> list[Fault]:
-    """Text with U+0000, which databases do not take."""
-    if isinstance(value, dict):
-        return [fault for key, part in value.items() for fault in _nul_faults(part, f"{pointer}/{key}")]
-    if isinstance(value, str) and "\0" in value:
-        return [Fault(pointer, "invalid_character", "must not contain the character U+0000")]
-    return []

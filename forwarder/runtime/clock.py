@@ -37,4 +37,4 @@ class SystemClock:
 
 def iso(moment: datetime) -> str:
     """ISO 8601 in UTC with milliseconds and `Z`, as every timestamp of the service is written."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"

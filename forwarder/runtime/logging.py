@@ -8,6 +8,7 @@ import sys
 from typing import Literal
 
 import structlog
+from pydantic_core import to_json
 
 LogFormat = Literal["auto", "json", "pretty"]
 
@@ -22,7 +23,9 @@ def configure_logging(level: str, style: LogFormat) -> None:
         structlog.processors.format_exc_info,
     ]
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if pretty else structlog.processors.JSONRenderer()
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        if pretty
+        else structlog.processors.JSONRenderer(serializer=_json)
     )
     structlog.configure(
         processors=[*shared, renderer],
@@ -31,6 +34,10 @@ def configure_logging(level: str, style: LogFormat) -> None:
         cache_logger_on_first_use=True,
     )
     _route_libraries(level, shared, renderer)
+
+
+def _json(event: object, **_options: object) -> str:
+    return to_json(event, fallback=str).decode()
 
 
 def _route_libraries(

@@ -19,6 +19,9 @@ import uvloop
 from prometheus_client.multiprocess import mark_process_dead
 from starlette.types import ASGIApp
 
+Stop = asyncio.Event
+"""Set once the process is to end."""
+
 _log = structlog.get_logger(__name__)
 
 _BACKLOG = 2048
@@ -26,11 +29,11 @@ _INHERITED_FD = "FORWARDER_INHERITED_FD"
 _RESTART_PAUSE_SECONDS = 1.0
 
 
-def run_until_signalled(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+def run_until_signalled(main: Callable[[Stop], Awaitable[None]]) -> None:
     """Run `main` with an event that the first SIGTERM or SIGINT sets. Returns when `main` does."""
 
     async def supervised() -> None:
-        stop = asyncio.Event()
+        stop = Stop()
         loop = asyncio.get_running_loop()
 
         def on_signal(number: signal.Signals) -> None:
@@ -41,13 +44,18 @@ def run_until_signalled(main: Callable[[asyncio.Event], Awaitable[None]]) -> Non
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal, number)
-        if _INHERITED_FD in os.environ:
+        if is_child():
             # Standard input is the parent's pipe: it ends when the parent does, however it ended.
             loop.add_reader(sys.stdin.fileno(), stop.set)
         await main(stop)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(supervised())
+
+
+def is_child() -> bool:
+    """True in a process that `run_processes` of another started."""
+    return _INHERITED_FD in os.environ
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -68,7 +76,7 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
-async def serve(app: ASGIApp, listening: socket.socket, stop: asyncio.Event, *, grace_seconds: float) -> None:
+async def serve(app: ASGIApp, listening: socket.socket, stop: Stop, *, grace_seconds: float) -> None:
     """Serve `app` until `stop` is set; then accept nothing more and let requests finish within the grace period."""
     config = uvicorn.Config(
         app,
@@ -116,18 +124,22 @@ def run_processes(arguments: Sequence[str], *, count: int, listening: socket.soc
             _INHERITED_FD: str(listening.fileno()),
             "PROMETHEUS_MULTIPROC_DIR": metrics_dir,
         }
-        return asyncio.run(_Family([sys.executable, "-m", "forwarder", *arguments], environment, listening, count).run())
+        return asyncio.run(
+            _Family([sys.executable, "-m", "forwarder", *arguments], environment, listening, count).run()
+        )
 
 
 class _Family:
     """A parent and its children."""
 
-    def __init__(self, command: Sequence[str], environment: dict[str, str], listening: socket.socket, count: int) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: dict[str, str], listening: socket.socket, count: int
+    ) -> None:
         self._command = command
         self._environment = environment
         self._listening = listening
         self._count = count
-        self._stop = asyncio.Event()
+        self._stop = Stop()
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -142,7 +154,7 @@ class _Family:
                 *self._command, env=self._environment, pass_fds=[self._listening.fileno()], stdin=subprocess.PIPE
             )
             code = await self._watch(child)
-            mark_process_dead(child.pid, self._environment["PROMETHEUS_MULTIPROC_DIR"])
+            mark_process_dead(child.pid, self._environment["PROMETHEUS_MULTIPROC_DIR"])  # type: ignore[no-untyped-call]
             if self._stop.is_set():
                 return abs(code)
             _log.error("process.died", pid=child.pid, exit_code=code)

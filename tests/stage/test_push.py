@@ -113,12 +113,18 @@ async def test_a_doubtful_push_is_resolved_by_what_the_pms_can_do(
 
 async def test_where_nothing_can_tell_a_doubtful_push_is_never_made_again() -> None:
     pms = _Script(NEITHER)
-    pushed = await _pusher(pms).push(account(), work(doubtful=True))
+    pushed = await _pusher(pms).push(account(), work(doubtful=True, pushing=True))
     assert pms.calls == []
     assert isinstance(pushed.outcome, InDoubt)
     final = verdict(work(), pushed, now=NOW, settle_seconds=30, luck=0.5)
     assert isinstance(final, Final)
     assert final.status is Status.IN_DOUBT
+
+
+async def test_where_nothing_can_tell_a_row_whose_push_was_never_begun_is_pushed() -> None:
+    pms = _Script(NEITHER, MADE)
+    pushed = await _pusher(pms).push(account(), work(doubtful=True, pushing=False))
+    assert (pms.calls, pushed.outcome, pushed.doubtful) == (["create"], MADE, False)
 
 
 async def test_where_nothing_can_tell_the_intent_is_durable_before_the_first_byte() -> None:
@@ -189,9 +195,7 @@ async def test_an_ambiguous_push_is_left_alone_before_it_is_looked_into() -> Non
     assert again.due_at == NOW + timedelta(seconds=31)
 
 
-@pytest.mark.parametrize(
-    ("doubtful", "status"), [(False, Status.FAILED), (True, Status.IN_DOUBT)]
-)
+@pytest.mark.parametrize(("doubtful", "status"), [(False, Status.FAILED), (True, Status.IN_DOUBT)])
 async def test_after_the_deadline_it_failed_or_if_it_may_have_been_made_stays_in_doubt(
     doubtful: bool, status: Status
 ) -> None:

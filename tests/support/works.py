@@ -22,12 +22,12 @@ def submission(number: int = 1, *, account: str = "acc", card: SealedCard | None
         "totalPrice": 300.5,
         "currency": "EUR",
     } | fields
-    return Submission(
-        f"rsv_{number:032d}", "demo", account, "general", NOW, reservation, f"{number:032x}", card
-    )
+    return Submission(f"rsv_{number:032d}", "demo", account, "general", NOW, reservation, f"{number:032x}", card)
 
 
-def work(number: int = 1, *, doubtful: bool = False, attempts: tuple[Attempt, ...] = (), **more: Any) -> Work:
+def work(
+    number: int = 1, *, doubtful: bool = False, pushing: bool = False, attempts: tuple[Attempt, ...] = (), **more: Any
+) -> Work:
     """A leased row; `more` goes to `submission`."""
     return Work(
         id=number,
@@ -38,6 +38,7 @@ def work(number: int = 1, *, doubtful: bool = False, attempts: tuple[Attempt, ..
         attempts=attempts,
         revision=0,
         doubtful=doubtful,
+        pushing=pushing,
     )
 
 

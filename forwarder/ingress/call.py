@@ -1,0 +1,57 @@
+"""One HTTP call as the ingress sees it: its headers, its body up to a limit, and whether the caller is still there."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope
+
+from forwarder.runtime.http import header_map
+
+_HOST = re.compile(r"[A-Za-z0-9._\-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`headers` by lower-case name; `started` is when the call came, on the clock's monotonic scale."""
+
+    scope: Scope
+    receive: Receive
+    headers: Mapping[str, str]
+    started: float
+
+    @classmethod
+    def of(cls, scope: Scope, receive: Receive, started: float) -> "Call":
+        return cls(scope, receive, header_map(scope), started)
+
+    @property
+    def origin(self) -> str:
+        """Scheme and host as the caller wrote them (`http://host:port`), empty where the host is missing or no host."""
+        host = self.headers.get("host", "")
+        return f"{self.scope['scheme']}://{host}" if _HOST.fullmatch(host) else ""
+
+    def times(self, header: bytes) -> int:
+        """On how many lines the header came."""
+        return sum(name == header for name, _ in self.scope["headers"])
+
+    async def body(self, at_most: int) -> bytes | None:
+        """The whole body, or None as soon as it is seen to be longer than `at_most` bytes. Raises `ClientDisconnect`."""
+        declared = self.headers.get("content-length", "")
+        if declared.isdecimal() and int(declared) > at_most:
+            return None
+        body, more = b"", True
+        while more:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            body += message.get("body", b"")
+            if len(body) > at_most:
+                return None
+            more = message.get("more_body", False)
+        return body
+
+    async def gone(self) -> None:
+        """Return when the caller has left. To be awaited after the body."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass

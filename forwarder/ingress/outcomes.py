@@ -1,0 +1,181 @@
+"""Learns how submissions end by tailing the results topic, for those whose callers wait. Touches the log alone.
+
+Many waiters share one tail. It rests while nobody waits: what is published then costs nothing here. A waiter is entered, and the
+tail is at the topic's end, before its submission is published, so that its outcome cannot pass by unseen.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from pydantic_core import to_json
+
+from forwarder.reservation.outcome import Status
+from forwarder.runtime.clock import Clock
+from forwarder.runtime.metrics import WAITING
+from forwarder.topics.codec import Undecodable, decode_data, subject
+from forwarder.topics.port import Delivery, LogUnavailable, Tail
+
+_BATCH = 1_000
+_RECEIVE_SECONDS = 1.0
+_PAUSE_SECONDS = 0.5
+_START_SECONDS = 2.0
+"""How long a first waiter lets the tail come to its place before it submits all the same."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """How a submission ended: its reservation's id, the record as JSON, and the problem where there is one."""
+
+    status: Status
+    reservation_id: int
+    record: bytes
+    problem: Mapping[str, Any] | None
+
+
+class Outcomes:
+    """Hands outcomes to those who wait, at most `most_waiting` at a time. Without `run` under way, nobody waits.
+
+    `linger_seconds`: how long the tail goes on after the last waiter left, so that it need not start for each of a few callers.
+    """
+
+    def __init__(self, tail: Tail, clock: Clock, *, most_waiting: int = 10_000, linger_seconds: float = 5.0) -> None:
+        self._tail = tail
+        self._clock = clock
+        self._most_waiting = most_waiting
+        self._linger_seconds = linger_seconds
+        self._waiting: dict[str, list[asyncio.Future[Settled | None]]] = {}
+        self._count = 0
+        self._last_left = float("-inf")
+        self._wanted = asyncio.Event()
+        self._following = asyncio.Event()
+        self._running = False
+
+    async def run(self) -> None:
+        """Follow the topic whenever somebody waits, until cancelled. Then all who wait are let go at once, without outcome."""
+        self._running = True
+        try:
+            while True:
+                await self._wanted.wait()
+                await self._follow()
+        finally:
+            self._running = False
+            self._following.set()
+            for future in [future for futures in self._waiting.values() for future in futures]:
+                _settle(future, None)
+
+    @asynccontextmanager
+    async def expecting(self, request_id: str) -> AsyncIterator["Expected | None"]:
+        """Wait for that submission's outcome, which is to be submitted inside; None where there is no place to wait."""
+        if not self._running or self._count >= self._most_waiting:
+            yield None
+            return
+        future: asyncio.Future[Settled | None] = asyncio.get_running_loop().create_future()
+        self._enter(request_id, future)
+        try:
+            await self._start()
+            yield Expected(future, self._clock)
+        finally:
+            self._leave(request_id, future)
+
+    def _enter(self, request_id: str, future: asyncio.Future[Settled | None]) -> None:
+        self._waiting.setdefault(request_id, []).append(future)
+        self._count += 1
+        WAITING.inc()
+
+    def _leave(self, request_id: str, future: asyncio.Future[Settled | None]) -> None:
+        futures = self._waiting[request_id]
+        futures.remove(future)
+        if not futures:
+            del self._waiting[request_id]
+        self._count -= 1
+        self._last_left = self._clock.monotonic()
+        WAITING.dec()
+
+    async def _start(self) -> None:
+        if not self._following.is_set():
+            self._wanted.set()
+            await _first_of(self._following.wait(), self._clock.sleep(_START_SECONDS))
+
+    async def _follow(self) -> None:
+        """Read from the topic's end on until nobody has waited for a while."""
+        try:
+            await self._tail.seek_to_end()
+        except LogUnavailable:
+            await self._pause()
+            return
+        self._following.set()
+        while self._count or self._clock.monotonic() - self._last_left < self._linger_seconds:
+            await self._receive()
+        # Nothing is awaited between that look and here: whoever comes next starts the tail anew.
+        self._following.clear()
+        self._wanted.clear()
+
+    async def _receive(self) -> None:
+        try:
+            deliveries = await self._tail.receive(at_most=_BATCH, wait_seconds=_RECEIVE_SECONDS)
+        except LogUnavailable:
+            await self._pause()
+            return
+        for delivery in deliveries:
+            self._deliver(delivery)
+
+    async def _pause(self) -> None:
+        _log.warning("outcomes.unavailable", waiting=self._count)
+        await self._clock.sleep(_PAUSE_SECONDS)
+
+    def _deliver(self, delivery: Delivery) -> None:
+        futures = self._waiting.get(subject(delivery.message.headers) or "")
+        if futures is None:
+            return
+        try:
+            settled = _settled(decode_data(delivery.message))
+        except (Undecodable, KeyError, TypeError, ValueError):
+            _log.warning(
+                "outcome.undecodable", topic=delivery.topic, partition=delivery.partition, offset=delivery.offset
+            )
+            return
+        for future in futures:
+            _settle(future, settled)
+
+
+class Expected:
+    """One waiter's place."""
+
+    def __init__(self, future: asyncio.Future[Settled | None], clock: Clock) -> None:
+        self._future = future
+        self._clock = clock
+
+    async def within(self, seconds: float, gone: Callable[[], Awaitable[None]]) -> Settled | None:
+        """The outcome; None when it did not come in time, or when `gone` returned first: nobody is there any more."""
+        if not self._future.done():
+            await _first_of(self._future, self._clock.sleep(seconds), gone())
+        return None if self._future.cancelled() else self._future.result()
+
+
+def _settled(data: Mapping[str, Any]) -> Settled:
+    record = data["reservation"]
+    if not isinstance(record, dict):
+        raise TypeError("a record is a JSON object")
+    return Settled(Status(data["status"]), record["id"], to_json(record), record.get("problem"))
+
+
+def _settle(future: asyncio.Future[Settled | None], settled: Settled | None) -> None:
+    if not future.done():
+        future.set_result(settled)
+
+
+async def _first_of(*awaitables: Awaitable[Any]) -> None:
+    """Return when the first is done; the others are cancelled, and have ended."""
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

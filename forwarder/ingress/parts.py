@@ -1,0 +1,43 @@
+"""What the ingress is made of: its ports, put in place by `assembly`, and its settings."""
+
+from dataclasses import dataclass
+
+from forwarder.ingress.outcomes import Outcomes
+from forwarder.reservation.identity import RequestIds
+from forwarder.runtime.clock import Clock
+from forwarder.store.port import Reader
+from forwarder.tenancy.port import CardSealer, Directory
+from forwarder.topics.port import Publisher
+
+
+@dataclass(frozen=True, slots=True)
+class IngressSettings:
+    """How long the ingress waits, and how much it holds at one time.
+
+    `wait_seconds`: how long the general operation waits for an outcome when the caller does not say.
+    `longest_wait_seconds`: the most that `Prefer: wait=N` is given.
+    `retry_after_seconds`: what callers are told who should come again, for an outcome or because something is away.
+    `most_in_flight`: submissions handed to the log and not yet acknowledged; one more is refused.
+    `most_keys_remembered`: idempotency keys of which the payload is remembered until the worker has taken it in.
+    """
+
+    wait_seconds: float = 10.0
+    longest_wait_seconds: int = 60
+    retry_after_seconds: int = 1
+    most_in_flight: int = 2_000
+    most_keys_remembered: int = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class IngressParts:
+    """The ports of the ingress. `requests_topic` is where submissions go."""
+
+    publisher: Publisher
+    requests_topic: str
+    directory: Directory
+    sealer: CardSealer
+    ids: RequestIds
+    reader: Reader
+    outcomes: Outcomes
+    clock: Clock
+    settings: IngressSettings = IngressSettings()

@@ -1,0 +1,32 @@
+"""From a call's body to a valid request, or to the problem that refuses it."""
+
+import re
+
+from forwarder.ingress.call import Call
+from forwarder.ingress.problems import BODY_TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, malformed_json, validation_failed
+from forwarder.reservation.problem import Problem
+from forwarder.reservation.request import MAX_BODY_BYTES, Operation, ReservationRequest
+from forwarder.reservation.validation import MalformedJson, read_request
+
+_JSON = re.compile(r'application/json\s*(;\s*charset\s*=\s*("utf-8"|utf-8)\s*)?;?', re.IGNORECASE)
+
+
+async def read_valid(operation: Operation, call: Call) -> ReservationRequest | Problem:
+    """The request in the body of `call`, with nothing wrong in it. Raises `ClientDisconnect`."""
+    if not _is_json(call):
+        return UNSUPPORTED_MEDIA_TYPE
+    body = await call.body(MAX_BODY_BYTES)
+    if body is None:
+        return BODY_TOO_LARGE
+    try:
+        request = read_request(operation, body)
+    except MalformedJson as error:
+        return malformed_json(str(error))
+    return validation_failed(request) if isinstance(request, list) else request
+
+
+def _is_json(call: Call) -> bool:
+    content_type = call.headers.get("content-type", "")
+    encoding = call.headers.get("content-encoding", "identity")
+    plain = content_type == "application/json" or _JSON.fullmatch(content_type.strip()) is not None
+    return plain and encoding.lower() == "identity"

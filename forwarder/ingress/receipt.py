@@ -1,0 +1,75 @@
+"""What a caller is told of its submission: accepted, or already settled. Pure but for the form of an answer."""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from pydantic_core import to_json
+
+from forwarder.ingress.outcomes import Settled
+from forwarder.ingress.terms import Wait
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.problem import Problem
+from forwarder.runtime.http import NO_STORE, PROBLEM_JSON, Answer, retry_after
+from forwarder.store.port import Stored
+
+_REJECTED = Problem("rejected", "The reservation was rejected", 409, "The property management system gave no reason.")
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A submission that is safe, and how it ended, if it has."""
+
+    request_id: str
+    accepted_at: str
+    settled: Settled | None = None
+
+    @property
+    def status(self) -> Status:
+        return Status.PENDING if self.settled is None else self.settled.status
+
+
+def receipt_of(stored: Stored) -> Receipt:
+    """The receipt of a submission that was taken in before."""
+    if stored.status is Status.PENDING:
+        return Receipt(stored.request_id, stored.accepted_at)
+    settled = Settled(stored.status, stored.id, stored.record.encode(), stored.problem)
+    return Receipt(stored.request_id, stored.accepted_at, settled)
+
+
+def answer(receipt: Receipt, wait: Wait, origin: str, retry_after_seconds: int) -> Answer:
+    """The answer on the caller's terms: to one who waits, the outcome where there is one; else where to follow it."""
+    applied = ((b"preference-applied", wait.applied.encode()),) if wait.applied else ()
+    pending = _accepted(receipt, origin, retry_after(retry_after_seconds), *applied)
+    if not wait.seconds or receipt.settled is None:
+        return pending
+    match receipt.settled.status:
+        case Status.CONFIRMED | Status.CANCELLED:
+            return _created(receipt.settled, *applied)
+        case Status.REJECTED:
+            return _rejected(receipt.settled, *applied)
+        case Status.PENDING | Status.FAILED | Status.IN_DOUBT:
+            return pending
+        case _:
+            assert_never(receipt.settled.status)
+
+
+def _accepted(receipt: Receipt, origin: str, *headers: tuple[bytes, bytes]) -> Answer:
+    # In the header a path, which stays true behind any proxy; in the body the address to paste.
+    path = f"/api/v1/vrs/submissions/{receipt.request_id}"
+    data = {
+        "requestId": receipt.request_id,
+        "status": receipt.status.value,
+        "acceptedAt": receipt.accepted_at,
+        "statusUrl": origin + path,
+    }
+    return Answer(202, to_json({"data": data}), ((b"location", path.encode()), *headers))
+
+
+def _created(settled: Settled, *headers: tuple[bytes, bytes]) -> Answer:
+    location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
+    return Answer(201, b'{"success":true,"data":' + settled.record + b"}", (location, NO_STORE, *headers))
+
+
+def _rejected(settled: Settled, *headers: tuple[bytes, bytes]) -> Answer:
+    problem = settled.problem or _REJECTED.as_json()
+    return Answer(problem["status"], to_json(problem), (NO_STORE, *headers), PROBLEM_JSON)

@@ -1,0 +1,87 @@
+"""The ingress over HTTP: its two addresses, and what is counted and logged of each submission."""
+
+import functools
+
+import structlog
+from prometheus_client import Counter
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from forwarder.ingress.acceptance import Acceptance, Accepted
+from forwarder.ingress.call import Call
+from forwarder.ingress.parts import IngressParts
+from forwarder.ingress.problems import refusal
+from forwarder.ingress.receipt import answer
+from forwarder.reservation.problem import Problem
+from forwarder.reservation.request import Operation
+from forwarder.runtime.http import Answer, Routes
+from forwarder.runtime.metrics import SUBMISSIONS
+from forwarder.tenancy.access import Caller
+
+_log = structlog.get_logger()
+
+
+def ingress_routes(parts: IngressParts) -> Routes:
+    """The routes of both operations. They share one bound on what is in flight, and one memory of recent keys."""
+    acceptance = Acceptance(parts)
+    booking_engine = _Submissions("booking-engine", acceptance, parts)
+    general = _Submissions("general", acceptance, parts)
+    return [
+        Route("/api/v1/vrs/reservations/booking-engine", booking_engine, methods=["POST"]),
+        Route("/api/v1/vrs/reservations", general, methods=["POST"]),
+    ]
+
+
+class _Submissions:
+    """One operation, as a plain ASGI application: on this path every microsecond of framework is one per reservation."""
+
+    def __init__(self, operation: Operation, acceptance: Acceptance, parts: IngressParts) -> None:
+        self._operation = operation
+        self._acceptance = acceptance
+        self._clock = parts.clock
+        self._retry_after_seconds = parts.settings.retry_after_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call = Call.of(scope, receive, self._clock.monotonic())
+        caller = await self._acceptance.authenticate(call)
+        response = self._refuse(caller, None) if isinstance(caller, Problem) else await self._accept(caller, call)
+        await response(scope, receive, send)
+
+    async def _accept(self, caller: Caller, call: Call) -> Answer:
+        result = await self._acceptance.accept(caller, self._operation, call)
+        return self._refuse(result, caller) if isinstance(result, Problem) else self._confirm(result, caller, call)
+
+    def _confirm(self, accepted: Accepted, caller: Caller, call: Call) -> Answer:
+        _answered(self._operation, "accepted").inc()
+        receipt, submission = accepted.receipt, accepted.draft.submission
+        _log.info(
+            "submission.accepted",
+            request_id=receipt.request_id,
+            account_id=submission.account_id,
+            workspace_id=submission.workspace_id,
+            key_id=caller.key_id,
+            operation=self._operation,
+            status=receipt.status.value,
+            keyed=accepted.draft.keyed,
+            card=submission.card is not None,
+            wait_seconds=accepted.wait.seconds,
+            seconds=round(self._clock.monotonic() - call.started, 6),
+        )
+        return answer(receipt, accepted.wait, call.origin, self._retry_after_seconds)
+
+    def _refuse(self, problem: Problem, caller: Caller | None) -> Answer:
+        _answered(self._operation, problem.code).inc()
+        _log.info(
+            "submission.refused",
+            request_id=problem.request_id,
+            account_id=caller and caller.account.id,
+            operation=self._operation,
+            code=problem.code,
+            faults=[(fault.pointer, fault.code) for fault in problem.faults],
+        )
+        return refusal(problem, self._retry_after_seconds)
+
+
+@functools.cache
+def _answered(operation: Operation, outcome: str) -> Counter:
+    return SUBMISSIONS.labels(operation, outcome)

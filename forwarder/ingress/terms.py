@@ -1,0 +1,67 @@
+"""On which terms a caller submits: how long it waits (RFC 7240), under which idempotency key, in which trace. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.request import parse_http_list
+
+from forwarder.reservation.problem import Problem
+
+_LONGEST_KEY: Final = 255
+# RFC 8941 (3.3.3): printable ASCII in quotes, of which only the quote and the backslash are escaped.
+_QUOTED_KEY = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
+_BARE_KEY = re.compile(r"[!#-~][ !#-~]*")
+_ESCAPED = re.compile(r"\\(.)")
+_SECONDS = re.compile(r'([0-9]{1,18})|"([0-9]{1,18})"')
+# W3C Trace Context, version 00; ff and identifiers of zeros alone are invalid.
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+INVALID_KEY: Final = Problem(
+    "invalid_idempotency_key",
+    "Invalid Idempotency-Key",
+    400,
+    f'The Idempotency-Key is one string in double quotes, such as "order-42", of 1 to {_LONGEST_KEY} printable ASCII '
+    "characters; it may also come without the quotes.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """How long to wait for the outcome; 0 is to answer at once. `applied` is what is said of it in `Preference-Applied`."""
+
+    seconds: float
+    applied: str = ""
+
+
+def read_wait(prefer: str, default: Wait, longest: int) -> Wait:
+    """What the `Prefer` header asks for. Preferences that we do not know, or that make no sense, change nothing."""
+    asked: dict[str, str] = {}
+    for preference in parse_http_list(prefer):
+        name, _, value = preference.partition(";")[0].partition("=")
+        asked.setdefault(name.strip().lower(), value.strip())
+    seconds = _SECONDS.fullmatch(asked.get("wait", ""))
+    respond_async = "respond-async" in asked
+    if seconds is None:
+        return Wait(0, "respond-async") if respond_async else default
+    # Together they ask for the outcome if it comes within the wait, else for a 202: what a wait always means here.
+    wait = min(int(seconds[1] or seconds[2]), longest)
+    return Wait(wait, f"respond-async, wait={wait}" if respond_async else f"wait={wait}")
+
+
+def read_idempotency_key(header: str) -> str | Problem:
+    """The key itself: `"order-42"` and `order-42` are the same."""
+    text = header.strip()
+    if quoted := _QUOTED_KEY.fullmatch(text):
+        key = _ESCAPED.sub(r"\1", quoted[1])
+    elif _BARE_KEY.fullmatch(text):
+        key = text
+    else:
+        return INVALID_KEY
+    return key if 1 <= len(key) <= _LONGEST_KEY else INVALID_KEY
+
+
+def read_traceparent(headers: Mapping[str, str]) -> str | None:
+    """The caller's trace, where it is one."""
+    header = headers.get("traceparent")
+    return header if header is not None and _TRACEPARENT.fullmatch(header) else None

@@ -1,0 +1,103 @@
+"""The query stage over HTTP: status of a submission, one reservation, pages of reservations."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from starlette.requests import Request
+from starlette.routing import Route
+
+from forwarder.query.paging import LARGEST_ID, positive, read_page_request, write_page
+from forwarder.query.parts import QueryParts
+from forwarder.query.status import untaken_status, write_status
+from forwarder.reservation.problem import Problem
+from forwarder.runtime.http import NO_STORE, Answer, Routes, header_map, problem_answer
+from forwarder.store.port import StoreUnavailable
+from forwarder.tenancy.access import authenticate
+from forwarder.tenancy.port import TenancyUnavailable
+
+# Anything else was never issued: the store is not asked for it.
+_REQUEST_ID = re.compile(r"rsv_[a-z2-7]{32}")
+_LIST_PATHS = ("/api/vrs/reservations", "/api/v1/vrs/reservations")
+
+_STORE_UNAVAILABLE = Problem(
+    "store_unavailable", "Reservations cannot be read right now", 503, "Ask again in a moment; nothing is lost."
+)
+_TENANCY_UNAVAILABLE = Problem(
+    "tenancy_unavailable", "The service cannot check credentials right now", 503, "Ask again in a moment."
+)
+_NO_SUBMISSION = Problem(
+    "submission_not_found", "No such submission", 404, "This integration account has no submission with that requestId."
+)
+_NO_RESERVATION = Problem(
+    "reservation_not_found", "No such reservation", 404, "This integration account has no reservation with that id."
+)
+
+_Read = Callable[[str, Request], Awaitable[bytes | Problem]]
+"""Reads, for one integration account, the JSON that answers a request."""
+
+
+def query_routes(parts: QueryParts) -> Routes:
+    """The routes of the query stage; HEAD wherever GET is."""
+    queries = _Queries(parts)
+    pages = queries.answering(queries.page)
+    return [
+        Route("/api/v1/vrs/submissions/{request_id}", queries.answering(queries.status)),
+        *(Route(path + slash, pages) for path in _LIST_PATHS for slash in ("", "/")),
+        Route("/api/v1/vrs/reservations/{id}", queries.answering(queries.reservation)),
+    ]
+
+
+class _Queries:
+    def __init__(self, parts: QueryParts) -> None:
+        self._directory = parts.directory
+        self._reader = parts.reader
+        self._ids = parts.ids
+        self._retry_after_seconds = parts.retry_after_seconds
+
+    def answering(self, read: _Read) -> Callable[[Request], Awaitable[Answer]]:
+        """The endpoint that answers with what `read` reads for the account of the caller."""
+
+        async def endpoint(request: Request) -> Answer:
+            result = await self._read_as_caller(read, request)
+            if isinstance(result, bytes):
+                return Answer(200, result, (NO_STORE,))
+            return problem_answer(result, retry_after_seconds=self._retry_after_seconds)
+
+        return endpoint
+
+    async def _read_as_caller(self, read: _Read, request: Request) -> bytes | Problem:
+        try:
+            caller = await authenticate(self._directory, header_map(request.scope))
+            return caller if isinstance(caller, Problem) else await read(caller.account.id, request)
+        except TenancyUnavailable:
+            return _TENANCY_UNAVAILABLE
+        except StoreUnavailable:
+            return _STORE_UNAVAILABLE
+
+    async def status(self, account_id: str, request: Request) -> bytes | Problem:
+        """Where a submission stands, from the moment of its acceptance: the identifier itself vouches for what is still on
+        its way to the store."""
+        request_id = request.path_params["request_id"]
+        if not _REQUEST_ID.fullmatch(request_id):
+            return _NO_SUBMISSION
+        stored = await self._reader.submission(account_id, request_id)
+        if stored is not None:
+            return write_status(stored)
+        return untaken_status(request_id) if self._ids.vouches(account_id, request_id) else _NO_SUBMISSION
+
+    async def page(self, account_id: str, request: Request) -> bytes | Problem:
+        """A page of the account's reservations, whatever their status."""
+        asked = read_page_request(_parameters(request))
+        if isinstance(asked, Problem):
+            return asked
+        return write_page(await self._reader.page(account_id, cursor=asked.cursor, limit=asked.limit), asked.limit)
+
+    async def reservation(self, account_id: str, request: Request) -> bytes | Problem:
+        """One reservation, in the envelope of section 2.5."""
+        reservation_id = positive(request.path_params["id"], LARGEST_ID)
+        stored = reservation_id and await self._reader.reservation(account_id, reservation_id)
+        return b'{"success":true,"data":' + stored.record.encode() + b"}" if stored else _NO_RESERVATION
+
+
+def _parameters(request: Request) -> Mapping[str, Sequence[str]]:
+    return {name: request.query_params.getlist(name) for name in request.query_params}

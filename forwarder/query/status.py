@@ -1,0 +1,51 @@
+"""The status of a submission, as `GET /api/v1/vrs/submissions/{requestId}` answers it. Pure."""
+
+from typing import Any
+
+from pydantic_core import to_json
+
+from forwarder.reservation.outcome import Status
+from forwarder.store.port import Attempt, Stored
+
+
+def write_status(stored: Stored) -> bytes:
+    """Of a submission that was taken in: every attempt, the record, and the problem where there is one."""
+    head = to_json(
+        {
+            "requestId": stored.request_id,
+            "status": stored.status.value,
+            "acceptedAt": stored.accepted_at,
+            "updatedAt": stored.updated_at,
+            "reservationId": stored.id,
+            "attempts": [_attempt(attempt) for attempt in stored.attempts],
+            "problem": stored.problem,
+        }
+    )
+    return b'{"data":' + head[:-1] + b',"record":' + stored.record.encode() + b"}}"
+
+
+def untaken_status(request_id: str) -> bytes:
+    """Of a submission that is on the log and not in the store yet."""
+    data: dict[str, Any] = {
+        "requestId": request_id,
+        "status": Status.PENDING.value,
+        "acceptedAt": None,
+        "updatedAt": None,
+        "reservationId": None,
+        "attempts": [],
+        "problem": None,
+        "record": None,
+    }
+    return to_json({"data": data})
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "number": attempt.number,
+        "action": attempt.action,
+        "startedAt": attempt.started_at,
+        "durationMs": attempt.duration_ms,
+        "outcome": attempt.outcome,
+    }
+    said = {"reason": attempt.reason, "detail": attempt.detail}
+    return shown | {name: text for name, text in said.items() if text is not None}

@@ -1,0 +1,185 @@
+"""Submissions and results as messages: CloudEvents in Kafka's binary mode, there and back, and what is no such message."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pydantic_core import from_json, to_json
+
+from forwarder.reservation.card import SealedCard
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.result import EVENT_TYPES, ResultEvent, result_data
+from forwarder.reservation.submission import Submission, fingerprint
+from forwarder.topics.codec import (
+    Undecodable,
+    decode_data,
+    decode_submission,
+    encode_result,
+    encode_submission,
+    header,
+    subject,
+)
+from forwarder.topics.port import Message
+from tests.support.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
+
+ACCEPTED_AT = "2027-01-01T00:00:00.123Z"
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+SUBMISSION = Submission(
+    request_id="rsv_1",
+    workspace_id="ws",
+    account_id="acc",
+    operation="booking-engine",
+    accepted_at=datetime(2027, 1, 1, 0, 0, 0, 123000, UTC),
+    reservation=BOOKING_ENGINE,
+    fingerprint="0f" * 16,
+    card=SealedCard("key-1", "c2VhbGVk"),
+    traceparent=TRACE,
+)
+
+
+def _encode(submission: Submission) -> Message:
+    return encode_submission(submission, ACCEPTED_AT, to_json(submission.reservation))
+
+
+@pytest.mark.parametrize(
+    "submission",
+    [
+        SUBMISSION,
+        replace(SUBMISSION, card=None, traceparent=None),
+        replace(SUBMISSION, operation="general", reservation=GENERAL),
+        replace(SUBMISSION, reservation=changed(GENERAL, "roomId", ABSENT)),
+        replace(SUBMISSION, account_id='odd "id" é', reservation=GENERAL | {"notes": '"}\\ é \u2028'}),
+    ],
+)
+def test_a_submission_there_and_back(submission: Submission) -> None:
+    assert decode_submission(_encode(submission)) == submission
+
+
+def test_a_submission_on_the_wire() -> None:
+    message = _encode(SUBMISSION)
+    assert message.key == b"acc:1001"
+    assert dict(message.headers) == {
+        "ce_specversion": b"1.0",
+        "ce_id": b"rsv_1",
+        "ce_source": b"/forwarder",
+        "ce_type": b"reservation.submitted.v1",
+        "ce_time": ACCEPTED_AT.encode(),
+        "ce_subject": b"rsv_1",
+        "content-type": b"application/json",
+        "traceparent": TRACE.encode(),
+    }
+    assert from_json(message.value) == {
+        "requestId": "rsv_1",
+        "workspaceId": "ws",
+        "integrationAccountId": "acc",
+        "operation": "booking-engine",
+        "acceptedAt": ACCEPTED_AT,
+        "fingerprint": "0f" * 16,
+        "card": {"keyId": "key-1", "sealed": "c2VhbGVk"},
+        "reservation": BOOKING_ENGINE,
+    }
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"null", b"[]", b"1", b'"text"', b"{}", b"\xff"])
+def test_what_is_no_submission(value: bytes) -> None:
+    with pytest.raises(Undecodable):
+        decode_submission(Message(b"", value))
+
+
+FIELDS = list(from_json(_encode(SUBMISSION).value))
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_submission_without_one_of_its_fields(field: str) -> None:
+    value = from_json(_encode(SUBMISSION).value)
+    del value[field]
+    with pytest.raises(Undecodable):
+        decode_submission(Message(b"", to_json(value)))
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong"),
+    [
+        ("acceptedAt", "yesterday"),
+        ("acceptedAt", 5),
+        ("card", "4111111111111111"),
+        ("card", {"keyId": "k"}),
+        ("reservation", []),
+        ("reservation", "4111111111111111"),
+        ("reservation.propertyId", ABSENT),
+        ("reservation.arrivalDate", "soon"),
+        ("reservation.departureDate", ABSENT),
+        ("reservation.arrivalDate", 5),
+    ],
+)
+def test_a_submission_that_the_worker_could_not_use(path: str, wrong: Any) -> None:
+    value = changed(from_json(_encode(SUBMISSION).value), path, wrong)
+    with pytest.raises(Undecodable) as caught:
+        decode_submission(Message(b"", to_json(value)))
+    assert "4111" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("status", "kind"), EVENT_TYPES.items())
+def test_a_result_on_the_wire(status: Status, kind: str) -> None:
+    record = {"id": 7, "status": status.value}
+    data = result_data(request_id="rsv_1", workspace_id="ws", account_id="acc", status=status, record=record)
+    message = encode_result(ResultEvent("rsv_1", 2, status, "acc:1001", ACCEPTED_AT, data, TRACE))
+    assert message.key == b"acc:1001"
+    assert dict(message.headers) == {
+        "ce_specversion": b"1.0",
+        "ce_id": b"rsv_1.2",
+        "ce_source": b"/forwarder",
+        "ce_type": kind.encode(),
+        "ce_time": ACCEPTED_AT.encode(),
+        "ce_subject": b"rsv_1",
+        "content-type": b"application/json",
+        "traceparent": TRACE.encode(),
+    }
+    assert decode_data(message) == {
+        "requestId": "rsv_1",
+        "workspaceId": "ws",
+        "integrationAccountId": "acc",
+        "status": status.value,
+        "reservation": record,
+    }
+
+
+def test_every_status_but_pending_is_announced() -> None:
+    assert set(EVENT_TYPES) == set(Status) - {Status.PENDING}
+    assert all(kind == f"reservation.{status.value.lower()}.v1" for status, kind in EVENT_TYPES.items())
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"[]", b"null", b"\xff"])
+def test_what_carries_no_data(value: bytes) -> None:
+    with pytest.raises(Undecodable):
+        decode_data(Message(b"", value))
+
+
+def test_headers_are_read_without_the_value() -> None:
+    headers = (("ce_subject", b"rsv_1"), ("ce_subject", b"rsv_2"), ("odd", b"\xff"))
+    assert subject(headers) == "rsv_1"
+    assert header(headers, "odd") == "\ufffd"
+    assert subject(()) is None
+
+
+def test_a_fingerprint_tells_payloads_and_operations_apart() -> None:
+    prints = {
+        fingerprint(operation, body) for operation in ("booking-engine", "general") for body in (b"{}", b'{"a":1}')
+    }
+    assert len(prints) == 4
+    assert all(len(text) == 32 for text in prints)
+    assert fingerprint("general", b"{}") == fingerprint("general", b"{}")
+
+
+def test_submissions_of_one_property_keep_one_key() -> None:
+    number, text = (
+        replace(SUBMISSION, reservation=GENERAL | {"propertyId": 5}),
+        replace(SUBMISSION, reservation=GENERAL | {"propertyId": "5"}),
+    )
+    assert number.key == text.key == "acc:5"
+
+
+def test_without_a_room_a_submission_is_for_the_propertys() -> None:
+    assert replace(SUBMISSION, reservation=changed(GENERAL, "roomId", ABSENT)).room_id == "00123"
+    assert SUBMISSION.room_id == "A-7"

@@ -1,0 +1,244 @@
+"""A whole forwarder as a user runs it: our own commands as processes, on either backend, with the simulator as the judge.
+
+Embedded: `forwarder up` and a simulator of its own. Distributed: ingress, worker, query and simulator, on Kafka and PostgreSQL.
+"""
+
+import asyncio
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.support.backends import Backend
+from tests.support.reaper import Reaper
+from tests.support.server_process import LOCALHOST, Command, ServerProcess, free_ports
+
+READY = "process.listening"
+SECRET_KEY = "a-secret-of-the-tests-and-of-nothing-else"
+PATIENCE_SECONDS = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a deployment runs: its backend's settings, a directory of its own, and who ends what it starts."""
+
+    backend: Backend
+    directory: Path
+    settings: Mapping[str, str]
+    reaper: Reaper
+
+
+class Deployment:
+    """The running processes, by role, and the calls that users and operators make. `token` is of workspace `demo`."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.processes: dict[str, ServerProcess] = {}
+        self.ports: dict[str, int] = {}
+        self.token = ""
+        self.client = httpx.AsyncClient(timeout=30.0, limits=httpx.Limits(max_connections=64))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"FORWARDER_LOG_FORMAT": "json", "FORWARDER_LOG_LEVEL": "debug", **self.site.settings}
+
+    @property
+    def roles(self) -> Sequence[str]:
+        """What may be killed, beside the judge."""
+        return [role for role in self.processes if role != "simulate"]
+
+    def url(self, role: str) -> str:
+        """Where a role listens; in the embedded default one process has them all."""
+        port = self.ports.get(role) or self.ports["up"]
+        return f"http://{LOCALHOST}:{port}"
+
+    def log(self, role: str) -> Path:
+        return self.site.directory / f"{role}.log"
+
+    def add(self, role: str, *options: str) -> ServerProcess:
+        """A process that runs `forwarder role` on a free port; not started yet."""
+        (self.ports[role],) = free_ports(1)
+        arguments = [sys.executable, "-m", "forwarder", role, "--port", str(self.ports[role]), *options]
+        command = Command(role, arguments, self.log(role), READY, environment=self.environment)
+        self.processes[role] = ServerProcess(command, self.site.reaper)
+        return self.processes[role]
+
+    async def start(self) -> None:
+        """Start every process that does not run, and return when all are ready."""
+        idle = [process for process in self.processes.values() if not process.running]
+        await asyncio.gather(*(asyncio.to_thread(process.start) for process in idle))
+
+    async def stop(self) -> None:
+        """Stop every process in the order of the flow."""
+        for process in self.processes.values():
+            await asyncio.to_thread(process.stop)
+
+    async def command(self, *arguments: str) -> Any:
+        """What a `forwarder` command prints with `--json`. Raises `subprocess.CalledProcessError`."""
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-m", "forwarder", *arguments, "--json"],
+            env={**os.environ, **self.environment},
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        return json.loads(done.stdout)
+
+    async def add_account(
+        self, account_id: str, *, kind: str = "generic", path: str = "generic", **options: Any
+    ) -> None:
+        """An integration account whose PMS is simulated under its own name."""
+        extra = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+        await self.command(
+            *("account", "add", "--workspace", "demo", "--kind", kind, "--id", account_id, "--credential", "secret"),
+            *("--base-url", f"{self.url('simulate')}/{account_id}/{path}", *extra),
+        )
+
+    def headers(self, account: str, **more: str) -> dict[str, str]:
+        return {
+            "Authorization": f"Bearer {self.token}",
+            "workspaceId": "demo",
+            "integrationAccountId": account,
+            "Content-Type": "application/json",
+            **more,
+        }
+
+    async def submit(
+        self, account: str, body: Mapping[str, Any], *, operation: str = "booking-engine", **headers: str
+    ) -> httpx.Response:
+        path = "/api/v1/vrs/reservations" + ("/booking-engine" if operation == "booking-engine" else "")
+        return await self.client.post(
+            self.url("ingress") + path, content=json.dumps(body), headers=self.headers(account, **headers)
+        )
+
+    async def submission(self, account: str, request_id: str) -> dict[str, Any]:
+        answer = await self.client.get(
+            f"{self.url('query')}/api/v1/vrs/submissions/{request_id}", headers=self.headers(account)
+        )
+        assert answer.status_code == 200, answer.text
+        data: dict[str, Any] = answer.json()["data"]
+        return data
+
+    async def settled(self, account: str, request_id: str) -> dict[str, Any]:
+        """The submission once it is no longer pending."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while (data := await self.submission(account, request_id))["status"] == "PENDING":
+                await _a_moment()
+        return data
+
+    async def records(self, account: str, limit: int = 200) -> list[dict[str, Any]]:
+        """Every record of the account, by following `next` from the first page."""
+        found: list[dict[str, Any]] = []
+        cursor = ""
+        while True:
+            parameters = {"limit": str(limit), **({"cursor": cursor} if cursor else {})}
+            answer = await self.client.get(
+                f"{self.url('query')}/api/vrs/reservations", params=parameters, headers=self.headers(account)
+            )
+            assert answer.status_code == 200, answer.text
+            found += answer.json()["data"]
+            cursor = answer.json()["meta"]["cursors"]["next"]
+            if not cursor:
+                return found
+
+    async def all_settled(self, account: str, count: int) -> list[dict[str, Any]]:
+        """The account's records once there are `count` and none is pending."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                records = await self.records(account)
+                if len(records) >= count and all(record["status"] != "PENDING" for record in records):
+                    return records
+                await _a_moment()
+
+    async def made(self) -> dict[str, Any]:
+        """What the simulated PMSs made, by their own count."""
+        stats: dict[str, Any] = (await self.client.get(f"{self.url('simulate')}/stats")).json()
+        return stats
+
+
+async def _a_moment() -> None:
+    # What is waited for happens in another process, which can only be asked.
+    await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def deploy(site: Site, *simulator_options: str) -> AsyncIterator[Deployment]:
+    """A deployment with workspace `demo`, a key, and no accounts yet; stopped at the end."""
+    deployment = Deployment(site)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(deployment.client.aclose)
+        stack.push_async_callback(deployment.stop)
+        deployment.add("simulate", *simulator_options)
+        if site.backend == "embedded":
+            deployment.add("up", "--no-demo")
+        else:
+            for role in ("ingress", "worker", "query"):
+                deployment.add(role)
+            await deployment.command("migrate")
+            await deployment.command("topics", "create")
+        await deployment.start()
+        await deployment.command("workspace", "add", "demo")
+        deployment.token = (await deployment.command("key", "add", "--workspace", "demo"))["token"]
+        yield deployment
+
+
+def site_settings(backend: Backend, directory: Path, kafka: str | None, database: str | None) -> dict[str, str]:
+    """The environment that makes a forwarder run on `backend`; its topics are nobody else's."""
+    common = {
+        "FORWARDER_DATA_DIR": str(directory / "data"),
+        "FORWARDER_PARTITIONS": "4",
+        # Short, so that a test need not wait long for what a killed process held.
+        "FORWARDER_PUSH_TIMEOUT_SECONDS": "4",
+        "FORWARDER_LEASE_SECONDS": "6",
+    }
+    if backend == "embedded":
+        return common
+    assert kafka is not None
+    assert database is not None
+    return {
+        **common,
+        "FORWARDER_KAFKA_BOOTSTRAP_SERVERS": kafka,
+        "FORWARDER_DATABASE_URL": database,
+        "FORWARDER_SECRET_KEY": SECRET_KEY,
+        "FORWARDER_TOPIC_PREFIX": f"t{secrets.token_hex(4)}.",
+    }
+
+
+def booking(number: int, **more: Any) -> dict[str, Any]:
+    """A valid booking-engine request; each number has its own room."""
+    return {
+        "morChannel": "SELF",
+        "propertyId": 1000 + number % 500,
+        "roomId": f"R{number}",
+        "arrivalDate": "2027-03-01",
+        "departureDate": "2027-03-05",
+        "guest": {
+            "name": "Maria Gonzalez",
+            "firstName": "Maria",
+            "lastName": "Gonzalez",
+            "email": f"guest{number}@example.com",
+            "phone": 34600123456,
+            "address": {
+                "line1": "Calle de Alcala 1",
+                "line2": "",
+                "postalCode": "28014",
+                "city": "Madrid",
+                "state": "Madrid",
+                "country": "ES",
+            },
+        },
+        "numberOfGuests": 2,
+        "totalPrice": 480.5,
+        "currency": "EUR",
+        "transactionId": f"tx-{number}",
+        **more,
+    }

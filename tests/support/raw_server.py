@@ -1,0 +1,78 @@
+"""A server that says what it is told to, byte for byte: for what no honest HTTP server would answer."""
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+Script = Callable[["Caller"], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Caller:
+    """One connection, as the script sees it."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def request(self) -> bytes:
+        """One whole request, head and body."""
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        return head + await self.reader.readexactly(int(lengths[0]) if lengths else 0)
+
+    async def say(self, answer: bytes) -> None:
+        self.writer.write(answer)
+        await self.writer.drain()
+
+    async def gone(self) -> None:
+        """Return when the other side has closed."""
+        await self.reader.read()
+
+    def reset(self) -> None:
+        peer = self.writer.get_extra_info("socket")
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+
+@dataclass(slots=True)
+class RawServer:
+    """Where it is, how many connections there were (`called` once there was one), and the scripts that are not over."""
+
+    url: str = ""
+    connections: int = 0
+    called: asyncio.Event = field(default_factory=asyncio.Event)
+    scripts: set[asyncio.Task[None]] = field(default_factory=set)
+
+
+@asynccontextmanager
+async def raw_server(script: Script) -> AsyncIterator[RawServer]:
+    """A server that runs `script` for each connection, and closes it afterwards."""
+    running = RawServer()
+
+    async def serve(caller: Caller) -> None:
+        try:
+            await script(caller)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            caller.writer.close()
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        running.connections += 1
+        running.called.set()
+        task = asyncio.create_task(serve(Caller(reader, writer)))
+        running.scripts.add(task)
+        task.add_done_callback(running.scripts.discard)
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    running.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield running
+    finally:
+        server.close()
+        for task in list(running.scripts):
+            task.cancel()
+        await asyncio.gather(*running.scripts, return_exceptions=True)
