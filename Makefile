@@ -1,0 +1,80 @@
+# All that is needed is git, make and Python >= 3.11; everything else goes into .venv, from the lock files.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help install run demo test check format bench lock clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# The first Python that is new enough, unless PYTHON=… names one.
+PYTHONS := python3 python3.13 python3.12 python3.11 python3.14
+NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+run: $(VENV)/.runtime ## the whole forwarder in one process, data in .forwarder; Ctrl-C stops it
+	@exec $(BIN)/forwarder up
+
+demo: $(VENV)/.runtime ## a short guided tour; ends by itself
+	@exec $(BIN)/forwarder demo
+
+install: $(VENV)/.development ## .venv with all that is needed to develop
+
+check: $(VENV)/.development ## format, lint, types, layers, published contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/forwarder schemas check
+
+format: $(VENV)/.development ## put the sources into their one format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: $(VENV)/.development ## every test, on every backend that can be had; ARGS='-k worker' selects
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/.development ## how fast it is, against a naive flow; ARGS='-n 2000 --kill-worker'
+	$(BIN)/python -m bench $(ARGS)
+
+# The stamps: an environment is made anew only when its lock changed. The development set contains the runtime set.
+$(VENV)/.runtime: requirements.lock | $(VENV)/.created
+	@echo "Installing what the forwarder needs into $(VENV) (once)"
+	@$(PIP) install --require-hashes --requirement requirements.lock
+	@$(PIP) install --no-deps --no-index --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.development: requirements-dev.lock $(VENV)/.runtime
+	@echo "Installing what development needs into $(VENV) (once)"
+	@$(PIP) install --require-hashes --requirement requirements-dev.lock
+	@touch $@
+
+$(VENV)/.created:
+	@python=; \
+	for candidate in $(or $(PYTHON),$(PYTHONS)); do \
+	  if $$candidate $(NEW_ENOUGH) 2>/dev/null; then python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "Python 3.11 or newer is needed, and none was found (looked for: $(or $(PYTHON),$(PYTHONS)))." >&2; \
+	  echo "Install one, or name it: make PYTHON=/path/to/python3.13 …" >&2; exit 1; \
+	fi; \
+	$$python -m venv --clear $(VENV) || { \
+	  echo "This Python cannot make environments. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; \
+	}
+	@touch $@
+
+# The lock files name versions and hashes, never a host. UPGRADE=--upgrade takes everything to its newest version.
+UV_VERSION := 0.9
+LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+  --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-config $(UPGRADE)
+
+lock: | $(VENV)/.created ## pin what pyproject.toml asks for
+	@$(PIP) install 'uv>=$(UV_VERSION)'
+	$(LOCK) --group build pyproject.toml --output-file requirements.lock
+	$(LOCK) --group build --group dev --constraint requirements.lock pyproject.toml --output-file requirements-dev.lock
+
+clean: ## remove the environment and every cache; the data in .forwarder stays
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

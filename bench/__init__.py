@@ -1,0 +1,1 @@
+"""How fast the forwarder is, and against what. Starts the real thing as separate processes and measures it from outside."""
