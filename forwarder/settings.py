@@ -48,7 +48,7 @@ class Environment(BaseSettings):
     topic_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]*$")] = ""
     partitions: Annotated[int, Field(ge=1, le=1000)] = 16
     wait_seconds: Annotated[float, Field(ge=0, le=300)] = 10.0
-    max_wait_seconds: Annotated[float, Field(ge=0, le=300)] = 60.0
+    max_wait_seconds: Annotated[int, Field(ge=0, le=300)] = 60
     push_timeout_seconds: Annotated[float, Field(gt=0, le=300)] = 30.0
     held_at_most: Annotated[int, Field(ge=1)] = 8000
     lease_seconds: Annotated[float, Field(gt=0)] = 45.0
@@ -102,7 +102,9 @@ def _backend(environment: Environment) -> Embedded | Distributed:
     servers, url = environment.kafka_bootstrap_servers, environment.database_url
     if servers and url:
         if not url.startswith(("postgresql://", "postgres://", "postgresql+asyncpg://")):
-            raise BadSettings("FORWARDER_DATABASE_URL must be a PostgreSQL URL: postgresql://user:password@host:5432/name")
+            raise BadSettings(
+                "FORWARDER_DATABASE_URL must be a PostgreSQL URL: postgresql://user:password@host:5432/name"
+            )
         return Distributed(servers, url)
     if servers or url:
         missing = "FORWARDER_DATABASE_URL" if servers else "FORWARDER_KAFKA_BOOTSTRAP_SERVERS"

@@ -41,7 +41,9 @@ class Delivery:
         luck = random.random()  # noqa: S311 - jitter, not a secret
         decided = verdict(work, pushed, now=self._clock.now(), settle_seconds=self._settle_seconds, luck=luck)
         recorded = await self._settlement.record(Settled(work, account.kind, worker_id, decided))
-        self._log(account, work, pushed, decided.status.value if isinstance(decided, Final) else "PENDING", recorded=recorded)
+        self._log(
+            account, work, pushed, decided.status.value if isinstance(decided, Final) else "PENDING", recorded=recorded
+        )
 
     def _log(self, account: Account, work: Work, pushed: Pushed, status: str, *, recorded: bool) -> None:
         outcome, reason, _ = describe(pushed.outcome)

@@ -115,11 +115,13 @@ class _Push:
     async def run(self) -> Pushed:
         if not self._work.doubtful or self._can.idempotent_create:
             return self._pushed(await self._create(), still_doubtful=self._work.doubtful)
-        if not self._can.find_by_reference:
-            return self._pushed(
-                InDoubt("cannot_be_checked", "An earlier push may have been made, and this PMS cannot tell.")
-            )
-        return await self._find_then_create()
+        if self._can.find_by_reference:
+            return await self._find_then_create()
+        if self._work.pushing:
+            detail = "An earlier push may have been made, and this PMS cannot tell."
+            return self._pushed(InDoubt("cannot_be_checked", detail))
+        # Taken over from a worker that had not come to push it: the intent is always durable before the first byte.
+        return self._pushed(await self._create())
 
     async def _find_then_create(self) -> Pushed:
         found = await self._find()
@@ -149,9 +151,7 @@ class _Push:
         started = self._start()
         try:
             outcome = await self._pms.create(self._booking)
-        except (
-            Exception
-        ) as error:  # An adapter's bug must cost one row, not every account; what it had sent is unknown.
+        except Exception as error:  # noqa: BLE001 - an adapter's bug costs one row, not all; what it sent is unknown
             _log.exception("adapter.failed", action="create", request_id=self._booking.reference)
             outcome = InDoubt("adapter_failed", type(error).__name__)
         self._note("create", started, outcome)

@@ -1,0 +1,90 @@
+"""The demo workspace: three accounts on simulated PMSs and a key, made once and found again at the next start."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dotenv import dotenv_values
+
+from forwarder.assembly import Backend
+from forwarder.tenancy.port import Account, AlreadyExists
+
+WORKSPACE = "demo"
+DEMO_ENV = "demo.env"
+
+_ACCOUNTS = {
+    "demo-generic": ("generic", "generic"),
+    "demo-booking-sync": ("booking-sync", "booking-sync/api/v3"),
+    "demo-website-builder": ("website-builder", "website-builder"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DemoWorld:
+    """What a new user needs to try it."""
+
+    url: str
+    token: str
+    data_dir: Path
+
+    @property
+    def curl(self) -> str:
+        """A request that works when pasted, and again when pasted again."""
+        return f"""curl -s {self.url}/api/v1/vrs/reservations \\
+  -H 'Authorization: Bearer {self.token}' \\
+  -H 'workspaceId: {WORKSPACE}' -H 'integrationAccountId: demo-generic' \\
+  -H 'Content-Type: application/json' \\
+  -d '{{"propertyId": 1001, "roomId": "room-'$(date +%s)'", "arrivalDate": "2027-03-01", "departureDate": "2027-03-05",
+       "guest": {{"firstName": "Maria", "lastName": "Gonzalez", "email": "maria@example.com"}},
+       "numberOfGuests": 2, "totalPrice": 480.50, "currency": "EUR"}}'"""
+
+
+async def prepare_demo_world(backend: Backend, url: str, data_dir: Path) -> DemoWorld:
+    """Make what is missing, point the accounts at the simulator of `url`, and write `demo.env` (mode 0600)."""
+    await _add_workspace(backend)
+    known = {account.id: account for account in await backend.registry.accounts(WORKSPACE)}
+    for account_id, (kind, path) in _ACCOUNTS.items():
+        base_url = f"{url}/simulator/{account_id}/{path}"
+        await _put_account(backend, known.get(account_id), account_id, kind, base_url)
+    token = await _in_force(backend, _last_token(data_dir / DEMO_ENV))
+    world = DemoWorld(url, token, data_dir)
+    _write_env(world)
+    return world
+
+
+async def _add_workspace(backend: Backend) -> None:
+    try:
+        await backend.registry.add_workspace(WORKSPACE)
+    except AlreadyExists:
+        return
+
+
+async def _put_account(backend: Backend, known: Account | None, account_id: str, kind: str, base_url: str) -> None:
+    if known is None:
+        credential = (await backend.sealer()).seal_text("simulated")
+        await backend.registry.put_account(Account(account_id, WORKSPACE, kind, base_url, credential))
+    elif known.base_url != base_url:
+        await backend.registry.put_account(replace(known, base_url=base_url), replace=True)
+
+
+def _last_token(path: Path) -> str | None:
+    return dotenv_values(path).get("FORWARDER_TOKEN") if path.exists() else None
+
+
+async def _in_force(backend: Backend, token: str | None) -> str:
+    """The token of the last start while its key is in force, else a new one."""
+    if token and await backend.directory.key(token) is not None:
+        return token
+    _, token = await backend.registry.add_key(WORKSPACE)
+    return token
+
+
+def _write_env(world: DemoWorld) -> None:
+    path = world.data_dir / DEMO_ENV
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(
+        f"export FORWARDER_URL={world.url}\n"
+        f"export FORWARDER_TOKEN={world.token}\n"
+        f"export FORWARDER_WORKSPACE={WORKSPACE}\n",
+        encoding="utf-8",
+    )

@@ -1,0 +1,30 @@
+"""Running an asynchronous command against the configured backend, opened before and closed after."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from forwarder.assembly import Backend, open_backend
+from forwarder.runtime.logging import configure_logging
+from forwarder.settings import Settings, read_settings
+
+R = TypeVar("R")
+
+
+def with_backend(command: Callable[[Backend], Awaitable[R]]) -> R:
+    """What `command` returns. Raises `BadSettings`, `NotMigrated`, and what the seams raise."""
+    settings = settings_and_logging("warning")
+
+    async def run() -> R:
+        async with open_backend(settings) as backend:
+            return await command(backend)
+
+    return asyncio.run(run())
+
+
+def settings_and_logging(level: str | None = None) -> Settings:
+    """The settings of the environment, with logging set up as they say."""
+    settings = read_settings()
+    environment = settings.environment
+    configure_logging(level or environment.log_level, environment.log_format)
+    return settings

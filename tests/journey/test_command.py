@@ -1,0 +1,158 @@
+"""The command as people and scripts use it: what it prints, its exit codes, and a clean stop."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.deployment import Deployment, booking
+from tests.support.server_process import free_ports
+
+
+def _forwarder(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")}
+    return subprocess.run(
+        [sys.executable, "-m", "forwarder", *arguments],
+        cwd=directory,
+        env={**clean, "PYTHONPATH": str(Path(__file__).parents[2]), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) -> None:
+    assert json.loads(_forwarder(tmp_path, "workspace", "add", "acme", "--json").stdout) == {"id": "acme"}
+    key = json.loads(_forwarder(tmp_path, "key", "add", "--workspace", "acme", "--json").stdout)
+    assert key["token"].startswith("fwd_")
+    options = [
+        "--workspace",
+        "acme",
+        "--kind",
+        "generic",
+        "--base-url",
+        "http://pms.test/api/",
+        "--credential",
+        "secret",
+    ]
+    limits = ["--concurrency", "3", "--rate", "1.5", "--id", "acme-pms"]
+    assert json.loads(_forwarder(tmp_path, "account", "add", *options, *limits, "--json").stdout) == {"id": "acme-pms"}
+    _forwarder(tmp_path, "account", "pause", "acme-pms")
+    (account,) = json.loads(_forwarder(tmp_path, "account", "list", "--json").stdout)
+    assert account == {
+        "id": "acme-pms",
+        "workspace": "acme",
+        "kind": "generic",
+        "baseUrl": "http://pms.test/api",
+        "concurrency": 3,
+        "ratePerSecond": 1.5,
+        "deadlineSeconds": 86400,
+        "paused": True,
+    }
+    assert "secret" not in _forwarder(tmp_path, "account", "list").stdout
+    assert json.loads(_forwarder(tmp_path, "key", "revoke", key["id"], "--json").stdout)["revoked"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("workspace", "add"), 2, "ID"),
+        (("nonsense",), 2, "nonsense"),
+        (("key", "add", "--workspace", "nobody"), 1, "nobody"),
+        (("key", "revoke", "key_none"), 1, "key_none"),
+        (("account", "pause", "none"), 1, "none"),
+        (("account", "add", "--workspace", "w", "--kind", "fax", "--base-url", "http://x"), 2, "generic"),
+        (("account", "add", "--workspace", "w", "--kind", "generic", "--base-url", "ftp://x"), 2, "http://"),
+        (("submissions", "show", "rsv_none"), 1, "rsv_none"),
+        (("submissions", "list", "--status", "lost"), 2, "PENDING"),
+        (("simulate", "--fault", "gremlins", "--fault-rate", "1", "--port", "0"), 2, "hang"),
+        (("demo",), 1, "make run"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_words_and_by_exit_code(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    done = _forwarder(tmp_path, *arguments)
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_half_a_configuration_is_wrong_usage(tmp_path: Path) -> None:
+    done = _forwarder(tmp_path, "ingress", FORWARDER_KAFKA_BOOTSTRAP_SERVERS="localhost:1")
+    assert (done.returncode, "FORWARDER_DATABASE_URL is missing" in done.stderr) == (2, True)
+
+
+def test_a_taken_port_is_said_in_words(tmp_path: Path) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = _forwarder(tmp_path, "up", "--port", str(taken.getsockname()[1]))
+    assert (done.returncode, "cannot listen" in done.stderr) == (1, True)
+
+
+async def test_submissions_are_shown_to_operators(deployment: Deployment) -> None:
+    made = await deployment.submit("generic", booking(1), Prefer="wait=20")
+    request_id = made.json()["data"]["requestId"]
+    (listed,) = await deployment.command("submissions", "list", "--status", "confirmed")
+    assert (listed["requestId"], listed["status"], listed["attempts"]) == (request_id, "CONFIRMED", 1)
+    shown = await deployment.command("submissions", "show", request_id)
+    assert shown["record"] == made.json()["data"]
+    assert shown["attempts"][0]["outcome"] == "confirmed"
+
+
+async def test_each_process_stops_cleanly_and_loses_nothing(deployment: Deployment) -> None:
+    """SIGTERM in the middle: what is under way finishes, the rest is given back, exit 0; the next start goes on at once."""
+    await deployment.client.put(f"{deployment.url('simulate')}/generic/faults", json={"delay_ms": 200})
+    answers = await asyncio.gather(*(deployment.submit("generic", booking(number)) for number in range(40)))
+    assert {answer.status_code for answer in answers} == {202}
+    codes = {role: await asyncio.to_thread(deployment.processes[role].end, signal.SIGTERM) for role in deployment.roles}
+    assert set(codes.values()) == {0}, codes
+    await deployment.client.delete(f"{deployment.url('simulate')}/generic/faults")
+    await deployment.start()
+    records = await deployment.all_settled("generic", 40)
+    assert {record["status"] for record in records} == {"CONFIRMED"}
+    assert (await deployment.made())["made"] == 40
+
+
+def test_several_processes_share_one_port_and_end_together(tmp_path: Path) -> None:
+    """The parent is killed with -9: its children end by themselves, and the port is free again."""
+    (port,) = free_ports(1)
+    arguments = [sys.executable, "-m", "forwarder", "query", "--port", str(port), "--processes", "2"]
+    with (tmp_path / "log").open("wb") as log:
+        parent = subprocess.Popen(
+            arguments,
+            cwd=tmp_path,
+            env={**os.environ, "FORWARDER_DATA_DIR": str(tmp_path), "FORWARDER_LOG_FORMAT": "json"},
+            stderr=log,
+        )
+    _until(lambda: (tmp_path / "log").read_text().count("process.listening") == 2)
+    assert _answers(port)
+    parent.kill()
+    parent.wait()
+    _until(lambda: not _answers(port))
+
+
+def _answers(port: int) -> bool:
+    import httpx
+
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def _until(holds: object) -> None:
+    import time
+
+    deadline = time.monotonic() + 30
+    while not holds():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

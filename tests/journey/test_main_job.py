@@ -1,0 +1,193 @@
+"""The main job, end to end: posted, safe on the log, pushed, recorded, read; through kill -9; and no card to be found anywhere."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from forwarder.topics.port import Topics
+from tests.support.backends import Backend
+from tests.support.deployment import Deployment, booking
+
+CARD_NUMBER = "4242424242424242"
+CVV = "987"
+
+
+async def test_a_reservation_is_posted_pushed_and_read_as_record_and_page(deployment: Deployment) -> None:
+    accepted = await deployment.submit("generic", booking(1))
+    assert accepted.status_code == 202
+    data = accepted.json()["data"]
+    settled = await deployment.settled("generic", data["requestId"])
+    assert settled["status"] == "CONFIRMED"
+    assert [attempt["outcome"] for attempt in settled["attempts"]] == ["confirmed"]
+    (record,) = await deployment.records("generic")
+    assert record == settled["record"]
+    assert record["requestId"] == data["requestId"]
+    assert record["nights"] == 4
+    assert record["totalPrice"] == 480.5
+
+
+async def test_the_general_operation_waits_for_the_record(deployment: Deployment) -> None:
+    body = {key: value for key, value in booking(1).items() if key not in {"morChannel", "transactionId", "roomId"}}
+    made = await deployment.submit("generic", body, operation="general")
+    assert made.status_code == 201, made.text
+    assert made.json()["success"] is True
+    assert made.json()["data"]["status"] == "CONFIRMED"
+    assert made.json()["data"]["roomId"] == made.json()["data"]["propertyId"]
+
+
+async def test_each_kind_of_pms_gets_its_rules_and_its_wire_form(deployment: Deployment) -> None:
+    wait = {"Prefer": "wait=20"}
+    refused = await deployment.submit("sync", booking(1, morChannel="PMS"), **wait)
+    assert (refused.status_code, refused.json()["code"]) == (422, "card_required")
+    made = await deployment.submit(
+        "sync", booking(2, morChannel="PMS", cardDetails={"cardNumber": CARD_NUMBER, "cvv": CVV}), **wait
+    )
+    assert made.status_code == 201, made.text
+    homeless = await deployment.submit("websites", booking(3), **wait)
+    assert (homeless.status_code, homeless.json()["code"]) == (422, "website_id_required")
+    built = await deployment.submit("websites", booking(4, paymentProviderId=42), **wait)
+    assert built.status_code == 201, built.text
+    statuses = [record["status"] for record in await deployment.records("sync")]
+    assert statuses == ["REJECTED", "CONFIRMED"]
+
+
+async def test_the_same_key_is_the_same_submission(deployment: Deployment) -> None:
+    repeats = await asyncio.gather(
+        *(deployment.submit("generic", booking(1), **{"Idempotency-Key": '"order-1"'}) for _ in range(20))
+    )
+    (request_id,) = {repeat.json()["data"]["requestId"] for repeat in repeats}
+    await deployment.settled("generic", request_id)
+    other = await deployment.submit("generic", booking(2), **{"Idempotency-Key": '"order-1"'})
+    assert other.status_code == 422
+    assert (await deployment.made())["made"] == 1
+
+
+async def test_an_outage_of_the_pms_is_survived(deployment: Deployment) -> None:
+    faults = f"{deployment.url('simulate')}/generic/faults"
+    await deployment.client.put(faults, json={"mode": "down"})
+    accepted = await deployment.submit("generic", booking(1))
+    request_id = accepted.json()["data"]["requestId"]
+    async with asyncio.timeout(30):
+        while not (await deployment.submission("generic", request_id))["attempts"]:
+            await asyncio.sleep(0.05)
+    assert (await deployment.submission("generic", request_id))["status"] == "PENDING"
+    well = await deployment.submit("websites", booking(2, paymentProviderId=42), Prefer="wait=20")
+    assert well.status_code == 201
+    await deployment.client.delete(faults)
+    settled = await deployment.settled("generic", request_id)
+    assert settled["status"] == "CONFIRMED"
+    assert len(settled["attempts"]) >= 2
+
+
+async def test_killed_in_the_middle_every_submission_is_made_exactly_once(deployment: Deployment) -> None:
+    """kill -9 of the process that pushes, while it pushes; started again, it finishes: nothing lost, nothing twice."""
+    count = 600
+    pushing = "worker" if "worker" in deployment.processes else "up"
+    gate = asyncio.Semaphore(32)
+
+    async def submit(number: int) -> None:
+        async with gate:
+            assert (await deployment.submit("generic", booking(number))).status_code == 202
+
+    await asyncio.gather(*(submit(number) for number in range(count)))
+    async with asyncio.timeout(30):
+        while (await deployment.made())["made"] < 50:
+            await asyncio.sleep(0.01)
+    await asyncio.to_thread(deployment.processes[pushing].kill)
+    await deployment.start()
+    records = await deployment.all_settled("generic", count)
+    assert len(records) == count
+    assert {record["status"] for record in records} == {"CONFIRMED"}
+    stats = await deployment.made()
+    assert stats["made"] == count
+    assert stats["duplicates"]["surplus"] == 0
+
+
+async def test_each_process_tells_its_health_and_its_numbers(deployment: Deployment) -> None:
+    (await deployment.submit("generic", booking(1), Prefer="wait=20")).raise_for_status()
+    for role in deployment.roles:
+        for path in ("/healthz", "/readyz", "/metrics"):
+            answer = await deployment.client.get(deployment.url(role) + path)
+            assert answer.status_code == 200, (role, path, answer.text)
+    ingress = (await deployment.client.get(deployment.url("ingress") + "/metrics")).text
+    assert 'forwarder_submissions_total{answer="accepted",operation="booking-engine"} 1.0' in ingress
+    worker = (await deployment.client.get(deployment.url("worker") + "/metrics")).text
+    assert 'forwarder_outcomes_total{kind="generic",status="CONFIRMED"} 1.0' in worker
+
+
+async def test_a_card_is_found_nowhere_but_sealed(deployment: Deployment, tmp_path: Path) -> None:
+    """A planted card number, and a CVV, are searched for in every topic, table, file and log line of a full run."""
+    marked = {"cardNumber": CARD_NUMBER, "cvv": f"cvv-{CVV}", "expiryMonth": "12", "expiryYear": "2031"}
+    hidden = (CARD_NUMBER, f"cvv-{CVV}")
+    answers = [
+        await deployment.submit("sync", booking(1, morChannel="PMS", cardDetails=marked), Prefer="wait=20"),
+        await deployment.submit("generic", booking(2, cardDetails=marked), Prefer="wait=20"),
+        await deployment.submit("generic", booking(3, cardDetails={**marked, "expiryYear": 31})),
+    ]
+    assert [answer.status_code for answer in answers] == [201, 201, 422]
+    await deployment.client.put(f"{deployment.url('simulate')}/generic/faults", json={"mode": "down"})
+    pending = await deployment.submit("generic", booking(4, cardDetails=marked))
+    pages = [str(await deployment.records("generic")), *(answer.text for answer in answers), pending.text]
+    metrics = [(await deployment.client.get(deployment.url(role) + "/metrics")).text for role in deployment.roles]
+    topics = await _everything_in_the_log(deployment)
+    tables = await _everything_in_the_store(deployment)
+    assert "424242******4242" in "".join(topics)
+    assert "424242******4242" in "".join(tables)
+    await deployment.stop()
+    files = [path.read_bytes().decode("latin-1") for path in tmp_path.rglob("*") if path.is_file()]
+    for place, texts in {
+        "answers": pages,
+        "metrics": metrics,
+        "topics": topics,
+        "tables": tables,
+        "files": files,
+    }.items():
+        assert texts, place
+        assert not [secret for secret in hidden for text in texts if secret in text], place
+
+
+async def _everything_in_the_log(deployment: Deployment) -> list[str]:
+    from forwarder.assembly import open_log
+    from forwarder.settings import Distributed, Embedded
+
+    settings = deployment.site.settings
+    where = (
+        Embedded(Path(settings["FORWARDER_DATA_DIR"]))
+        if deployment.site.backend == "embedded"
+        else Distributed(settings["FORWARDER_KAFKA_BOOTSTRAP_SERVERS"], settings["FORWARDER_DATABASE_URL"])
+    )
+    found: list[str] = []
+    async with open_log(where, partitions=4) as log:
+        for topic in Topics(settings.get("FORWARDER_TOPIC_PREFIX", "")).all():
+            async with log.tail(topic, from_beginning=True) as tail:
+                while batch := await tail.receive(at_most=500, wait_seconds=1.0):
+                    found += [repr((d.message.key, d.message.value, d.message.headers)) for d in batch]
+    return found
+
+
+async def _everything_in_the_store(deployment: Deployment) -> list[str]:
+    if deployment.site.backend == "embedded":
+        data_dir = Path(deployment.site.settings["FORWARDER_DATA_DIR"])
+        return [line for path in data_dir.glob("*.sqlite3") for line in sqlite3.connect(path).iterdump()]
+    url = deployment.site.settings["FORWARDER_DATABASE_URL"].replace("+asyncpg", "")
+    connection = await asyncpg.connect(url)
+    try:
+        tables = await connection.fetch("select tablename from pg_tables where schemaname = 'public'")
+        return [str(tuple(row)) for (table,) in tables for row in await connection.fetch(f'select * from "{table}"')]
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("backend", ["embedded"], indirect=True)
+async def test_a_second_start_goes_on_where_the_first_was(deployment: Deployment, backend: Backend) -> None:
+    await deployment.client.put(f"{deployment.url('simulate')}/generic/faults", json={"mode": "down"})
+    accepted = await deployment.submit("generic", booking(1))
+    await asyncio.to_thread(deployment.processes["up"].stop)
+    await deployment.client.delete(f"{deployment.url('simulate')}/generic/faults")
+    await deployment.start()
+    settled: dict[str, Any] = await deployment.settled("generic", accepted.json()["data"]["requestId"])
+    assert settled["status"] == "CONFIRMED"
