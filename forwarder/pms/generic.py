@@ -6,6 +6,7 @@ GET  {base_url}/reservations?reference=R    → 200 {"data": […]}
 
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import cached_property
 from http import HTTPStatus
 from typing import Any, ClassVar, Final
 
@@ -16,7 +17,7 @@ from forwarder.pms.answer import identifier, read_object, record_fields
 from forwarder.pms.discretion import discreet, without_card
 from forwarder.pms.failure import harmless, not_understood, unexpected
 from forwarder.pms.port import Capabilities, Connection
-from forwarder.pms.wire import Send, bearer, path_segment, request_to
+from forwarder.pms.wire import Headers, Send, bearer, path_segment, request_to
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected
 from forwarder.reservation.problem import Problem
@@ -70,7 +71,7 @@ class GenericAdapter:
         if base is None:
             return refusal(booking, "property_not_found", "No address can hold the identifier.")
         key = (b"Idempotency-Key", b'"%s"' % booking.reference.encode())
-        headers = [bearer(self._credential), _JSON, _JSON_BODY, key]
+        headers = [*self._headers, _JSON_BODY, key]
         response = await send(request_to("POST", f"{base}/reservations", headers, _body(booking)))
         status = response.status_code
         if status in (HTTPStatus.CREATED, HTTPStatus.OK):
@@ -81,12 +82,15 @@ class GenericAdapter:
         base = self._base(booking)
         if base is None:
             return Absent()
-        headers = [bearer(self._credential), _JSON]
         query = f"reference={path_segment(booking.reference)}"
-        response = await send(request_to("GET", f"{base}/reservations", headers, query=query))
+        response = await send(request_to("GET", f"{base}/reservations", self._headers, query=query))
         if response.status_code != HTTPStatus.OK:
             return harmless(unexpected(response, self._clock.now()))
         return _found(response, booking)
+
+    @cached_property
+    def _headers(self) -> Headers:
+        return (bearer(self._credential), _JSON)
 
     def _base(self, _booking: Booking) -> str | None:
         """Where the reservations of `booking`'s property are; None where no address can say that."""

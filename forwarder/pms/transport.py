@@ -9,10 +9,12 @@ Follows no redirect, keeps no cookie, uses no proxy of the environment, and read
 
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Final
 
+import certifi
 import httpx
-from pyreqwest.client import ClientBuilder
+from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import (
     BuilderError,
     DecodeError,
@@ -51,18 +53,7 @@ class RustTransport(httpx.AsyncBaseTransport):
     """Sends requests; the whole of an answer is in memory when it is returned. `aclose` it in the end."""
 
     def __init__(self, connections: Connections) -> None:
-        self._client = (
-            ClientBuilder()
-            .default_headers(_DEFAULT_HEADERS)
-            .follow_redirects(enable=False)
-            .no_proxy()
-            .max_connections(connections.at_most)
-            .pool_timeout(timedelta(seconds=connections.pool_seconds))
-            .connect_timeout(timedelta(seconds=connections.connect_seconds))
-            .pool_max_idle_per_host(connections.idle_per_pms)
-            .pool_idle_timeout(timedelta(seconds=connections.idle_seconds))
-            .build()
-        )
+        self._client = _client(connections)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Raises `httpx.TransportError` and its kin. The time that `request` allows for reading is that of the whole exchange.
@@ -91,6 +82,28 @@ class RustTransport(httpx.AsyncBaseTransport):
         except ValueError as error:
             # Nothing of the address may go into the message: it may hold a password.
             raise httpx.UnsupportedProtocol("not an address that HTTP can be spoken to") from error
+
+
+def _client(connections: Connections) -> Client:
+    try:
+        return _builder(connections).build()
+    except BuilderError:
+        # A machine without certificates of its own, such as a bare container: then those that httpx goes by.
+        return _builder(connections).add_root_certificate_pem(Path(certifi.where()).read_bytes()).build()
+
+
+def _builder(connections: Connections) -> ClientBuilder:
+    return (
+        ClientBuilder()
+        .default_headers(_DEFAULT_HEADERS)
+        .follow_redirects(enable=False)
+        .no_proxy()
+        .max_connections(connections.at_most)
+        .pool_timeout(timedelta(seconds=connections.pool_seconds))
+        .connect_timeout(timedelta(seconds=connections.connect_seconds))
+        .pool_max_idle_per_host(connections.idle_per_pms)
+        .pool_idle_timeout(timedelta(seconds=connections.idle_seconds))
+    )
 
 
 def _time_for(request: httpx.Request) -> timedelta:

@@ -6,7 +6,7 @@ whose body is in memory. What sends it is any `httpx.AsyncBaseTransport`.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -20,6 +20,8 @@ from forwarder.runtime.clock import Clock
 
 Send = Callable[[httpx.Request], Awaitable[httpx.Response]]
 """Sends a request of one push. Raises `NotSent` or `NoAnswer`, nothing else; being cancelled leaves it in doubt."""
+
+Headers = Sequence[tuple[bytes, bytes]]
 
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 _VISIBLE_ASCII = re.compile(rb"[\x21-\x7e]+")
@@ -105,9 +107,7 @@ class _Push:
         return response
 
 
-def request_to(
-    method: str, url: str, headers: list[tuple[bytes, bytes]], content: bytes = b"", *, query: str = ""
-) -> httpx.Request:
+def request_to(method: str, url: str, headers: Headers, content: bytes = b"", *, query: str = "") -> httpx.Request:
     """A request for `send`, built at a tenth of the CPU that httpx's defaults cost. `Host` and `Content-Length` are the
     transport's to add. `query` comes encoded. Raises `NotSent` where `url` is none."""
     address = _parsed(url)

@@ -1,9 +1,12 @@
 """The simulator's application: its PMSs, and beside them what is there for developers and tests.
 
-    {base}/NAME/generic, {base}/NAME/website-builder, {base}/NAME/booking-sync/api/v3    base URLs, for any NAME
+    BASE/reservations, BASE/websites/ID/reservations, BASE/rentals/ID/bookings …
+                            any base URL, and none, is a PMS of its own, and speaks every kind's wire form;
+                            only below /nowhere there is none
     GET  /count             how many bookings were made, as text          GET /stats   more, as JSON
     POST /reset             forget all bookings
-    PUT  /NAME/faults       what goes wrong from now on (`Faults`)         GET, DELETE  look, lift
+    PUT  /NAME/faults       what goes wrong from now on (`Faults`) at base URLs that begin with /NAME; of the one without a path
+                            the name is `pms`                              GET, DELETE  look, lift
 
 Any bearer credential is let in but `wrong`.
 """

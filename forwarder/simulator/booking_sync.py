@@ -11,15 +11,14 @@ from typing import Any, assert_never
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from forwarder.runtime.http import Answer
-from forwarder.simulator.http import Gate
+from forwarder.simulator.http import Gate, below_any_base, name_of, place_of
 from forwarder.simulator.world import KeyReused, Made, Replayed, Taken, Wanted, World
 
 _MEDIA_TYPE = b"application/vnd.api+json; charset=utf-8"
-_PATH = "/{name}/booking-sync/api/v3"
 _MOST_PER_PAGE = 100
 _SAID = {401: "Not authorized", 404: "Not found", 429: "API v3 rate limit exceeded."}
 
@@ -36,12 +35,13 @@ def booking_sync_routes(world: World) -> list[BaseRoute]:
     """The routes of the kind."""
     pms = _BookingSync(world)
     gate = Gate(world, pms.failing)
-    return [
-        Route(f"{_PATH}/clients", gate.endpoint(pms.create_client), methods=["POST"]),
-        Route(f"{_PATH}/rentals/{{rental}}/bookings", gate.endpoint(pms.create_booking, books=True), methods=["POST"]),
-        Route(f"{_PATH}/bookings", gate.endpoint(pms.list_bookings), methods=["GET"]),
-        Route(f"{_PATH}/bookings/{{id:int}}", gate.endpoint(pms.cancel_booking), methods=["DELETE"]),
-    ]
+    endpoints = {
+        ("POST", "/clients"): gate.endpoint(pms.create_client),
+        ("POST", "/rentals/{rental}/bookings"): gate.endpoint(pms.create_booking, books=True),
+        ("GET", "/bookings"): gate.endpoint(pms.list_bookings),
+        ("DELETE", "/bookings/{id:int}"): gate.endpoint(pms.cancel_booking),
+    }
+    return [route for (method, path), endpoint in endpoints.items() for route in below_any_base(path, method, endpoint)]
 
 
 class _BookingSync:
@@ -94,7 +94,7 @@ class _BookingSync:
         query = request.query_params
         per_page = min(int(query.get("per_page", _MOST_PER_PAGE)), _MOST_PER_PAGE)
         page = max(int(query.get("page", 1)), 1)
-        found = [made for made in self._world.at(_place(request)) if self._matches(made, query)]
+        found = [made for made in self._world.at(place_of(request)) if self._matches(made, query)]
         shown = [self._shown(made) for made in found[(page - 1) * per_page : page * per_page]]
         pages = max(math.ceil(len(found) / per_page), 1)
         counts = (
@@ -105,7 +105,7 @@ class _BookingSync:
         return Answer(200, to_json({"links": {}, "bookings": shown, "meta": {}}), counts, _MEDIA_TYPE)
 
     async def cancel_booking(self, request: Request) -> ASGIApp:
-        cancelled = self._world.cancel(_place(request), request.path_params["id"])
+        cancelled = self._world.cancel(place_of(request), request.path_params["id"])
         return Response(status_code=204) if cancelled else self.failing(404)
 
     def _matches(self, made: Made, query: Mapping[str, str]) -> bool:
@@ -128,8 +128,8 @@ class _BookingSync:
         if departure <= arrival:
             raise _Invalid(start_at="must be before end_at")
         return Wanted(
-            name=request.path_params["name"],
-            place=_place(request),
+            name=name_of(request),
+            place=place_of(request),
             room=rental,
             arrival=arrival,
             departure=departure,
@@ -140,10 +140,6 @@ class _BookingSync:
 
 def _answer(status: int, body: Mapping[str, Any]) -> Answer:
     return Answer(status, to_json(body), media_type=_MEDIA_TYPE)
-
-
-def _place(request: Request) -> str:
-    return f"{request.path_params['name']}/booking-sync"
 
 
 def _the_one(resources: str, content: bytes) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forwarder.runtime.http import Answer
@@ -18,9 +20,29 @@ from forwarder.simulator.faults import Faults, Order
 from forwarder.simulator.world import World
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
+Endpoint = Callable[[Request], Awaitable[ASGIApp]]
+NOWHERE = "nowhere"
+"""The one name under which there is no PMS: a base URL that is wrong."""
+
 _WRONG_CREDENTIAL = "wrong"
 _HUGE = 10 * 1024 * 1024
 _STATUS = {"down": 503, "throttle": 429, "error500": 500}
+
+
+def below_any_base(path: str, method: str, endpoint: Endpoint) -> list[BaseRoute]:
+    """`path` below every base URL: each is a PMS of its own."""
+    return [Route(base + path, endpoint, methods=[method]) for base in ("", "/{base:path}")]
+
+
+def place_of(request: Request) -> str:
+    """Which PMS is asked: its base URL's path."""
+    base: str = request.path_params.get("base", "")
+    return base.strip("/")
+
+
+def name_of(request: Request) -> str:
+    """What faults are ordered for: the first segment of the base URL's path, or `pms` where there is none."""
+    return place_of(request).partition("/")[0] or "pms"
 
 
 class Failing(Protocol):
@@ -36,12 +58,14 @@ class Gate:
     world: World
     failing: Failing
 
-    def endpoint(self, handler: Handler, *, books: bool = False) -> Callable[[Request], Awaitable[ASGIApp]]:
+    def endpoint(self, handler: Handler, *, books: bool = False) -> Endpoint:
         """`handler` for those who bring a credential, under the faults in force. `books`: it makes bookings."""
         world, failing = self.world, self.failing
 
         async def answered(request: Request) -> ASGIApp:
-            name = request.path_params["name"]
+            name = name_of(request)
+            if name == NOWHERE:
+                raise HTTPException(404)
             world.requests[name] += 1
             order = world.faults.at(name)
             if order is not None and order.faults.delay_ms:

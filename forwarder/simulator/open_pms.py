@@ -11,11 +11,11 @@ from typing import Any, assert_never
 
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from forwarder.reservation.problem import Problem
 from forwarder.runtime.http import PROBLEM_JSON, Answer, problem_answer
-from forwarder.simulator.http import Gate
+from forwarder.simulator.http import Gate, below_any_base, name_of, place_of
 from forwarder.simulator.world import KeyReused, Made, Replayed, Taken, Wanted, World
 
 _DECLINED = "4000000000000002"
@@ -36,11 +36,11 @@ def open_pms_routes(world: World) -> list[BaseRoute]:
     gate = Gate(world, failing)
     pms = _OpenPms(world)
     create, find = gate.endpoint(pms.create, books=True), gate.endpoint(pms.find)
-    paths = ("/{name}/generic/reservations", "/{name}/website-builder/websites/{website}/reservations")
     return [
-        Route(path, endpoint, methods=[method])
-        for path in paths
+        route
+        for path in ("/websites/{website}/reservations", "/reservations")
         for method, endpoint in (("POST", create), ("GET", find))
+        for route in below_any_base(path, method, endpoint)
     ]
 
 
@@ -80,8 +80,8 @@ class _OpenPms:
 
 
 def _place(request: Request) -> str:
-    name, website = request.path_params["name"], request.path_params.get("website")
-    return f"{name}/generic" if website is None else f"{name}/website-builder/{website}"
+    website = request.path_params.get("website")
+    return place_of(request) if website is None else f"{place_of(request)}/websites/{website}"
 
 
 def _wanted(request: Request, content: bytes) -> Wanted:
@@ -91,7 +91,7 @@ def _wanted(request: Request, content: bytes) -> Wanted:
     room = body.get("roomId", body["propertyId"])
     _check_who_and_where(body, room)
     return Wanted(
-        name=request.path_params["name"],
+        name=name_of(request),
         place=_place(request),
         room=f"{body['propertyId']}/{room}",
         arrival=arrival,

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.consumer.group_coordinator import GroupCoordinator
 
 from forwarder.topics.kafka_connection import KafkaConnection, look_at, milliseconds, reaching_kafka
 from forwarder.topics.port import Delivery, LogUnavailable, Message
@@ -95,16 +96,27 @@ class KafkaReader:
 async def stop(consumer: AIOKafkaConsumer, connection: KafkaConnection) -> None:
     """Leave the group, if any, and close the connections.
 
-    Brokers that do not answer are not waited for beyond a request.
+    Brokers that do not answer are waited for during one session: then the group gives the member up by itself.
     """
     stopping = asyncio.create_task(consumer.stop())
-    await asyncio.wait({stopping}, timeout=connection.request_timeout_seconds)
+    await asyncio.wait({stopping}, timeout=connection.session_timeout_seconds)
     if not stopping.done():
         stopping.cancel()
         await asyncio.wait({stopping})
     if stopping.cancelled() or stopping.exception() is not None:
-        _log.warning("kafka consumer closed without leaving in order")
-        await consumer._client.close()  # noqa: SLF001 - what `stop` would have come to last
+        _log.warning("kafka consumer closed without leaving its group in order")
+        await _abandon(consumer)
+
+
+async def _abandon(consumer: AIOKafkaConsumer) -> None:
+    """Do what is left of aiokafka's own `stop`. A heartbeat left running would keep the member in its group for ever."""
+    coordinator, fetcher, client = consumer._coordinator, consumer._fetcher, consumer._client  # noqa: SLF001
+    if isinstance(coordinator, GroupCoordinator):
+        await coordinator._stop_heartbeat_task()  # noqa: SLF001
+        await coordinator._stop_commit_offsets_refresh_task()  # noqa: SLF001
+    if fetcher is not None:
+        await fetcher.close()
+    await client.close()
 
 
 def _deliveries(batches: _Batches) -> Iterator[Delivery]:

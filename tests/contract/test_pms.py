@@ -256,7 +256,7 @@ async def test_a_credential_that_no_header_can_carry(site: Site, credential: str
 
 
 async def test_a_wrong_base_url_loses_nothing(site: Site) -> None:
-    pms = site.reach(base_url=f"{site.house.simulator.url}/nothing/here/at/all")
+    pms = site.reach(base_url=f"{site.house.simulator.url}/nowhere/at/all")
     assert _deferred(await pms.create(site.booking())) == "pms_refused_request"
     assert isinstance(await pms.find(site.booking()), Deferred)
 

@@ -244,5 +244,5 @@ async def test_offsets_are_not_used_again_after_everything_was_pruned(file: Path
 async def pruned_down_to(log: EmbeddedLog, left: list[int]) -> None:
     """Fails unless that is soon all there is. Pruning goes on beside publishing, and nobody is told of its end."""
     async with asyncio.timeout(SOON):
-        while numbers(await everything(log)) != sorted(left):  # noqa: ASYNC110
+        while numbers(await everything(log)) != sorted(left):
             await asyncio.sleep(0.01)

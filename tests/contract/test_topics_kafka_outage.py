@@ -98,13 +98,20 @@ async def test_a_topic_that_does_not_exist_is_unavailable_in_time(log: KafkaLog,
         await publisher.publish(topic, numbered(1))
 
 
+async def until_not_ready(publisher: Publisher) -> None:
+    """Not at once: what was asked before the broker froze may have been answered. But each answer within a second."""
+    ready = True
+    async with asyncio.timeout(SOON):
+        while ready:
+            async with asyncio.timeout(1):
+                ready = await publisher.ready()
+
+
 async def test_a_frozen_broker_is_unavailable_in_time(log: KafkaLog, kafka_to_kill: KafkaCluster, topic: str) -> None:
     async with log.publisher() as publisher:
         await publisher.publish(topic, numbered(1))
         await asyncio.to_thread(kafka_to_kill.brokers[0].pause)
-        began = asyncio.get_running_loop().time()
-        assert not await publisher.ready()
-        assert asyncio.get_running_loop().time() - began < 1
+        await until_not_ready(publisher)
         await unavailable(publisher.publish(topic, numbered(1)))
         await asyncio.to_thread(kafka_to_kill.brokers[0].resume)
         await until_published(publisher, topic, numbered(1))

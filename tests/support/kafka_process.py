@@ -102,12 +102,12 @@ class KafkaCluster:
         return ",".join(broker.address for broker in self.brokers)
 
     def start(self) -> None:
-        """Start the brokers that do not run; return when each of them serves."""
+        """Start the brokers that do not run, let those go on that are frozen; return when each of them serves."""
         if not self._formatted:
             cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
             _together(lambda node: self._format(node, cluster), self._nodes)
             self._formatted = True
-        _together(KafkaBroker.start, [broker for broker in self.brokers if not broker.running])
+        _together(KafkaBroker.start, self.brokers)
 
     def stop(self) -> None:
         _together(KafkaBroker.stop, self.brokers)

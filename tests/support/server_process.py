@@ -104,10 +104,15 @@ class ServerProcess:
         self._reaper.adopt(self._process.pid)
 
     def start(self) -> None:
-        """Start and return when it is ready; `ServerFailed` when it is not within `ready_seconds`."""
+        """Start and return when it is ready; `ServerFailed` when it is not within `ready_seconds`.
+
+        One that runs is left running, and goes on where it was frozen.
+        """
+        if self.running:
+            return self.resume()
         said_before = self._log_size()
         self.launch()
-        self.wait_ready(said_before)
+        return self.wait_ready(said_before)
 
     def wait_ready(self, after: int = 0) -> None:
         """Return once the log says so, looking at what it says after its first `after` characters."""

@@ -1,120 +1,14 @@
-"""The open PMS contract on the wire: what is sent, and what each answer means."""
+"""The open PMS contract on the wire: what the answers to a create mean."""
 
-import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from decimal import Decimal
 from typing import Any
 
 import httpx
 import pytest
 
-from forwarder.pms.directory import open_directory
 from forwarder.pms.generic import REFUSALS
-from forwarder.pms.port import Connection, Pms
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected
-from tests.support.simulator import CARD, QuickClock, booking
-
-Answer = Callable[[httpx.Request], httpx.Response]
-
-
-@asynccontextmanager
-async def pms_that(
-    answer: Answer, *, kind: str = "generic", base_url: str = "http://pms.test/api/"
-) -> AsyncIterator[Pms]:
-    async with open_directory(QuickClock(), transport=httpx.MockTransport(answer)) as directory:
-        yield directory.connect(Connection("acme", kind, base_url, "key-7"))
-
-
-async def created(status: int, body: object, asked: Booking | None = None) -> Outcome:
-    """What a create comes to that is answered so."""
-    async with pms_that(lambda _: _response(status, body)) as pms:
-        return await pms.create(asked or booking())
-
-
-async def found(body: object, status: int = 200) -> Lookup:
-    async with pms_that(lambda _: _response(status, body)) as pms:
-        return await pms.find(booking())
-
-
-def _response(status: int, body: object) -> httpx.Response:
-    return httpx.Response(status, content=body if isinstance(body, bytes) else json.dumps(body).encode())
-
-
-async def sent(asked: Booking, *, kind: str = "generic", find: bool = False) -> httpx.Request:
-    """The request that `asked` makes."""
-    requests: list[httpx.Request] = []
-
-    def note(request: httpx.Request) -> httpx.Response:
-        requests.append(request)
-        return httpx.Response(503)
-
-    async with pms_that(note, kind=kind) as pms:
-        await (pms.find(asked) if find else pms.create(asked))
-    [request] = requests
-    return request
-
-
-# --- what is sent ----------------------------------------------------------------------------------------------------
-
-
-async def test_a_reservation_is_posted_in_the_callers_own_words() -> None:
-    asked = booking(propertyId="00123", roomId=7, paymentProviderId=42, totalPrice=12.35, status="confirmed")
-    request = await sent(asked)
-    assert request.method == "POST"
-    assert str(request.url) == "http://pms.test/api/reservations"
-    assert request.headers["authorization"] == "Bearer key-7"
-    assert request.headers["content-type"] == "application/json"
-    assert request.headers["idempotency-key"] == f'"{asked.reference}"'
-    assert json.loads(request.content) == {**asked.fields, "reference": asked.reference}
-    assert b'"propertyId":"00123","roomId":7' in request.content
-    assert b'"totalPrice":12.35' in request.content
-
-
-async def test_an_amount_stays_a_number() -> None:
-    for price, written in ((Decimal("12.350"), b"12.35"), (Decimal("1200.00"), b"1200"), (0.1, b"0.1"), (7, b"7")):
-        request = await sent(booking(totalPrice=price))
-        assert b'"totalPrice":' + written + b"," in request.content
-
-
-async def test_a_card_goes_along_in_the_clear_and_only_what_there_is_of_it() -> None:
-    request = await sent(booking(card=CARD.model_copy(update={"cvv": None})))
-    assert json.loads(request.content)["cardDetails"] == {
-        "cardNumber": "4111 1111 1111 1111",
-        "cardHolderName": "Maria Gonzalez",
-        "expiryMonth": "07",
-        "expiryYear": "2031",
-    }
-    assert "cardDetails" not in json.loads((await sent(booking())).content)
-
-
-async def test_a_reservation_is_looked_for_by_its_reference() -> None:
-    request = await sent(booking(), find=True)
-    assert request.method == "GET"
-    assert str(request.url) == f"http://pms.test/api/reservations?reference={booking().reference}"
-    assert request.headers["authorization"] == "Bearer key-7"
-    assert not request.content
-
-
-async def test_a_website_is_part_of_the_address() -> None:
-    asked = Booking("rsv_1", booking().fields, website_id="site/7 ä")
-    for find in (False, True):
-        request = await sent(asked, kind="website-builder", find=find)
-        assert request.url.raw_path.startswith(b"/api/websites/site%2F7%20%C3%A4/reservations")
-
-
-async def test_a_website_that_no_address_can_name_is_not_known() -> None:
-    def never(_request: httpx.Request) -> httpx.Response:
-        raise AssertionError
-
-    async with pms_that(never, kind="website-builder") as pms:
-        asked = Booking("rsv_1", booking().fields, website_id="..")
-        assert refused(await pms.create(asked)) == "property_not_found"
-        assert await pms.find(asked) == Absent()
-
-
-# --- a reservation that was made ---------------------------------------------------------------------------------------
+from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Rejected
+from tests.support.open_pms import created, pms_that, refused
+from tests.support.simulator import CARD, booking
 
 
 @pytest.mark.parametrize("status", [200, 201])
@@ -225,16 +119,6 @@ async def test_an_answer_that_is_not_understood_leaves_the_reservation_in_doubt(
         assert outcome.reason == "pms_answer_not_understood"
 
 
-# --- the PMS's no ------------------------------------------------------------------------------------------------------
-
-
-def refused(outcome: Outcome) -> str:
-    assert isinstance(outcome, Rejected), outcome
-    assert outcome.problem.status == 409
-    assert outcome.problem.request_id is not None
-    return outcome.problem.code
-
-
 @pytest.mark.parametrize("status", [400, 404, 409, 422])
 @pytest.mark.parametrize("code", sorted(REFUSALS))
 async def test_a_no_keeps_its_code(status: int, code: str) -> None:
@@ -292,9 +176,6 @@ async def test_without_words_of_its_own_a_no_gets_ours() -> None:
         assert outcome.problem.detail == "The room is not available."
 
 
-# --- the key -----------------------------------------------------------------------------------------------------------
-
-
 async def test_a_pms_that_is_still_at_it_has_not_refused() -> None:
     outcome = await created(409, {"code": "request_in_progress"})
     assert isinstance(outcome, InDoubt)
@@ -314,63 +195,3 @@ async def test_a_key_that_is_known_in_other_words_is_looked_into(items: list[dic
         assert outcome == Confirmed("5", {})
     else:
         assert isinstance(outcome, InDoubt)
-
-
-# --- looking up ----------------------------------------------------------------------------------------------------------
-
-
-def item(status: str | None = None, **more: Any) -> dict[str, Any]:
-    stated = {} if status is None else {"status": status}
-    return {"id": 5, "reference": booking().reference} | stated | more
-
-
-@pytest.mark.parametrize(
-    "items",
-    [
-        [item()],
-        [item("Confirmed")],
-        [item(reference="other"), item("CONFIRMED")],
-        [item("REJECTED", id=4), item("CONFIRMED")],
-        [item("CANCELLED", id=4), item("CONFIRMED")],
-    ],
-)
-async def test_what_is_found_is_confirmed(items: list[dict[str, Any]]) -> None:
-    assert await found({"data": items}) == Confirmed("5", {})
-
-
-@pytest.mark.parametrize("items", [[], [item("REJECTED")], [item("declined"), item("REJECTED")]])
-async def test_what_is_not_there_or_was_refused_is_absent(items: list[dict[str, Any]]) -> None:
-    assert await found({"data": items}) == Absent()
-
-
-async def test_what_was_cancelled_since_is_neither_made_again_nor_confirmed() -> None:
-    outcome = await found({"data": [item("CANCELLED")]})
-    assert isinstance(outcome, Deferred)
-    assert outcome.reason == "cancelled_in_pms"
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"data": None},
-        {"data": {}},
-        {"data": [{"id": 5}]},
-        {"data": [item(reference="other")]},
-        {"data": ["5"]},
-        {"data": [item("PENDING")]},
-        {"data": [item(id=None)]},
-        [],
-        b"",
-        b"<html>",
-    ],
-)
-async def test_a_list_that_may_not_have_been_searched_decides_nothing(body: object) -> None:
-    outcome = await found(body)
-    assert isinstance(outcome, Deferred)
-    assert outcome.reason == "pms_answer_not_understood"
-
-
-@pytest.mark.parametrize("status", [201, 302, 401, 404, 429, 500, 503])
-async def test_a_lookup_that_fails_is_put_off(status: int) -> None:
-    assert isinstance(await found({"data": []}, status), Deferred)
