@@ -116,7 +116,7 @@ class BookingSyncAdapter:
         return harmless(self._unexpected(response))
 
     def _request(self, method: str, path: str, content: bytes = b"", *, query: str = "") -> httpx.Request:
-        headers = [bearer(self._credential), (b"Accept", _MEDIA_TYPE)]
+        headers = [*bearer(self._credential), (b"Accept", _MEDIA_TYPE)]
         if content:
             headers.append((b"Content-Type", _MEDIA_TYPE))
         return request_to(method, f"{self._base_url}/{path}", headers, content, query=query)

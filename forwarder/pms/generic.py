@@ -90,7 +90,7 @@ class GenericAdapter:
 
     @cached_property
     def _headers(self) -> Headers:
-        return (bearer(self._credential), _JSON)
+        return (*bearer(self._credential), _JSON)
 
     def _base(self, _booking: Booking) -> str | None:
         """Where the reservations of `booking`'s property are; None where no address can say that."""

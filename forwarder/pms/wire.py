@@ -125,12 +125,14 @@ def _parsed(url: str) -> httpx.URL:
         raise NotSent("pms_address_invalid", "The account's base URL is not a URL.") from error
 
 
-def bearer(credential: str) -> tuple[bytes, bytes]:
-    """The `Authorization` header. Raises `NotSent` where no header can carry `credential`."""
+def bearer(credential: str) -> Headers:
+    """The `Authorization` header; none for an account without a credential. Raises `NotSent` where no header can carry it."""
     token = credential.encode()
+    if not token:
+        return ()
     if _VISIBLE_ASCII.fullmatch(token) is None:
-        raise NotSent("pms_credential_invalid", "The account's credential is empty, or not visible ASCII characters.")
-    return b"Authorization", b"Bearer " + token
+        raise NotSent("pms_credential_invalid", "The account's credential is not made of visible ASCII characters.")
+    return ((b"Authorization", b"Bearer " + token),)
 
 
 def path_segment(identifier: str) -> str | None:

@@ -20,7 +20,7 @@ MAX_PRICE = Decimal(10**12)
 NO_NUL = r"^[^\x00]*$"
 NOT_BLANK = r"^[^\x00]*[^\x00\s][^\x00]*$"
 CURRENCY = r"^[A-Z]{3}$"
-CONFIRMED = r"(?i)^confirmed$"
+CONFIRMED = "^[Cc][Oo][Nn][Ff][Ii][Rr][Mm][Ee][Dd]$"
 # The shape of an address that mail can reach: a local part, one @, a domain of at least two labels; no specials of RFC 5322.
 _ATOM = r"[^@\s\x00-\x1f<>()\[\],;:\\\x22.]+"
 EMAIL = rf"^{_ATOM}(\.{_ATOM})*@{_ATOM}(\.{_ATOM})+$"

@@ -64,7 +64,8 @@ def bind(host: str, port: int) -> socket.socket:
     if inherited is not None:
         return socket.socket(fileno=int(inherited))
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named, because asyncio turns Nagle's delay off only where it is.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.consumer.group_coordinator import GroupCoordinator
 
 from forwarder.topics.kafka_connection import KafkaConnection, look_at, milliseconds, reaching_kafka
 from forwarder.topics.port import Delivery, LogUnavailable, Message
@@ -17,6 +16,8 @@ from forwarder.topics.port import Delivery, LogUnavailable, Message
 _log = logging.getLogger(__name__)
 _Batches = Mapping[TopicPartition, Sequence[ConsumerRecord]]
 _NO_PARTITION = None
+_COORDINATOR_TASKS = ("_coordination_task", "_heartbeat_task", "_commit_refresh_task", "_reset_committed_task")
+_CANCELLED_SECONDS = 1.0  # for aiokafka's tasks to notice
 _ANSWER_SECONDS = 0.05  # for aiokafka to say that nothing came
 
 
@@ -104,19 +105,25 @@ async def stop(consumer: AIOKafkaConsumer, connection: KafkaConnection) -> None:
         stopping.cancel()
         await asyncio.wait({stopping})
     if stopping.cancelled() or stopping.exception() is not None:
-        _log.warning("kafka consumer closed without leaving its group in order")
+        _log.info("kafka consumer closed out of order")
         await _abandon(consumer)
 
 
 async def _abandon(consumer: AIOKafkaConsumer) -> None:
-    """Do what is left of aiokafka's own `stop`. A heartbeat left running would keep the member in its group for ever."""
-    coordinator, fetcher, client = consumer._coordinator, consumer._fetcher, consumer._client  # noqa: SLF001
-    if isinstance(coordinator, GroupCoordinator):
-        await coordinator._stop_heartbeat_task()  # noqa: SLF001
-        await coordinator._stop_commit_offsets_refresh_task()  # noqa: SLF001
-    if fetcher is not None:
-        await fetcher.close()
-    await client.close()
+    """Do what is left of aiokafka's own `stop`, which gives up half-way where a fetch was under way in an outage.
+
+    A heartbeat left running would keep the member in its group for ever.
+    """
+    left = [getattr(consumer._coordinator, name, None) for name in _COORDINATOR_TASKS]  # noqa: SLF001
+    if consumer._fetcher is not None:  # noqa: SLF001
+        left += [consumer._fetcher._fetch_task, *consumer._fetcher._pending_tasks]  # noqa: SLF001
+    running = [task for task in left if task is not None]
+    for task in running:
+        task.cancel()
+        task.add_done_callback(look_at)
+    if running:
+        await asyncio.wait(running, timeout=_CANCELLED_SECONDS)
+    await consumer._client.close()  # noqa: SLF001
 
 
 def _deliveries(batches: _Batches) -> Iterator[Delivery]:

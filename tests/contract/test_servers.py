@@ -1,0 +1,136 @@
+"""What the other suites rely on: real servers are found in the right order, can be killed, and never outlive the run."""
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from tests.support.backends import REQUIRE, missing
+from tests.support.ladder import Unavailable, plan
+from tests.support.postgres_process import PostgresServer
+from tests.support.real_servers import FromEnvironment, RealServer
+
+ROOT = Path(__file__).parents[2]
+SOON = 30.0  # seconds; a bound for failures, not a wait
+
+
+@dataclass
+class FakeRung:
+    origin: str
+    closed_by: str | None = None
+    failure: str | None = None
+    starts: int = 0
+
+    def obstacle(self) -> str | None:
+        return self.closed_by
+
+    def start(self, open_until: ExitStack) -> str:
+        self.starts += 1
+        if self.failure is not None:
+            raise Unavailable(self.failure)
+        return f"at {self.origin}"
+
+
+def test_the_first_open_rung_is_taken_and_the_others_say_why_not() -> None:
+    rungs = [FakeRung("named", "nothing named"), FakeRung("docker", "no daemon"), FakeRung("local"), FakeRung("never")]
+    assert str(plan(rungs)) == "local (nothing named; no daemon)"
+    assert str(plan(rungs[:2])) == "none, embedded alone (nothing named; no daemon)"
+
+
+def test_a_server_named_in_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = FromEnvironment("FORWARDER_TEST_KAFKA")
+    monkeypatch.delenv("FORWARDER_TEST_KAFKA", raising=False)
+    assert plan([named, FakeRung("local")]).chosen != named
+    monkeypatch.setenv("FORWARDER_TEST_KAFKA", "there:9092")
+    with ExitStack() as stack:
+        assert plan([named, FakeRung("local")]).start(stack) == "there:9092"
+
+
+def test_a_server_is_started_at_its_first_use_and_once() -> None:
+    rung = FakeRung("local")
+    with ExitStack() as stack:
+        server = RealServer("Kafka", [rung], stack)
+        assert (rung.starts, server.found()) == (0, None)
+        assert server.address() == server.address() == "at local"
+        assert rung.starts == 1
+        assert "at local" in (server.found() or "")
+
+
+def test_a_server_that_cannot_start_is_not_tried_again_and_says_why() -> None:
+    rung = FakeRung("local", failure="it is broken")
+    with ExitStack() as stack:
+        server = RealServer("Kafka", [rung], stack)
+        for _ in range(2):
+            with pytest.raises(Unavailable, match="it is broken"):
+                server.address()
+    assert rung.starts == 1
+    assert server.found() == "Kafka: not tested, it is broken"
+
+
+def test_a_missing_server_is_a_failure_where_real_ones_are_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(REQUIRE, raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no java"):
+        missing(Unavailable("no java"))
+    monkeypatch.setenv(REQUIRE, "real")
+    with pytest.raises(pytest.fail.Exception, match="no java"):
+        missing(Unavailable("no java"))
+
+
+async def test_postgres_comes_back_from_kill_9_with_what_was_committed(postgres_server: PostgresServer) -> None:
+    await _execute(postgres_server, "create table kept as select 1 as one")
+    await asyncio.to_thread(postgres_server.kill)
+    assert not postgres_server.running
+    await asyncio.to_thread(postgres_server.start)
+    assert await _execute(postgres_server, "select one from kept") == 1
+
+
+async def _execute(server: PostgresServer, statement: str) -> object:
+    connection = await asyncpg.connect(server.url)
+    try:
+        return await connection.fetchval(statement)
+    finally:
+        await connection.close()
+
+
+RUN_WITH_A_SERVER = """
+import sys, time
+from pathlib import Path
+from tests.support.reaper import Reaper
+from tests.support.server_process import Command, ServerProcess
+with Reaper() as reaper:
+    home = reaper.directory()
+    command = Command("a server", [sys.executable, "-c", "print('ready', flush=True); import time; time.sleep(600)"],
+                      home / "log", "ready")
+    server = ServerProcess(command, reaper)
+    server.start()
+    print(server.pid, home, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_run_that_is_killed_leaves_no_server_and_no_directory(number: signal.Signals) -> None:
+    run = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", RUN_WITH_A_SERVER, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    assert run.stdout is not None
+    pid, home = (await run.stdout.readline()).decode().split()
+    run.send_signal(number)
+    await run.wait()
+    async with asyncio.timeout(SOON):
+        while _is_there(int(pid)) or await asyncio.to_thread(Path(home).exists):
+            await asyncio.sleep(0.01)
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
