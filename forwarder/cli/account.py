@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from forwarder.assembly import Backend, pms_kinds
+from forwarder.assembly.backend import Backend
+from forwarder.assembly.published import pms_kinds
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
 from forwarder.cli.running import with_backend
 from forwarder.tenancy.port import Account

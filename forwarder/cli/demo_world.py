@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dotenv import dotenv_values
 
-from forwarder.assembly import Backend
+from forwarder.assembly.backend import Backend
 from forwarder.tenancy.port import Account, AlreadyExists
 
 WORKSPACE = "demo"

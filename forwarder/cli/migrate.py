@@ -1,6 +1,6 @@
 """`forwarder migrate`: brings the database's tables up to date and publishes the public key that cards are sealed with."""
 
-from forwarder.assembly import migrate_backend
+from forwarder.assembly.backend import migrate_backend
 from forwarder.cli.output import AsJson, say, show_json
 from forwarder.cli.running import settings_and_logging
 

@@ -12,6 +12,10 @@ from rich.table import Table
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
+_UNBOUNDED = 1000
+"""Columns where nobody looks: what reads a pipe wants whole values."""
+
+
 class Failed(Exception):
     """The command could not do what it was asked to. The message is for the person who asked."""
 
@@ -25,7 +29,9 @@ def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_j
     if as_json:
         show_json(list(rows))
         return
-    table = Table(*columns)
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=True)
     for row in rows:
         table.add_row(*("" if row.get(column) is None else str(row[column]) for column in columns))
     console().print(table)
@@ -55,4 +61,4 @@ def say(text: str) -> None:
 
 def console() -> Console:
     """Standard output; no colour where it is not a terminal, no wrapping where nobody reads."""
-    return Console(soft_wrap=not sys.stdout.isatty())
+    return Console() if sys.stdout.isatty() else Console(soft_wrap=True, width=_UNBOUNDED)

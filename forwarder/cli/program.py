@@ -4,11 +4,13 @@ import sys
 
 import typer
 
-from forwarder.assembly import AlreadyRunning, NoSealingKey, NotMigrated
 from forwarder.cli import account, demo, key, migrate, schemas, serve, simulate, submissions, topics, up, workspace
 from forwarder.cli.output import Failed, WrongUsage
+from forwarder.runtime.data_dir import AlreadyRunning
 from forwarder.settings import BadSettings
+from forwarder.store.migrate import NotMigrated
 from forwarder.store.port import StoreUnavailable
+from forwarder.tenancy.deployment import NoSealingKey
 from forwarder.tenancy.port import AlreadyExists, NotKnown, TenancyUnavailable
 from forwarder.topics.port import LogUnavailable
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from forwarder.assembly import Backend, open_backend
+from forwarder.assembly.backend import Backend, open_backend
 from forwarder.runtime.logging import configure_logging
 from forwarder.settings import Settings, read_settings
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from forwarder.assembly import contracts
+from forwarder.assembly.published import contracts
 from forwarder.cli.output import Failed, say
 
 _Directory = Annotated[Path, typer.Option(help="Where the contracts are kept.")]

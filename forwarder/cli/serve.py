@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from forwarder import assembly
+from forwarder.assembly.roles import Listening, run_ingress, run_query, run_worker
 from forwarder.cli.output import Failed
 from forwarder.cli.running import settings_and_logging
 from forwarder.runtime.supervision import Stop, bind, is_child, run_processes, run_until_signalled
@@ -18,22 +18,22 @@ Host = Annotated[str | None, typer.Option(help="Address to listen on. [default: 
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on. [default: FORWARDER_PORT]")]
 Processes = Annotated[int, typer.Option(min=1, help="How many processes share the port.")]
 
-_Stage = Callable[[Settings, assembly.Listening, Stop], Awaitable[None]]
+_Stage = Callable[[Settings, Listening, Stop], Awaitable[None]]
 
 
 def ingress(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
     """Take reservation requests over HTTP and publish them to the log."""
-    _serve("ingress", assembly.run_ingress, host, port, processes)
+    _serve("ingress", run_ingress, host, port, processes)
 
 
 def worker(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
     """Push what was submitted to the PMSs. The port serves health and metrics."""
-    _serve("worker", assembly.run_worker, host, port, processes)
+    _serve("worker", run_worker, host, port, processes)
 
 
 def query(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
     """Answer what became of submissions over HTTP."""
-    _serve("query", assembly.run_query, host, port, processes)
+    _serve("query", run_query, host, port, processes)
 
 
 def _serve(name: str, stage: _Stage, host: str | None, port: int | None, processes: int) -> None:
@@ -44,7 +44,7 @@ def _serve(name: str, stage: _Stage, host: str | None, port: int | None, process
     run_until_signalled(partial(stage, settings, listening))
 
 
-def listen(host: str, port: int) -> assembly.Listening:
+def listen(host: str, port: int) -> Listening:
     """A listening socket there. Raises `Failed` where the address cannot be had."""
     try:
         return bind(host, port)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from forwarder import assembly
+from forwarder.assembly.simulation import run_simulator, simulated_world
 from forwarder.cli.running import settings_and_logging
 from forwarder.cli.serve import Host, Port, listen
 from forwarder.runtime.supervision import run_until_signalled
@@ -26,7 +26,5 @@ def simulate(
     """Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3."""
     settings = settings_and_logging()
     listening = listen(host or settings.environment.host, 8085 if port is None else port)
-    world = assembly.simulated_world(
-        delay_ms=delay, fault=fault, fault_rate=fault_rate, calendars=calendars, state=state
-    )
-    run_until_signalled(partial(assembly.run_simulator, world, listening))
+    world = simulated_world(delay_ms=delay, fault=fault, fault_rate=fault_rate, calendars=calendars, state=state)
+    run_until_signalled(partial(run_simulator, world, listening))

@@ -10,18 +10,7 @@ from forwarder.cli.running import with_backend
 from forwarder.reservation.outcome import Status
 from forwarder.store.port import Summary
 
-_COLUMNS = (
-    "id",
-    "requestId",
-    "account",
-    "status",
-    "propertyId",
-    "arrival",
-    "attempts",
-    "acceptedAt",
-    "dueAt",
-    "problem",
-)
+_COLUMNS = ("id", "status", "requestId", "account", "attempts", "problem")
 
 
 def commands() -> typer.Typer:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from forwarder.assembly import Backend
+from forwarder.assembly.backend import Backend
 from forwarder.cli.output import AsJson, say, show_rows
 from forwarder.cli.running import with_backend
 

@@ -9,7 +9,8 @@ from typing import Annotated
 import structlog
 import typer
 
-from forwarder import assembly
+from forwarder.assembly.backend import Backend
+from forwarder.assembly.roles import Listening, run_everything
 from forwarder.cli.demo_world import DEMO_ENV, DemoWorld, prepare_demo_world
 from forwarder.cli.output import say
 from forwarder.cli.running import settings_and_logging
@@ -38,17 +39,17 @@ def _quiet() -> bool:
     return sys.stderr.isatty() and "FORWARDER_LOG_LEVEL" not in os.environ
 
 
-async def _run(settings: Settings, listening: assembly.Listening, demo: bool, stop: Stop) -> None:
+async def _run(settings: Settings, listening: Listening, demo: bool, stop: Stop) -> None:
     host, port = listening.getsockname()[:2]
     url = f"http://{'127.0.0.1' if host in {'0.0.0.0', '::'} else host}:{port}"  # noqa: S104 - compared, not bound
 
-    async def ready(backend: assembly.Backend) -> None:
+    async def ready(backend: Backend) -> None:
         if demo:
             _explain(await prepare_demo_world(backend, url, settings.environment.data_dir))
         else:
             say(f"The forwarder is running on {url}")
 
-    await assembly.run_everything(settings, listening, stop, ready)
+    await run_everything(settings, listening, stop, ready)
 
 
 def _explain(world: DemoWorld) -> None:

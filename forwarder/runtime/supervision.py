@@ -11,7 +11,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Any
 
 import structlog
 import uvicorn
@@ -104,6 +105,28 @@ async def serve(app: ASGIApp, listening: socket.socket, stop: Stop, *, grace_sec
         await server.serve(sockets=[listening])
     finally:
         stopping.cancel()
+
+
+@contextlib.asynccontextmanager
+async def side_by_side(work: Awaitable[Any], stop: Stop, *, until_stopped: bool = False) -> AsyncIterator[None]:
+    """Run `work` beside the block, and wait for it at the end. Where it fails, everything stops, and the block's end raises."""
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda _: stop.set())
+    cancelling = asyncio.create_task(_cancel_after(task, stop)) if until_stopped else None
+    try:
+        yield
+    finally:
+        stop.set()
+        if cancelling is not None:
+            await cancelling
+        await asyncio.gather(task, return_exceptions=True)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+
+async def _cancel_after(task: asyncio.Future[Any], stop: Stop) -> None:
+    await stop.wait()
+    task.cancel()
 
 
 class _Server(uvicorn.Server):

@@ -2,11 +2,13 @@
 
 import random
 from collections.abc import Callable
+from datetime import timedelta
 
 import structlog
 
+from forwarder.reservation.outcome import Status
 from forwarder.runtime.clock import Clock
-from forwarder.store.port import Final, Work
+from forwarder.store.port import Final, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.lease import Lease
 from forwarder.worker.push import LeaseLost, Pushed, Pusher, describe
@@ -14,6 +16,8 @@ from forwarder.worker.settlement import Settled, Settlement
 from forwarder.worker.verdict import verdict
 
 _log = structlog.get_logger(__name__)
+
+_AFTER_A_BUG = timedelta(minutes=5)
 
 
 class Delivery:
@@ -33,17 +37,29 @@ class Delivery:
         worker_id = self._lease.worker_id
         try:
             pushed = await self._pusher.push(account, work)
+            decided = self._decide(work, pushed)
         except LeaseLost:
             _log.warning("reservation.left", request_id=work.submission.request_id, reason="lease_lost")
             return
+        except Exception:  # noqa: BLE001 - one row is at stake, not the worker
+            await self._put_aside(account, work, worker_id)
+            return
         finally:
             free_room()
-        luck = random.random()  # noqa: S311 - jitter, not a secret
-        decided = verdict(work, pushed, now=self._clock.now(), settle_seconds=self._settle_seconds, luck=luck)
         recorded = await self._settlement.record(Settled(work, account.kind, worker_id, decided))
-        self._log(
-            account, work, pushed, decided.status.value if isinstance(decided, Final) else "PENDING", recorded=recorded
-        )
+        status = decided.status.value if isinstance(decided, Final) else Status.PENDING.value
+        self._log(account, work, pushed, status, recorded=recorded)
+
+    def _decide(self, work: Work, pushed: Pushed) -> Final | Postponed:
+        luck = random.random()  # noqa: S311 - jitter, not a secret
+        return verdict(work, pushed, now=self._clock.now(), settle_seconds=self._settle_seconds, luck=luck)
+
+    async def _put_aside(self, account: Account, work: Work, worker_id: str) -> None:
+        """A bug of ours must neither lose a row nor hold it for ever: it is due again, in doubt, and the log says why."""
+        _log.exception("delivery.failed", request_id=work.submission.request_id, reservation_id=work.id)
+        now = self._clock.now()
+        again = Postponed(work.id, work.attempts, now, now + _AFTER_A_BUG, doubtful=True)
+        await self._settlement.record(Settled(work, account.kind, worker_id, again))
 
     def _log(self, account: Account, work: Work, pushed: Pushed, status: str, *, recorded: bool) -> None:
         outcome, reason, _ = describe(pushed.outcome)

@@ -151,7 +151,7 @@ async def test_a_card_is_found_nowhere_but_sealed(deployment: Deployment, tmp_pa
 
 
 async def _everything_in_the_log(deployment: Deployment) -> list[str]:
-    from forwarder.assembly import open_log
+    from forwarder.assembly.backend import open_log
     from forwarder.settings import Distributed, Embedded
 
     settings = deployment.site.settings

@@ -12,6 +12,7 @@ import pytest
 from forwarder.pms.port import Capabilities, Connection
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, Lookup, Outcome
+from forwarder.reservation.rules import apply_rules
 from forwarder.reservation.submission import Submission
 from forwarder.runtime.clock import SystemClock, iso
 from forwarder.store.engine import Engine, open_engine
@@ -256,6 +257,30 @@ async def test_what_an_unknown_account_submitted_stays_visibly_due(bench: _Bench
         await bench.rows("CONFIRMED", 1)
         (row,) = await bench.rows("PENDING", 1)
     assert (row.account_id, row.due_at is not None) == ("gone", True)
+
+
+async def test_a_bug_of_ours_costs_one_row_a_delay_and_is_not_lost(
+    bench: _Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from forwarder.worker import push
+
+    def buggy(kind: str, submission: Submission, card: object) -> object:
+        if submission.request_id.endswith("1"):
+            raise KeyError("a bug")
+        return apply_rules(kind, submission, None)
+
+    monkeypatch.setattr(push, "apply_rules", buggy)
+    await bench.submit(_fresh(1), _fresh(2))
+    async with bench.worker():
+        await bench.rows("CONFIRMED", 1)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await _due_later(bench):
+                await asyncio.sleep(0.01)
+
+
+async def _due_later(bench: _Bench) -> bool:
+    (row,) = await bench.rows("PENDING", 1)
+    return row.due_at is not None and row.due_at > iso(SystemClock().now())
 
 
 async def test_stopping_and_starting_again_goes_on_where_it_was(bench: _Bench) -> None:

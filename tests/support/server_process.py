@@ -149,8 +149,9 @@ class ServerProcess:
         self._forget()
 
     def pause(self) -> None:
-        """Freeze it: connections stay open and nothing answers."""
-        self._signal(signal.SIGSTOP)
+        """Freeze it: connections stay open and nothing answers. Returns when the last of its threads stands still."""
+        process = self._signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)

@@ -1,0 +1,113 @@
+"""The log and the database, embedded or distributed: chosen by the settings, opened, migrated, closed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from forwarder.runtime.clock import Clock, SystemClock
+from forwarder.runtime.data_dir import secret_in
+from forwarder.settings import BadSettings, Distributed, Embedded, Settings
+from forwarder.store.engine import Engine, open_engine
+from forwarder.store.migrate import migrate, require_current
+from forwarder.store.overview import SqlOverview
+from forwarder.tenancy.deployment import load_sealer, publish_key
+from forwarder.tenancy.directory import SqlDirectory
+from forwarder.tenancy.port import CardSealer
+from forwarder.tenancy.registry import SqlRegistry
+from forwarder.topics.embedded import EmbeddedLog
+from forwarder.topics.kafka import KafkaLog
+from forwarder.topics.port import Log
+
+_LOG_FILE = "log.sqlite3"
+_STORE_FILE = "store.sqlite3"
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """The log and the database, open."""
+
+    settings: Settings
+    clock: Clock
+    log: Log
+    engine: Engine
+    directory: SqlDirectory
+    registry: SqlRegistry
+    overview: SqlOverview
+
+    async def sealer(self) -> CardSealer:
+        """What seals to the worker's key."""
+        return await load_sealer(self.engine)
+
+    async def create_topics(self, partitions: int | None = None) -> Sequence[str]:
+        """Create the topics that are missing; their names."""
+        count = partitions or self.settings.environment.partitions
+        async with self.log.admin() as admin:
+            return await admin.create(dict.fromkeys(self.settings.topics.all(), count))
+
+
+@asynccontextmanager
+async def open_log(backend: Embedded | Distributed, *, partitions: int) -> AsyncIterator[Log]:
+    """The log; its parts connect when they are entered."""
+    match backend:
+        case Embedded(data_dir):
+            data_dir.mkdir(parents=True, exist_ok=True)
+            yield EmbeddedLog(data_dir / _LOG_FILE, partitions=partitions)
+        case Distributed(bootstrap_servers):
+            yield KafkaLog(bootstrap_servers)
+
+
+@asynccontextmanager
+async def open_backend(settings: Settings) -> AsyncIterator[Backend]:
+    """The backend, migrated: an embedded one migrates itself. Raises `NotMigrated`, `StoreUnavailable`."""
+    where, clock = _database(settings), SystemClock()
+    if isinstance(settings.backend, Embedded):
+        settings.backend.data_dir.mkdir(parents=True, exist_ok=True)
+        await migrate(where)
+    engine = open_engine(where)
+    try:
+        await require_current(engine)
+        if isinstance(settings.backend, Embedded):
+            await publish_key(engine, secret_of(settings))
+        async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
+            yield Backend(
+                settings, clock, log, engine, SqlDirectory(engine, clock), SqlRegistry(engine), SqlOverview(engine)
+            )
+    finally:
+        await engine.dispose()
+
+
+def migrate_backend(settings: Settings) -> Sequence[str]:
+    """Bring the database up to date and publish the public key; the revisions applied."""
+
+    async def run() -> Sequence[str]:
+        applied = await migrate(_database(settings))
+        engine = open_engine(_database(settings))
+        try:
+            await publish_key(engine, secret_of(settings))
+        finally:
+            await engine.dispose()
+        return applied
+
+    return asyncio.run(run())
+
+
+def _database(settings: Settings) -> str | Path:
+    match settings.backend:
+        case Embedded(data_dir):
+            return data_dir / _STORE_FILE
+        case Distributed(_, database_url):
+            return database_url
+
+
+def secret_of(settings: Settings) -> str:
+    """The secret that cards and credentials are sealed to. An embedded forwarder makes its own and keeps it in its directory."""
+    if settings.secret_key is not None:
+        return settings.secret_key
+    if isinstance(settings.backend, Distributed):
+        raise BadSettings(
+            "FORWARDER_SECRET_KEY is missing: the key that cards and credentials are sealed to is derived from it. "
+            "Set it, for migrate and every worker alike, to at least 16 characters that nobody can guess."
+        )
+    return secret_in(settings.backend.data_dir)

@@ -1,0 +1,143 @@
+"""The processes: each opens the parts of its stage on a backend and serves until it is told to stop."""
+
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+
+import structlog
+
+from forwarder.assembly.backend import Backend, open_backend, secret_of
+from forwarder.ingress.outcomes import Outcomes
+from forwarder.ingress.parts import IngressParts, IngressSettings
+from forwarder.ingress.routes import ingress_routes
+from forwarder.pms.directory import open_directory
+from forwarder.pms.wire import Patience
+from forwarder.query.parts import QueryParts
+from forwarder.query.routes import query_routes
+from forwarder.reservation.identity import RequestIds
+from forwarder.runtime.data_dir import alone_in
+from forwarder.runtime.health import Check, health_routes
+from forwarder.runtime.http import Routes, http_app
+from forwarder.runtime.supervision import Stop, serve, side_by_side
+from forwarder.settings import Embedded, Settings
+from forwarder.simulator.app import simulator_below
+from forwarder.simulator.world import World
+from forwarder.store.reader import SqlReader
+from forwarder.store.recorder import SqlRecorder
+from forwarder.tenancy.deployment import publish_key, request_id_key
+from forwarder.tenancy.sealing import SecretVault
+from forwarder.topics.port import Publisher
+from forwarder.worker.service import Worker, WorkerParts
+
+Listening = socket.socket
+Ready = Callable[[Backend], Awaitable[None]]
+
+_log = structlog.get_logger(__name__)
+
+
+async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> None:
+    """Serve the ingress until `stop`."""
+    async with AsyncExitStack() as stack:
+        backend = await stack.enter_async_context(open_backend(settings))
+        publisher = await stack.enter_async_context(backend.log.publisher())
+        routes = await _open_ingress(stack, backend, publisher, stop)
+        await _serve("ingress", [*routes, *health_routes({"log": publisher.ready})], backend, listening, stop)
+
+
+async def run_query(settings: Settings, listening: Listening, stop: Stop) -> None:
+    """Serve the query stage until `stop`."""
+    async with open_backend(settings) as backend:
+        routes = await _query(backend)
+        checks = {"store": SqlReader(backend.engine).ready}
+        await _serve("query", [*routes, *health_routes(checks)], backend, listening, stop)
+
+
+async def run_worker(settings: Settings, listening: Listening, stop: Stop) -> None:
+    """Work until `stop`; the port answers health and metrics."""
+    async with AsyncExitStack() as stack:
+        backend = await stack.enter_async_context(open_backend(settings))
+        publisher = await stack.enter_async_context(backend.log.publisher())
+        worker = await _open_worker(stack, backend, publisher)
+        routes = health_routes({**_worker_checks(backend, worker), "log": publisher.ready})
+        async with side_by_side(worker.run(stop), stop):
+            await _serve("worker", routes, backend, listening, stop)
+
+
+async def run_everything(settings: Settings, listening: Listening, stop: Stop, ready: Ready) -> None:
+    """All stages and simulated PMSs in this process, on one port, until `stop`. `ready` is told when they work."""
+    with _alone(settings):
+        async with AsyncExitStack() as stack:
+            backend = await stack.enter_async_context(open_backend(settings))
+            await backend.create_topics()
+            publisher = await stack.enter_async_context(backend.log.publisher())
+            ingress = await _open_ingress(stack, backend, publisher, stop)
+            worker = await _open_worker(stack, backend, publisher)
+            journal = settings.environment.data_dir / "simulator.jsonl"
+            world = stack.enter_context(World(backend.clock, calendars=False, journal=journal))
+            checks = {**_worker_checks(backend, worker), "log": publisher.ready}
+            routes = [*ingress, *await _query(backend), *health_routes(checks), simulator_below("/simulator", world)]
+            async with side_by_side(worker.run(stop), stop):
+                await ready(backend)
+                await _serve("up", routes, backend, listening, stop)
+
+
+async def _open_ingress(stack: AsyncExitStack, backend: Backend, publisher: Publisher, stop: Stop) -> Routes:
+    environment, topics = backend.settings.environment, backend.settings.topics
+    tail = await stack.enter_async_context(backend.log.tail(topics.results))
+    outcomes = Outcomes(tail, backend.clock)
+    await stack.enter_async_context(side_by_side(outcomes.run(), stop, until_stopped=True))
+    parts = IngressParts(
+        publisher=publisher,
+        requests_topic=topics.requests,
+        directory=backend.directory,
+        sealer=await backend.sealer(),
+        ids=RequestIds(await request_id_key(backend.engine)),
+        reader=SqlReader(backend.engine),
+        outcomes=outcomes,
+        clock=backend.clock,
+        settings=IngressSettings(environment.wait_seconds, environment.max_wait_seconds),
+    )
+    return ingress_routes(parts)
+
+
+async def _query(backend: Backend) -> Routes:
+    ids = RequestIds(await request_id_key(backend.engine))
+    return query_routes(QueryParts(backend.directory, SqlReader(backend.engine), ids))
+
+
+async def _open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publisher) -> Worker:
+    settings, clock = backend.settings, backend.clock
+    secret = secret_of(settings)
+    await publish_key(backend.engine, secret)
+    patience = Patience(push_seconds=settings.environment.push_timeout_seconds)
+    pms = await stack.enter_async_context(open_directory(clock, patience=patience))
+    parts = WorkerParts(
+        log=backend.log,
+        topics=settings.topics,
+        publisher=publisher,
+        recorder=SqlRecorder(backend.engine),
+        directory=backend.directory,
+        vault=SecretVault([secret]),
+        pms=pms,
+        clock=clock,
+        settings=settings.worker,
+    )
+    return Worker(parts)
+
+
+def _worker_checks(backend: Backend, worker: Worker) -> Mapping[str, Check]:
+    async def consuming() -> bool:
+        return worker.consuming()
+
+    return {"consuming": consuming, "store": SqlReader(backend.engine).ready}
+
+
+async def _serve(role: str, routes: Routes, backend: Backend, listening: Listening, stop: Stop) -> None:
+    _log.info("process.listening", role=role, port=listening.getsockname()[1])
+    app = http_app(routes, backend.clock)
+    await serve(app, listening, stop, grace_seconds=backend.settings.environment.grace_seconds)
+
+
+def _alone(settings: Settings) -> AbstractContextManager[None]:
+    """Embedded, the data directory is this process's own; Kafka and PostgreSQL are there for many."""
+    return alone_in(settings.backend.data_dir) if isinstance(settings.backend, Embedded) else nullcontext()
