@@ -143,14 +143,11 @@ async def _confirmed(connection: asyncpg.Connection) -> int:
 
 
 async def _pms_counts(flow: Flow) -> dict[str, int]:
-    """`made` and `duplicates`; a PMS without `/stats` counts as having made none twice."""
+    """`made` and `duplicates`, as the PMS at hand tells them: the lean one by a number, the simulator by more."""
     async with httpx.AsyncClient() as http:
-        stats = await http.get(f"{flow.pms.counts_url}/stats")
-        if stats.is_success:
-            told: dict[str, int] = stats.json()
-            return told
-        count = await http.get(f"{flow.pms.counts_url}/count")
-        return {"made": int(count.raise_for_status().text), "duplicates": 0}
+        stats = (await http.get(f"{flow.pms.counts_url}/stats")).raise_for_status().json()
+    duplicates = stats["duplicates"]
+    return {"made": stats["made"], "duplicates": duplicates if isinstance(duplicates, int) else duplicates["surplus"]}
 
 
 async def _read_back(flow: Flow) -> int | None:
