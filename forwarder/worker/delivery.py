@@ -40,6 +40,7 @@ class Delivery:
             decided = self._decide(work, pushed)
         except LeaseLost:
             _log.warning("reservation.left", request_id=work.submission.request_id, reason="lease_lost")
+            self._lease.note_unpushed(work.id)
             return
         except Exception:  # noqa: BLE001 - one row is at stake, not the worker
             await self._put_aside(account, work, worker_id)

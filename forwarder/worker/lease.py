@@ -24,6 +24,7 @@ class Lease:
         self._clock = clock
         self._seconds = seconds
         self._ends = float("-inf")
+        self._unpushed: set[int] = set()
         self.worker_id = _new_id()
 
     @property
@@ -48,7 +49,20 @@ class Lease:
         _log.warning("lease.lost", worker_id=self.worker_id)
         self.worker_id = _new_id()
         self._ends = float("-inf")
+        self._unpushed.clear()
         return False
+
+    def note_unpushed(self, work_id: int) -> None:
+        """A row was left, because the lease had run out when its turn came. Where nobody took it over before the lease was
+        renewed it is still this worker's, and has to be given back: in memory it is nobody's."""
+        self._unpushed.add(work_id)
+
+    async def give_back_unpushed(self) -> None:
+        """Give back the rows noted so far. Raises `StoreUnavailable`; they stay noted."""
+        unpushed = frozenset(self._unpushed)
+        if unpushed:
+            await self._recorder.release(self.worker_id, unpushed)
+            self._unpushed -= unpushed
 
     async def give_up(self) -> None:
         """Let go at once of whatever is still held under this lease. Raises `StoreUnavailable`."""

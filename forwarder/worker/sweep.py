@@ -36,6 +36,7 @@ class Sweep:
     async def all_accounts(self) -> None:
         """Free what dead workers held, then fill the lanes of every account with due rows; then wait. Raises `StoreUnavailable`."""
         if self._lease.held():
+            await self._lease.give_back_unpushed()
             await self._recorder.take_over(now=self._clock.now())
             due = await self._recorder.accounts_due(self.partitions, now=self._clock.now()) if self.partitions else ()
             await self._fill({*due, *self._lanes.accounts()})

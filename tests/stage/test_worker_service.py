@@ -1,7 +1,7 @@
 """The worker as a whole, on the embedded log and store, with a PMS that answers by hand: from the topic to record and event."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -44,9 +44,11 @@ class _Pms:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.putting_off = False
+        self.when_asked: Callable[[], None] = lambda: None
 
     async def create(self, booking: Booking) -> Outcome:
         self.asked.append(booking.reference)
+        self.when_asked()
         if self.putting_off:
             return Deferred("pms_unavailable", "Down.")
         return Confirmed(f"pms-{booking.reference}")
@@ -78,6 +80,19 @@ VAULT = SecretVault(["a secret of this test alone"])
 SEALED = ""
 
 
+class _Skipping(SystemClock):
+    """The machine's clock, as a process sees it that is stopped for a while in the middle."""
+
+    def __init__(self) -> None:
+        self._skipped = 0.0
+
+    def skip(self, seconds: float) -> None:
+        self._skipped += seconds
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._skipped
+
+
 class _FailsFirst:
     """A publisher that loses the log, once, for one topic."""
 
@@ -104,6 +119,8 @@ class _Bench:
         self.publisher = publisher
         self.pms = _Pms()
         self.accounts = _Accounts()
+        self.clock = _Skipping()
+        self.settings = SETTINGS
 
     @asynccontextmanager
     async def worker(self, publisher: Publisher | None = None) -> AsyncIterator[Worker]:
@@ -117,8 +134,8 @@ class _Bench:
                 directory=self.accounts,
                 vault=VAULT,
                 pms=self.pms,
-                clock=SystemClock(),
-                settings=SETTINGS,
+                clock=self.clock,
+                settings=self.settings,
             )
         )
         running = asyncio.create_task(worker.run(stop))
@@ -281,6 +298,26 @@ async def test_a_bug_of_ours_costs_one_row_a_delay_and_is_not_lost(
 async def _due_later(bench: _Bench) -> bool:
     (row,) = await bench.rows("PENDING", 1)
     return row.due_at is not None and row.due_at > iso(SystemClock().now())
+
+
+async def test_a_worker_that_was_stopped_past_its_lease_pushes_nothing_until_it_holds_a_lease_again(
+    bench: _Bench,
+) -> None:
+    """Its rows were not taken over meanwhile: they are given back, and not held for ever by a worker that forgot them."""
+    bench.settings = replace(SETTINGS, lease_seconds=1.5)
+    bench.accounts.one = replace(bench.accounts.one, concurrency=1)
+    skipped: list[str] = []
+
+    def stopped_once() -> None:
+        if not skipped:
+            skipped.append(bench.pms.asked[-1])
+            bench.clock.skip(60.0)
+
+    bench.pms.when_asked = stopped_once
+    await bench.submit(*(_fresh(number) for number in range(1, 11)))
+    async with bench.worker():
+        await bench.rows("CONFIRMED", 10)
+    assert len(bench.pms.asked) == 10
 
 
 async def test_stopping_and_starting_again_goes_on_where_it_was(bench: _Bench) -> None:
