@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from forwarder.runtime.logging import LogFormat
 from forwarder.topics.port import Topics
-from forwarder.worker.settings import WorkerSettings
+from forwarder.worker.settings import GROUP, WorkerSettings
 
 
 class BadSettings(ValueError):
@@ -77,6 +77,8 @@ class Settings:
     def worker(self) -> WorkerSettings:
         environment = self.environment
         return WorkerSettings(
+            # Deployments that share a Kafka share no group: one's rebalances are none of the other's.
+            group=f"{environment.topic_prefix}{GROUP}",
             held_at_most=environment.held_at_most,
             lease_seconds=environment.lease_seconds,
             grace_seconds=environment.grace_seconds,

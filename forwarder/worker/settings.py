@@ -1,6 +1,10 @@
 """The worker's settings."""
 
 from dataclasses import dataclass
+from typing import Final
+
+GROUP: Final = "forwarder-worker"
+"""The consumer group of all workers of a deployment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,7 +14,7 @@ class WorkerSettings:
     `lease_seconds` must outlast the push time-out: a row that is taken over then belongs to a push that is surely over here.
     """
 
-    group: str = "forwarder-worker"
+    group: str = GROUP
     intake_batch: int = 500
     intake_wait_seconds: float = 0.5
     held_at_most: int = 8000

@@ -58,6 +58,13 @@ def test_a_bad_value_is_refused_by_its_variables_name_and_not_quoted(
         assert value not in str(refused.value)
 
 
+def test_a_prefix_sets_topics_and_group_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORWARDER_TOPIC_PREFIX", "staging.")
+    settings = read_settings()
+    assert settings.topics.requests == "staging.reservations.requests"
+    assert settings.worker.group == "staging.forwarder-worker"
+
+
 def test_another_database_than_postgresql_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KAFKA, "kafka:9092")
     monkeypatch.setenv(DATABASE, "mysql://x")
