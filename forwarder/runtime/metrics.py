@@ -27,7 +27,7 @@ REQUEST_SECONDS = Histogram(
 )
 
 TAKEN_IN = Counter("forwarder_taken_in_total", "Messages by what the intake made of them.", ["result"])
-"""`result`: new, known (delivered before), undecodable."""
+"""`result`: taken_in (those delivered before included, which change nothing), undecodable."""
 
 LAG_MESSAGES = Gauge(
     "forwarder_lag_messages",
@@ -37,7 +37,7 @@ LAG_MESSAGES = Gauge(
 )
 LAG_SECONDS = Gauge(
     "forwarder_lag_seconds",
-    "Age of the last message taken in, while there are more; else 0.",
+    "Age of the oldest message of the last batch taken in; 0 when none waits.",
     multiprocess_mode="livemax",
 )
 DUE = Gauge("forwarder_due_reservations", "Reservations due and not held by any worker.", multiprocess_mode="livemax")
