@@ -3,6 +3,7 @@
 The one place that knows how each database is connected to. Parameters never appear in errors: they hold guests' data.
 """
 
+import asyncio
 import sqlite3
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,8 @@ import asyncpg
 from sqlalchemy import Connection, event, make_url
 from sqlalchemy.exc import ArgumentError, InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.util import await_only
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
 Engine = AsyncEngine
 """An open database, for `assembly` to hand to those who use it."""
@@ -126,7 +129,16 @@ def _open_sqlite(path: Path) -> AsyncEngine:
 def _set_up_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # Python begins no transactions of its own: `_begin_sqlite` does.
     cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+    # Of two that turn on the write-ahead log of a new file at once SQLite refuses one, whatever its busy time-out is.
+    taking_turns = Retrying(
+        retry=retry_if_exception_type(sqlite3.OperationalError),
+        stop=stop_after_delay(_BUSY_SECONDS),
+        wait=wait_random(0.0, 0.05),
+        sleep=lambda seconds: await_only(asyncio.sleep(seconds)),
+        reraise=True,
+    )
+    taking_turns(cursor.execute, "PRAGMA journal_mode=WAL")
+    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
