@@ -11,7 +11,7 @@ from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import LOG_UNAVAILABLE, OVERLOADED, STORE_UNAVAILABLE, TENANCY_UNAVAILABLE
 from forwarder.ingress.reading import read_valid
 from forwarder.ingress.receipt import Receipt
-from forwarder.ingress.terms import INVALID_KEY, Wait, read_idempotency_key, read_traceparent, read_wait
+from forwarder.ingress.terms import Wait, read_terms, read_wait
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import Operation
 from forwarder.runtime.metrics import PUBLISH_SECONDS
@@ -69,14 +69,13 @@ class Acceptance:
         return Accepted(draft, receipt, wait)
 
     async def _draft(self, caller: Caller, operation: Operation, call: Call) -> Draft | Problem:
-        key = _idempotency_key(call)
-        if isinstance(key, Problem):
-            return key
+        terms = read_terms(call)
+        if isinstance(terms, Problem):
+            return terms
         request = await read_valid(operation, call)
         if isinstance(request, Problem):
             return request
-        now, trace = self._parts.clock.now(), read_traceparent(call.headers)
-        return self._drafts.make(caller, operation, request, now=now, idempotency_key=key, traceparent=trace)
+        return self._drafts.make(caller, operation, request, terms, now=self._parts.clock.now())
 
     def _wait(self, operation: Operation, call: Call) -> Wait:
         default, prefer = self._default_wait[operation], call.headers.get("prefer")
@@ -112,10 +111,3 @@ class Acceptance:
         finally:
             self._in_flight -= 1
         return Receipt(draft.request_id, accepted_at)
-
-
-def _idempotency_key(call: Call) -> str | Problem | None:
-    header = call.headers.get("idempotency-key")
-    if header is None:
-        return None
-    return read_idempotency_key(header) if call.times(b"idempotency-key") == 1 else INVALID_KEY

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from pydantic_core import from_json, to_json
 
+from forwarder.ingress.terms import Terms
 from forwarder.reservation.card import SealedCard, masked
 from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.request import BookingEngineRequest, CardDetails, Operation, ReservationRequest
@@ -41,23 +42,13 @@ class Drafts:
     sealer: CardSealer
 
     def make(
-        self,
-        caller: Caller,
-        operation: Operation,
-        request: ReservationRequest,
-        *,
-        now: datetime,
-        idempotency_key: str | None,
-        traceparent: str | None,
+        self, caller: Caller, operation: Operation, request: ReservationRequest, terms: Terms, *, now: datetime
     ) -> Draft:
-        account_id = caller.account.id
+        account_id, key = caller.account.id, terms.idempotency_key
         card = request.card_details if isinstance(request, BookingEngineRequest) else None
         reservation = published_form(request, card)
-        keyed = idempotency_key is not None
         submission = Submission(
-            request_id=self.ids.issue(account_id, now)
-            if idempotency_key is None
-            else self.ids.derive(account_id, idempotency_key),
+            request_id=self.ids.issue(account_id, now) if key is None else self.ids.derive(account_id, key),
             workspace_id=caller.workspace_id,
             account_id=account_id,
             operation=operation,
@@ -65,9 +56,10 @@ class Drafts:
             reservation=from_json(reservation),
             fingerprint=fingerprint(operation, reservation),
             card=self._sealed(card),
-            traceparent=traceparent,
+            traceparent=terms.traceparent,
+            deadline_seconds=terms.deadline_seconds,
         )
-        return Draft(submission, reservation, iso(now), keyed)
+        return Draft(submission, reservation, iso(now), keyed=key is not None)
 
     def _sealed(self, card: CardDetails | None) -> SealedCard | None:
         if card is None or not any(value for _, value in card):

@@ -64,6 +64,7 @@ class _Submissions:
             status=receipt.status.value,
             keyed=accepted.draft.keyed,
             card=submission.card is not None,
+            deadline_seconds=submission.deadline_seconds,
             wait_seconds=accepted.wait.seconds,
             seconds=round(self._clock.monotonic() - call.started, 6),
         )

@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.request import Operation
+
+LONGEST_DEADLINE_SECONDS: Final = 7 * 24 * 60 * 60
+"""The most that a caller may ask for; the account's own deadline may be shorter, and then counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +19,8 @@ class Submission:
 
     `reservation` holds the request's own fields in the forms in which they came; of a card it shows the masked number alone,
     the rest is in `card`, sealed. `fingerprint` tells one payload from another without revealing either.
+    `deadline_seconds`: for how long after `accepted_at` its caller wants it forwarded, 1 to `LONGEST_DEADLINE_SECONDS`; None
+    leaves it to the account. No part of the fingerprint: it says how long to try, not what for.
     """
 
     request_id: str
@@ -27,6 +32,7 @@ class Submission:
     fingerprint: str
     card: SealedCard | None = None
     traceparent: str | None = None
+    deadline_seconds: int | None = None
 
     @property
     def property_id(self) -> str:
