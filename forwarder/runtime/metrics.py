@@ -50,11 +50,24 @@ HELD = Gauge(
 
 PUSHES = Counter("forwarder_pushes_total", "Pushes to PMSs.", ["kind", "action", "outcome"])
 PUSH_SECONDS = Histogram("forwarder_push_seconds", "How long a push took.", ["kind", "action"], buckets=_FAST)
+BREAKERS = Gauge(
+    "forwarder_circuit_breakers",
+    "Accounts whose circuit breaker is not closed: their PMS fails, and is left alone but for a probe now and then.",
+    ["kind", "state"],
+    multiprocess_mode="livesum",
+)
+"""`state`: open, half_open (a probe is under way)."""
+
+BREAKER_OPENINGS = Counter(
+    "forwarder_circuit_breaker_openings_total", "Times that a circuit breaker opened, failed probes included.", ["kind"]
+)
+HOLD_OFFS = Counter("forwarder_hold_offs_total", "Times that a PMS asked for a pause.", ["kind"])
 OUTCOMES = Counter("forwarder_outcomes_total", "Submissions that reached an outcome.", ["kind", "status"])
 OUTCOME_SECONDS = Histogram(
     "forwarder_accept_to_outcome_seconds", "From the 2xx to the recorded outcome.", ["status"], buckets=_LONG
 )
 RESULTS_PUBLISHED = Counter("forwarder_results_published_total", "Result events acknowledged by the log.")
+DEAD_LETTERS = Counter("forwarder_dead_letters_total", "Dead letters acknowledged by the log.")
 UNPUBLISHED_RESULTS = Gauge(
     "forwarder_unpublished_results",
     "Result events recorded and not yet published, when last looked.",

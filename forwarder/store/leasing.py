@@ -11,6 +11,7 @@ from sqlalchemy import (
     BindParameter,
     Boolean,
     Column,
+    Double,
     Executable,
     Integer,
     ScalarSelect,
@@ -46,18 +47,20 @@ PENDING: Final[ColumnElement[str]] = literal_column("'PENDING'")
 _row = reservations.c
 _worker: BindParameter[str] = bindparam("worker_id")
 _now = bindparam("now", type_=Moment())
-_waiting = and_(_row.status == PENDING, _row.leased_by.is_(None))
+_waiting = and_(_row.due_at.is_not(None), _row.leased_by.is_(None))
 _due = and_(_waiting, _row.due_at <= _now, _row.partition.in_(bindparam("partitions", expanding=True)))
 _has_lease = exists().where(workers.c.id == _worker)
 
 # Rows are found by their ids. Not being a plain column, this keeps a planner from going through all rows of the holder instead.
-HELD: Final = and_(func.coalesce(_row.leased_by, literal_column("''")) == _worker, _row.status == PENDING)
+HELD: Final = func.coalesce(_row.leased_by, literal_column("''")) == _worker
 
 _GIVEN = (
     _row.request_id,
     _row.workspace_id,
     _row.account_id,
     _row.partition,
+    _row.log_offset,
+    _row.logged_ms,
     _row.operation,
     _row.property_id,
     _row.room_id,
@@ -70,13 +73,16 @@ _GIVEN = (
     _row.deadline_at,
     _row.traceparent,
 )
-_WORK = (
+WORK = (
     _row.id,
     _row.request_id,
     _row.workspace_id,
     _row.account_id,
     _row.partition,
+    _row.log_offset,
+    _row.logged_ms,
     _row.operation,
+    _row.status,
     _row.request,
     _row.fingerprint,
     _row.card,
@@ -85,6 +91,7 @@ _WORK = (
     _row.deadline_at,
     _row.due_at,
     _row.attempts,
+    _row.tries,
     _row.revision,
     _row.doubtful,
     _row.pushing,
@@ -98,16 +105,26 @@ def insert_into(dialect: Dialect, table: Table) -> postgresql.Insert | sqlite.In
 
 
 def renew_first(dialect: Dialect) -> Executable:
-    """A worker's first lease. Takes `worker_id` and `lease_until`."""
-    values = {"id": _worker, "lease_until": bindparam("until", type_=Moment())}
+    """A worker's first lease. Takes `worker_id` and `seconds`."""
+    values = {"id": _worker, "beat": 0, "lease_seconds": bindparam("seconds", type_=Double)}
     first = insert_into(dialect, workers).values(values)
-    return first.on_conflict_do_update(index_elements=["id"], set_={"lease_until": first.excluded.lease_until})
+    return first.on_conflict_do_update(index_elements=["id"], set_={"beat": workers.c.beat + 1})
 
 
 def renew_again() -> Executable:
     """Prolong a lease; no row where it was taken over."""
-    until = bindparam("until", type_=Moment())
-    return update(workers).where(workers.c.id == _worker).values(lease_until=until).returning(workers.c.id)
+    beat = workers.c.beat + 1
+    return update(workers).where(workers.c.id == _worker).values(beat=beat).returning(workers.c.id)
+
+
+def pulses() -> Executable:
+    """Every lease holder, and how often it has renewed."""
+    return select(workers)
+
+
+def leave() -> Executable:
+    """End a worker's own lease."""
+    return delete(workers).where(workers.c.id == _worker)
 
 
 def take_in(dialect: Dialect) -> Executable:
@@ -140,7 +157,16 @@ def claim() -> Executable:
     """Lease the account's due rows, oldest due first, passing over those that another is just claiming."""
     oldest = select(_row.id).where(_row.account_id == bindparam("account"), _due, _has_lease)
     picked = _locked(oldest.order_by(_row.due_at, _row.id).limit(bindparam("at_most", type_=Integer)))
-    return _update_of(picked).values(leased_by=_worker).returning(*_WORK)
+    return _update_of(picked).values(leased_by=_worker).returning(*WORK)
+
+
+def claim_expired() -> Executable:
+    """Lease pending rows whose deadline has passed, whosever they are and whenever they would be due."""
+    pending = and_(_row.status == PENDING, _row.leased_by.is_(None), _row.deadline_at <= _now)
+    mine = _row.partition.in_(bindparam("partitions", expanding=True))
+    oldest = select(_row.id).where(pending, mine, _has_lease).order_by(_row.deadline_at, _row.id)
+    picked = _locked(oldest.limit(bindparam("at_most", type_=Integer)))
+    return _update_of(picked).values(leased_by=_worker).returning(*WORK)
 
 
 def accounts_due() -> Executable:
@@ -157,8 +183,29 @@ def backlog() -> Executable:
 
 
 def end_leases() -> Executable:
-    """Forget the workers whose time is over."""
-    return delete(workers).where(workers.c.lease_until <= _now)
+    """Forget the workers of a batch, unless they have renewed since."""
+    batch = batch_of(workers.c.id, workers.c.beat)
+    stands_still = exists().where(batch.c.id == workers.c.id, batch.c.beat == workers.c.beat)
+    return delete(workers).where(stands_still)
+
+
+def revive() -> Executable:
+    """Make a batch of failed submissions pending again, with the cards of their dead letters: those that failed with the revision
+    that the letter tells of, so that a letter works once. The ids of those that were revived."""
+    batch = batch_of(_row.request_id, _row.revision, _row.partition, _row.card, _row.deadline_at)
+    values = {
+        "status": PENDING,
+        "partition": batch.c.partition,
+        "card": batch.c.card,
+        "deadline_at": batch.c.deadline_at,
+        "updated_at": _now,
+        "due_at": _now,
+        "tries": literal_column("0"),
+        "record": null(),
+        "problem": null(),
+    }
+    failed = and_(_row.status == literal_column("'FAILED'"), _row.revision == batch.c.revision)
+    return update(reservations).where(_row.request_id == batch.c.request_id, failed).values(values).returning(_row.id)
 
 
 def free_the_unheld() -> Executable:

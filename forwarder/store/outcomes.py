@@ -2,14 +2,33 @@
 
 from typing import Any
 
-from sqlalchemy import Executable, Integer, bindparam, column, delete, insert, null, select, update
+from sqlalchemy import (
+    Executable,
+    Integer,
+    Update,
+    bindparam,
+    case,
+    column,
+    delete,
+    exists,
+    insert,
+    literal_column,
+    null,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.sql.elements import ColumnElement
 
 from forwarder.store.batch import batch_of
-from forwarder.store.leasing import HELD, settled_unless
+from forwarder.store.leasing import HELD, PENDING, settled_unless
 from forwarder.store.tables import Moment, outbox, reservations
 
+_IN_DOUBT: ColumnElement[str] = literal_column("'IN_DOUBT'")
+
 _row = reservations.c
-_FINAL = (_row.status, _row.updated_at, _row.attempts, _row.record, _row.problem, _row.pms_reservation_id)
+_in_doubt = _row.status == _IN_DOUBT
+_FINAL = (_row.status, _row.updated_at, _row.due_at, _row.attempts, _row.record, _row.problem, _row.pms_reservation_id)
 _EVENT = (
     outbox.c.reservation_id,
     outbox.c.request_id,
@@ -19,21 +38,57 @@ _EVENT = (
     outbox.c.occurred_at,
     outbox.c.data,
     outbox.c.traceparent,
-    outbox.c.created_at,
+    outbox.c.letter,
+    outbox.c.offered_at,
 )
 
 
 def finish() -> Executable:
-    """Record a batch of final outcomes; the ids of those rows that were held."""
-    batch = batch_of(_row.id, *_FINAL)
+    """Record a batch of outcomes with their status; the ids of those rows that were held."""
+    return _finish(HELD)
+
+
+def settle() -> Executable:
+    """As `finish`, of rows that are in doubt, whoever holds them, and that nothing has changed since they were read."""
+    return _finish(_in_doubt)
+
+
+def reopen() -> Executable:
+    """Make a row pending again that was in doubt, and that nothing has changed since it was read."""
+    batch = batch_of(_row.id, _row.revision, _row.updated_at, _row.attempts, _row.deadline_at)
+    return (
+        update(reservations)
+        .where(_row.id == batch.c.id, _row.revision == batch.c.revision, _in_doubt)
+        .values(
+            status=PENDING,
+            updated_at=batch.c.updated_at,
+            due_at=batch.c.updated_at,
+            attempts=batch.c.attempts,
+            deadline_at=batch.c.deadline_at,
+            tries=literal_column("0"),
+            doubtful=False,
+            pushing=False,
+            leased_by=null(),
+            record=null(),
+            problem=null(),
+        )
+        .returning(_row.id)
+    )
+
+
+def _finish(condition: ColumnElement[bool]) -> Update:
+    batch = batch_of(_row.id, _row.revision, *_FINAL)
     values: dict[str, Any] = {given.name: batch.c[given.name] for given in _FINAL} | {
-        "card": null(),
-        "due_at": null(),
+        # What is in doubt may have to be pushed again, with its card.
+        "card": case((batch.c.status == _IN_DOUBT, _row.card)),
         "leased_by": null(),
         "pushing": False,
-        "revision": _row.revision + 1,
+        "doubtful": batch.c.status == _IN_DOUBT,
+        "tries": _row.tries + 1,
+        "revision": batch.c.revision,
     }
-    return update(reservations).where(_row.id == batch.c.id, HELD).values(values).returning(_row.id)
+    unchanged = _row.revision == batch.c.revision - 1
+    return update(reservations).where(_row.id == batch.c.id, unchanged, condition).values(values).returning(_row.id)
 
 
 def postpone() -> Executable:
@@ -45,6 +100,7 @@ def postpone() -> Executable:
         .values(
             updated_at=batch.c.updated_at,
             attempts=batch.c.attempts,
+            tries=_row.tries + 1,
             due_at=batch.c.due_at,
             doubtful=batch.c.doubtful,
             pushing=settled_unless(batch.c.doubtful),
@@ -64,10 +120,20 @@ def keep_events() -> Executable:
     )
 
 
-def unpublished() -> Executable:
-    """Events recorded before a moment, oldest first."""
-    before = outbox.c.created_at < bindparam("before", type_=Moment())
-    return select(outbox).where(before).order_by(outbox.c.id).limit(bindparam("at_most", type_=Integer))
+def offer_again() -> Executable:
+    """Events that were last offered before a moment, oldest first, now offered anew. Of one submission an event waits for those
+    before it, so that none is ever published after a later one."""
+    stale = outbox.c.offered_at < bindparam("before", type_=Moment())
+    earlier = outbox.alias("earlier")
+    held_up = exists().where(earlier.c.reservation_id == outbox.c.reservation_id, earlier.c.id < outbox.c.id)
+    # Nearly all are first ones: for them alone nothing is looked up.
+    in_turn = or_(outbox.c.revision == literal_column("1"), ~held_up)
+    oldest = select(outbox.c.id).where(stale, in_turn).order_by(outbox.c.id)
+    picked = (
+        oldest.limit(bindparam("at_most", type_=Integer)).with_for_update(skip_locked=True, of=outbox).cte("picked")
+    )
+    offered_at = bindparam("now", type_=Moment())
+    return update(outbox).where(outbox.c.id.in_(select(picked.c.id))).values(offered_at=offered_at).returning(*outbox.c)
 
 
 def forget_events() -> Executable:

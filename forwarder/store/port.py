@@ -37,20 +37,26 @@ class Arrival:
     """A submission as the worker takes it in: `partition` is where it came from, `deadline_at` when trying ends.
 
     `held`: the worker has room for it now and takes the lease with it; otherwise it waits in the store, due at once.
+    `offset` and `timestamp_ms` (UTC, since 1970) are where and when the log had it. `replay_of`: it is a dead letter that was put
+    back, of the failure with that revision.
     """
 
     submission: Submission
     partition: int
     deadline_at: datetime
     held: bool
+    offset: int = 0
+    timestamp_ms: int = 0
+    replay_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A pending submission, leased to a worker. `doubtful`: an earlier push may have been made, so look before pushing.
+    """A submission to be worked on, leased to a worker. `doubtful`: an earlier push may have been made, so look before pushing.
 
     `pushing`: an intent to push it was made durable by `mark_pushing`, and what became of that is not known. A doubtful row
-    without it was not pushed by whoever marks before every push.
+    without it was not pushed by whoever marks before every push. `status` is PENDING, or IN_DOUBT where it is only to be looked
+    for. `tries` counts those since it became pending; `offset` and `timestamp_ms` are those of its `Arrival`.
     """
 
     id: int
@@ -62,11 +68,28 @@ class Work:
     revision: int
     doubtful: bool
     pushing: bool = False
+    status: Status = Status.PENDING
+    tries: int = 0
+    offset: int = 0
+    timestamp_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """What is to be put on the dead-letter topic: a message of the requests topic, with headers that say why."""
+
+    key: str
+    value: str
+    headers: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """How a submission ended, to be recorded with its event in one step. `record` is the composed record of section 2.5."""
+    """How a submission ended, to be recorded with its event in one step. `record` is the composed record of section 2.5.
+
+    `look_at`: when to look for it again, of one that is IN_DOUBT; None where that is left to an operator. `letter` goes out with
+    the event.
+    """
 
     work_id: int
     status: Status
@@ -76,17 +99,29 @@ class Final:
     event: ResultEvent
     pms_reservation_id: str | None = None
     problem: Mapping[str, Any] | None = None
+    look_at: datetime | None = None
+    letter: DeadLetter | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Postponed:
-    """A submission that is to be tried again: its lease is given up, it is due at `due_at`."""
+    """A submission that is to be tried again: its lease is given up, it is due at `due_at`; one that is IN_DOUBT and that nobody
+    is to look for any more, never."""
 
     work_id: int
     attempts: Sequence[Attempt]
     updated_at: datetime
-    due_at: datetime
+    due_at: datetime | None
     doubtful: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """A lease holder's sign of life: `beat` changes with each renewal, the lease lasts `lease_seconds` from one to the next."""
+
+    worker_id: str
+    beat: int
+    lease_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +134,11 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class OutboxEvent:
-    """An event that was recorded and not yet known to be published. `id` gives their order."""
+    """An event that was recorded and not yet known to be published, and its dead letter. `id` gives their order."""
 
     id: int
     event: ResultEvent
+    letter: DeadLetter | None = None
 
 
 class Recorder(Protocol):
@@ -113,12 +149,17 @@ class Recorder(Protocol):
     takes in waits. When `take_in` or `claim` raises, nothing is held by it, whatever the store may have done.
     """
 
-    async def renew(self, worker_id: str, *, now: datetime, until: datetime) -> bool:
-        """Hold this worker's lease until `until`. False when it had run out and was taken over: it holds nothing any more."""
+    async def renew(self, worker_id: str, *, seconds: float) -> bool:
+        """Hold this worker's lease for `seconds` more. False when it was taken over: it holds nothing any more."""
+        ...
+
+    async def leave(self, worker_id: str) -> None:
+        """End this worker's lease: the next `take_over`, whoever's it is, frees what it still holds."""
         ...
 
     async def take_in(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
-        """Insert as PENDING each submission that is not known yet; those of them that are `held`, as leased work.
+        """Insert as PENDING each submission that is not known yet; those of them that are `held`, as leased work. One that FAILED
+        with the revision of `replay_of` becomes PENDING again, due at once.
 
         Ids are given out in the order in which they become visible, so that a reader who has seen an id has missed none below.
         """
@@ -130,13 +171,23 @@ class Recorder(Protocol):
         """Lease up to `at_most` rows of the account that are due, oldest due first, of these partitions."""
         ...
 
+    async def claim_expired(
+        self, worker_id: str, partitions: Collection[int], *, now: datetime, at_most: int
+    ) -> Sequence[Work]:
+        """As `claim`, those PENDING rows of every account whose deadline has passed, due or not."""
+        ...
+
     async def accounts_due(self, partitions: Collection[int], *, now: datetime) -> Sequence[str]:
         """The accounts that have rows due and not held, in these partitions."""
         ...
 
-    async def take_over(self, *, now: datetime) -> int:
-        """Give up, as doubtful and due at once, every row whose holder's lease has run out by `now`; how many they were. Rows
-        that are being written at this moment are left for the next call."""
+    async def pulses(self) -> Sequence[Pulse]:
+        """Every lease holder."""
+        ...
+
+    async def take_over(self, stopped: Sequence[Pulse], *, now: datetime) -> int:
+        """End the leases of those of `stopped` that have not renewed since, and give up, as doubtful and due at once, every row
+        whose holder has no lease; how many they were. Rows that are being written at this moment are left for the next call."""
         ...
 
     async def release(self, worker_id: str, work_ids: Collection[int]) -> None:
@@ -151,12 +202,13 @@ class Recorder(Protocol):
     async def record(
         self, worker_id: str, finals: Sequence[Final], postponed: Sequence[Postponed]
     ) -> Mapping[int, OutboxEvent]:
-        """Record outcomes. Final ones drop the sealed card and put their event in the outbox in the same transaction; the
-        events to publish, by work id. What this worker no longer holds is left as it is and is absent from the answer."""
+        """Record outcomes. Final ones drop the sealed card (IN_DOUBT ones keep it) and put their event in the outbox in the same
+        transaction; the events, by work id. What this worker no longer holds is left as it is and is absent from the answer."""
         ...
 
-    async def outbox(self, *, before: datetime, at_most: int) -> Sequence[OutboxEvent]:
-        """Events recorded before `before` and not yet published, oldest first: those that a crash left behind."""
+    async def offer_again(self, *, before: datetime, now: datetime, at_most: int) -> Sequence[OutboxEvent]:
+        """Events recorded, or last given out here, before `before` and not yet published, oldest first: those that a crash left
+        behind, for the caller to publish. Of one submission never one before whose predecessor is published."""
         ...
 
     async def published(self, outbox_ids: Collection[int]) -> None:
@@ -216,7 +268,8 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One submission as an operator sees it in a list. Timestamps and dates are ISO 8601; `due_at` is None once final."""
+    """One submission as an operator sees it in a list. Timestamps and dates are ISO 8601; `due_at` is None where nothing
+    is left to do."""
 
     id: int
     request_id: str
@@ -229,6 +282,23 @@ class Summary:
     accepted_at: str
     due_at: str | None
     problem_code: str | None
+
+
+class Repairs(Protocol):
+    """What an operator does to a submission by hand. Each is fenced: it changes nothing where something else changed the row since
+    it was read."""
+
+    async def in_doubt(self, request_id: str) -> Work | None:
+        """The submission, if it is IN_DOUBT. Nothing is leased: a worker may look for it at the same time."""
+        ...
+
+    async def settle(self, final: Final) -> bool:
+        """Record how it ended, with its event, which the workers will publish. False where it was no longer in doubt."""
+        ...
+
+    async def reopen(self, work: Work, *, attempts: Sequence[Attempt], now: datetime, deadline_at: datetime) -> bool:
+        """Make it PENDING again, due at once and not doubtful. False where it was no longer in doubt."""
+        ...
 
 
 class Overview(Protocol):

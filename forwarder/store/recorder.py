@@ -10,8 +10,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from forwarder.store import leasing, outcomes
 from forwarder.store.batch import PARAMETER, as_batch
 from forwarder.store.database import Database
-from forwarder.store.port import Arrival, Backlog, Final, OutboxEvent, Postponed, Work
-from forwarder.store.rows import arrival_row, event_of, event_row, final_row, new_work, postponed_row, work_of
+from forwarder.store.port import Arrival, Backlog, Final, OutboxEvent, Postponed, Pulse, Work
+from forwarder.store.rows import (
+    arrival_row,
+    event_of,
+    event_row,
+    final_row,
+    new_work,
+    postponed_row,
+    replay_row,
+    work_of,
+)
 
 
 class SqlRecorder:
@@ -21,27 +30,34 @@ class SqlRecorder:
         self._database = Database(engine)
         dialect = self._database.dialect
         self._renew_first, self._renew_again = leasing.renew_first(dialect), leasing.renew_again()
-        self._take_in, self._claim = leasing.take_in(dialect), leasing.claim()
+        self._leave, self._pulses = leasing.leave(), leasing.pulses()
+        self._take_in, self._revive = leasing.take_in(dialect), leasing.revive()
+        self._claim, self._claim_expired = leasing.claim(), leasing.claim_expired()
         self._accounts_due, self._backlog = leasing.accounts_due(), leasing.backlog()
         self._end_leases, self._free_the_unheld = leasing.end_leases(), leasing.free_the_unheld()
         self._release, self._mark_pushing = leasing.release(), leasing.mark_pushing()
         self._finish, self._postpone = outcomes.finish(), outcomes.postpone()
-        self._keep_events, self._unpublished = outcomes.keep_events(), outcomes.unpublished()
-        self._forget_events = outcomes.forget_events()
+        self._keep_events = outcomes.keep_events()
+        self._offer_again, self._forget_events = outcomes.offer_again(), outcomes.forget_events()
         self._introduced: set[str] = set()
         self._uncertain: dict[str, set[int]] = {}
 
-    async def renew(self, worker_id: str, *, now: datetime, until: datetime) -> bool:  # noqa: ARG002 - the port's
-        first = worker_id not in self._introduced
-        renewed = await self._database.run(
-            self._renew_first if first else self._renew_again, {"worker_id": worker_id, "until": until}
-        )
+    async def renew(self, worker_id: str, *, seconds: float) -> bool:
+        if worker_id in self._introduced:
+            return bool(await self._database.run(self._renew_again, {"worker_id": worker_id}))
+        await self._database.run(self._renew_first, {"worker_id": worker_id, "seconds": seconds})
         self._introduced.add(worker_id)
-        return first or bool(renewed)
+        return True
+
+    async def leave(self, worker_id: str) -> None:
+        await self._database.run(self._leave, {"worker_id": worker_id})
 
     async def take_in(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
         if not arrivals:
             return ()
+        replays = [replay_row(arrival) for arrival in arrivals if arrival.replay_of is not None]
+        if replays:
+            await self._database.run(self._revive, {PARAMETER: as_batch(replays), "now": now})
         batch = as_batch([arrival_row(position, arrival) for position, arrival in enumerate(arrivals)])
         rows = await self._lease(worker_id, self._take_in, {PARAMETER: batch, "now": now})
         # Where a batch names one submission twice, the first was inserted.
@@ -56,13 +72,25 @@ class SqlRecorder:
         rows = await self._lease(worker_id, self._claim, parameters)
         return [work_of(row) for row in sorted(rows, key=lambda row: (row.due_at, row.id))]
 
+    async def claim_expired(
+        self, worker_id: str, partitions: Collection[int], *, now: datetime, at_most: int
+    ) -> Sequence[Work]:
+        parameters = {"partitions": list(partitions), "now": now, "at_most": at_most}
+        return [work_of(row) for row in await self._lease(worker_id, self._claim_expired, parameters)]
+
     async def accounts_due(self, partitions: Collection[int], *, now: datetime) -> Sequence[str]:
         rows = await self._database.read(self._accounts_due, {"partitions": list(partitions), "now": now})
         return [row.value for row in rows]
 
-    async def take_over(self, *, now: datetime) -> int:
+    async def pulses(self) -> Sequence[Pulse]:
+        rows = await self._database.read(self._pulses)
+        return [Pulse(row.id, row.beat, row.lease_seconds) for row in rows]
+
+    async def take_over(self, stopped: Sequence[Pulse], *, now: datetime) -> int:
         async with self._database.transaction() as connection:
-            await connection.execute(self._end_leases, {"now": now})
+            if stopped:
+                batch = as_batch([{"id": pulse.worker_id, "beat": pulse.beat} for pulse in stopped])
+                await connection.execute(self._end_leases, {PARAMETER: batch})
             freed = await connection.execute(self._free_the_unheld, {"now": now})
             return len(freed.all())
 
@@ -84,9 +112,10 @@ class SqlRecorder:
                 events = await self._finish_all(connection, worker_id, finals)
         return events
 
-    async def outbox(self, *, before: datetime, at_most: int) -> Sequence[OutboxEvent]:
-        rows = await self._database.read(self._unpublished, {"before": before, "at_most": at_most})
-        return [event_of(row) for row in rows]
+    async def offer_again(self, *, before: datetime, now: datetime, at_most: int) -> Sequence[OutboxEvent]:
+        asked = {"before": before, "now": now, "at_most": at_most}
+        rows = await self._database.run(self._offer_again, asked)
+        return sorted((event_of(row) for row in rows), key=lambda entry: entry.id)
 
     async def published(self, outbox_ids: Collection[int]) -> None:
         if outbox_ids:
@@ -107,7 +136,7 @@ class SqlRecorder:
             return {}
         batch = as_batch([event_row(position, final) for position, final in enumerate(recorded.values())])
         kept = await connection.execute(self._keep_events, {PARAMETER: batch})
-        return {row.reservation_id: OutboxEvent(row.id, recorded[row.reservation_id].event) for row in kept}
+        return {row.reservation_id: _outbox_event(row.id, recorded[row.reservation_id]) for row in kept}
 
     async def _run_batch(self, statement: Executable, worker_id: str, work_ids: Collection[int]) -> Sequence[Row[Any]]:
         if not work_ids:
@@ -132,6 +161,10 @@ class SqlRecorder:
             self._uncertain.setdefault(worker_id, set()).update(lost, (row.id for row in leased))
             raise
         return leased
+
+
+def _outbox_event(outbox_id: int, final: Final) -> OutboxEvent:
+    return OutboxEvent(outbox_id, final.event, final.letter)
 
 
 def _ids(ids: Collection[int]) -> str:

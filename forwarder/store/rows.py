@@ -1,6 +1,7 @@
 """Between rows and the port's values, both ways. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.result import ResultEvent
 from forwarder.reservation.submission import Submission
 from forwarder.runtime.clock import iso
-from forwarder.store.port import Arrival, Attempt, Final, OutboxEvent, Postponed, Work
+from forwarder.store.port import Arrival, Attempt, DeadLetter, Final, OutboxEvent, Postponed, Work
 
 
 def arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
@@ -25,6 +26,8 @@ def arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
         "workspace_id": submission.workspace_id,
         "account_id": submission.account_id,
         "partition": arrival.partition,
+        "log_offset": arrival.offset,
+        "logged_ms": arrival.timestamp_ms,
         "operation": submission.operation,
         "property_id": submission.property_id,
         "room_id": submission.room_id,
@@ -32,7 +35,7 @@ def arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
         "departure_date": submission.departure,
         "request": submission.reservation,
         "fingerprint": submission.fingerprint,
-        "card": card and {"keyId": card.key_id, "sealed": card.sealed},
+        "card": _card_row(card),
         "accepted_at": iso(submission.accepted_at),
         "deadline_at": iso(arrival.deadline_at),
         "traceparent": submission.traceparent,
@@ -40,12 +43,25 @@ def arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
     }
 
 
+def replay_row(arrival: Arrival) -> dict[str, Any]:
+    """A dead letter that was put back, as `revive` takes it."""
+    return {
+        "request_id": arrival.submission.request_id,
+        "revision": arrival.replay_of,
+        "partition": arrival.partition,
+        "card": _card_row(arrival.submission.card),
+        "deadline_at": iso(arrival.deadline_at),
+    }
+
+
 def final_row(final: Final) -> dict[str, Any]:
     """An outcome as `finish` takes it."""
     return {
         "id": final.work_id,
+        "revision": final.event.revision,
         "status": final.status,
         "updated_at": iso(final.updated_at),
+        "due_at": final.look_at and iso(final.look_at),
         "attempts": final.attempts,
         "record": final.record,
         "problem": final.problem,
@@ -66,7 +82,8 @@ def event_row(position: int, final: Final) -> dict[str, Any]:
         "occurred_at": event.occurred_at,
         "data": event.data,
         "traceparent": event.traceparent,
-        "created_at": iso(final.updated_at),
+        "letter": final.letter and asdict(final.letter),
+        "offered_at": iso(final.updated_at),
     }
 
 
@@ -76,7 +93,7 @@ def postponed_row(postponed: Postponed) -> dict[str, Any]:
         "id": postponed.work_id,
         "updated_at": iso(postponed.updated_at),
         "attempts": postponed.attempts,
-        "due_at": iso(postponed.due_at),
+        "due_at": postponed.due_at and iso(postponed.due_at),
         "doubtful": postponed.doubtful,
     }
 
@@ -103,6 +120,10 @@ def work_of(row: Row[Any]) -> Work:
         revision=row.revision,
         doubtful=row.doubtful,
         pushing=row.pushing,
+        status=Status(row.status),
+        tries=row.tries,
+        offset=row.log_offset,
+        timestamp_ms=row.logged_ms,
     )
 
 
@@ -117,6 +138,8 @@ def new_work(work_id: int, arrival: Arrival, now: datetime) -> Work:
         attempts=(),
         revision=0,
         doubtful=False,
+        offset=arrival.offset,
+        timestamp_ms=arrival.timestamp_ms,
     )
 
 
@@ -131,13 +154,18 @@ def event_of(row: Row[Any]) -> OutboxEvent:
         data=from_json(row.data),
         traceparent=row.traceparent,
     )
-    return OutboxEvent(row.id, event)
+    letter = None if row.letter is None else DeadLetter(**from_json(row.letter))
+    return OutboxEvent(row.id, event, letter)
 
 
 def attempts_of(text: str) -> tuple[Attempt, ...]:
     """The attempts that a JSON text tells of."""
     attempts: Sequence[dict[str, Any]] = from_json(text)
     return tuple(Attempt(**attempt) for attempt in attempts)
+
+
+def _card_row(card: SealedCard | None) -> dict[str, str] | None:
+    return None if card is None else {"keyId": card.key_id, "sealed": card.sealed}
 
 
 def _card(text: str | None) -> SealedCard | None:

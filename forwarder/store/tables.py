@@ -10,6 +10,7 @@ from sqlalchemy import (
     Date,
     DateTime,
     Dialect,
+    Double,
     Identity,
     Index,
     Integer,
@@ -58,6 +59,8 @@ reservations = Table(
     Column("workspace_id", Text, nullable=False),
     Column("account_id", Key, nullable=False),
     Column("partition", Integer, nullable=False),
+    Column("log_offset", BigInteger, nullable=False, server_default=text("0")),
+    Column("logged_ms", BigInteger, nullable=False, server_default=text("0")),
     Column("operation", Text, nullable=False),
     Column("property_id", Text, nullable=False),
     Column("room_id", Text, nullable=False),
@@ -77,6 +80,7 @@ reservations = Table(
     Column("pushing", Boolean, nullable=False, server_default=text("false")),
     Column("doubtful", Boolean, nullable=False, server_default=text("false")),
     Column("attempts", Text, nullable=False, server_default=text("'[]'")),
+    Column("tries", Integer, nullable=False, server_default=text("0")),
     Column("revision", Integer, nullable=False, server_default=text("0")),
     Column("pms_reservation_id", Text),
     Column("record", Text),
@@ -89,9 +93,11 @@ reservations = Table(
 )
 """One row a submission. `status` is a value of `Status`. `request`, `card`, `attempts`, `record` and `problem` are JSON texts.
 
+`partition`, `log_offset` and `logged_ms` (UTC milliseconds since 1970) are where and when the requests topic had it.
 `card` is the sealed card; null once the outcome is final. `due_at` is when the row is, or since when it was, to be worked on; null
-once nothing is left to do. `leased_by` is the worker that holds it. `pushing`: an intent to push was made durable and nothing has
-settled since whether it was carried out. `doubtful`: an earlier push may have been made.
+once nothing is left to do, or only for an operator. `leased_by` is the worker that holds it. `pushing`: an intent to push was made
+durable and nothing has settled since whether it was carried out. `doubtful`: an earlier push may have been made. `tries` counts
+those since it became pending, which `attempts` need not hold all.
 """
 
 Index("reservations_request_id", reservations.c.request_id, unique=True)
@@ -102,6 +108,14 @@ Index(
     "reservations_due",
     reservations.c.account_id,
     reservations.c.due_at,
+    reservations.c.id,
+    reservations.c.partition,
+    postgresql_where=text("due_at IS NOT NULL AND leased_by IS NULL"),
+    sqlite_where=text("due_at IS NOT NULL AND leased_by IS NULL"),
+)
+Index(
+    "reservations_deadline",
+    reservations.c.deadline_at,
     reservations.c.id,
     reservations.c.partition,
     postgresql_where=text("status = 'PENDING' AND leased_by IS NULL"),
@@ -118,10 +132,12 @@ workers = Table(
     "workers",
     metadata,
     Column("id", Key, primary_key=True),
-    Column("lease_until", Moment, nullable=False),
+    Column("beat", BigInteger, nullable=False),
+    Column("lease_seconds", Double, nullable=False),
     postgresql_with={"fillfactor": 50},
 )
-"""The lease holders. Whoever is not in here, or whose time is over, holds nothing for much longer."""
+"""The lease holders. `beat` counts renewals: whoever's stands still for `lease_seconds`, by the clock of the one who watches, has
+lost its lease. Whoever is not in here holds nothing for much longer."""
 
 outbox = Table(
     "outbox",
@@ -135,7 +151,8 @@ outbox = Table(
     Column("occurred_at", Text, nullable=False),
     Column("data", Text, nullable=False),
     Column("traceparent", Text),
-    Column("created_at", Moment, nullable=False),
+    Column("letter", Text),
+    Column("offered_at", Moment, nullable=False),
     sqlite_autoincrement=True,
     # Rows live for milliseconds: what matters is that their places are used again soon.
     postgresql_with={
@@ -144,4 +161,5 @@ outbox = Table(
         "autovacuum_vacuum_threshold": 5000,
     },
 )
-"""Events that were recorded with their outcome and are not known to be published yet."""
+"""Events that were recorded with their outcome and are not known to be published yet. `letter`: the dead letter that goes with it.
+`offered_at` is when it was last offered to the log, or recorded to be."""

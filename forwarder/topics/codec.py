@@ -14,7 +14,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import Standing, compose_record
 from forwarder.reservation.request import Operation
 from forwarder.reservation.result import ResultEvent
-from forwarder.reservation.submission import Submission
+from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS, Submission
 from forwarder.topics.port import Headers, Message
 
 _SOURCE = b"/forwarder"
@@ -25,6 +25,10 @@ _NUL = b"\\u0000"
 _Id = Annotated[str, Field(min_length=1, max_length=256)]
 
 
+REPLAY_OF = "replay-of"
+"""The header of a dead letter that was put back: the id of the event that told of its failure."""
+
+
 class Undecodable(ValueError):
     """A message that is not what its topic holds. The message says what is wrong with it, and quotes none of it."""
 
@@ -32,20 +36,20 @@ class Undecodable(ValueError):
 def encode_submission(submission: Submission, accepted_at: str, reservation: bytes) -> Message:
     """The message that carries `submission`. `accepted_at` and `reservation` are its fields as already written out,
     so that the request is serialised once on its way."""
-    value = to_json(
-        {
-            "requestId": submission.request_id,
-            "workspaceId": submission.workspace_id,
-            "integrationAccountId": submission.account_id,
-            "operation": submission.operation,
-            "acceptedAt": accepted_at,
-            "fingerprint": submission.fingerprint,
-            "card": submission.card and {"keyId": submission.card.key_id, "sealed": submission.card.sealed},
-        }
-    )
+    envelope: dict[str, Any] = {
+        "requestId": submission.request_id,
+        "workspaceId": submission.workspace_id,
+        "integrationAccountId": submission.account_id,
+        "operation": submission.operation,
+        "acceptedAt": accepted_at,
+        "fingerprint": submission.fingerprint,
+        "card": submission.card and {"keyId": submission.card.key_id, "sealed": submission.card.sealed},
+    }
+    if submission.deadline_seconds is not None:
+        envelope["deadlineSeconds"] = submission.deadline_seconds
     return Message(
         submission.key.encode(),
-        value[:-1] + b',"reservation":' + reservation + b"}",
+        to_json(envelope)[:-1] + b',"reservation":' + reservation + b"}",
         _headers(submission.request_id, _SUBMITTED, accepted_at, submission.request_id, submission.traceparent),
     )
 
@@ -67,6 +71,7 @@ def decode_submission(message: Message) -> Submission:
             fingerprint=body.fingerprint,
             card=card,
             traceparent=header(message.headers, "traceparent"),
+            deadline_seconds=body.deadlineSeconds or None,
         )
         # All that the worker will read of the request, read once here.
         compose_record(body.reservation, Standing(0, submission.request_id, Status.PENDING, "", ""))
@@ -74,6 +79,12 @@ def decode_submission(message: Message) -> Submission:
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise Undecodable(f"not a submission: {type(error).__name__}") from error
     return submission
+
+
+def replay_revision(message: Message, submission: Submission) -> int | None:
+    """The revision of the failure that `message` is a replay of; None where it is none, or not one of this submission."""
+    request_id, _, revision = (header(message.headers, REPLAY_OF) or "").rpartition(".")
+    return int(revision) if request_id == submission.request_id and revision.isdecimal() else None
 
 
 class _SealedCard(BaseModel):
@@ -94,6 +105,8 @@ class _Envelope(BaseModel):
     fingerprint: _Id
     reservation: dict[str, Any]
     card: _SealedCard | None
+    # Left out where the caller set none; 0, which no message may carry, stands for that here.
+    deadlineSeconds: Annotated[int, Field(ge=1, le=LONGEST_DEADLINE_SECONDS)] = 0  # noqa: N815
 
 
 def encode_result(event: ResultEvent) -> Message:

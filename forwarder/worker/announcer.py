@@ -1,6 +1,8 @@
 """Result events, from the outbox to the results topic: at least once each, with a stable id.
 
 What was just recorded is published from memory; what a crash or an outage left behind is found in the outbox and offered again.
+Only a submission's first event goes out from memory: a later one might overtake it, and so waits for its turn in the outbox.
+A failure's dead letter goes out just before its event.
 """
 
 from collections.abc import Sequence
@@ -13,10 +15,12 @@ from forwarder.runtime.batching import Batcher
 from forwarder.runtime.clock import Clock
 from forwarder.store.port import OutboxEvent, Recorder, StoreUnavailable
 from forwarder.topics.codec import encode_result
-from forwarder.topics.port import LogUnavailable, Publisher
+from forwarder.topics.port import LogUnavailable, Publisher, Topics
+from forwarder.worker.dead_letters import letter_message
 
 _log = structlog.get_logger(__name__)
 
+_FIRST = 1
 _BATCH = 500
 _MOST_IN_MEMORY = 20_000
 
@@ -25,11 +29,11 @@ class Announcer:
     """Publishes events and then forgets them."""
 
     def __init__(
-        self, recorder: Recorder, publisher: Publisher, topic: str, clock: Clock, reoffer_seconds: float
+        self, recorder: Recorder, publisher: Publisher, topics: Topics, clock: Clock, reoffer_seconds: float
     ) -> None:
         self._recorder = recorder
         self._publisher = publisher
-        self._topic = topic
+        self._topics = topics
         self._clock = clock
         self._reoffer_seconds = reoffer_seconds
         self._under_way = 0
@@ -38,7 +42,7 @@ class Announcer:
     def announce(self, events: Sequence[OutboxEvent]) -> None:
         """Publish soon. While the log is away only so many are kept in memory; the outbox has them all."""
         for event in events:
-            if self._under_way < _MOST_IN_MEMORY:
+            if event.event.revision == _FIRST and self._under_way < _MOST_IN_MEMORY:
                 self._under_way += 1
                 self._batches.post(event)
 
@@ -49,8 +53,9 @@ class Announcer:
     async def reoffer(self) -> None:
         """Publish what was recorded a while ago and is still in the outbox; then wait a while."""
         await self._clock.sleep(self._reoffer_seconds / 2)
-        before = self._clock.now() - timedelta(seconds=self._reoffer_seconds)
-        left = await self._recorder.outbox(before=before, at_most=_BATCH)
+        now = self._clock.now()
+        before = now - timedelta(seconds=self._reoffer_seconds)
+        left = await self._recorder.offer_again(before=before, now=now, at_most=_BATCH)
         metrics.UNPUBLISHED_RESULTS.set(len(left))
         if left:
             _log.info("results.reoffered", count=len(left))
@@ -66,6 +71,10 @@ class Announcer:
         return [None] * len(events)
 
     async def _publish_and_forget(self, events: Sequence[OutboxEvent]) -> None:
-        await self._publisher.publish(self._topic, [encode_result(entry.event) for entry in events])
+        letters = [letter_message(entry.letter) for entry in events if entry.letter is not None]
+        if letters:
+            await self._publisher.publish(self._topics.dead_letters, letters)
+            metrics.DEAD_LETTERS.inc(len(letters))
+        await self._publisher.publish(self._topics.results, [encode_result(entry.event) for entry in events])
         metrics.RESULTS_PUBLISHED.inc(len(events))
         await self._recorder.published([entry.id for entry in events])

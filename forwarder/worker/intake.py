@@ -15,9 +15,9 @@ from forwarder.runtime.clock import Clock
 from forwarder.runtime.loops import keep_trying
 from forwarder.store.port import Arrival, Recorder, StoreUnavailable, Work
 from forwarder.tenancy.port import Account, Directory, TenancyUnavailable
-from forwarder.topics.codec import Undecodable, decode_submission
+from forwarder.topics.codec import Undecodable, decode_submission, replay_revision
 from forwarder.topics.port import Consumer, Delivery, LogUnavailable, Publisher
-from forwarder.worker.dead_letters import undecodable_letter
+from forwarder.worker.dead_letters import DeadLetters
 from forwarder.worker.lanes import Lanes
 from forwarder.worker.lease import Lease
 from forwarder.worker.settings import WorkerSettings
@@ -25,6 +25,9 @@ from forwarder.worker.settings import WorkerSettings
 _log = structlog.get_logger(__name__)
 
 _DEFAULT_DEADLINE_SECONDS = Account("", "", "", "", "").deadline_seconds
+
+Received = tuple[Submission, Delivery]
+"""A submission, and the message that brought it."""
 
 
 class Intake:
@@ -37,7 +40,7 @@ class Intake:
         lanes: Lanes,
         lease: Lease,
         publisher: Publisher,
-        dead_letters: str,
+        letters: DeadLetters,
         clock: Clock,
         settings: WorkerSettings,
     ) -> None:
@@ -46,7 +49,7 @@ class Intake:
         self._lanes = lanes
         self._lease = lease
         self._publisher = publisher
-        self._dead_letters = dead_letters
+        self._letters = letters
         self._clock = clock
         self._settings = settings
 
@@ -58,41 +61,58 @@ class Intake:
         if not deliveries:
             metrics.LAG_SECONDS.set(0)
             return
-        submissions, undecodable = _decode(deliveries)
+        received, undecodable = _decode(deliveries)
         if undecodable:
             await self._set_aside(undecodable)
-        await self._take_in(submissions)
+        await self._take_in(received)
         await consumer.commit(deliveries)
         oldest = min(delivery.timestamp_ms for delivery in deliveries)
         metrics.LAG_SECONDS.set(max(self._clock.now().timestamp() - oldest / 1000, 0.0))
 
-    async def _take_in(self, submissions: Sequence[tuple[Submission, int]]) -> None:
+    async def _take_in(self, received: Sequence[Received]) -> None:
         async def step() -> None:
-            arrivals, accounts = await self._arrivals(submissions)
+            arrivals, accounts = await self._arrivals(received)
             works = await self._recorder.take_in(self._lease.worker_id, arrivals, now=self._clock.now())
             self._offer(works, arrivals, accounts)
 
-        if submissions:
+        if received:
             outages = (StoreUnavailable, TenancyUnavailable)
             await keep_trying(step, name="intake", clock=self._clock, outages=outages)
 
-    async def _arrivals(
-        self, submissions: Sequence[tuple[Submission, int]]
-    ) -> tuple[list[Arrival], dict[str, Account]]:
+    async def _arrivals(self, received: Sequence[Received]) -> tuple[list[Arrival], dict[str, Account]]:
         accounts: dict[str, Account] = {}
         room: dict[str, int] = {}
-        for account_id in {submission.account_id for submission, _ in submissions}:
+        for account_id in {submission.account_id for submission, _ in received}:
             account = await self._directory.account(account_id)
             if account is not None:
                 accounts[account_id] = account
                 room[account_id] = self._lanes.room_for(account) if self._lease.held() else 0
         arrivals = []
-        for submission, partition in submissions:
+        for submission, delivery in received:
             held = room.get(submission.account_id, 0) > 0
             if held:
                 room[submission.account_id] -= 1
-            arrivals.append(_arrival(submission, partition, accounts.get(submission.account_id), held=held))
+            arrivals.append(self._arrival(submission, delivery, accounts.get(submission.account_id), held=held))
         return arrivals, accounts
+
+    def _arrival(self, submission: Submission, delivery: Delivery, account: Account | None, *, held: bool) -> Arrival:
+        longest = _DEFAULT_DEADLINE_SECONDS if account is None else account.deadline_seconds
+        replay_of = replay_revision(delivery.message, submission)
+        if replay_of is None:
+            seconds = min(longest, submission.deadline_seconds or longest)
+            deadline_at = submission.accepted_at + timedelta(seconds=seconds)
+        else:
+            # Whoever puts it back wants it made, however late.
+            deadline_at = self._clock.now() + timedelta(seconds=longest)
+        return Arrival(
+            submission,
+            delivery.partition,
+            deadline_at,
+            held,
+            offset=delivery.offset,
+            timestamp_ms=delivery.timestamp_ms,
+            replay_of=replay_of,
+        )
 
     def _offer(self, works: Sequence[Work], arrivals: Sequence[Arrival], accounts: dict[str, Account]) -> None:
         by_account: dict[str, list[Work]] = defaultdict(list)
@@ -107,32 +127,24 @@ class Intake:
 
     async def _set_aside(self, undecodable: Sequence[tuple[Delivery, Undecodable]]) -> None:
         """What cannot be read goes to the dead letters as it is, with the reason; it never stops a partition."""
-        letters = [
-            undecodable_letter(delivery, error, self._settings.group, "undecodable") for delivery, error in undecodable
-        ]
+        letters = [self._letters.undecodable(delivery, error) for delivery, error in undecodable]
 
         async def step() -> None:
-            await self._publisher.publish(self._dead_letters, letters)
+            await self._publisher.publish(self._letters.topic, letters)
 
         await keep_trying(step, name="dead_letters", clock=self._clock, outages=(LogUnavailable,))
         metrics.TAKEN_IN.labels("undecodable").inc(len(letters))
+        metrics.DEAD_LETTERS.inc(len(letters))
         for delivery, error in undecodable:
             _log.error("message.undecodable", partition=delivery.partition, offset=delivery.offset, error=str(error))
 
 
-def _arrival(submission: Submission, partition: int, account: Account | None, *, held: bool) -> Arrival:
-    seconds = _DEFAULT_DEADLINE_SECONDS if account is None else account.deadline_seconds
-    return Arrival(submission, partition, submission.accepted_at + timedelta(seconds=seconds), held)
-
-
-def _decode(
-    deliveries: Sequence[Delivery],
-) -> tuple[list[tuple[Submission, int]], list[tuple[Delivery, Undecodable]]]:
-    submissions: list[tuple[Submission, int]] = []
+def _decode(deliveries: Sequence[Delivery]) -> tuple[list[Received], list[tuple[Delivery, Undecodable]]]:
+    received: list[Received] = []
     undecodable: list[tuple[Delivery, Undecodable]] = []
     for delivery in deliveries:
         try:
-            submissions.append((decode_submission(delivery.message), delivery.partition))
+            received.append((decode_submission(delivery.message), delivery))
         except Undecodable as error:
             undecodable.append((delivery, error))
-    return submissions, undecodable
+    return received, undecodable

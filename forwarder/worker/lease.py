@@ -3,15 +3,19 @@
 The lease is kept in the store under `worker_id` and covers every row that bears it. A worker that was stopped for longer than
 its lease finds, on its own clock, that it holds nothing any more, before it sends another byte. The window that is left: a
 process stopped between this check and the first byte on the wire, for longer than the lease.
+
+No wall clock decides anything here, so that none that jumps can end a lease that its holder still trusts. A renewal counts a
+beat in the store, and the others watch it. Whose beat stands still for the length of its lease, on the monotonic clock of the one
+who watches, began that lease before it was first seen, and so has lost it.
 """
 
 import secrets
-from datetime import timedelta
+from collections.abc import Sequence
 
 import structlog
 
 from forwarder.runtime.clock import Clock
-from forwarder.store.port import Recorder, StoreUnavailable
+from forwarder.store.port import Pulse, Recorder, StoreUnavailable
 
 _log = structlog.get_logger(__name__)
 
@@ -41,9 +45,9 @@ class Lease:
 
         Raises `StoreUnavailable`; the lease then simply runs on to its end.
         """
-        # Counted from before the request: the store's end can only be later than what we believe.
-        started, now = self._clock.monotonic(), self._clock.now()
-        if await self._recorder.renew(self.worker_id, now=now, until=now + timedelta(seconds=self._seconds)):
+        # Counted from before the request: whoever watches can see the new beat only later.
+        started = self._clock.monotonic()
+        if await self._recorder.renew(self.worker_id, seconds=self._seconds):
             self._ends = started + self._seconds
             return True
         _log.warning("lease.lost", worker_id=self.worker_id)
@@ -66,9 +70,8 @@ class Lease:
 
     async def give_up(self) -> None:
         """Let go at once of whatever is still held under this lease. Raises `StoreUnavailable`."""
-        now = self._clock.now()
         self._ends = float("-inf")
-        await self._recorder.renew(self.worker_id, now=now, until=now)
+        await self._recorder.leave(self.worker_id)
 
     async def keep(self) -> bool:
         """As `renew`, but True when the store could not be asked: nothing is known to be lost."""
@@ -77,6 +80,23 @@ class Lease:
         except StoreUnavailable as error:
             _log.warning("lease.not_renewed", worker_id=self.worker_id, error=str(error))
             return True
+
+
+class Watch:
+    """Tells whose lease has run out, from what is read of the lease holders every now and then."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def stopped(self, pulses: Sequence[Pulse]) -> Sequence[Pulse]:
+        """Those of `pulses` whose beat was first seen a lease ago."""
+        now = self._clock.monotonic()
+        before, self._seen = self._seen, {}
+        for pulse in pulses:
+            beat, since = before.get(pulse.worker_id, (None, now))
+            self._seen[pulse.worker_id] = (pulse.beat, since if beat == pulse.beat else now)
+        return [pulse for pulse in pulses if now - self._seen[pulse.worker_id][1] >= pulse.lease_seconds]
 
 
 def _new_id() -> str:

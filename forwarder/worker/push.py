@@ -1,7 +1,8 @@
 """One submission's push: open the card, apply the rules, look before pushing where a push is in doubt, create.
 
 Here is decided what an ambiguous push costs. A PMS that takes an idempotency key is simply asked again with the same key. One
-that can be searched is searched first. One that can neither is never asked twice.
+that can be searched is searched first. One that can neither is never asked twice. After its deadline a submission is looked for,
+where it may have been made, and no longer sent.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,7 +13,7 @@ import structlog
 
 from forwarder.pms.port import Connection, Pms, PmsDirectory, UnknownKind
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected
+from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.rules import apply_rules
@@ -23,6 +24,8 @@ from forwarder.tenancy.port import Account, CannotOpen, Vault
 
 _log = structlog.get_logger(__name__)
 
+_ATTEMPTS_KEPT = 50
+
 
 class LeaseLost(Exception):
     """The row may be another worker's by now: nothing more may be sent for it, and nothing recorded."""
@@ -30,13 +33,16 @@ class LeaseLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What a push came to. `attempts` are all there were, earlier ones first; `doubtful`: one of them may have been made."""
+    """What a push came to. `attempts` are the last there were, earlier ones first; `doubtful`: one of them may have been made.
+
+    `settleable`: the PMS can be asked again about a doubtful one, by key or by look-up; `findable`: by look-up.
+    """
 
     outcome: Outcome
     attempts: tuple[Attempt, ...]
     doubtful: bool
-    settleable: bool
-    """Whether the PMS can be asked again about a doubtful one: by key or by look-up."""
+    settleable: bool = True
+    findable: bool = True
 
 
 class Pusher:
@@ -61,8 +67,11 @@ class Pusher:
     async def push(self, account: Account, work: Work) -> Pushed:
         """Push `work` once to `account`'s PMS. Raises `LeaseLost` where that was no longer this worker's to do."""
         ready = self._prepare(account, work)
-        if not isinstance(ready, tuple):
-            return Pushed(ready, work.attempts, work.doubtful, settleable=True)
+        if isinstance(ready, Rejected):
+            return Pushed(ready, work.attempts, work.doubtful)
+        if isinstance(ready, Deferred):
+            attempts = with_attempt(work.attempts, "prepare", iso(self._clock.now()), 0, ready)
+            return Pushed(ready, attempts, work.doubtful)
         pms, booking = ready
         return await _Push(self, self._clock, account.kind, pms, booking, work).run()
 
@@ -109,21 +118,32 @@ class _Push:
         self._pms = pms
         self._booking = booking
         self._work = work
-        self._attempts = list(work.attempts)
+        self._attempts = tuple(work.attempts)
         self._can = pms.capabilities
 
     async def run(self) -> Pushed:
-        if not self._work.doubtful or self._can.idempotent_create:
-            return self._pushed(await self._create(), still_doubtful=self._work.doubtful)
-        if self._can.find_by_reference:
-            return await self._find_then_create()
-        if self._work.pushing:
-            detail = "An earlier push may have been made, and this PMS cannot tell."
-            return self._pushed(InDoubt("cannot_be_checked", detail))
-        # Taken over from a worker that had not come to push it: the intent is always durable before the first byte.
-        return self._pushed(await self._create())
+        maybe_made = self._maybe_made()
+        if maybe_made and (self._late() or self._work.status is Status.IN_DOUBT):
+            return await self._look(self._too_late)
+        if maybe_made and not self._can.idempotent_create:
+            return await self._look(self._create)
+        return self._pushed(await self._create(), still_doubtful=maybe_made)
 
-    async def _find_then_create(self) -> Pushed:
+    def _maybe_made(self) -> bool:
+        # Where the intent is durable before the first byte, a row without one was taken over before anything was sent.
+        marked_first = not (self._can.idempotent_create or self._can.find_by_reference)
+        return self._work.doubtful and (self._work.pushing or not marked_first or self._work.status is Status.IN_DOUBT)
+
+    def _late(self) -> bool:
+        return self._clock.now() >= self._work.deadline_at
+
+    async def _too_late(self) -> Outcome:
+        return too_late()
+
+    async def _look(self, go_on: Callable[[], Awaitable[Outcome]]) -> Pushed:
+        """Look it up; `go_on` where it was surely not made."""
+        if not self._can.find_by_reference:
+            return self._pushed(InDoubt("cannot_be_checked", "It may have been made, and this PMS cannot be searched."))
         found = await self._find()
         match found:
             case Confirmed():
@@ -134,19 +154,21 @@ class _Push:
                 pass
             case _:
                 assert_never(found)
-        outcome = await self._create()
-        if isinstance(outcome, Rejected):
-            # The no may be to ourselves: an earlier push that came through only now holds these nights.
-            late = await self._find()
-            outcome = late if isinstance(late, Confirmed) else outcome
-        return self._pushed(outcome)
+        outcome = await go_on()
+        if not isinstance(outcome, Rejected):
+            return self._pushed(outcome)
+        # The no may be to ourselves: an earlier push that came through only now holds these nights.
+        late = await self._find()
+        return self._pushed(outcome) if isinstance(late, Absent) else self._pushed(late, still_doubtful=True)
 
     def _pushed(self, outcome: Outcome, *, still_doubtful: bool = False) -> Pushed:
         doubtful = isinstance(outcome, InDoubt) or (still_doubtful and isinstance(outcome, Deferred))
         settleable = self._can.idempotent_create or self._can.find_by_reference
-        return Pushed(outcome, tuple(self._attempts), doubtful, settleable)
+        return Pushed(outcome, self._attempts, doubtful, settleable, self._can.find_by_reference)
 
     async def _create(self) -> Outcome:
+        if self._late():
+            return too_late()
         await self._pusher.before_sending(self._pms, self._work)
         started = self._start()
         try:
@@ -174,11 +196,24 @@ class _Push:
     def _note(self, action: str, started: tuple[str, float], outcome: Outcome | Lookup) -> None:
         started_at, began = started
         seconds = self._clock.monotonic() - began
-        name, reason, detail = describe(outcome)
-        number = len(self._attempts) + 1
-        self._attempts.append(Attempt(number, action, started_at, round(seconds * 1000), name, reason, detail))
+        self._attempts = with_attempt(self._attempts, action, started_at, seconds, outcome)
         metrics.PUSH_SECONDS.labels(self._kind, action).observe(seconds)
-        metrics.PUSHES.labels(self._kind, action, name).inc()
+        metrics.PUSHES.labels(self._kind, action, self._attempts[-1].outcome).inc()
+
+
+def too_late() -> Deferred:
+    """What becomes of a submission that was surely not made by its deadline."""
+    return Deferred("deadline_passed", "It had not been made when its deadline came.")
+
+
+def with_attempt(
+    attempts: tuple[Attempt, ...], action: str, started_at: str, seconds: float, outcome: Outcome | Lookup
+) -> tuple[Attempt, ...]:
+    """`attempts` and one more. Of a great many the first are forgotten; the numbers go on."""
+    number = attempts[-1].number + 1 if attempts else 1
+    name, reason, detail = describe(outcome)
+    latest = Attempt(number, action, started_at, round(seconds * 1000), name, reason, detail)
+    return (*attempts, latest)[-_ATTEMPTS_KEPT:]
 
 
 def describe(outcome: Outcome | Lookup) -> tuple[str, str | None, str | None]:

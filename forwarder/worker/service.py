@@ -20,7 +20,9 @@ from forwarder.store.port import Recorder, StoreUnavailable
 from forwarder.tenancy.port import Directory, TenancyUnavailable, Vault
 from forwarder.topics.port import Consumer, Log, LogUnavailable, Publisher, Topics
 from forwarder.worker.announcer import Announcer
+from forwarder.worker.dead_letters import DeadLetters
 from forwarder.worker.delivery import Delivery
+from forwarder.worker.expiry import Expiry
 from forwarder.worker.intake import Intake
 from forwarder.worker.lanes import Lanes
 from forwarder.worker.lease import Lease
@@ -58,20 +60,33 @@ class Worker:
         self._parts = parts
         settings, clock, recorder = parts.settings, parts.clock, parts.recorder
         self._lease = Lease(recorder, clock, settings.lease_seconds)
-        self._announcer = Announcer(recorder, parts.publisher, parts.topics.results, clock, settings.reoffer_seconds)
-        self._settlement = Settlement(recorder, self._announcer, self._lease, clock, batch=settings.record_batch)
+        letters = DeadLetters(parts.topics, settings.group)
+        self._announcer = Announcer(recorder, parts.publisher, parts.topics, clock, settings.reoffer_seconds)
+        self._settlement = Settlement(
+            recorder, self._announcer, letters, self._lease, clock, batch=settings.record_batch
+        )
         self._intents: Batcher[int, bool] = Batcher(self._mark_pushing, at_most=settings.record_batch)
         pusher = Pusher(parts.pms, parts.vault, clock, may_send=self._lease.held, intend=self._intents.submit)
         delivery = Delivery(pusher, self._settlement, self._lease, clock, settle_seconds=settings.settle_seconds)
         self._lanes = Lanes(clock, delivery.deliver, held_at_most=settings.held_at_most)
         self._sweep = Sweep(recorder, parts.directory, self._lanes, self._lease, clock, settings.sweep_seconds)
+        self._expiry = Expiry(
+            recorder,
+            parts.directory,
+            self._lanes,
+            self._lease,
+            self._settlement,
+            clock,
+            interval_seconds=settings.sweep_seconds,
+            settle_seconds=settings.settle_seconds,
+        )
         self._intake = Intake(
             recorder,
             parts.directory,
             self._lanes,
             self._lease,
             parts.publisher,
-            parts.topics.dead_letters,
+            letters,
             clock,
             settings,
         )
@@ -103,8 +118,12 @@ class Worker:
             "intake": self._consume,
             "sweep": self._sweep.all_accounts,
             "refill": self._sweep.lanes_running_low,
+            "expiry": self._end_expired,
             "reoffer": self._announcer.reoffer,
         }
+
+    async def _end_expired(self) -> None:
+        await self._expiry.end_expired(self._sweep.partitions)
 
     async def _take_lease(self) -> None:
         await self._lease.renew()

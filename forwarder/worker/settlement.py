@@ -1,14 +1,16 @@
 """Outcomes, recorded in group commits: many rows a transaction, each with its event."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from forwarder.reservation.outcome import Status
 from forwarder.runtime import metrics
 from forwarder.runtime.batching import Batcher
 from forwarder.runtime.clock import Clock
 from forwarder.runtime.loops import keep_trying
 from forwarder.store.port import Final, Postponed, Recorder, StoreUnavailable, Work
 from forwarder.worker.announcer import Announcer
+from forwarder.worker.dead_letters import DeadLetters
 from forwarder.worker.lease import Lease
 
 
@@ -25,15 +27,29 @@ class Settled:
 class Settlement:
     """Records verdicts; through an outage of the store for as long as the lease that they were made under lasts."""
 
-    def __init__(self, recorder: Recorder, announcer: Announcer, lease: Lease, clock: Clock, *, batch: int) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        announcer: Announcer,
+        letters: DeadLetters,
+        lease: Lease,
+        clock: Clock,
+        *,
+        batch: int,
+    ) -> None:
         self._recorder = recorder
         self._announcer = announcer
+        self._letters = letters
         self._lease = lease
         self._clock = clock
         self._batches: Batcher[Settled, bool] = Batcher(self._record, at_most=batch)
 
     async def record(self, settled: Settled) -> bool:
-        """True once the verdict is durable; False when the row was no longer this worker's."""
+        """True once the verdict is durable, with a dead letter where it is FAILED; False when the row was no longer this
+        worker's."""
+        final = settled.verdict
+        if isinstance(final, Final) and final.status is Status.FAILED:
+            settled = replace(settled, verdict=replace(final, letter=self._letters.failed(settled.work, final)))
         return await self._batches.submit(settled)
 
     async def drain(self) -> None:

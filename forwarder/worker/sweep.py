@@ -7,7 +7,7 @@ from forwarder.runtime.clock import Clock
 from forwarder.store.port import Recorder
 from forwarder.tenancy.port import Account, Directory
 from forwarder.worker.lanes import Lanes
-from forwarder.worker.lease import Lease
+from forwarder.worker.lease import Lease, Watch
 
 _CLAIM = 500
 
@@ -30,6 +30,7 @@ class Sweep:
         self._lease = lease
         self._clock = clock
         self._interval_seconds = interval_seconds
+        self._watch = Watch(clock)
         self.partitions: frozenset[int] = frozenset()
         """Those whose rows are this worker's to push: rows of one room are always with one worker."""
 
@@ -37,7 +38,8 @@ class Sweep:
         """Free what dead workers held, then fill the lanes of every account with due rows; then wait. Raises `StoreUnavailable`."""
         if self._lease.held():
             await self._lease.give_back_unpushed()
-            await self._recorder.take_over(now=self._clock.now())
+            pulses = await self._recorder.pulses()
+            await self._recorder.take_over(self._watch.stopped(pulses), now=self._clock.now())
             due = await self._recorder.accounts_due(self.partitions, now=self._clock.now()) if self.partitions else ()
             await self._fill({*due, *self._lanes.accounts()})
         backlog = await self._recorder.backlog(now=self._clock.now())

@@ -1,7 +1,16 @@
-"""From what a push came to, to what is recorded: final, or to be tried again. Pure."""
+"""From what a push came to, to what is recorded: how it ended, or another try. Pure.
 
-from collections.abc import Mapping
-from dataclasses import replace
+    Confirmed                        → CONFIRMED
+    Rejected                         → REJECTED
+    Deferred                         → tried again           no time left → FAILED; IN_DOUBT where it is doubtful
+    InDoubt, the PMS can be asked    → asked later           no time left → IN_DOUBT, looked for on a schedule
+    InDoubt, the PMS cannot          → IN_DOUBT              an operator settles it
+
+What is IN_DOUBT already is only looked for: found → CONFIRMED, not there → FAILED, not known → looked for again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, assert_never
 
@@ -10,78 +19,107 @@ from forwarder.reservation.problem import Problem
 from forwarder.reservation.record import Standing, compose_record
 from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.runtime.clock import iso
-from forwarder.store.port import Final, Postponed, Work
+from forwarder.store.port import Attempt, Final, Postponed, Work
 from forwarder.worker.push import Pushed
-from forwarder.worker.retry import next_try
+from forwarder.worker.retry import next_look, next_try
 
 
 def verdict(work: Work, pushed: Pushed, *, now: datetime, settle_seconds: float, luck: float) -> Final | Postponed:
     """What to record of `pushed`. `settle_seconds`: how long an ambiguous push is left alone; `luck`: jitter in [0, 1)."""
+    judge = _Judge(work, pushed, now, settle_seconds, luck)
     match pushed.outcome:
-        case Confirmed(pms_id, answer):
-            return _final(work, pushed, now, Status.CONFIRMED, pms_reservation_id=pms_id, answer=answer)
+        case Confirmed() as confirmed:
+            return ended(work, pushed.attempts, Status.CONFIRMED, now=now, confirmed=confirmed)
         case Rejected(problem):
-            named = replace(problem, request_id=work.submission.request_id)
-            return _final(work, pushed, now, Status.REJECTED, problem=named)
+            return ended(work, pushed.attempts, Status.REJECTED, now=now, problem=problem)
+        case Deferred() | InDoubt() if work.status is Status.IN_DOUBT and pushed.doubtful:
+            return judge.look_again()
         case Deferred(reason, detail, wait):
-            return _again(work, pushed, now, wait, luck) or _give_up(work, pushed, now, reason, detail)
-        case InDoubt(reason, detail) if pushed.settleable:
-            return _again(work, pushed, now, settle_seconds, luck) or _in_doubt(work, pushed, now, reason, detail)
+            return judge.try_again(wait) or judge.give_up(reason, detail)
         case InDoubt(reason, detail):
-            return _in_doubt(work, pushed, now, reason, detail)
+            return judge.ask_later() or judge.park(reason, detail)
         case _:
             assert_never(pushed.outcome)
 
 
-def _again(work: Work, pushed: Pushed, now: datetime, at_least: float | None, luck: float) -> Postponed | None:
-    attempt = max(len(pushed.attempts), 1)
-    due = next_try(attempt, now=now, deadline=work.deadline_at, at_least_seconds=at_least, luck=luck)
-    return None if due is None else Postponed(work.id, pushed.attempts, now, due, pushed.doubtful)
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    work: Work
+    pushed: Pushed
+    now: datetime
+    settle_seconds: float
+    luck: float
+
+    def try_again(self, wait: float | None) -> Postponed | None:
+        due = next_try(
+            self.work.tries + 1, now=self.now, deadline=self.work.deadline_at, at_least_seconds=wait, luck=self.luck
+        )
+        return None if due is None else self._postponed(due)
+
+    def ask_later(self) -> Postponed | None:
+        """Once the ambiguous push has come to rest, if that is in time to push again what was not made."""
+        due = self._look_at() if self.pushed.settleable else None
+        return None if due is None or due >= self.work.deadline_at else self._postponed(due)
+
+    def look_again(self) -> Postponed:
+        return self._postponed(self._look_at() if self.pushed.findable else None)
+
+    def give_up(self, reason: str, detail: str) -> Final:
+        if self.pushed.doubtful:
+            return self.park(reason, detail)
+        problem = Problem(
+            "delivery_failed",
+            "The reservation could not be delivered",
+            503,
+            f"The PMS could not be made to take it before the deadline. Last: {reason}: {detail}",
+        )
+        return ended(self.work, self.pushed.attempts, Status.FAILED, now=self.now, problem=problem)
+
+    def park(self, reason: str, detail: str) -> Final:
+        problem = Problem(
+            "in_doubt",
+            "The reservation may or may not have been made",
+            503,
+            f"The PMS did not say. It is not sent again until that is settled. Last: {reason}: {detail}",
+        )
+        final = ended(self.work, self.pushed.attempts, Status.IN_DOUBT, now=self.now, problem=problem)
+        return replace(final, look_at=self._look_at() if self.pushed.findable else None)
+
+    def _look_at(self) -> datetime | None:
+        return next_look(
+            self.work.tries + 1,
+            now=self.now,
+            deadline=self.work.deadline_at,
+            at_least_seconds=self.settle_seconds,
+            luck=self.luck,
+        )
+
+    def _postponed(self, due: datetime | None) -> Postponed:
+        return Postponed(self.work.id, self.pushed.attempts, self.now, due, self.pushed.doubtful)
 
 
-def _give_up(work: Work, pushed: Pushed, now: datetime, reason: str, detail: str) -> Final:
-    if pushed.doubtful:
-        return _in_doubt(work, pushed, now, reason, detail)
-    problem = Problem(
-        "delivery_failed",
-        "The reservation could not be delivered",
-        503,
-        f"The PMS could not be made to take it before the deadline. Last: {reason}: {detail}",
-        work.submission.request_id,
-    )
-    return _final(work, pushed, now, Status.FAILED, problem=problem)
-
-
-def _in_doubt(work: Work, pushed: Pushed, now: datetime, reason: str, detail: str) -> Final:
-    problem = Problem(
-        "in_doubt",
-        "The reservation may or may not have been made",
-        503,
-        f"The PMS did not say, and could not be asked. It is not sent again until that is settled. Last: {reason}: {detail}",
-        work.submission.request_id,
-    )
-    return _final(work, pushed, now, Status.IN_DOUBT, problem=problem)
-
-
-def _final(
+def ended(
     work: Work,
-    pushed: Pushed,
-    now: datetime,
+    attempts: Sequence[Attempt],
     status: Status,
     *,
-    pms_reservation_id: str | None = None,
-    answer: Mapping[str, Any] | None = None,
+    now: datetime,
+    confirmed: Confirmed | None = None,
     problem: Problem | None = None,
 ) -> Final:
+    """How `work` ended: its record and its event. Of a confirmed one `confirmed` is what the PMS gave, of any other `problem` says
+    why."""
     submission, moment = work.submission, iso(now)
-    described = None if problem is None else problem.as_json()
+    described = None if problem is None else replace(problem, request_id=submission.request_id).as_json()
+    pms_id = None if confirmed is None else confirmed.pms_reservation_id
+    answer: Mapping[str, Any] | None = None if confirmed is None else confirmed.record
     standing = Standing(
         work.id,
         submission.request_id,
         status,
         work.created_at,
         moment,
-        pms_reservation_id=pms_reservation_id,
+        pms_reservation_id=pms_id,
         answer=answer,
         problem=described,
     )
@@ -96,4 +134,4 @@ def _final(
     event = ResultEvent(
         submission.request_id, work.revision + 1, status, submission.key, moment, data, submission.traceparent
     )
-    return Final(work.id, status, pushed.attempts, now, record, event, pms_reservation_id, described)
+    return Final(work.id, status, attempts, now, record, event, pms_id, described)

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.port import Backlog
 from forwarder.store.recorder import SqlRecorder
-from tests.support.stored import CARD, DEADLINE, LATER, arrival, arrivals, lease, row
+from tests.support.stored import CARD, DEADLINE, LATER, arrival, arrivals, lease, row, take_over
 from tests.support.works import NOW
 
 ALL = range(16)
@@ -117,28 +117,39 @@ async def test_the_accounts_with_due_rows_are_those_in_ones_partitions(recorder:
 
 async def test_a_lease_that_ran_out_is_taken_over_as_doubtful_and_due(recorder: SqlRecorder) -> None:
     works = await recorder.take_in("w1", arrivals([1, 2]), now=NOW)
-    end = NOW + timedelta(seconds=30)
-    assert await recorder.take_over(now=end - timedelta(milliseconds=1)) == 0
-    assert await recorder.take_over(now=end) == 2
-    assert await recorder.take_over(now=end) == 0
-    assert await recorder.backlog(now=end) == Backlog(2, end)
-    await lease(recorder, "w2", now=end)
-    claimed = await recorder.claim("w2", "acc", ALL, now=end, at_most=10)
+    assert await take_over(recorder, now=LATER) == 0
+    assert await take_over(recorder, "w1", now=LATER) == 2
+    assert await take_over(recorder, "w1", now=LATER) == 0
+    assert await recorder.backlog(now=LATER) == Backlog(2, LATER)
+    await lease(recorder, "w2")
+    claimed = await recorder.claim("w2", "acc", ALL, now=LATER, at_most=10)
     assert [(work.id, work.doubtful, work.pushing) for work in claimed] == [(each.id, True, False) for each in works]
 
 
 async def test_a_lease_that_is_renewed_is_not_taken_over(recorder: SqlRecorder) -> None:
+    """Not even by who saw its beat before the renewal, and takes it for dead since."""
     await recorder.take_in("w1", arrivals([1]), now=NOW)
-    assert await lease(recorder, "w1", now=NOW + timedelta(seconds=20))
-    assert await recorder.take_over(now=NOW + timedelta(seconds=40)) == 0
+    seen = await recorder.pulses()
+    assert [(pulse.worker_id, pulse.lease_seconds) for pulse in seen] == [("w1", 30.0)]
+    assert await lease(recorder, "w1")
+    assert await recorder.take_over(seen, now=LATER) == 0
+    assert await recorder.take_over(await recorder.pulses(), now=LATER) == 1
+
+
+async def test_who_leaves_is_no_longer_seen_and_what_it_held_is_freed(recorder: SqlRecorder) -> None:
+    await recorder.take_in("w1", arrivals([1]), now=NOW)
+    await recorder.leave("w1")
+    assert await recorder.pulses() == []
+    assert await recorder.take_over([], now=LATER) == 1
+    assert not await lease(recorder, "w1")
 
 
 async def test_who_was_taken_over_learns_of_it_and_is_given_nothing_more(recorder: SqlRecorder) -> None:
-    await recorder.take_over(now=LATER)
-    assert not await lease(recorder, "w1", now=LATER)
-    assert not await lease(recorder, "w1", now=LATER)
+    await take_over(recorder, "w1")
+    assert not await lease(recorder, "w1")
+    assert not await lease(recorder, "w1")
     assert await recorder.take_in("w1", arrivals([1]), now=LATER) == []
-    assert await lease(recorder, "w1-anew", now=LATER)
+    assert await lease(recorder, "w1-anew")
     assert len(await recorder.claim("w1-anew", "acc", ALL, now=LATER, at_most=10)) == 1
 
 
@@ -146,7 +157,7 @@ async def test_rows_of_a_holder_that_is_no_worker_are_freed(recorder: SqlRecorde
     (work,) = await recorder.take_in("w1", arrivals([1]), now=NOW)
     async with engine.begin() as connection:
         await connection.exec_driver_sql("UPDATE reservations SET leased_by = 'gone'")
-    assert await recorder.take_over(now=NOW) == 1
+    assert await take_over(recorder) == 1
     assert (await row(engine, work.id))["leased_by"] is None
 
 
@@ -169,7 +180,7 @@ async def test_an_intent_to_push_outlives_its_holder(recorder: SqlRecorder) -> N
     await lease(recorder, "w2")
     assert await recorder.mark_pushing("w2", [works[0].id]) == set()
     assert await recorder.mark_pushing("w1", [works[0].id, 999]) == {works[0].id}
-    await recorder.take_over(now=NOW + timedelta(seconds=30))
+    await take_over(recorder, "w1", now=NOW + timedelta(seconds=30))
     await lease(recorder, "w3")
     first, second = await recorder.claim("w3", "acc", ALL, now=LATER, at_most=10)
     assert (first.doubtful, first.pushing, second.doubtful, second.pushing) == (True, True, True, False)

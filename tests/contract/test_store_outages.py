@@ -69,7 +69,7 @@ async def test_a_restart_of_postgresql_goes_unnoticed_between_two_calls(
     recorder, reader = SqlRecorder(own_engine), SqlReader(own_engine)
     await asyncio.gather(use(recorder, 1), reader.ready(), recorder.backlog(now=NOW))
     await asyncio.to_thread(server.restart)
-    await asyncio.gather(use(recorder, 2), recorder.backlog(now=NOW), recorder.take_over(now=NOW))
+    await asyncio.gather(use(recorder, 2), recorder.backlog(now=NOW), recorder.take_over([], now=NOW))
     assert await reader.ready()
 
 

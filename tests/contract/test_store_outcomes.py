@@ -14,11 +14,23 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.port import StoreUnavailable, Work
 from forwarder.store.reader import SqlReader
 from forwarder.store.recorder import SqlRecorder
-from tests.support.stored import CARD, DEADLINE, LATER, arrival, arrivals, attempt, final, lease, postponed, row
+from tests.support.stored import (
+    CARD,
+    DEADLINE,
+    LATER,
+    arrival,
+    arrivals,
+    attempt,
+    final,
+    lease,
+    postponed,
+    row,
+    take_over,
+    unpublished,
+)
 from tests.support.works import NOW
 
 ALL = range(16)
-FAR = NOW + timedelta(days=30)
 
 
 @pytest.fixture
@@ -74,14 +86,14 @@ async def test_a_problem_is_kept(recorder: SqlRecorder, works: list[Work], engin
 async def test_an_event_waits_until_it_is_known_to_be_published(recorder: SqlRecorder, works: list[Work]) -> None:
     outcomes = [final(work, at=NOW + timedelta(minutes=minute)) for minute, work in enumerate(works)]
     events = await recorder.record("w1", outcomes, [])
-    waiting = await recorder.outbox(before=FAR, at_most=10)
+    assert len(await unpublished(recorder, before=NOW + timedelta(minutes=1))) == 1
+    waiting = await unpublished(recorder)
     assert waiting == sorted(events.values(), key=lambda entry: entry.id)
     assert [entry.event for entry in waiting] == [outcome.event for outcome in outcomes]
-    assert await recorder.outbox(before=FAR, at_most=2) == waiting[:2]
-    assert await recorder.outbox(before=NOW + timedelta(minutes=1), at_most=10) == waiting[:1]
+    assert await unpublished(recorder, at_most=2) == waiting[:2]
     await recorder.published([waiting[0].id, waiting[2].id])
     await recorder.published([])
-    assert await recorder.outbox(before=FAR, at_most=10) == waiting[1:2]
+    assert await unpublished(recorder) == waiting[1:2]
 
 
 async def test_what_is_not_held_is_left_as_it_is(recorder: SqlRecorder, works: list[Work], engine: AsyncEngine) -> None:
@@ -90,24 +102,22 @@ async def test_what_is_not_held_is_left_as_it_is(recorder: SqlRecorder, works: l
     assert await recorder.record("stranger", outcomes, [postponed(works[2])]) == {}
     events = await recorder.record("w1", outcomes, [])
     assert set(events) == {works[0].id}
-    assert [entry.event.request_id for entry in await recorder.outbox(before=FAR, at_most=10)] == [
-        works[0].submission.request_id
-    ]
+    assert [entry.event.request_id for entry in await unpublished(recorder)] == [works[0].submission.request_id]
     assert (await row(engine, works[1].id))["status"] == "PENDING"
     assert (await row(engine, works[2].id))["leased_by"] == "w1"
 
 
 async def test_who_was_taken_over_records_nothing(recorder: SqlRecorder, works: list[Work]) -> None:
-    await recorder.take_over(now=LATER)
+    await take_over(recorder, "w1")
     assert await recorder.record("w1", [final(works[0])], [postponed(works[1])]) == {}
-    assert await recorder.outbox(before=FAR, at_most=10) == []
+    assert await unpublished(recorder) == []
     assert (await recorder.backlog(now=LATER)).due == 3
 
 
 async def test_an_outcome_is_recorded_once(recorder: SqlRecorder, works: list[Work]) -> None:
     await recorder.record("w1", [final(works[0])], [])
     assert await recorder.record("w1", [final(works[0], status=Status.FAILED)], []) == {}
-    assert len(await recorder.outbox(before=FAR, at_most=10)) == 1
+    assert len(await unpublished(recorder)) == 1
     assert await recorder.take_in("w1", arrivals([1]), now=NOW) == []
 
 
@@ -144,7 +154,7 @@ async def test_what_json_or_the_database_has_no_way_to_write_spoils_no_batch(
     odd = final(works[0], notes="a\0b \\u0000 \\\0")
     odd.event.data["reservation"]["finances"]["oddity"] = float("nan")
     assert len(await recorder.record("w1", [odd, final(works[1])], [])) == 2
-    first, _ = await recorder.outbox(before=FAR, at_most=2)
+    first, _ = await unpublished(recorder, at_most=2)
     assert first.event.data["reservation"]["finances"]["oddity"] is None
     assert first.event.data["reservation"]["notes"] == "a\N{REPLACEMENT CHARACTER}b \\u0000 \\\N{REPLACEMENT CHARACTER}"
 
@@ -157,7 +167,7 @@ async def test_large_batches_are_recorded_whole(recorder: SqlRecorder, engine: A
     ids = [events[outcome.work_id].id for outcome in outcomes]
     assert ids == sorted(ids)
     await recorder.published(ids)
-    assert await recorder.outbox(before=FAR, at_most=10) == []
+    assert await unpublished(recorder) == []
     assert (await recorder.backlog(now=LATER)).due == 100
 
 
@@ -208,4 +218,4 @@ async def test_an_outcome_recorded_without_the_worker_knowing_is_found_in_the_ou
     with pytest.raises(StoreUnavailable):
         await recorder.record("w1", [final(works[0])], [])
     assert await recorder.record("w1", [final(works[0])], []) == {}
-    assert [entry.event for entry in await recorder.outbox(before=FAR, at_most=10)] == [final(works[0]).event]
+    assert [entry.event for entry in await unpublished(recorder)] == [final(works[0]).event]

@@ -10,7 +10,7 @@ from pydantic_core import from_json, to_json
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.result import EVENT_TYPES, ResultEvent, result_data
-from forwarder.reservation.submission import Submission, fingerprint
+from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS, Submission, fingerprint
 from forwarder.topics.codec import (
     Undecodable,
     decode_data,
@@ -49,6 +49,8 @@ def _encode(submission: Submission) -> Message:
         replace(SUBMISSION, card=None, traceparent=None),
         replace(SUBMISSION, operation="general", reservation=GENERAL),
         replace(SUBMISSION, reservation=changed(GENERAL, "roomId", ABSENT)),
+        replace(SUBMISSION, deadline_seconds=1),
+        replace(SUBMISSION, deadline_seconds=LONGEST_DEADLINE_SECONDS),
         replace(SUBMISSION, account_id='odd "id" é', reservation=GENERAL | {"notes": '"}\\ é \u2028'}),
     ],
 )
@@ -81,6 +83,14 @@ def test_a_submission_on_the_wire() -> None:
     }
 
 
+def test_a_deadline_on_the_wire() -> None:
+    plain, limited = (
+        from_json(_encode(replace(SUBMISSION, deadline_seconds=seconds)).value) for seconds in (None, 300)
+    )
+    assert "deadlineSeconds" not in plain
+    assert limited == plain | {"deadlineSeconds": 300}
+
+
 @pytest.mark.parametrize("value", [b"", b"{", b"null", b"[]", b"1", b'"text"', b"{}", b"\xff"])
 def test_what_is_no_submission(value: bytes) -> None:
     with pytest.raises(Undecodable):
@@ -111,6 +121,15 @@ def test_a_submission_without_one_of_its_fields(field: str) -> None:
         ("reservation.arrivalDate", "soon"),
         ("reservation.departureDate", ABSENT),
         ("reservation.arrivalDate", 5),
+        ("deadlineSeconds", 0),
+        ("deadlineSeconds", -1),
+        ("deadlineSeconds", LONGEST_DEADLINE_SECONDS + 1),
+        ("deadlineSeconds", 10**30),
+        ("deadlineSeconds", 60.0),
+        ("deadlineSeconds", "60"),
+        ("deadlineSeconds", True),
+        ("deadlineSeconds", None),
+        ("deadlineSeconds", []),
     ],
 )
 def test_a_submission_that_the_worker_could_not_use(path: str, wrong: Any) -> None:

@@ -1,31 +1,33 @@
 """One push: rules first, look before pushing where it is in doubt, and never a blind second time."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import replace
 
 import pytest
 
-from forwarder.pms.port import Capabilities, Connection, UnknownKind
+from forwarder.pms.port import Capabilities, Connection, Limits, UnknownKind
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import CardDetails
-from forwarder.store.port import Final, Postponed
+from forwarder.store.port import Final
 from forwarder.tenancy.port import CannotOpen
-from forwarder.worker.push import LeaseLost, Pusher
+from forwarder.worker.push import LeaseLost, Pusher, too_late
 from forwarder.worker.verdict import verdict
 from tests.support.manual_clock import ManualClock
 from tests.support.works import NOW, account, work
 
 KEY = Capabilities(idempotent_create=True, find_by_reference=True, cancel=False)
 FIND = Capabilities(idempotent_create=False, find_by_reference=True, cancel=True)
+ONLY_KEY = Capabilities(idempotent_create=True, find_by_reference=False, cancel=False)
 NEITHER = Capabilities(idempotent_create=False, find_by_reference=False, cancel=False)
 
 MADE = Confirmed("pms-1", {"paymentUrl": "https://pay.test/1"})
 REFUSED = Rejected(Problem("room_unavailable", "Taken", 409, "These nights are taken."))
 LATER = Deferred("pms_unavailable", "The PMS is down.", 60.0)
 UNSURE = InDoubt("pms_timeout", "No answer.")
+UNCHECKABLE = InDoubt("cannot_be_checked", "It may have been made, and this PMS cannot be searched.")
 
 
 class _Script:
@@ -53,6 +55,9 @@ class _Script:
 
     def kinds(self) -> list[str]:
         return ["generic"]
+
+    def limits(self, kind: str) -> Limits:
+        return Limits()
 
     def connect(self, connection: Connection) -> "_Script":
         if connection.kind == "unknown":
@@ -99,6 +104,7 @@ CASES = [
     (FIND, [Absent(), LATER], ["find", "create"], LATER, False),
     (FIND, [Absent(), REFUSED, MADE], ["find", "create", "find"], MADE, False),
     (FIND, [Absent(), REFUSED, Absent()], ["find", "create", "find"], REFUSED, False),
+    (FIND, [Absent(), REFUSED, LATER], ["find", "create", "find"], LATER, True),
 ]
 
 
@@ -119,6 +125,51 @@ async def test_where_nothing_can_tell_a_doubtful_push_is_never_made_again() -> N
     final = verdict(work(), pushed, now=NOW, settle_seconds=30, luck=0.5)
     assert isinstance(final, Final)
     assert final.status is Status.IN_DOUBT
+
+
+TOO_LATE = too_late()
+LATE_CASES = [
+    # capabilities, may have been made, what the PMS answers, what it is asked, outcome, still doubtful
+    (KEY, False, [], [], TOO_LATE, False),
+    (KEY, True, [MADE], ["find"], MADE, False),
+    (FIND, True, [Absent()], ["find"], TOO_LATE, False),
+    (FIND, True, [LATER], ["find"], LATER, True),
+    (ONLY_KEY, True, [], [], UNCHECKABLE, True),
+    (NEITHER, True, [], [], UNCHECKABLE, True),
+    (NEITHER, False, [], [], TOO_LATE, False),
+]
+
+
+@pytest.mark.parametrize(("capabilities", "pushing", "answers", "asked", "outcome", "doubtful"), LATE_CASES)
+async def test_after_its_deadline_nothing_is_sent_but_look_ups(
+    capabilities: Capabilities,
+    pushing: bool,
+    answers: list[Outcome | Lookup],
+    asked: list[str],
+    outcome: Outcome,
+    doubtful: bool,
+) -> None:
+    pms = _Script(capabilities, *answers)
+    row = replace(work(doubtful=pushing, pushing=pushing), deadline_at=NOW)
+    pushed = await _pusher(pms).push(account(), row)
+    assert (pms.calls, pushed.outcome, pushed.doubtful) == (asked, outcome, doubtful)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "answers", "asked", "outcome"),
+    [
+        (KEY, [MADE], ["find"], MADE),
+        (FIND, [Absent()], ["find"], TOO_LATE),
+        (ONLY_KEY, [], [], UNCHECKABLE),
+        (NEITHER, [], [], UNCHECKABLE),
+    ],
+)
+async def test_what_is_in_doubt_is_only_looked_for(
+    capabilities: Capabilities, answers: list[Outcome | Lookup], asked: list[str], outcome: Outcome
+) -> None:
+    pms = _Script(capabilities, *answers)
+    pushed = await _pusher(pms).push(account(), replace(work(doubtful=True), status=Status.IN_DOUBT))
+    assert (pms.calls, pushed.outcome) == (asked, outcome)
 
 
 async def test_where_nothing_can_tell_a_row_whose_push_was_never_begun_is_pushed() -> None:
@@ -174,35 +225,12 @@ async def test_what_an_operator_can_repair_is_deferred(kind: str, sealed: str, r
     pushed = await _pusher(_Script(KEY)).push(account(kind=kind), work(card=SealedCard("key", sealed)))
     assert isinstance(pushed.outcome, Deferred)
     assert pushed.outcome.reason == reason
+    assert [(attempt.action, attempt.reason) for attempt in pushed.attempts] == [("prepare", reason)]
 
 
-async def test_confirmed_is_final_with_record_and_event() -> None:
-    row = work(7)
-    pushed = await _pusher(_Script(KEY, MADE)).push(account(), row)
-    final = verdict(row, pushed, now=NOW, settle_seconds=30, luck=0.5)
-    assert isinstance(final, Final)
-    assert (final.status, final.pms_reservation_id) == (Status.CONFIRMED, "pms-1")
-    assert final.record["paymentUrl"] == "https://pay.test/1"
-    assert final.event.event_id == f"{row.submission.request_id}.1"
-    assert final.event.data["reservation"] == final.record
-
-
-async def test_an_ambiguous_push_is_left_alone_before_it_is_looked_into() -> None:
-    pushed = await _pusher(_Script(FIND, UNSURE)).push(account(), work())
-    again = verdict(work(), pushed, now=NOW, settle_seconds=30, luck=0.0)
-    assert isinstance(again, Postponed)
-    assert again.doubtful
-    assert again.due_at == NOW + timedelta(seconds=31)
-
-
-@pytest.mark.parametrize(("doubtful", "status"), [(False, Status.FAILED), (True, Status.IN_DOUBT)])
-async def test_after_the_deadline_it_failed_or_if_it_may_have_been_made_stays_in_doubt(
-    doubtful: bool, status: Status
-) -> None:
-    row = work(doubtful=doubtful)
-    pushed = await _pusher(_Script(KEY, LATER)).push(account(), row)
-    final = verdict(row, pushed, now=row.deadline_at, settle_seconds=30, luck=0.5)
-    assert isinstance(final, Final)
-    assert final.status is status
-    assert final.problem is not None
-    assert final.problem["requestId"] == row.submission.request_id
+async def test_of_very_many_attempts_the_last_are_kept_under_their_numbers() -> None:
+    row = work()
+    for _ in range(60):
+        pushed = await _pusher(_Script(KEY, LATER)).push(account(), row)
+        row = replace(row, attempts=pushed.attempts)
+    assert [attempt.number for attempt in row.attempts] == list(range(11, 61))

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from forwarder.worker.retry import next_try
+from forwarder.worker.retry import LAST_CALL, LOOK_CEILING_SECONDS, LOOKED_FOR, next_look, next_try
 from tests.support.works import NOW
 
 _DAY = timedelta(days=1)
@@ -24,7 +24,19 @@ def test_what_the_pms_asked_for_comes_first() -> None:
     assert due == NOW + timedelta(seconds=121)
 
 
-def test_past_the_deadline_there_is_one_last_try_at_it() -> None:
+def test_past_the_deadline_there_is_one_last_try_before_it() -> None:
     deadline = NOW + timedelta(seconds=10)
-    assert next_try(8, now=NOW, deadline=deadline, at_least_seconds=None, luck=0.9) == deadline
-    assert next_try(9, now=deadline, deadline=deadline, at_least_seconds=None, luck=0.9) is None
+    last = next_try(8, now=NOW, deadline=deadline, at_least_seconds=None, luck=0.9)
+    assert last == deadline - LAST_CALL
+    assert next_try(9, now=last, deadline=deadline, at_least_seconds=None, luck=0.9) is None
+    assert next_try(1, now=last, deadline=deadline, at_least_seconds=None, luck=0.5) == last + timedelta(seconds=1)
+
+
+def test_what_may_have_been_made_is_looked_for_long_after_its_deadline_and_not_for_ever() -> None:
+    deadline = NOW + timedelta(seconds=10)
+    first = next_look(1, now=NOW, deadline=deadline, at_least_seconds=30.0, luck=0.0)
+    assert first == NOW + timedelta(seconds=31)
+    late = deadline + LOOKED_FOR - timedelta(hours=2)
+    hourly = next_look(30, now=late, deadline=deadline, at_least_seconds=None, luck=0.5)
+    assert hourly == late + timedelta(seconds=LOOK_CEILING_SECONDS / 2)
+    assert next_look(30, now=deadline + LOOKED_FOR, deadline=deadline, at_least_seconds=None, luck=0.0) is None

@@ -1,6 +1,6 @@
 """What goes into the store and what comes out of it, as its contract's tests need them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,7 +12,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import Standing, compose_record
 from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.runtime.clock import iso
-from forwarder.store.port import Arrival, Attempt, Final, Postponed, Recorder, Work
+from forwarder.store.port import Arrival, Attempt, Final, OutboxEvent, Postponed, Recorder, Work
 from forwarder.store.tables import reservations
 from tests.support.works import NOW, submission
 
@@ -34,9 +34,22 @@ def arrivals(numbers: Iterable[int], *, held: bool = True, partition: int = 0, a
     return [arrival(number, held=held, partition=partition, account=account) for number in numbers]
 
 
-async def lease(recorder: Recorder, worker_id: str, *, now: datetime = NOW, seconds: float = 30) -> bool:
-    """Renew the worker's lease for some seconds."""
-    return await recorder.renew(worker_id, now=now, until=now + timedelta(seconds=seconds))
+async def lease(recorder: Recorder, worker_id: str) -> bool:
+    """Renew the worker's lease."""
+    return await recorder.renew(worker_id, seconds=30.0)
+
+
+async def take_over(recorder: Recorder, *worker_ids: str, now: datetime = LATER) -> int:
+    """Take over from these workers, as if they had not renewed for long; how many rows were freed."""
+    stopped = [pulse for pulse in await recorder.pulses() if pulse.worker_id in worker_ids]
+    return await recorder.take_over(stopped, now=now)
+
+
+async def unpublished(
+    recorder: Recorder, *, before: datetime = NOW + timedelta(days=30), at_most: int = 10
+) -> Sequence[OutboxEvent]:
+    """The events that are offered again, as if nobody had offered them for long."""
+    return await recorder.offer_again(before=before, now=NOW, at_most=at_most)
 
 
 def attempt(number: int = 1, outcome: str = "confirmed") -> Attempt:

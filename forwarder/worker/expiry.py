@@ -1,0 +1,60 @@
+"""Deadlines kept, whatever else goes on: neither a paused account, nor a PMS that is down, nor a long queue holds up the answer."""
+
+import asyncio
+from collections.abc import Collection
+
+from forwarder.reservation.outcome import Status
+from forwarder.runtime.clock import Clock
+from forwarder.store.port import Recorder, Work
+from forwarder.tenancy.port import Directory
+from forwarder.worker.lanes import Lanes
+from forwarder.worker.lease import Lease
+from forwarder.worker.push import Pushed, too_late
+from forwarder.worker.settlement import Settled, Settlement
+from forwarder.worker.verdict import verdict
+
+_CLAIM = 250
+
+
+class Expiry:
+    """Ends what was not made by its deadline: FAILED, or IN_DOUBT where an earlier push may have been made."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        directory: Directory,
+        lanes: Lanes,
+        lease: Lease,
+        settlement: Settlement,
+        clock: Clock,
+        *,
+        interval_seconds: float,
+        settle_seconds: float,
+    ) -> None:
+        self._recorder = recorder
+        self._directory = directory
+        self._lanes = lanes
+        self._lease = lease
+        self._settlement = settlement
+        self._clock = clock
+        self._interval_seconds = interval_seconds
+        self._settle_seconds = settle_seconds
+
+    async def end_expired(self, partitions: Collection[int]) -> None:
+        """End what has expired in these partitions, a batch at a time; wait when that was all. Raises `StoreUnavailable`."""
+        now = self._clock.now()
+        waiting = self._lanes.withdraw(lambda work: work.status is Status.PENDING and work.deadline_at <= now)
+        if waiting:
+            await self._recorder.release(self._lease.worker_id, waiting)
+        worker_id = self._lease.worker_id
+        expired = await self._recorder.claim_expired(worker_id, partitions, now=now, at_most=_CLAIM)
+        await asyncio.gather(*(self._end(work, worker_id) for work in expired))
+        if len(expired) < _CLAIM:
+            await self._clock.sleep(self._interval_seconds)
+
+    async def _end(self, work: Work, worker_id: str) -> None:
+        account = await self._directory.account(work.submission.account_id)
+        pushed = Pushed(too_late(), work.attempts, work.doubtful)
+        decided = verdict(work, pushed, now=self._clock.now(), settle_seconds=self._settle_seconds, luck=0.0)
+        kind = "unknown" if account is None else account.kind
+        await self._settlement.record(Settled(work, kind, worker_id, decided))
