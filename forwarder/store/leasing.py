@@ -1,27 +1,20 @@
-"""The statements by which rows come in and change hands: taken in, claimed, marked, released, taken over. No I/O.
+"""The statements by which rows come in and change hands: taken in, claimed, marked, released, revived. No I/O.
 
 `HELD` stands before everything that a worker changes of a row: what it no longer holds, it no longer changes.
 """
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import (
-    CTE,
     BindParameter,
     Boolean,
-    Column,
-    Double,
     Executable,
     Integer,
-    ScalarSelect,
-    Table,
     Update,
     and_,
     bindparam,
     case,
     column,
-    delete,
     exists,
     false,
     func,
@@ -31,11 +24,11 @@ from sqlalchemy import (
     true,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.elements import ColumnElement
 
 from forwarder.store.batch import batch_of
 from forwarder.store.database import Dialect
+from forwarder.store.picking import distinct, insert_into, locked, update_of
 from forwarder.store.tables import Moment, reservations, workers
 
 _TURN_TO_TAKE_IN = 0x72657376
@@ -99,34 +92,6 @@ WORK = (
 )
 
 
-def insert_into(dialect: Dialect, table: Table) -> postgresql.Insert | sqlite.Insert:
-    """An INSERT that can say ON CONFLICT."""
-    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
-
-
-def renew_first(dialect: Dialect) -> Executable:
-    """A worker's first lease. Takes `worker_id` and `seconds`."""
-    values = {"id": _worker, "beat": 0, "lease_seconds": bindparam("seconds", type_=Double)}
-    first = insert_into(dialect, workers).values(values)
-    return first.on_conflict_do_update(index_elements=["id"], set_={"beat": workers.c.beat + 1})
-
-
-def renew_again() -> Executable:
-    """Prolong a lease; no row where it was taken over."""
-    beat = workers.c.beat + 1
-    return update(workers).where(workers.c.id == _worker).values(beat=beat).returning(workers.c.id)
-
-
-def pulses() -> Executable:
-    """Every lease holder, and how often it has renewed."""
-    return select(workers)
-
-
-def leave() -> Executable:
-    """End a worker's own lease."""
-    return delete(workers).where(workers.c.id == _worker)
-
-
 def take_in(dialect: Dialect) -> Executable:
     """Insert what is not known yet of a batch, in the batch's order; what is held is leased, if the worker has a lease.
 
@@ -156,8 +121,8 @@ def take_in(dialect: Dialect) -> Executable:
 def claim() -> Executable:
     """Lease the account's due rows, oldest due first, passing over those that another is just claiming."""
     oldest = select(_row.id).where(_row.account_id == bindparam("account"), _due, _has_lease)
-    picked = _locked(oldest.order_by(_row.due_at, _row.id).limit(bindparam("at_most", type_=Integer)))
-    return _update_of(picked).values(leased_by=_worker).returning(*WORK)
+    picked = locked(oldest.order_by(_row.due_at, _row.id).limit(bindparam("at_most", type_=Integer)))
+    return update_of(picked).values(leased_by=_worker).returning(*WORK)
 
 
 def claim_expired() -> Executable:
@@ -165,13 +130,13 @@ def claim_expired() -> Executable:
     pending = and_(_row.status == PENDING, _row.leased_by.is_(None), _row.deadline_at <= _now)
     mine = _row.partition.in_(bindparam("partitions", expanding=True))
     oldest = select(_row.id).where(pending, mine, _has_lease).order_by(_row.deadline_at, _row.id)
-    picked = _locked(oldest.limit(bindparam("at_most", type_=Integer)))
-    return _update_of(picked).values(leased_by=_worker).returning(*WORK)
+    picked = locked(oldest.limit(bindparam("at_most", type_=Integer)))
+    return update_of(picked).values(leased_by=_worker).returning(*WORK)
 
 
 def accounts_due() -> Executable:
     """The accounts with due rows: from one waiting account to the next by the index, and a look for one due row in each."""
-    waiting = _distinct(_waiting, _row.account_id, _row.due_at)
+    waiting = distinct(_waiting, _row.account_id, _row.due_at)
     due = exists().where(_row.account_id == waiting.c.value, _due)
     return select(waiting.c.value).where(due)
 
@@ -180,13 +145,6 @@ def backlog() -> Executable:
     """How many rows are due and not held, and since when the oldest is."""
     figures = (func.count().label("due"), func.min(_row.due_at).label("oldest_due_at"))
     return select(*figures).select_from(reservations).where(_waiting, _row.due_at <= _now)
-
-
-def end_leases() -> Executable:
-    """Forget the workers of a batch, unless they have renewed since."""
-    batch = batch_of(workers.c.id, workers.c.beat)
-    stands_still = exists().where(batch.c.id == workers.c.id, batch.c.beat == workers.c.beat)
-    return delete(workers).where(stands_still)
 
 
 def revive() -> Executable:
@@ -208,15 +166,6 @@ def revive() -> Executable:
     return update(reservations).where(_row.request_id == batch.c.request_id, failed).values(values).returning(_row.id)
 
 
-def free_the_unheld() -> Executable:
-    """Let go of the rows of every holder that is no worker any more. Those that it is writing at this moment are left for the
-    next time, so that nobody waits for it."""
-    holders = _distinct(_row.leased_by.is_not(None), _row.leased_by)
-    alive = exists().where(workers.c.id == holders.c.value)
-    picked = _locked(select(_row.id).where(_row.leased_by.in_(select(holders.c.value).where(~alive))))
-    return _update_of(picked).values(leased_by=null(), doubtful=true(), due_at=_now).returning(_row.id)
-
-
 def release() -> Executable:
     """Give rows of a batch back as they were."""
     return _of_the_batch().values(leased_by=null(), pushing=settled_unless(_row.doubtful))
@@ -235,29 +184,3 @@ def settled_unless(doubtful: ColumnElement[bool]) -> ColumnElement[bool]:
 def _of_the_batch() -> Update:
     batch = batch_of(_row.id)
     return update(reservations).where(_row.id.in_(select(batch.c.id)), HELD)
-
-
-def _locked(rows: Any) -> CTE:
-    # A CTE, because a subquery may be run more than once, and would then pick more rows than it should.
-    picked: CTE = rows.with_for_update(skip_locked=True).cte("picked")
-    return picked
-
-
-def _update_of(picked: CTE) -> Update:
-    return update(reservations).where(_row.id.in_(select(picked.c.id)))
-
-
-def _distinct(among: ColumnElement[bool], *order: Column[Any]) -> CTE:
-    """The distinct values of a column, each found by one step through the index on `order`, which begins with it; and NULL.
-
-    More of the order than the first column is named where another index begins with the same one: that one would lead through
-    every row of the table.
-    """
-    value = order[0]
-    found = select(_first(among, order).label("value")).cte("found", recursive=True)
-    following = _first(and_(among, value > found.c.value), order)
-    return found.union_all(select(following).select_from(found).where(found.c.value.is_not(None)))
-
-
-def _first(among: ColumnElement[bool], order: Sequence[Column[Any]]) -> ScalarSelect[Any]:
-    return select(order[0]).where(among).order_by(*order).limit(literal_column("1")).scalar_subquery()

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Executable, Row
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from forwarder.store import leasing, outcomes
+from forwarder.store import holders, leasing, outcomes
 from forwarder.store.batch import PARAMETER, as_batch
 from forwarder.store.database import Database
 from forwarder.store.port import Arrival, Backlog, Final, OutboxEvent, Postponed, Pulse, Work
@@ -29,12 +29,12 @@ class SqlRecorder:
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
         dialect = self._database.dialect
-        self._renew_first, self._renew_again = leasing.renew_first(dialect), leasing.renew_again()
-        self._leave, self._pulses = leasing.leave(), leasing.pulses()
+        self._renew_first, self._renew_again = holders.renew_first(dialect), holders.renew_again()
+        self._leave, self._pulses = holders.leave(), holders.pulses()
         self._take_in, self._revive = leasing.take_in(dialect), leasing.revive()
         self._claim, self._claim_expired = leasing.claim(), leasing.claim_expired()
         self._accounts_due, self._backlog = leasing.accounts_due(), leasing.backlog()
-        self._end_leases, self._free_the_unheld = leasing.end_leases(), leasing.free_the_unheld()
+        self._end_leases, self._free_the_unheld = holders.end_leases(), holders.free_the_unheld()
         self._release, self._mark_pushing = leasing.release(), leasing.mark_pushing()
         self._finish, self._postpone = outcomes.finish(), outcomes.postpone()
         self._keep_events = outcomes.keep_events()

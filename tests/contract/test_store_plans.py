@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Connection, Executable, event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store import leasing, outcomes
+from forwarder.store import holders, leasing, outcomes
 from forwarder.store.batch import PARAMETER, as_batch
 from forwarder.store.reader import SqlReader
 from forwarder.store.recorder import SqlRecorder
@@ -70,6 +70,13 @@ async def test_rows_are_claimed_by_the_index_of_due_rows(full: AsyncEngine) -> N
     assert not reads_every_row(steps)
 
 
+async def test_expired_rows_are_claimed_by_the_index_of_deadlines(full: AsyncEngine) -> None:
+    asked = {"worker_id": "w1", "partitions": [3, 4], "now": NOW, "at_most": 200}
+    steps = await plan(full, leasing.claim_expired(), asked)
+    assert "reservations_deadline" in steps
+    assert not reads_every_row(steps)
+
+
 async def test_accounts_with_due_rows_are_found_by_the_index_of_due_rows(full: AsyncEngine) -> None:
     steps = await plan(full, leasing.accounts_due(), {"partitions": [3, 4], "now": NOW + timedelta(days=1)})
     assert steps.count("reservations_due") == 3
@@ -78,7 +85,7 @@ async def test_accounts_with_due_rows_are_found_by_the_index_of_due_rows(full: A
 
 
 async def test_rows_of_the_lost_are_found_by_the_index_of_held_rows(full: AsyncEngine) -> None:
-    steps = await plan(full, leasing.free_the_unheld(), {"now": NOW})
+    steps = await plan(full, holders.free_the_unheld(), {"now": NOW})
     assert steps.count("reservations_leased") == 3
     assert not reads_every_row(steps)
 
