@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from forwarder.pms.failure import NoAnswer, NotSent, harmless, outcome_of
-from forwarder.pms.port import Capabilities, Connection
+from forwarder.pms.port import Capabilities, Connection, Limits, Pace
 from forwarder.pms.wire import Send, Wire
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Deferred, Lookup, Outcome, Rejected
@@ -41,15 +41,21 @@ class Adapter(Protocol):
 class AdapterKind(Protocol):
     """How an account's adapter is made: the class of the adapter. Cheap; raises nothing."""
 
+    @property
+    def limits(self) -> Limits:
+        """What this kind of PMS publishes that one account may ask of it."""
+        ...
+
     def __call__(self, connection: Connection, clock: Clock) -> Adapter: ...
 
 
 class ConnectedPms:
-    """A `Pms`: an adapter and the wire."""
+    """A `Pms`: an adapter and the wire, whose requests and answers go by `pace`."""
 
-    def __init__(self, adapter: Adapter, wire: Wire) -> None:
+    def __init__(self, adapter: Adapter, wire: Wire, pace: Pace) -> None:
         self._adapter = adapter
         self._wire = wire
+        self._pace = pace
 
     @property
     def capabilities(self) -> Capabilities:
@@ -57,12 +63,12 @@ class ConnectedPms:
 
     async def create(self, booking: Booking) -> Outcome:
         try:
-            return await self._adapter.create(booking, self._wire.push())
+            return await self._adapter.create(booking, self._wire.push(self._pace))
         except (NotSent, NoAnswer) as failure:
             return outcome_of(failure)
 
     async def find(self, booking: Booking) -> Lookup:
         try:
-            return await self._adapter.find(booking, self._wire.push())
+            return await self._adapter.find(booking, self._wire.push(self._pace))
         except (NotSent, NoAnswer) as failure:
             return harmless(outcome_of(failure))

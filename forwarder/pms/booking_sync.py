@@ -27,7 +27,7 @@ from forwarder.pms.booking_sync_wire import (
 from forwarder.pms.discretion import without_card
 from forwarder.pms.failure import NoAnswer, NotSent, bounded, harmless, not_understood, outcome_of, unexpected
 from forwarder.pms.generic import refusal
-from forwarder.pms.port import Capabilities, Connection
+from forwarder.pms.port import Capabilities, Connection, Limit, Limits
 from forwarder.pms.wire import Send, bearer, path_segment, request_to
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected
@@ -42,6 +42,7 @@ class BookingSyncAdapter:
     """BookingSync as one account speaks it."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(idempotent_create=False, find_by_reference=True, cancel=True)
+    limits: ClassVar[Limits] = Limits((Limit(1000, 3600.0),), requests_per_push=2)
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
         self._base_url = connection.base_url.rstrip("/")

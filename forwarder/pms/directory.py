@@ -9,7 +9,7 @@ import httpx
 from forwarder.pms.adapter import AdapterKind, ConnectedPms
 from forwarder.pms.booking_sync import BookingSyncAdapter
 from forwarder.pms.generic import GenericAdapter
-from forwarder.pms.port import Connection, Pms, PmsDirectory, UnknownKind
+from forwarder.pms.port import Connection, Limits, Pms, PmsDirectory, UnknownKind
 from forwarder.pms.transport import Connections, RustTransport
 from forwarder.pms.website_builder import WebsiteBuilderAdapter
 from forwarder.pms.wire import Patience, Wire
@@ -32,11 +32,14 @@ class Directory:
     def kinds(self) -> Sequence[str]:
         return sorted(KINDS)
 
+    def limits(self, kind: str) -> Limits:
+        return KINDS[kind].limits if kind in KINDS else Limits()
+
     def connect(self, connection: Connection) -> Pms:
         adapter = KINDS.get(connection.kind)
         if adapter is None:
             raise UnknownKind(f"There is no PMS kind {connection.kind!r}; there are {', '.join(self.kinds())}.")
-        return ConnectedPms(adapter(connection, self._clock), self._wire)
+        return ConnectedPms(adapter(connection, self._clock), self._wire, connection.pace)
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from forwarder.pms.answer import identifier, read_object, record_fields
 from forwarder.pms.discretion import discreet, without_card
 from forwarder.pms.failure import harmless, not_understood, unexpected
-from forwarder.pms.port import Capabilities, Connection
+from forwarder.pms.port import Capabilities, Connection, Limits
 from forwarder.pms.wire import Headers, Send, bearer, path_segment, request_to
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected
@@ -60,6 +60,7 @@ class GenericAdapter:
     """The open contract as one account speaks it."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(idempotent_create=True, find_by_reference=True, cancel=False)
+    limits: ClassVar[Limits] = Limits()
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
         self._base_url = connection.base_url.rstrip("/")

@@ -5,7 +5,7 @@ Nothing of this port raises for what a PMS, or the way to it, may do; `UnknownKi
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Lookup, Outcome
@@ -29,6 +29,65 @@ class Capabilities:
     cancel: bool
 
 
+NOT_ABOUT_THE_PMS: Final = frozenset(
+    {
+        "cancelled_in_pms",
+        "no_connection_free",
+        "pms_address_invalid",
+        "pms_credential_invalid",
+        "pms_knows_key",
+        "pms_lists_too_much",
+        "pms_scope_too_small",
+        "pms_still_working",
+    }
+)
+"""Reasons of `Deferred` and `InDoubt` that speak of one reservation, of the account's settings or of this process. Every other
+reason of this seam says that the PMS, or the way to it, is failing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most `requests` within any `seconds`."""
+
+    requests: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a kind of PMS publishes that an account may ask of it: every one of `each` holds at once, none where there are none.
+
+    `requests_per_push`: how many a push takes where nothing goes wrong.
+    """
+
+    each: tuple[Limit, ...] = ()
+    requests_per_push: int = 1
+
+
+class Pace(Protocol):
+    """Minds how fast an account's PMS is asked. Its methods return at once and raise nothing."""
+
+    def requested(self) -> None:
+        """A request is about to be sent."""
+        ...
+
+    def hold_off(self, seconds: float) -> None:
+        """The PMS said that it takes nothing more for so long."""
+        ...
+
+
+class _Unpaced:
+    def requested(self) -> None:
+        pass
+
+    def hold_off(self, seconds: float) -> None:
+        pass
+
+
+UNPACED: Final[Pace] = _Unpaced()
+"""Nobody minds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Connection:
     """Where one integration account's PMS is and how it lets us in. The credential is in the clear: in memory only."""
@@ -37,6 +96,7 @@ class Connection:
     kind: str
     base_url: str
     credential: str = field(repr=False)
+    pace: Pace = field(default=UNPACED, repr=False, compare=False)
 
 
 class Pms(Protocol):
@@ -59,6 +119,10 @@ class PmsDirectory(Protocol):
 
     def kinds(self) -> Sequence[str]:
         """Every registered kind, sorted."""
+        ...
+
+    def limits(self, kind: str) -> Limits:
+        """What that kind publishes; no limits for a kind that is not registered."""
         ...
 
     def connect(self, connection: Connection) -> Pms:

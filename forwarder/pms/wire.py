@@ -16,6 +16,8 @@ import httpx
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
 from forwarder.pms.failure import NoAnswer, NotSent, failure_of
+from forwarder.pms.pace import hold_off_asked
+from forwarder.pms.port import UNPACED, Pace
 from forwarder.runtime.clock import Clock
 
 Send = Callable[[httpx.Request], Awaitable[httpx.Response]]
@@ -46,20 +48,24 @@ class Wire:
         self._clock = clock
         self._patience = patience
 
-    def push(self) -> Send:
-        """A way to send the requests of one push: its time runs from now. Call it in the running loop."""
+    def push(self, pace: Pace = UNPACED) -> Send:
+        """A way to send the requests of one push: its time runs from now. Call it in the running loop. `pace` hears of every
+        request, before it is sent, and of every answer that asks for a pause."""
         deadline = asyncio.get_running_loop().time() + self._patience.push_seconds
-        return _Push(self._transport, self._clock, self._patience, deadline).send
+        return _Push(self._transport, self._clock, self._patience, deadline, pace).send
 
 
 class _Push:
-    __slots__ = ("_clock", "_deadline", "_patience", "_transport")
+    __slots__ = ("_clock", "_deadline", "_pace", "_patience", "_transport")
 
-    def __init__(self, transport: httpx.AsyncBaseTransport, clock: Clock, patience: Patience, deadline: float) -> None:
+    def __init__(
+        self, transport: httpx.AsyncBaseTransport, clock: Clock, patience: Patience, deadline: float, pace: Pace
+    ) -> None:
         self._transport = transport
         self._clock = clock
         self._patience = patience
         self._deadline = deadline
+        self._pace = pace
 
     async def send(self, request: httpx.Request) -> httpx.Response:
         # tenacity comes in only when a try has failed: entering it costs about as much CPU as an exchange.
@@ -95,6 +101,7 @@ class _Push:
         if left <= 0:
             raise NotSent("push_timed_out", "The time for one push had run out before this was sent.")
         request.extensions["timeout"] = {"connect": left, "read": left, "write": left, "pool": left}
+        self._pace.requested()
         try:
             # The transport is told its time, so that nothing of it goes on unseen; and it is not relied on to keep it.
             async with asyncio.timeout_at(self._deadline):
@@ -102,6 +109,9 @@ class _Push:
                 content = await response.aread()
         except (httpx.HTTPError, TimeoutError) as error:
             raise failure_of(error) from error
+        seconds = hold_off_asked(response, self._clock.now())
+        if seconds > 0.0:
+            self._pace.hold_off(seconds)
         if len(content) > MAX_ANSWER_BYTES:
             raise NoAnswer("pms_answer_too_large", f"The PMS answered with more than {MAX_ANSWER_BYTES} bytes.")
         return response

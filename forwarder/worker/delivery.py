@@ -1,7 +1,6 @@
 """One row from the lane to the record: push, verdict, record, and one wide log line at the end."""
 
 import random
-from collections.abc import Callable
 from datetime import timedelta
 
 import structlog
@@ -10,6 +9,8 @@ from forwarder.reservation.outcome import Status
 from forwarder.runtime.clock import Clock
 from forwarder.store.port import Final, Postponed, Work
 from forwarder.tenancy.port import Account
+from forwarder.worker.diagnosis import UNTOUCHED, diagnose
+from forwarder.worker.lane import FreeRoom
 from forwarder.worker.lease import Lease
 from forwarder.worker.push import LeaseLost, Pushed, Pusher, describe
 from forwarder.worker.settlement import Settled, Settlement
@@ -32,11 +33,13 @@ class Delivery:
         self._clock = clock
         self._settle_seconds = settle_seconds
 
-    async def deliver(self, account: Account, work: Work, free_room: Callable[[], None]) -> None:
+    async def deliver(self, account: Account, work: Work, free_room: FreeRoom) -> None:
         """Push `work` once and record what it came to. `free_room` is called as soon as the PMS has answered."""
         worker_id = self._lease.worker_id
+        finding = UNTOUCHED
         try:
             pushed = await self._pusher.push(account, work)
+            finding = diagnose(work, pushed)
             decided = self._decide(work, pushed)
         except LeaseLost:
             _log.warning("reservation.left", request_id=work.submission.request_id, reason="lease_lost")
@@ -46,7 +49,7 @@ class Delivery:
             await self._put_aside(account, work, worker_id)
             return
         finally:
-            free_room()
+            free_room(finding)
         recorded = await self._settlement.record(Settled(work, account.kind, worker_id, decided))
         status = decided.status.value if isinstance(decided, Final) else Status.PENDING.value
         self._log(account, work, pushed, status, recorded=recorded)

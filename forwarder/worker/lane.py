@@ -1,26 +1,36 @@
 """A lane: one integration account's way to its PMS. Its trouble stays its own.
 
-Bounded concurrency, a rate budget, and at most one push in flight for each room, so that two callers never race for the same
-nights. Held rows wait here in the order of their coming; rows of a busy room stand aside without holding up the others.
+Bounded concurrency, its account's gate (a circuit breaker, a rate budget, what the PMS asked for), and at most one push in flight
+for each room, so that two callers never race for the same nights. Held rows wait here in the order of their coming; rows of a busy
+room stand aside without holding up the others.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable
 
 from forwarder.runtime.clock import Clock
 from forwarder.store.port import Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.budget import TokenBucket
+from forwarder.worker.diagnosis import UNTOUCHED, Finding
+from forwarder.worker.gate import Gate
 
-Deliver = Callable[[Account, Work, Callable[[], None]], Awaitable[None]]
-"""Pushes one row and records what it came to; calls its last argument once the PMS has answered and the room is free."""
+FreeRoom = Callable[[Finding], None]
+"""To be called once the PMS has answered and the room is free, with what was found of the PMS."""
+
+Deliver = Callable[[Account, Work, FreeRoom], Awaitable[None]]
+"""Pushes one row and records what it came to. One that ends without a call of its `FreeRoom` found the PMS untouched."""
 
 
 class Lane:
-    """Starts deliveries as the account allows. `left` is called after each with the lane, to keep count and to fetch more."""
+    """Starts deliveries as the account and its gate allow. `left` is called after each with the lane, to keep count and to fetch
+    more."""
 
-    def __init__(self, account: Account, clock: Clock, deliver: Deliver, left: Callable[["Lane", Work], None]) -> None:
+    def __init__(
+        self, account: Account, gate: Gate, clock: Clock, deliver: Deliver, left: Callable[["Lane", Work], None]
+    ) -> None:
+        self._gate = gate
         self._clock = clock
         self._deliver = deliver
         self._left = left
@@ -35,7 +45,7 @@ class Lane:
         """Held rows whose push has not started."""
         self.more_in_store = False
         self.account = account
-        self._budget = _budget(account, clock)
+        gate.configure(account)
 
     @property
     def deliveries(self) -> set[asyncio.Task[None]]:
@@ -45,10 +55,9 @@ class Lane:
     def configure(self, account: Account) -> None:
         """Go on under the account's settings of now."""
         if account != self.account:
-            if account.rate_per_second != self.account.rate_per_second:
-                self._budget = _budget(account, self._clock)
             self.account = account
-        self._start_what_may()
+            self._gate.configure(account)
+        self._go_on()
 
     def offer(self, work: Work) -> None:
         """Deliver `work` when its turn comes."""
@@ -60,31 +69,46 @@ class Lane:
         """Give back the rows that have not started and that `unwanted` tells."""
         everything = [*self._waiting, *(work for works in self._aside.values() for work in works)]
         taken = [work for work in everything if unwanted(work)]
+        if not taken:
+            return []
         self._waiting = deque(work for work in self._waiting if not unwanted(work))
         remaining = {room: deque(w for w in works if not unwanted(w)) for room, works in self._aside.items()}
         self._aside = {room: works for room, works in remaining.items() if works}
         self.waiting -= len(taken)
+        if not self.waiting:
+            self._end_pause()
         return taken
 
     def stop(self) -> None:
         """Start nothing more."""
         self._stopped = True
-        if self._pause is not None:
-            self._pause.cancel()
+        self._end_pause()
+
+    def _go_on(self) -> None:
+        """What is waited for may have come about before its time."""
+        if self._pause is not None and self._gate.delay() == 0.0:
+            self._end_pause()
+        self._start_what_may()
 
     def _start_what_may(self) -> None:
         while self._waiting and self._pushing < self.account.concurrency and not self._stopped and self._pause is None:
             room = _room(self._waiting[0])
             if room in self._busy_rooms:
                 self._aside.setdefault(room, deque()).append(self._waiting.popleft())
-            elif self._within_budget():
+            elif (delay := self._gate.delay()) == 0.0:
                 self._start(room, self._waiting.popleft())
+            else:
+                self._resume_in(delay)
+                return
 
-    def _within_budget(self) -> bool:
-        delay = 0.0 if self._budget is None else self._budget.take()
-        if delay > 0.0:
-            self._pause = asyncio.create_task(self._resume_after(delay))
-        return delay == 0.0
+    def _resume_in(self, seconds: float) -> None:
+        if seconds < math.inf:  # else the push whose end is waited for goes on with the lane
+            self._pause = asyncio.create_task(self._resume_after(seconds))
+
+    def _end_pause(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
 
     async def _resume_after(self, seconds: float) -> None:
         await self._clock.sleep(seconds)
@@ -95,23 +119,24 @@ class Lane:
         self._busy_rooms.add(room)
         self._pushing += 1
         self.waiting -= 1
-        task = asyncio.create_task(self._run(room, work))
+        task = asyncio.create_task(self._run(room, self._gate.enter(), work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, room: str, work: Work) -> None:
+    async def _run(self, room: str, entered: int, work: Work) -> None:
         answered = False
 
-        def free_room() -> None:
+        def free_room(finding: Finding) -> None:
             nonlocal answered
             if not answered:
                 answered = True
+                self._gate.leave(entered, finding)
                 self._free(room)
 
         try:
             await self._deliver(self.account, work, free_room)
         finally:
-            free_room()
+            free_room(UNTOUCHED)
             self._left(self, work)
 
     def _free(self, room: str) -> None:
@@ -123,11 +148,7 @@ class Lane:
             self._waiting.appendleft(aside.popleft())
             if not aside:
                 del self._aside[room]
-        self._start_what_may()
-
-
-def _budget(account: Account, clock: Clock) -> TokenBucket | None:
-    return None if account.rate_per_second is None else TokenBucket(clock, account.rate_per_second)
+        self._go_on()
 
 
 def _room(work: Work) -> str:

@@ -7,13 +7,15 @@ from forwarder.runtime import metrics
 from forwarder.runtime.clock import Clock
 from forwarder.store.port import Work
 from forwarder.tenancy.port import Account
+from forwarder.worker.gate import Gates
 from forwarder.worker.lane import Deliver, Lane
 
 
 class Lanes:
     """Opens a lane for each account that has work. `hungry` is set when a lane runs low while the store has more for it."""
 
-    def __init__(self, clock: Clock, deliver: Deliver, *, held_at_most: int) -> None:
+    def __init__(self, clock: Clock, deliver: Deliver, *, held_at_most: int, gates: Gates | None = None) -> None:
+        self._gates = gates or Gates(clock)
         self._clock = clock
         self._deliver = deliver
         self._held_at_most = held_at_most
@@ -28,12 +30,15 @@ class Lanes:
         return len(self._held)
 
     def room_for(self, account: Account) -> int:
-        """How many more rows of the account may be held: an even share, so that no account crowds out another."""
+        """How many more rows of the account may be held: an even share, so that no account crowds out another. While its PMS is
+        being left alone, as many as can be in flight: the rest waits in the store."""
         if account.paused or self._stopped:
             return 0
         lane = self._lanes.get(account.id)
         others = len(self._lanes) - (lane is not None)
         share = max(self._held_at_most // (others + 1), 1)
+        if self._gates.of(account).shut:
+            share = min(share, account.concurrency)
         waiting = 0 if lane is None else lane.waiting
         return max(min(share - waiting, self._held_at_most - self.held), 0)
 
@@ -90,7 +95,9 @@ class Lanes:
     def _lane(self, account: Account) -> Lane:
         lane = self._lanes.get(account.id)
         if lane is None:
-            lane = self._lanes[account.id] = Lane(account, self._clock, self._deliver, self._left)
+            lane = self._lanes[account.id] = Lane(
+                account, self._gates.of(account), self._clock, self._deliver, self._left
+            )
         return lane
 
     def _give_up(self, lane: Lane, unwanted: Callable[[Work], bool]) -> list[int]:
@@ -107,6 +114,7 @@ class Lanes:
         if lane is not None:
             lane.more_in_store = False
             if not lane.waiting and not lane.deliveries:
+                lane.stop()
                 del self._lanes[account_id]
 
     def _left(self, lane: Lane, work: Work) -> None:

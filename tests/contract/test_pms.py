@@ -12,10 +12,11 @@ import pytest
 import pytest_asyncio
 
 from forwarder.pms.directory import KINDS, open_directory
-from forwarder.pms.port import Connection, Pms, PmsDirectory, UnknownKind
+from forwarder.pms.port import UNPACED, Connection, Pace, Pms, PmsDirectory, UnknownKind
 from forwarder.pms.wire import Patience
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Outcome, Rejected
+from tests.support.pace import HeardPace
 from tests.support.simulator import CARD, QuickClock, Simulator, booking, running_simulator
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -59,10 +60,15 @@ class Site:
         return count
 
     def reach(
-        self, directory: PmsDirectory | None = None, *, credential: str = CREDENTIAL, base_url: str | None = None
+        self,
+        directory: PmsDirectory | None = None,
+        *,
+        credential: str = CREDENTIAL,
+        base_url: str | None = None,
+        pace: Pace = UNPACED,
     ) -> Pms:
         at = self.house.simulator.base_url(self.kind, self.name) if base_url is None else base_url
-        return (directory or self.house.directory).connect(Connection("acme", self.kind, at, credential))
+        return (directory or self.house.directory).connect(Connection("acme", self.kind, at, credential, pace))
 
     def go_wrong(self, mode: str, **more: Any) -> None:
         self.house.simulator.go_wrong(mode, self.name, **more)
@@ -187,6 +193,20 @@ async def test_a_throttling_pms_says_when_to_come_again(site: Site) -> None:
         assert isinstance(outcome, Deferred)
         assert outcome.retry_after_seconds is not None
         assert 40.0 < outcome.retry_after_seconds <= 43.0
+
+
+async def test_whoever_minds_the_pace_hears_of_it(site: Site) -> None:
+    pace = HeardPace()
+    pms = site.reach(pace=pace)
+    assert isinstance(await pms.create(site.booking()), Confirmed)
+    assert pace.heard == ["requested"] * site.house.directory.limits(site.kind).requests_per_push
+    pace.heard.clear()
+    site.go_wrong("throttle", retry_after=42)
+    await pms.create(site.booking(2))
+    await pms.find(site.booking(2))
+    asked = [seconds for seconds in pace.heard if isinstance(seconds, float)]
+    assert pace.heard == ["requested", asked[0], "requested", asked[1]]
+    assert all(40.0 < seconds <= 43.0 for seconds in asked)
 
 
 async def test_a_pms_that_hangs_with_a_booking(site: Site) -> None:

@@ -1,46 +1,14 @@
 """Lanes: bounded, in order, one push per room, within the rate; an account's trouble stays its own."""
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
-from forwarder.store.port import Work
-from forwarder.tenancy.port import Account
 from forwarder.worker.lanes import Lanes
 from tests.support.manual_clock import ManualClock, settle
+from tests.support.pushes import Pushes
 from tests.support.works import account, work
-
-
-class _Pms:
-    """Stands for push and record: each delivery waits until the test lets it go."""
-
-    def __init__(self) -> None:
-        self.started: list[int] = []
-        self.under_way: dict[int, asyncio.Event] = {}
-        self.recording = asyncio.Event()
-        self.recording.set()
-        self.rooms: Counter[tuple[str, str, str]] = Counter()
-        self.most_in_one_room = 0
-
-    async def deliver(self, account: Account, work: Work, free_room: Callable[[], None]) -> None:
-        room = (account.id, work.submission.property_id, work.submission.room_id)
-        self.started.append(work.id)
-        self.rooms[room] += 1
-        self.most_in_one_room = max(self.most_in_one_room, self.rooms[room])
-        gate = self.under_way[work.id] = asyncio.Event()
-        await gate.wait()
-        self.rooms[room] -= 1
-        del self.under_way[work.id]
-        free_room()
-        await self.recording.wait()
-
-    async def answer(self, *work_ids: int) -> None:
-        for work_id in work_ids or tuple(self.under_way):
-            self.under_way[work_id].set()
-        await settle()
-
 
 _opened: list[Lanes] = []
 
@@ -52,14 +20,14 @@ async def _close_lanes() -> AsyncIterator[None]:
         await _opened.pop().stop(0.0)
 
 
-def _lanes(pms: _Pms, *, held_at_most: int = 100, clock: ManualClock | None = None) -> Lanes:
+def _lanes(pms: Pushes, *, held_at_most: int = 100, clock: ManualClock | None = None) -> Lanes:
     lanes = Lanes(clock or ManualClock(), pms.deliver, held_at_most=held_at_most)
     _opened.append(lanes)
     return lanes
 
 
 async def test_no_more_in_flight_than_the_account_allows_and_in_order() -> None:
-    pms = _Pms()
+    pms = Pushes()
     lanes = _lanes(pms)
     lanes.offer(account(concurrency=2), [work(number) for number in (1, 2, 3, 4)])
     await settle()
@@ -73,7 +41,7 @@ async def test_no_more_in_flight_than_the_account_allows_and_in_order() -> None:
 
 
 async def test_one_push_per_room_and_a_busy_room_holds_up_no_other() -> None:
-    pms = _Pms()
+    pms = Pushes()
     lanes = _lanes(pms)
     same_room = [work(number, propertyId=7) for number in (1, 2, 3)]
     lanes.offer(account(), [*same_room, work(4)])
@@ -86,7 +54,7 @@ async def test_one_push_per_room_and_a_busy_room_holds_up_no_other() -> None:
 
 
 async def test_a_room_is_free_once_the_pms_has_answered_even_while_recording_waits() -> None:
-    pms = _Pms()
+    pms = Pushes()
     pms.recording.clear()
     lanes = _lanes(pms)
     lanes.offer(account(), [work(1, propertyId=7), work(2, propertyId=7)])
@@ -97,7 +65,7 @@ async def test_a_room_is_free_once_the_pms_has_answered_even_while_recording_wai
 
 
 async def test_a_hanging_account_does_not_delay_another() -> None:
-    pms = _Pms()
+    pms = Pushes()
     lanes = _lanes(pms)
     lanes.offer(account("hanging", concurrency=1), [work(1), work(2)])
     lanes.offer(account("well", concurrency=1), [work(3), work(4)])
@@ -108,7 +76,7 @@ async def test_a_hanging_account_does_not_delay_another() -> None:
 
 
 async def test_the_rate_budget_spaces_pushes() -> None:
-    pms, clock = _Pms(), ManualClock()
+    pms, clock = Pushes(), ManualClock()
     lanes = _lanes(pms, clock=clock)
     lanes.offer(account(rate_per_second=2.0), [work(number) for number in range(1, 7)])
     await settle()
@@ -120,7 +88,7 @@ async def test_the_rate_budget_spaces_pushes() -> None:
 
 
 async def test_room_in_memory_is_bounded_and_shared_evenly() -> None:
-    pms = _Pms()
+    pms = Pushes()
     lanes = _lanes(pms, held_at_most=10)
     big, small = account("big", concurrency=1), account("small", concurrency=1)
     assert lanes.room_for(big) == 10
@@ -135,7 +103,7 @@ async def test_room_in_memory_is_bounded_and_shared_evenly() -> None:
 
 
 async def test_a_lane_that_runs_low_asks_for_more() -> None:
-    pms = _Pms()
+    pms = Pushes()
     lanes = _lanes(pms)
     lanes.offer(account(concurrency=2), [work(1), work(2)])
     lanes.note_more(account(concurrency=2))
@@ -147,7 +115,7 @@ async def test_a_lane_that_runs_low_asks_for_more() -> None:
 
 
 async def test_a_paused_account_gives_up_what_has_not_started() -> None:
-    pms = _Pms()
+    pms = Pushes()
     lanes = _lanes(pms)
     lanes.offer(account(concurrency=1), [work(1), work(2), work(3)])
     await settle()
@@ -157,7 +125,7 @@ async def test_a_paused_account_gives_up_what_has_not_started() -> None:
 
 
 async def test_stopping_waits_for_what_was_started_and_gives_back_the_rest() -> None:
-    pms = _Pms()
+    pms = Pushes()
     lanes = _lanes(pms)
     lanes.offer(account(concurrency=1), [work(1), work(2, propertyId=1001)])
     await settle()
@@ -170,9 +138,49 @@ async def test_stopping_waits_for_what_was_started_and_gives_back_the_rest() -> 
 
 
 async def test_the_same_row_is_not_held_twice() -> None:
-    pms = _Pms()
+    pms = Pushes()
     lanes = _lanes(pms)
     lanes.offer(account(), [work(1)])
     lanes.offer(account(), [work(1)])
     await settle()
     assert pms.started == [1]
+
+
+async def test_a_rate_that_is_raised_holds_at_once() -> None:
+    pms = Pushes()
+    lanes = _lanes(pms)
+    lanes.offer(account(rate_per_second=0.001), [work(1), work(2)])
+    await settle()
+    assert pms.started == [1]
+    lanes.configure(account(rate_per_second=10.0))
+    await settle()
+    assert pms.started == [1, 2]
+
+
+async def test_closing_a_lane_does_not_renew_its_budget() -> None:
+    pms, clock = Pushes(), ManualClock()
+    lanes = _lanes(pms, clock=clock)
+    slow = account(rate_per_second=1.0)
+    lanes.offer(slow, [work(1)])
+    await settle()
+    await pms.answer()
+    lanes.close_if_idle(slow.id)
+    assert not lanes.accounts()
+    lanes.offer(slow, [work(2)])
+    await settle()
+    assert pms.started == [1]
+    await clock.advance(1.0)
+    assert pms.started == [1, 2]
+
+
+async def test_a_lane_that_gave_up_all_its_rows_waits_for_nothing() -> None:
+    pms = Pushes()
+    lanes = _lanes(pms)
+    before = asyncio.all_tasks()
+    lanes.offer(account(rate_per_second=1.0), [work(1), work(2)])
+    await settle()
+    await pms.answer(1)
+    assert len(asyncio.all_tasks()) > len(before)
+    lanes.configure(account(rate_per_second=1.0, paused=True))
+    await settle()
+    assert asyncio.all_tasks() == before

@@ -18,6 +18,7 @@ from forwarder.pms.failure import (
 from forwarder.pms.port import Connection
 from forwarder.pms.wire import MAX_ANSWER_BYTES, Patience, Wire, bearer, path_segment, request_to
 from forwarder.reservation.outcome import Absent, Deferred, InDoubt, Outcome
+from tests.support.pace import HeardPace
 from tests.support.simulator import QuickClock, booking
 
 NOTHING_SENT = [
@@ -107,6 +108,14 @@ async def test_and_given_up_after_three_times() -> None:
         await push(transport, clock)
     assert len(transport.requests) == 3
     assert len(clock.slept) == 2
+
+
+async def test_each_try_counts_as_a_request() -> None:
+    pace = HeardPace()
+    send = Wire(Scripted(REFUSED), QuickClock(), Patience()).push(pace)
+    with pytest.raises(NotSent):
+        await send(request_to("GET", "http://pms.test/", []))
+    assert pace.heard == ["requested"] * 3
 
 
 async def test_not_where_the_push_would_take_too_long() -> None:

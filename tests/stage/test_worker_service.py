@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.pms.port import Capabilities, Connection
+from forwarder.pms.port import Capabilities, Connection, Limits
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, Lookup, Outcome
 from forwarder.reservation.rules import apply_rules
@@ -58,6 +58,9 @@ class _Pms:
 
     def kinds(self) -> Sequence[str]:
         return ["generic"]
+
+    def limits(self, kind: str) -> Limits:
+        return Limits()
 
     def connect(self, connection: Connection) -> "_Pms":
         return self

@@ -1,0 +1,34 @@
+"""What a push tells of its PMS: whether that is well, is failing, or was not even asked. Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from forwarder.pms.port import NOT_ABOUT_THE_PMS
+from forwarder.store.port import Work
+from forwarder.worker.breaker import Health
+from forwarder.worker.push import Pushed
+
+_ANSWERS = {"confirmed", "rejected", "absent"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found, and the reason for it where it is a bad one."""
+
+    health: Health
+    reason: str = ""
+
+
+UNTOUCHED: Final = Finding(Health.UNTOUCHED)
+
+
+def diagnose(work: Work, pushed: Pushed) -> Finding:
+    """By the last that was seen of the PMS. A rule's refusal, or a card that cannot be opened, leaves it untouched."""
+    if pushed.attempts[-1:] == work.attempts[-1:]:
+        return UNTOUCHED
+    last = pushed.attempts[-1]
+    if last.outcome in _ANSWERS:
+        return Finding(Health.WELL)
+    if last.reason in NOT_ABOUT_THE_PMS:
+        return Finding(Health.UNKNOWN)
+    return Finding(Health.FAILING, last.reason or "")

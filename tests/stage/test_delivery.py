@@ -1,0 +1,91 @@
+"""A delivery says what it found of the PMS as soon as the PMS has answered, before it records anything."""
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome
+from forwarder.store.port import Attempt, Work
+from forwarder.tenancy.port import Account
+from forwarder.worker.breaker import Health
+from forwarder.worker.delivery import Delivery
+from forwarder.worker.diagnosis import UNTOUCHED, Finding
+from forwarder.worker.lease import Lease
+from forwarder.worker.push import LeaseLost, Pushed, Pusher, describe
+from forwarder.worker.settlement import Settled, Settlement
+from tests.support.manual_clock import ManualClock, settle
+from tests.support.works import account, work
+
+DOWN = Deferred("pms_unavailable", "Down.")
+
+
+class _Worker:
+    """Pusher, settlement and lease in one: pushes come to `outcome`, records wait for `may_record`."""
+
+    def __init__(self, outcome: Outcome | Exception, *, asked: bool = True) -> None:
+        self._outcome = outcome
+        self._asked = asked
+        self.worker_id = "worker-1"
+        self.may_record = asyncio.Event()
+        self.recorded: list[Settled] = []
+        self.unpushed: list[int] = []
+
+    async def push(self, _account: Account, work: Work) -> Pushed:
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        name, reason, detail = describe(self._outcome)
+        attempt = Attempt(1, "create", "2027-01-01T00:00:00.000Z", 5, name, reason, detail)
+        return Pushed(self._outcome, (attempt,) if self._asked else (), doubtful=False)
+
+    async def record(self, settled: Settled) -> bool:
+        await self.may_record.wait()
+        self.recorded.append(settled)
+        return True
+
+    def note_unpushed(self, work_id: int) -> None:
+        self.unpushed.append(work_id)
+
+    async def deliver(self) -> list[Finding]:
+        """What the lane hears; but for a bug of ours, before anything is recorded."""
+        heard: list[Finding] = []
+        delivery = Delivery(
+            cast("Pusher", self), cast("Settlement", self), cast("Lease", self), ManualClock(), settle_seconds=30.0
+        )
+        delivering = asyncio.create_task(delivery.deliver(account(), work(), heard.append))
+        await settle()
+        assert heard or isinstance(self._outcome, RuntimeError)
+        self.may_record.set()
+        await delivering
+        return heard
+
+
+@pytest.mark.parametrize(
+    ("outcome", "finding"),
+    [
+        (Confirmed("7"), Finding(Health.WELL)),
+        (DOWN, Finding(Health.FAILING, "pms_unavailable")),
+        (InDoubt("pms_timed_out", "Late."), Finding(Health.FAILING, "pms_timed_out")),
+        (Deferred("no_connection_free", "Busy."), Finding(Health.UNKNOWN)),
+    ],
+)
+async def test_what_the_push_found(outcome: Outcome, finding: Finding) -> None:
+    worker = _Worker(outcome)
+    assert await worker.deliver() == [finding]
+    assert len(worker.recorded) == 1
+
+
+async def test_a_pms_that_was_not_asked_is_untouched() -> None:
+    assert await _Worker(Deferred("cannot_open", "Damaged."), asked=False).deliver() == [UNTOUCHED]
+
+
+async def test_so_it_is_when_the_lease_was_lost() -> None:
+    worker = _Worker(LeaseLost())
+    assert await worker.deliver() == [UNTOUCHED]
+    assert (worker.unpushed, worker.recorded) == ([1], [])
+
+
+async def test_and_by_a_bug_of_ours() -> None:
+    worker = _Worker(RuntimeError("a bug"))
+    assert await worker.deliver() == [UNTOUCHED]
+    assert len(worker.recorded) == 1

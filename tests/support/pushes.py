@@ -1,0 +1,44 @@
+"""Stands for push and record behind a lane: each delivery waits until the test lets it go."""
+
+import asyncio
+from collections import Counter
+
+from forwarder.store.port import Work
+from forwarder.tenancy.port import Account
+from forwarder.worker.breaker import Health
+from forwarder.worker.diagnosis import Finding
+from forwarder.worker.lane import FreeRoom
+from tests.support.manual_clock import settle
+
+WELL = Finding(Health.WELL)
+DOWN = Finding(Health.FAILING, "pms_unavailable")
+
+
+class Pushes:
+    """`deliver` is what lanes are given. `started` are the ids of the rows in the order in which their pushes started."""
+
+    def __init__(self) -> None:
+        self.started: list[int] = []
+        self.under_way: dict[int, asyncio.Future[Finding]] = {}
+        self.recording = asyncio.Event()
+        self.recording.set()
+        self.rooms: Counter[tuple[str, str, str]] = Counter()
+        self.most_in_one_room = 0
+
+    async def deliver(self, account: Account, work: Work, free_room: FreeRoom) -> None:
+        room = (account.id, work.submission.property_id, work.submission.room_id)
+        self.started.append(work.id)
+        self.rooms[room] += 1
+        self.most_in_one_room = max(self.most_in_one_room, self.rooms[room])
+        self.under_way[work.id] = asyncio.get_running_loop().create_future()
+        finding = await self.under_way[work.id]
+        self.rooms[room] -= 1
+        del self.under_way[work.id]
+        free_room(finding)
+        await self.recording.wait()
+
+    async def answer(self, *work_ids: int, finding: Finding = WELL) -> None:
+        """The PMS answers these, or all that are under way."""
+        for work_id in work_ids or tuple(self.under_way):
+            self.under_way[work_id].set_result(finding)
+        await settle()
