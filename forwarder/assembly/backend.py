@@ -12,6 +12,7 @@ from forwarder.settings import BadSettings, Distributed, Embedded, Settings
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.migrate import migrate, require_current
 from forwarder.store.overview import SqlOverview
+from forwarder.store.repairs import SqlRepairs
 from forwarder.tenancy.deployment import load_sealer, publish_key
 from forwarder.tenancy.directory import SqlDirectory
 from forwarder.tenancy.port import CardSealer
@@ -35,6 +36,7 @@ class Backend:
     directory: SqlDirectory
     registry: SqlRegistry
     overview: SqlOverview
+    repairs: SqlRepairs
 
     async def sealer(self) -> CardSealer:
         """What seals to the worker's key."""
@@ -71,9 +73,8 @@ async def open_backend(settings: Settings) -> AsyncIterator[Backend]:
         if isinstance(settings.backend, Embedded):
             await publish_key(engine, secret_of(settings))
         async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
-            yield Backend(
-                settings, clock, log, engine, SqlDirectory(engine, clock), SqlRegistry(engine), SqlOverview(engine)
-            )
+            directory, registry = SqlDirectory(engine, clock), SqlRegistry(engine)
+            yield Backend(settings, clock, log, engine, directory, registry, SqlOverview(engine), SqlRepairs(engine))
     finally:
         await engine.dispose()
 

@@ -1,19 +1,25 @@
 """What commands print: tables for people, JSON with `--json` for programs; failures on standard error."""
 
 import json
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 _UNBOUNDED = 1000
-"""Columns where nobody looks: what reads a pipe wants whole values."""
+"""Columns of a table, whose values are copied: a terminal wraps its lines rather than lose the ends of them."""
+
+_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters but tab and line feed, what turns the direction of text, and halves of characters."""
 
 
 class Failed(Exception):
@@ -33,8 +39,8 @@ def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_j
     for column in columns:
         table.add_column(column, no_wrap=True)
     for row in rows:
-        table.add_row(*("" if row.get(column) is None else str(row[column]) for column in columns))
-    console().print(table)
+        table.add_row(*("" if row.get(column) is None else _printable(str(row[column])) for column in columns))
+    _unbounded().print(table)
 
 
 def show_one(row: Mapping[str, Any], *, as_json: bool) -> None:
@@ -45,7 +51,7 @@ def show_one(row: Mapping[str, Any], *, as_json: bool) -> None:
     table = Table.grid(padding=(0, 2))
     for name, value in row.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        table.add_row(name, text)
+        table.add_row(_printable(name), _printable(text))
     console().print(table)
 
 
@@ -56,9 +62,32 @@ def show_json(value: Any) -> None:
 
 def say(text: str) -> None:
     """A line for a person."""
-    console().print(text, highlight=False)
+    console().print(_printable(text), highlight=False)
+
+
+def note(text: str) -> None:
+    """A line for a person beside the data, on standard error."""
+    sys.stderr.write(f"{text}\n")
+
+
+@contextmanager
+def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
+    """Take in how many more of `total` are done, and show it on standard error, if that is a terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as shown:
+        task = shown.add_task(doing, total=total)
+        yield lambda more: shown.advance(task, more)
 
 
 def console() -> Console:
     """Standard output; no colour where it is not a terminal, no wrapping where nobody reads."""
-    return Console() if sys.stdout.isatty() else Console(soft_wrap=True, width=_UNBOUNDED)
+    return Console(markup=False, emoji=False) if sys.stdout.isatty() else _unbounded()
+
+
+def _unbounded() -> Console:
+    return Console(markup=False, emoji=False, soft_wrap=True, width=_UNBOUNDED)
+
+
+def _printable(text: str) -> str:
+    """Values come from anywhere: what a terminal would obey is written out instead."""
+    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)

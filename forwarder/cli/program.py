@@ -4,7 +4,20 @@ import sys
 
 import typer
 
-from forwarder.cli import account, demo, key, migrate, schemas, serve, simulate, submissions, topics, up, workspace
+from forwarder.cli import (
+    account,
+    dead_letters,
+    demo,
+    key,
+    migrate,
+    schemas,
+    serve,
+    simulate,
+    submissions,
+    topics,
+    up,
+    workspace,
+)
 from forwarder.cli.output import Failed, WrongUsage
 from forwarder.runtime.data_dir import AlreadyRunning
 from forwarder.settings import BadSettings
@@ -51,6 +64,7 @@ def program() -> typer.Typer:
         "key": key.commands,
         "account": account.commands,
         "submissions": submissions.commands,
+        "dead-letters": dead_letters.commands,
         "schemas": schemas.commands,
     }.items():
         app.add_typer(group(), name=name)

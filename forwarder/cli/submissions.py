@@ -1,36 +1,36 @@
-"""`forwarder submissions …`: what became of what was submitted, in every workspace."""
+"""`forwarder submissions …`: what became of what was submitted, in every workspace; and settling what is in doubt by hand."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, assert_never
 
 import typer
 from pydantic_core import from_json
 
-from forwarder.cli.output import AsJson, Failed, WrongUsage, show_one, show_rows
+from forwarder.assembly.backend import Backend
+from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json, show_one, show_rows
 from forwarder.cli.running import with_backend
 from forwarder.reservation.outcome import Status
 from forwarder.store.port import Summary
+from forwarder.worker.repair import NotInDoubt, Repair
 
 _COLUMNS = ("id", "status", "requestId", "account", "attempts", "problem")
 
+_RequestId = Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")]
+
 
 def commands() -> typer.Typer:
-    """show, list"""
-    group = typer.Typer(help="What became of submissions.", no_args_is_help=True)
+    """show, list, settle"""
+    group = typer.Typer(help="What became of submissions, and settling those in doubt.", no_args_is_help=True)
     group.command("show")(show)
     group.command("list")(list_submissions)
+    group.command("settle")(settle)
     return group
 
 
-def show(
-    request_id: Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")],
-    as_json: AsJson = False,
-) -> None:
+def show(request_id: _RequestId, as_json: AsJson = False) -> None:
     """Show one submission: its standing, every attempt, its record."""
     found = with_backend(lambda backend: backend.overview.find(request_id))
     if found is None:
-        raise Failed(
-            f"no submission {request_id} was taken in; if it was just accepted, the worker has yet to reach it"
-        )
+        raise _not_taken_in(request_id)
     summary, stored = found
     attempts = [
         {
@@ -61,6 +61,89 @@ def list_submissions(
     show_rows([_row(summary) for summary in found], _COLUMNS, as_json=as_json)
 
 
+def settle(
+    request_id: _RequestId,
+    confirmed: Annotated[
+        str | None, typer.Option(metavar="PMS_ID", help="The PMS has it, under this identifier.")
+    ] = None,
+    not_made: Annotated[
+        bool,
+        typer.Option("--not-made", help="The PMS has it not, nor will: push it again, until the account's deadline."),
+    ] = False,
+    rejected: Annotated[
+        str | None, typer.Option(metavar="REASON", help="The PMS has it not, and it is given up, because of this.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Settle a submission that is IN_DOUBT, by what you found in the PMS. Look there first: your word is not checked."""
+    if [confirmed is not None, not_made, rejected is not None].count(True) != 1:
+        raise WrongUsage("Say what you found in the PMS: --confirmed PMS_ID, or --not-made, or --rejected REASON.")
+    for option, value in (("--confirmed", confirmed), ("--rejected", rejected)):
+        if value is not None and not value.strip():
+            raise WrongUsage(f"{option} takes a text that is not empty.")
+
+    async def run(backend: Backend) -> tuple[Status, str]:
+        repair = Repair(backend.repairs, backend.clock)
+        try:
+            if confirmed is not None:
+                await repair.confirm(request_id, confirmed.strip())
+                return Status.CONFIRMED, "A worker publishes its result event within seconds."
+            if rejected is not None:
+                await repair.reject(request_id, rejected.strip())
+                return Status.REJECTED, "A worker publishes its result event within seconds."
+            seconds = await _deadline_seconds(backend, request_id)
+            await repair.push_again(request_id, deadline_seconds=seconds)
+        except NotInDoubt:
+            raise await _not_in_doubt(backend, request_id) from None
+        return Status.PENDING, f"A worker pushes it again, for up to {seconds:,} s, the deadline of its account."
+
+    status, following = with_backend(run)
+    if as_json:
+        show_json({"requestId": request_id, "status": status.value, "next": following})
+    else:
+        say(f"{request_id} is {status.value}. {following}")
+
+
+async def _deadline_seconds(backend: Backend, request_id: str) -> int:
+    """For how long the submission's account has it tried. Raises `NotInDoubt` where there is no such submission."""
+    found = await backend.overview.find(request_id)
+    if found is None:
+        raise NotInDoubt
+    account = await backend.directory.account(found[0].account_id)
+    if account is None:
+        raise Failed(f"its account {found[0].account_id} is not there any more, and so nothing can be pushed for it")
+    return account.deadline_seconds
+
+
+async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
+    """What the submission is instead, and what can be done."""
+    found = await backend.overview.find(request_id)
+    if found is None:
+        return _not_taken_in(request_id)
+    summary = found[0]
+    match summary.status:
+        case Status.PENDING:
+            advice = "the workers are at it; `forwarder submissions show` tells how far they are"
+        case Status.FAILED:
+            advice = f"it was not made; `forwarder dead-letters replay {_letter_id(summary)}` puts it back"
+        case Status.IN_DOUBT:
+            advice = "something else changed it meanwhile; try again"
+        case Status.CONFIRMED | Status.REJECTED | Status.CANCELLED:
+            advice = "there is nothing to settle"
+        case _:
+            assert_never(summary.status)
+    return Failed(f"{request_id} is {summary.status.value}, not IN_DOUBT: {advice}.")
+
+
+def _not_taken_in(request_id: str) -> Failed:
+    return Failed(f"no submission {request_id} was taken in; if it was just accepted, the worker has yet to reach it")
+
+
+def _letter_id(summary: Summary) -> str:
+    """The id of the dead letter that tells of its failure."""
+    return f"{summary.request_id}.{summary.revision}"
+
+
 def _row(summary: Summary) -> dict[str, Any]:
     return {
         "id": summary.id,
@@ -74,4 +157,5 @@ def _row(summary: Summary) -> dict[str, Any]:
         "acceptedAt": summary.accepted_at,
         "dueAt": summary.due_at,
         "problem": summary.problem_code,
+        "deadLetter": _letter_id(summary) if summary.status is Status.FAILED else None,
     }

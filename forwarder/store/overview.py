@@ -1,6 +1,6 @@
 """The operator's side of the store, in SQL: every workspace's submissions."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pydantic_core import from_json
@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
 from forwarder.runtime.clock import iso
+from forwarder.store.batch import PARAMETER, as_batch, batch_of
 from forwarder.store.database import Database
 from forwarder.store.port import Stored, Summary
 from forwarder.store.reader import SqlReader
@@ -28,6 +29,7 @@ _SUMMARY = (
     _row.accepted_at,
     _row.due_at,
     _row.problem,
+    _row.revision,
 )
 
 
@@ -54,6 +56,16 @@ class SqlOverview:
             wanted = wanted.where(_row.account_id == account_id)
         return [_summary(row) for row in await self._database.read(wanted)]
 
+    async def standings(self, request_ids: Collection[str]) -> Mapping[str, tuple[Status, int]]:
+        batch = as_batch([{"request_id": each} for each in request_ids])
+        rows = await self._database.read(_standings(), {PARAMETER: batch})
+        return {row.request_id: (Status(row.status), row.revision) for row in rows}
+
+
+def _standings() -> Select[Any]:
+    batch = batch_of(_row.request_id)
+    return select(_row.request_id, _row.status, _row.revision).where(_row.request_id.in_(select(batch.c.request_id)))
+
 
 def _summary(row: Row[Any]) -> Summary:
     return Summary(
@@ -68,4 +80,5 @@ def _summary(row: Row[Any]) -> Summary:
         accepted_at=iso(row.accepted_at),
         due_at=None if row.due_at is None else iso(row.due_at),
         problem_code=None if row.problem is None else from_json(row.problem).get("code"),
+        revision=row.revision,
     )

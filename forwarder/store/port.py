@@ -269,7 +269,7 @@ class Reader(Protocol):
 @dataclass(frozen=True, slots=True)
 class Summary:
     """One submission as an operator sees it in a list. Timestamps and dates are ISO 8601; `due_at` is None where nothing
-    is left to do."""
+    is left to do. `revision` is that of its last event, 0 before the first."""
 
     id: int
     request_id: str
@@ -282,6 +282,7 @@ class Summary:
     accepted_at: str
     due_at: str | None
     problem_code: str | None
+    revision: int
 
 
 class Repairs(Protocol):
@@ -310,4 +311,8 @@ class Overview(Protocol):
 
     async def latest(self, *, status: Status | None, account_id: str | None, limit: int) -> Sequence[Summary]:
         """The newest submissions, of one status or account where given."""
+        ...
+
+    async def standings(self, request_ids: Collection[str]) -> Mapping[str, tuple[Status, int]]:
+        """The status, and the revision of the last event, of each of these that was taken in."""
         ...

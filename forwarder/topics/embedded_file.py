@@ -123,6 +123,16 @@ def list_topics(path: Path) -> dict[str, int]:
         return dict(connection.execute("select name, partitions from topics order by name"))
 
 
+def topic_offsets(path: Path, name: str) -> dict[int, range]:
+    """For each partition of the topic, the offsets that it holds; none where there is no such topic. Raises `LogUnavailable`."""
+    with reaching_file(f"read {path}"), closing(open_file(path)) as connection:
+        topic = topic_entry(connection, name)
+        if topic is None:
+            return {}
+        first = first_offsets(connection, topic)
+        return {each: range(first.get(each, head), head) for each, head in sorted(heads(connection, topic).items())}
+
+
 def heads(connection: sqlite3.Connection, topic: TopicEntry) -> dict[int, int]:
     """For each partition, the offset of the message that comes next."""
     return dict(connection.execute("select partition, next_offset from heads where topic = ?", (topic.id,)))

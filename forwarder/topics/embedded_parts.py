@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from forwarder.topics import embedded_file
-from forwarder.topics.embedded_file import TopicEntry, entry_of, list_topics
+from forwarder.topics.embedded_file import TopicEntry, entry_of, list_topics, topic_offsets
 from forwarder.topics.embedded_orders import Append, Commit, Create, Nothing
 from forwarder.topics.embedded_reader import EmbeddedReader
 from forwarder.topics.embedded_writer import EmbeddedWriter
@@ -133,3 +133,6 @@ class EmbeddedAdmin:
 
     async def list(self) -> Mapping[str, int]:
         return await asyncio.to_thread(list_topics, self._path)
+
+    async def offsets(self, topic: str) -> Mapping[int, range]:
+        return await asyncio.to_thread(topic_offsets, self._path, topic)

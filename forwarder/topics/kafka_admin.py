@@ -1,14 +1,16 @@
-"""Making and listing Kafka's topics. Touches Kafka alone."""
+"""Making and listing Kafka's topics, and what they hold. Touches Kafka alone."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import NoError, TopicAlreadyExistsError, for_code
 
 from forwarder.topics.kafka_connection import KafkaConnection, milliseconds, reaching_kafka
+from forwarder.topics.kafka_reader import stop
 
 _REPLICAS = 3
 _IN_SYNC = 2
@@ -44,6 +46,28 @@ class KafkaAdmin:
     async def list(self) -> Mapping[str, int]:
         async with reaching_kafka("list topics", within=self._connection.publish_timeout_seconds):
             return await self._existing()
+
+    async def offsets(self, topic: str) -> Mapping[int, range]:
+        async with reaching_kafka(f"ask what {topic} holds", within=self._connection.publish_timeout_seconds):
+            count = (await self._existing()).get(topic, 0)
+            every = [TopicPartition(topic, each) for each in range(count)]
+            async with self._asking() as consumer:
+                first, following = await consumer.beginning_offsets(every), await consumer.end_offsets(every)
+        return {each.partition: range(first[each], following[each]) for each in every}
+
+    @asynccontextmanager
+    async def _asking(self) -> AsyncIterator[AIOKafkaConsumer]:
+        """A consumer that consumes nothing: aiokafka's admin client has no call for offsets."""
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._connection.bootstrap_servers,
+            client_id=self._connection.client_id,
+            request_timeout_ms=milliseconds(self._connection.request_timeout_seconds),
+        )
+        try:
+            await consumer.start()
+            yield consumer
+        finally:
+            await stop(consumer, self._connection)
 
     async def _existing(self) -> dict[str, int]:
         topics = await self._client.describe_topics()

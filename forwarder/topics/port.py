@@ -141,7 +141,7 @@ class Tail(Protocol):
 
 
 class TopicAdmin(Protocol):
-    """Makes and lists topics."""
+    """Makes and lists topics, and tells what they hold."""
 
     async def create(self, partitions: Mapping[str, int]) -> Sequence[str]:
         """Create each named topic that does not exist yet with so many partitions; the names of those created."""
@@ -149,6 +149,11 @@ class TopicAdmin(Protocol):
 
     async def list(self) -> Mapping[str, int]:
         """The topics that exist, and their number of partitions."""
+        ...
+
+    async def offsets(self, topic: str) -> Mapping[int, range]:
+        """For each partition of `topic`, the offsets that it holds now: from that of the oldest message which is still kept to,
+        as `stop`, that of the message which comes next. None at all where there is no such topic."""
         ...
 
 
