@@ -1,7 +1,7 @@
 # All that is needed is git, make and Python >= 3.11; everything else goes into .venv, from the lock files.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test check format bench lock clean
+.PHONY: help install run demo test faults check format bench lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -35,6 +35,9 @@ format: $(VENV)/.development ## put the sources into their one format
 
 test: $(VENV)/.development ## every test, on every backend that can be had; ARGS='-k worker' selects
 	$(BIN)/python -m pytest $(ARGS)
+
+faults: $(VENV)/.development ## the fault suite at length, into docs/reliability.md; SEED=7 repeats its faults, ARGS='-k kafka' selects
+	FORWARDER_TEST_REQUIRE=real $(BIN)/python -m pytest tests/fault --faults=long $(if $(SEED),--faults-seed=$(SEED)) $(ARGS)
 
 bench: $(VENV)/.development ## how fast it is, against a naive flow; ARGS='-n 2000 --kill-worker'
 	$(BIN)/python -m bench $(ARGS)

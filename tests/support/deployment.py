@@ -9,6 +9,7 @@ import os
 import secrets
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from typing import Any
 
 import httpx
 
+from forwarder.assembly.backend import open_backend
+from forwarder.settings import Distributed, Embedded, Environment, Settings
+from forwarder.tenancy.port import Account
 from tests.support.backends import Backend
 from tests.support.reaper import Reaper
 from tests.support.server_process import LOCALHOST, Command, ServerProcess, free_ports
@@ -24,6 +28,8 @@ from tests.support.server_process import LOCALHOST, Command, ServerProcess, free
 READY = "process.listening"
 SECRET_KEY = "a-secret-of-the-tests-and-of-nothing-else"
 PATIENCE_SECONDS = 90.0
+PMS_PATHS = {"generic": "generic", "website-builder": "website-builder", "booking-sync": "booking-sync/api/v3"}
+"""Where the simulator has each kind of PMS, below the account's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +80,26 @@ class Deployment:
 
     async def start(self) -> None:
         """Start every process that does not run, and return when all are ready."""
-        idle = [process for process in self.processes.values() if not process.running]
-        await asyncio.gather(*(asyncio.to_thread(process.start) for process in idle))
+        idle = {role: process for role, process in self.processes.items() if not process.running}
+        for role in idle:
+            self._begin_new_log(role)
+        await asyncio.gather(*(asyncio.to_thread(process.start) for process in idle.values()))
+
+    async def drop(self, role: str) -> None:
+        """Stop a process that `add` made, and forget it."""
+        await asyncio.to_thread(self.processes[role].stop)
+        del self.processes[role], self.ports[role]
 
     async def stop(self) -> None:
         """Stop every process in the order of the flow."""
         for process in self.processes.values():
             await asyncio.to_thread(process.stop)
+
+    def _begin_new_log(self, role: str) -> None:
+        """Put aside what the process wrote so far: a start is watched in its log, which is read whole again and again."""
+        log = self.log(role)
+        if log.exists():
+            log.rename(log.with_name(f"{role}.until-{time.monotonic_ns()}.log"))
 
     async def command(self, *arguments: str) -> Any:
         """What a `forwarder` command prints with `--json`. Raises `subprocess.CalledProcessError`."""
@@ -93,6 +112,14 @@ class Deployment:
             text=True,
         )
         return json.loads(done.stdout)
+
+    async def put_accounts(self, kinds: Mapping[str, str]) -> None:
+        """Integration accounts by their ids, each of a kind, all at once; as `add_account` makes them one by one."""
+        async with open_backend(settings_of(self.site)) as backend:
+            credential = (await backend.sealer()).seal_text("secret")
+            for account_id, kind in kinds.items():
+                base_url = f"{self.url('simulate')}/{account_id}/{PMS_PATHS[kind]}"
+                await backend.registry.put_account(Account(account_id, "demo", kind, base_url, credential))
 
     async def add_account(
         self, account_id: str, *, kind: str = "generic", path: str = "generic", **options: Any
@@ -181,15 +208,35 @@ async def deploy(site: Site, *simulator_options: str) -> AsyncIterator[Deploymen
         deployment.add("simulate", *simulator_options)
         if site.backend == "embedded":
             deployment.add("up", "--no-demo")
+            await deployment.start()
+            await _move_in(deployment)
         else:
             for role in ("ingress", "worker", "query"):
                 deployment.add(role)
             await deployment.command("migrate")
-            await deployment.command("topics", "create")
-        await deployment.start()
-        await deployment.command("workspace", "add", "demo")
-        deployment.token = (await deployment.command("key", "add", "--workspace", "demo"))["token"]
+            await asyncio.gather(deployment.command("topics", "create"), _move_in(deployment))
+            await deployment.start()
         yield deployment
+
+
+async def _move_in(deployment: Deployment) -> None:
+    await deployment.command("workspace", "add", "demo")
+    deployment.token = (await deployment.command("key", "add", "--workspace", "demo"))["token"]
+
+
+def settings_of(site: Site) -> Settings:
+    """What the site's environment means to a process of ours. The values are checked as theirs are."""
+    environment = Environment.model_validate(
+        {name.removeprefix("FORWARDER_").lower(): value for name, value in site.settings.items()}
+    )
+    where = Embedded(environment.data_dir) if site.backend == "embedded" else _engines(environment)
+    return Settings(environment, where)
+
+
+def _engines(environment: Environment) -> Distributed:
+    assert environment.kafka_bootstrap_servers is not None
+    assert environment.database_url is not None
+    return Distributed(environment.kafka_bootstrap_servers, environment.database_url)
 
 
 def site_settings(backend: Backend, directory: Path, kafka: str | None, database: str | None) -> dict[str, str]:

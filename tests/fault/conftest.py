@@ -1,0 +1,141 @@
+"""The campaign: its form and seed, its report, and the service that its cases share.
+
+pytest tests/fault                                  the short form, another seed each time
+pytest tests/fault --faults=long --faults-seed=7    the long form, which writes docs/reliability.md
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import cast
+
+import pytest
+import pytest_asyncio
+
+from tests.support.backends import missing
+from tests.support.campaign.case import Case
+from tests.support.campaign.form import Form, Length
+from tests.support.campaign.report import Report
+from tests.support.campaign.service import Service, open_service
+from tests.support.campaign.surroundings import surroundings
+from tests.support.deployment import Site, site_settings
+from tests.support.kafka_process import KafkaCluster
+from tests.support.ladder import Unavailable
+from tests.support.postgres_process import PostgresServer
+from tests.support.real_servers import RealServers
+
+_HERE = Path(__file__).parent
+_PAGE = _HERE.parent.parent / "docs" / "reliability.md"
+_LONG_CASE_SECONDS = 900
+_SEEDS = 1_000_000
+
+_report = pytest.StashKey[Report]()
+_left_out = pytest.StashKey[list[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("faults")
+    group.addoption("--faults", choices=("short", "long"), default="short", help="how long the fault suite is")
+    group.addoption("--faults-seed", type=int, default=None, help="what the fault suite draws its faults from")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # The options are not there where this file is met only as its tests are collected.
+    seed = config.getoption("faults_seed", None)
+    length = cast("Length", config.getoption("faults", "short"))
+    config.stash[_report] = Report(Form(length, random.randrange(_SEEDS) if seed is None else seed))
+    config.stash[_left_out] = []
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        if _HERE in item.path.parents and pytest_asyncio.is_async_test(item):
+            # The service is one for all cases, and so is the loop that its connections belong to.
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+            if config.stash[_report].form.length == "long":
+                item.add_marker(pytest.mark.timeout(_LONG_CASE_SECONDS))
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        if _HERE in item.path.parents:
+            item.config.stash[_left_out].append(item.name)
+
+
+def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest.Item]) -> str:
+    fault_cases = any(_HERE in item.path.parents for item in items)
+    return f"faults: {config.stash[_report].form}" if fault_cases else ""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and _HERE in item.path.parents:
+        form = item.config.stash[_report].form
+        report.sections.append(("again, with the same faults", form.command(item.name)))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    report = config.stash[_report]
+    if not report.rows:
+        return
+    terminalreporter.section(f"faults, {report.form}")
+    terminalreporter.write_line("\n".join(report.text()))
+    if report.form.length == "long" and not config.stash[_left_out]:
+        report.write(_PAGE, surroundings())
+        terminalreporter.write_line(f"written to {_PAGE}")
+
+
+@pytest.fixture(scope="session")
+def form(pytestconfig: pytest.Config) -> Form:
+    return pytestconfig.stash[_report].form
+
+
+@pytest.fixture(scope="session")
+def kafka(real_servers: RealServers) -> Iterator[KafkaCluster]:
+    """The shared service's one broker."""
+    with ExitStack() as stack:
+        try:
+            cluster = KafkaCluster(real_servers.reaper)
+        except Unavailable as reason:
+            missing(reason)
+        stack.callback(cluster.kill)  # nobody wants its data
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def postgres(real_servers: RealServers) -> Iterator[PostgresServer]:
+    """The shared service's PostgreSQL."""
+    with ExitStack() as stack:
+        try:
+            server = PostgresServer(real_servers.reaper)
+        except Unavailable as reason:
+            missing(reason)
+        stack.callback(server.stop)
+        yield server
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def shared_service(
+    kafka: KafkaCluster,
+    postgres: PostgresServer,
+    real_servers: RealServers,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[Service]:
+    """A distributed forwarder on engines of its own, which most cases share."""
+    await asyncio.gather(asyncio.to_thread(kafka.start), asyncio.to_thread(postgres.start))
+    directory = tmp_path_factory.mktemp("service")
+    settings = site_settings("distributed", directory, kafka.bootstrap_servers, postgres.url)
+    async with open_service(Site("distributed", directory, settings, real_servers.reaper), kafka, postgres) as service:
+        yield service
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def case(shared_service: Service, request: pytest.FixtureRequest) -> Case:
+    """The test's own case in the shared service, which is whole."""
+    await shared_service.mend()
+    report = request.config.stash[_report]
+    return Case(request.node.name.removeprefix("test_").replace("_", " "), shared_service, report.form, report)

@@ -1,0 +1,14 @@
+"""PostgreSQL taken away under load: the log alone is needed to accept, and what was accepted waits there."""
+
+from tests.support.campaign.case import Case
+from tests.support.campaign.judge import Expected
+from tests.support.postgres_process import PostgresServer
+
+
+async def test_postgresql_killed_and_brought_back(case: Case, postgres: PostgresServer) -> None:
+    async with case.load():
+        for _ in range(case.times(short=1, long=10)):
+            await case.made_more(case.draw(50, 300))
+            await case.hit("kill -9 of PostgreSQL", postgres.kill)
+            await case.wait(postgres.start)
+    await case.verdict(Expected(all_accepted=True))

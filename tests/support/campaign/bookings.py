@@ -1,0 +1,38 @@
+"""What the simulated PMSs made, by the simulator's own journal: written before anything is answered, so nothing is left out."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic_core import from_json
+
+
+class Bookings:
+    """Reads the journal on from where it was left. A line that is not finished yet is left for the next time."""
+
+    def __init__(self, journal: Path) -> None:
+        self._journal = journal
+        self._read = 0
+        self._by_account: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def of(self, account: str) -> Mapping[str, int]:
+        """How often a booking of each reference was made at the account's PMS, up to now."""
+        self._read_on()
+        return self._by_account[account]
+
+    def made(self, accounts: Mapping[str, str]) -> int:
+        """How many bookings were made in all these accounts, up to now."""
+        return sum(sum(self.of(account).values()) for account in accounts)
+
+    def _read_on(self) -> None:
+        if not self._journal.exists():
+            return
+        with self._journal.open("rb") as file:
+            file.seek(self._read)
+            written = file.read()
+        finished = written.rfind(b"\n") + 1
+        self._read += finished
+        for line in written[:finished].splitlines():
+            entry = from_json(line)
+            if "reference" in entry:
+                self._by_account[entry["name"]][entry["reference"]] += 1

@@ -1,0 +1,141 @@
+"""One case: accounts of its own, load, faults that are counted, and the verdict when all is quiet again.
+
+A case says when to hit, what to do and what to expect:
+
+    async def test_the_worker_killed(case: Case) -> None:
+        async with case.load() as load:
+            for _ in range(case.times(short=2, long=20)):
+                await case.made_more(case.draw(20, 200))
+                await case.kill("worker")
+        await case.verdict()
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+
+import pytest
+
+from tests.support.campaign.form import Form
+from tests.support.campaign.judge import ALL_CONFIRMED, Evidence, Expected, judge
+from tests.support.campaign.load import Load
+from tests.support.campaign.reading import Poller, whole
+from tests.support.campaign.report import Report, Row
+from tests.support.campaign.service import Service
+from tests.support.deployment import PATIENCE_SECONDS
+
+COUNT = 2_000
+RATE = 300.0
+KINDS = ("generic", "generic", "booking-sync", "website-builder")
+"""Of the case's accounts: PMSs that take a key, and one that can only be searched."""
+
+_LOOK_SECONDS = 0.05
+_case_numbers = count(1)
+
+
+class Case:
+    """What a test of the campaign works with. `random` is drawn from the seed and the case's name alone."""
+
+    def __init__(self, name: str, service: Service, form: Form, report: Report) -> None:
+        self._name = name
+        self._form = form
+        self._report = report
+        self._faults: Counter[str] = Counter()
+        self._load: Load | None = None
+        self._poller: Poller | None = None
+        self.service = service
+        self.deployment = service.deployment
+        self.random = form.random_for(name)
+        number = next(_case_numbers)
+        self.accounts = {f"case{number}-{place}-{kind}": kind for place, kind in enumerate(KINDS, 1)}
+
+    def times(self, *, short: int, long: int) -> int:
+        """How often to hit, by the campaign's length."""
+        return self._form.times(short=short, long=long)
+
+    def draw(self, low: int, high: int) -> int:
+        """A number from `low` to `high`, both included."""
+        return self.random.randint(low, high)
+
+    @asynccontextmanager
+    async def load(self, *, count: int = COUNT, rate: float = RATE) -> AsyncIterator[Load]:
+        """Reservations flow while the block runs, and go on until there were `count`; someone polls the first account's pages
+        meanwhile. The block is entered when the first few were made."""
+        await self.deployment.put_accounts(self.accounts)
+        self._load = load = Load(self.deployment, self.accounts, self.random, count=count, rate=rate)
+        self._poller = Poller(self.deployment, next(iter(self.accounts)))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(load.run())
+            polling = tasks.create_task(self._poller.poll())
+            await self.made_more(COUNT // 50)
+            yield load
+            load.finish()
+            await load.over.wait()
+            polling.cancel()
+
+    async def hit(self, fault: str, act: Callable[[], object]) -> None:
+        """Do what blocks, such as a kill, in a thread; it counts as one fault."""
+        self.injected(fault)
+        await asyncio.to_thread(act)
+
+    async def wait(self, act: Callable[[], object]) -> None:
+        """Do what blocks, such as a start, in a thread; it is no fault."""
+        await asyncio.to_thread(act)
+
+    def injected(self, fault: str) -> None:
+        """Count a fault that was injected otherwise."""
+        self._faults[fault] += 1
+
+    async def kill(self, role: str) -> None:
+        """kill -9 of a process of ours, which is started again at once."""
+        process = self.deployment.processes[role]
+        await self.hit(f"kill -9 of {role}", process.kill)
+        await self.deployment.start()
+
+    async def made_more(self, count: int, *, within: float = PATIENCE_SECONDS) -> None:
+        """Return when the case's PMSs made so many more bookings than when this was called."""
+        bookings = self.service.bookings
+        wanted = bookings.made(self.accounts) + count
+        async with asyncio.timeout(within):
+            while bookings.made(self.accounts) < wanted:
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    async def verdict(self, expected: Expected = ALL_CONFIRMED, *, within: float = PATIENCE_SECONDS) -> Evidence:
+        """Wait until all is quiet, judge, report. Fails with everything that was found; waits no longer than `within` seconds."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        evidence = await self._evidence()
+        while not evidence.is_quiet(expected) and clock() < began + within:
+            await asyncio.sleep(_LOOK_SECONDS)
+            evidence = await self._evidence()
+        findings = judge(evidence, expected)
+        self._report.rows.append(Row.of(self._name, self._faults, evidence, clock() - began, held=not findings))
+        if not self._faults:
+            findings.append("no fault was injected")
+        if findings:
+            pytest.fail("\n".join([f"{self._name} ({self._form}):", *findings]), pytrace=False)
+        return evidence
+
+    async def _evidence(self) -> Evidence:
+        assert self._load is not None
+        assert self._poller is not None
+        service, load = self.service, self._load
+        await service.ledger.read_on()
+        pages = {account: await whole(self.deployment, account) for account in self.accounts}
+        await self._poller.catch_up()
+        logged = {request_id for account in self.accounts for request_id in service.ledger.submitted[account]}
+        made: Counter[str] = Counter()
+        for account in self.accounts:
+            made.update(service.bookings.of(account))
+        return Evidence(
+            submissions=load.submissions,
+            answers=load.answers,
+            unknown=load.unknown,
+            logged=logged,
+            pages=pages,
+            polled={next(iter(self.accounts)): self._poller.seen},
+            made=made,
+            events={request_id: service.ledger.events.get(request_id, ()) for request_id in logged},
+        )

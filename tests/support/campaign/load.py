@@ -1,0 +1,155 @@
+"""The callers of a case: concurrent writers that submit at a pace, some with a key and again until they are heard."""
+
+import asyncio
+import itertools
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from forwarder.pms.transport import Connections, RustTransport
+from tests.support.deployment import PATIENCE_SECONDS, Deployment, booking
+
+WRITERS = 24
+_ONE_IN_KEYED = 3
+_ONE_IN_LOOKED_UP = 20
+_AGAIN_SECONDS = 0.2
+
+
+@dataclass(slots=True)
+class Submission:
+    """One reservation as its caller knows it. `room` is nobody else's of the account."""
+
+    account: str
+    room: str
+    body: Mapping[str, Any]
+    key: str | None
+    request_ids: set[str] = field(default_factory=set)
+    """Those that came with a 2xx: one, or none where no answer of the kind ever came."""
+
+    @property
+    def accepted(self) -> bool:
+        return bool(self.request_ids)
+
+
+class Load:
+    """Submits at `rate` a second, spread over `accounts`, until `finish` was called and there were `count` at least.
+
+    Every third carries an idempotency key and is sent again until it is accepted; the others are sent once, whatever comes.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        accounts: Mapping[str, str],
+        chance: random.Random,
+        *,
+        count: int,
+        rate: float,
+    ) -> None:
+        self._deployment = deployment
+        self._accounts = list(accounts.items())
+        self._random = chance
+        self._count = count
+        self._interval = 1.0 / rate
+        self._numbers = itertools.count()
+        self._finishing = False
+        self._next_turn = 0.0
+        self._progress = asyncio.Condition()
+        self._client = httpx.AsyncClient(transport=RustTransport(Connections(at_most=2 * WRITERS)), timeout=30.0)
+        self.submissions: list[Submission] = []
+        self.answers: Counter[str] = Counter()
+        """How many of each: a status, or `none` where the connection was lost first."""
+        self.unknown: list[str] = []
+        """Request ids that were accepted and whose status was then said not to exist."""
+        self.over = asyncio.Event()
+        """Set when the last submission has been answered, or given up."""
+
+    @property
+    def sent(self) -> int:
+        """How many submissions were answered, or lost their answer, so far."""
+        return self.answers.total()
+
+    async def run(self) -> None:
+        """Submit until all is done."""
+        async with self._client, asyncio.TaskGroup() as writers:
+            for _ in range(WRITERS):
+                writers.create_task(self._write())
+        self.over.set()
+
+    def finish(self) -> None:
+        """Stop as soon as there are enough."""
+        self._finishing = True
+
+    async def sent_more(self, count: int) -> None:
+        """Return when so many more were sent than when this was called."""
+        wanted = self.sent + count
+        async with asyncio.timeout(PATIENCE_SECONDS), self._progress:
+            await self._progress.wait_for(lambda: self.sent >= wanted)
+
+    async def _write(self) -> None:
+        while not (self._finishing and len(self.submissions) >= self._count):
+            submission = self._new(next(self._numbers))
+            self.submissions.append(submission)
+            await self._turn()
+            await self._submit(submission)
+            if submission.accepted and self._random.randrange(_ONE_IN_LOOKED_UP) == 0:
+                await self._look_up(submission)
+
+    def _new(self, number: int) -> Submission:
+        account, kind = self._accounts[number % len(self._accounts)]
+        site = {"paymentProviderId": 42} if kind == "website-builder" else {}
+        body = booking(number, **site)
+        keyed = number % _ONE_IN_KEYED == 0
+        return Submission(account, body["roomId"], body, f"order-{number}" if keyed else None)
+
+    async def _turn(self) -> None:
+        """The pace, which an outage does not make up for afterwards."""
+        now = asyncio.get_running_loop().time()
+        self._next_turn = max(self._next_turn + self._interval, now)
+        await asyncio.sleep(self._next_turn - now)
+
+    async def _submit(self, submission: Submission) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await self._send(submission) and submission.key is not None:
+                await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _send(self, submission: Submission) -> bool:
+        keyed = {} if submission.key is None else {"Idempotency-Key": f'"{submission.key}"'}
+        try:
+            answer = await self._client.post(
+                self._deployment.url("ingress") + "/api/v1/vrs/reservations/booking-engine",
+                content=json.dumps(submission.body),
+                headers=self._deployment.headers(submission.account, **keyed),
+            )
+        except httpx.TransportError:
+            await self._note("none")
+            return False
+        if answer.is_success:
+            submission.request_ids.add(answer.json()["data"]["requestId"])
+        await self._note(str(answer.status_code))
+        return answer.is_success
+
+    async def _look_up(self, submission: Submission) -> None:
+        (request_id,) = submission.request_ids
+        url = f"{self._deployment.url('query')}/api/v1/vrs/submissions/{request_id}"
+        try:
+            answer = await self._client.get(url, headers=self._deployment.headers(submission.account))
+        except httpx.TransportError:
+            return
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            self.unknown.append(request_id)
+
+    async def _note(self, answer: str) -> None:
+        self.answers[answer] += 1
+        async with self._progress:
+            self._progress.notify_all()
+
+
+def accepted(submissions: Sequence[Submission]) -> set[str]:
+    """The request ids that callers were given."""
+    return {request_id for submission in submissions for request_id in submission.request_ids}
