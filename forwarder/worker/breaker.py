@@ -105,5 +105,4 @@ class Breaker:
         self._until = self._clock.monotonic() + self.pause
         self._pauses += 1
         self._openings += 1
-        self._failures = 0
         self.state = State.OPEN

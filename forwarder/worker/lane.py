@@ -80,9 +80,8 @@ class Lane:
         return taken
 
     def stop(self) -> None:
-        """Start nothing more."""
+        """Start nothing more. What has not started is to be withdrawn."""
         self._stopped = True
-        self._end_pause()
 
     def _go_on(self) -> None:
         """What is waited for may have come about before its time."""

@@ -75,22 +75,21 @@ class Lanes:
         """Give up the rows that have not started and that `unwanted` tells; their ids."""
         return [work_id for lane in self._lanes.values() for work_id in self._give_up(lane, unwanted)]
 
-    async def stop(self, grace_seconds: float) -> Collection[int]:
-        """Start nothing more, and wait up to `grace_seconds` for what was started; the ids of those that never were.
-
-        What is not through by then is broken off, and left to the lease: in doubt.
-        """
+    async def stop(self, grace_seconds: float) -> tuple[Collection[int], int]:
+        """Start nothing more, and wait up to `grace_seconds` for what was started: the ids of those that never were, and how many
+        were not through by then, and so were broken off. Those are left to the lease: in doubt."""
         self._stopped = True
         for lane in self._lanes.values():
             lane.stop()
         unstarted = self.withdraw(lambda _: True)
         deliveries = {task for lane in self._lanes.values() for task in lane.deliveries}
+        late: set[asyncio.Task[None]] = set()
         if deliveries:
             _, late = await asyncio.wait(deliveries, timeout=grace_seconds)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        return unstarted
+        return unstarted, len(late)
 
     def _lane(self, account: Account) -> Lane:
         lane = self._lanes.get(account.id)
@@ -114,7 +113,6 @@ class Lanes:
         if lane is not None:
             lane.more_in_store = False
             if not lane.waiting and not lane.deliveries:
-                lane.stop()
                 del self._lanes[account_id]
 
     def _left(self, lane: Lane, work: Work) -> None:

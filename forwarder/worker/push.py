@@ -11,7 +11,7 @@ from typing import assert_never
 
 import structlog
 
-from forwarder.pms.port import Connection, Pms, PmsDirectory, UnknownKind
+from forwarder.pms.port import UNPACED, Connection, Pace, Pms, PmsDirectory, UnknownKind
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
@@ -46,7 +46,8 @@ class Pushed:
 
 
 class Pusher:
-    """Pushes for every account. `may_send` tells whether the lease still holds; `intend` makes an intent to push durable."""
+    """Pushes for every account. `may_send` tells whether the lease still holds; `intend` makes an intent to push durable; `pace` is
+    who minds how fast an account's PMS is asked."""
 
     def __init__(
         self,
@@ -56,12 +57,14 @@ class Pusher:
         *,
         may_send: Callable[[], bool],
         intend: Callable[[int], Awaitable[bool]],
+        pace: Callable[[Account], Pace] = lambda _: UNPACED,
     ) -> None:
         self._pms = pms
         self._vault = vault
         self._clock = clock
         self._may_send = may_send
         self._intend = intend
+        self._pace = pace
         self._connected: dict[str, tuple[Account, Pms]] = {}
 
     async def push(self, account: Account, work: Work) -> Pushed:
@@ -91,7 +94,7 @@ class Pusher:
         if known is not None and known[0] == account:
             return known[1]
         credential = self._vault.open_text(account.credential)
-        pms = self._pms.connect(Connection(account.id, account.kind, account.base_url, credential))
+        pms = self._pms.connect(Connection(account.id, account.kind, account.base_url, credential, self._pace(account)))
         self._connected[account.id] = (account, pms)
         return pms
 

@@ -23,6 +23,7 @@ from forwarder.worker.announcer import Announcer
 from forwarder.worker.dead_letters import DeadLetters
 from forwarder.worker.delivery import Delivery
 from forwarder.worker.expiry import Expiry
+from forwarder.worker.gate import Gates
 from forwarder.worker.intake import Intake
 from forwarder.worker.lanes import Lanes
 from forwarder.worker.lease import Lease
@@ -66,9 +67,12 @@ class Worker:
             recorder, self._announcer, letters, self._lease, clock, batch=settings.record_batch
         )
         self._intents: Batcher[int, bool] = Batcher(self._mark_pushing, at_most=settings.record_batch)
-        pusher = Pusher(parts.pms, parts.vault, clock, may_send=self._lease.held, intend=self._intents.submit)
+        gates = Gates(clock, parts.pms.limits)
+        pusher = Pusher(
+            parts.pms, parts.vault, clock, may_send=self._lease.held, intend=self._intents.submit, pace=gates.of
+        )
         delivery = Delivery(pusher, self._settlement, self._lease, clock, settle_seconds=settings.settle_seconds)
-        self._lanes = Lanes(clock, delivery.deliver, held_at_most=settings.held_at_most)
+        self._lanes = Lanes(clock, delivery.deliver, held_at_most=settings.held_at_most, gates=gates)
         self._sweep = Sweep(recorder, parts.directory, self._lanes, self._lease, clock, settings.sweep_seconds)
         self._expiry = Expiry(
             recorder,
@@ -178,17 +182,23 @@ class Worker:
         keeping = asyncio.create_task(
             forever(self._keep_lease, name="lease", clock=self._parts.clock, outages=_OUTAGES)
         )
-        unstarted = await self._lanes.stop(self._parts.settings.grace_seconds)
+        unstarted, broken_off = await self._lanes.stop(self._parts.settings.grace_seconds)
         if unstarted:
             await self._release(unstarted)
         await _within(self._settlement.drain(), _LAST_SECONDS)
         await _within(self._announcer.drain(), _LAST_SECONDS)
         await _cancel([keeping])
+        if not broken_off:
+            await self._give_up_lease()
+        _log.info("worker.stopped", unstarted=len(unstarted), broken_off=broken_off)
+
+    async def _give_up_lease(self) -> None:
+        """Let the others have at once what may be left; not while a push that was broken off may still reach its PMS. That is over
+        when the lease runs out."""
         try:
             await self._lease.give_up()
         except StoreUnavailable as error:
             _log.warning("lease.not_given_up", error=str(error))
-        _log.info("worker.stopped", unstarted=len(unstarted))
 
 
 async def _measure_lag(consumer: Consumer) -> None:

@@ -323,7 +323,8 @@ async def test_stopping_while_it_is_open_gives_rows_back_and_leaves_no_task_behi
     site = _Site()
     await site.open_breaker()
     await site.offer(3)
-    assert len(await site.lanes.stop(60.0)) == 3
+    unstarted, _ = await site.lanes.stop(60.0)
+    assert len(unstarted) == 3
     await settle()
     assert asyncio.all_tasks() == before
     await site.clock.advance(3600.0)
@@ -339,7 +340,8 @@ async def test_stopping_waits_for_the_probe() -> None:
     await settle()
     assert not stopping.done()
     await site.pushes.answer()
-    assert len(await stopping) == 2
+    unstarted, broken_off = await stopping
+    assert (len(unstarted), broken_off) == (2, 0)
     assert len(site.pushes.started) == TEN + 1
 
 

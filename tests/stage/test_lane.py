@@ -133,8 +133,16 @@ async def test_stopping_waits_for_what_was_started_and_gives_back_the_rest() -> 
     await settle()
     assert not stopping.done()
     await pms.answer(1)
-    assert await stopping == [2]
+    assert await stopping == ([2], 0)
     assert pms.started == [1]
+
+
+async def test_stopping_breaks_off_what_is_not_through_in_time_and_tells_of_it() -> None:
+    pms = Pushes()
+    lanes = _lanes(pms)
+    lanes.offer(account(), [work(1), work(2)])
+    await settle()
+    assert await lanes.stop(0.0) == ([], 2)
 
 
 async def test_the_same_row_is_not_held_twice() -> None:
@@ -171,6 +179,18 @@ async def test_closing_a_lane_does_not_renew_its_budget() -> None:
     assert pms.started == [1]
     await clock.advance(1.0)
     assert pms.started == [1, 2]
+
+
+async def test_a_lane_that_opens_again_goes_by_the_settings_of_now() -> None:
+    pms = Pushes()
+    lanes = _lanes(pms)
+    lanes.offer(account(rate_per_second=1.0), [work(1)])
+    await settle()
+    await pms.answer()
+    lanes.close_if_idle("acc")
+    lanes.offer(account(rate_per_second=2.0), [work(2), work(3)])
+    await settle()
+    assert pms.started == [1, 2, 3]
 
 
 async def test_a_lane_that_gave_up_all_its_rows_waits_for_nothing() -> None:
