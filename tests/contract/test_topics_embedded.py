@@ -14,6 +14,7 @@ import pytest
 
 from forwarder.topics.embedded import EmbeddedLog
 from forwarder.topics.port import Delivery, GroupBusy, LogUnavailable, Message
+from forwarder.topics.to_end import read_to_end
 from tests.support.deliveries import SOON, ignore_partitions, numbered, numbers, take, until_published
 from tests.support.manual_clock import ManualClock
 
@@ -239,6 +240,41 @@ async def test_offsets_are_not_used_again_after_everything_was_pruned(file: Path
         await pruned_down_to(log, [])
         await publisher.publish(TOPIC, numbered(1, first=20))
     assert [each.offset for each in await everything(log)] == [20]
+
+
+async def test_what_was_pruned_is_not_said_to_be_held_and_not_waited_for(file: Path) -> None:
+    clock = ManualClock()
+    log = EmbeddedLog(file, clock=clock, retention=timedelta(days=7), partitions=1)
+    async with log.publisher() as publisher, log.admin() as admin:
+        await publisher.publish(TOPIC, numbered(20))
+        await clock.advance(timedelta(days=5).total_seconds())
+        await publisher.publish(TOPIC, numbered(5, first=20))
+        await clock.advance(timedelta(days=3).total_seconds())
+        await publisher.publish("another", numbered(1))
+        await pruned_down_to(log, [*range(20, 25)])
+        assert await admin.offsets(TOPIC) == {0: range(20, 25)}
+        assert [numbers(batch) async for batch in read_to_end(log, TOPIC)] == [[*range(20, 25)]]
+        await clock.advance(timedelta(days=7).total_seconds())
+        await publisher.publish("another", numbered(1))
+        await pruned_down_to(log, [])
+        assert await admin.offsets(TOPIC) == {0: range(25, 25)}
+        assert [batch async for batch in read_to_end(log, TOPIC)] == []
+
+
+async def test_what_is_pruned_while_a_topic_is_read_is_passed_over(file: Path) -> None:
+    clock = ManualClock()
+    log = EmbeddedLog(file, clock=clock, retention=timedelta(days=7), partitions=1)
+    async with log.publisher() as publisher, asyncio.timeout(SOON):
+        await publisher.publish(TOPIC, numbered(1_200))
+        read: list[int] = []
+        async for batch in read_to_end(log, TOPIC):
+            if not read:
+                await clock.advance(timedelta(days=8).total_seconds())
+                await publisher.publish("another", numbered(1))
+                await pruned_down_to(log, [])
+            read += numbers(batch)
+    assert read == [*range(len(read))]
+    assert 0 < len(read) < 1_200
 
 
 async def pruned_down_to(log: EmbeddedLog, left: list[int]) -> None:

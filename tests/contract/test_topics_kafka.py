@@ -1,4 +1,4 @@
-"""What only the log on Kafka does for the members of a group: partitions move between them."""
+"""What only the log on Kafka does: partitions move between the members of a group; what was deleted is not said to be held."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -6,10 +6,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from forwarder.topics.kafka import KafkaLog
-from forwarder.topics.port import Consumer
-from tests.support.deliveries import SOON, Tally, new_topic, numbered, take
+from forwarder.topics.port import Consumer, Message
+from forwarder.topics.to_end import read_to_end
+from tests.support.deliveries import SOON, Tally, new_topic, numbered, numbers, take
 
 PARTITIONS = 6
 LIMIT = 2.0  # seconds; the time limits of the log under test
@@ -117,3 +120,25 @@ async def test_what_on_partitions_raises_comes_out_of_receive(log: KafkaLog, top
     async with log.consumer(topic, group="g", on_partitions=fail) as consumer:
         with pytest.raises(RuntimeError, match="the caller's own"):
             await take(consumer, 1)
+
+
+async def test_what_was_deleted_is_not_said_to_be_held_and_not_waited_for(log: KafkaLog, kafka_bootstrap: str) -> None:
+    topic = await new_topic(log, 2)
+    # Of these two partitions `b"a"` goes to the first and `b"d"` to the second.
+    async with log.publisher() as publisher:
+        await publisher.publish(topic, [Message(key, b"%d" % each) for each in range(10) for key in (b"a", b"d")])
+    await _delete_before(kafka_bootstrap, {TopicPartition(topic, 0): 10, TopicPartition(topic, 1): 4})
+    async with log.admin() as admin:
+        held = await admin.offsets(topic)
+    assert {partition: (each.start, each.stop) for partition, each in held.items()} == {0: (10, 10), 1: (4, 10)}
+    async with asyncio.timeout(SOON):
+        assert numbers([each async for batch in read_to_end(log, topic) for each in batch]) == [*range(4, 10)]
+
+
+async def _delete_before(bootstrap: str, offsets: dict[TopicPartition, int]) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        await admin.delete_records({each: RecordsToDelete(before_offset=offset) for each, offset in offsets.items()})
+    finally:
+        await admin.close()

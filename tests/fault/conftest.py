@@ -6,7 +6,7 @@ pytest tests/fault --faults=long --faults-seed=7    the long form, which writes 
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import cast
@@ -20,11 +20,13 @@ from tests.support.campaign.form import Form, Length
 from tests.support.campaign.report import Report
 from tests.support.campaign.service import Service, open_service
 from tests.support.campaign.surroundings import surroundings
-from tests.support.deployment import Site, site_settings
 from tests.support.kafka_process import KafkaCluster
 from tests.support.ladder import Unavailable
 from tests.support.postgres_process import PostgresServer
 from tests.support.real_servers import RealServers
+from tests.support.site import Site, site_settings
+
+NewCase = Callable[[Service], Case]
 
 _HERE = Path(__file__).parent
 _PAGE = _HERE.parent.parent / "docs" / "reliability.md"
@@ -133,9 +135,16 @@ async def shared_service(
         yield service
 
 
+@pytest.fixture
+def new_case(request: pytest.FixtureRequest) -> NewCase:
+    """Makes the test's case in a service of its choice."""
+    report = request.config.stash[_report]
+    name = request.node.name.removeprefix("test_").replace("_", " ")
+    return lambda service: Case(name, service, report.form, report)
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def case(shared_service: Service, request: pytest.FixtureRequest) -> Case:
+async def case(shared_service: Service, new_case: NewCase) -> Case:
     """The test's own case in the shared service, which is whole."""
     await shared_service.mend()
-    report = request.config.stash[_report]
-    return Case(request.node.name.removeprefix("test_").replace("_", " "), shared_service, report.form, report)
+    return new_case(shared_service)

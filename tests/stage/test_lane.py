@@ -204,3 +204,15 @@ async def test_a_lane_that_gave_up_all_its_rows_waits_for_nothing() -> None:
     lanes.configure(account(rate_per_second=1.0, paused=True))
     await settle()
     assert asyncio.all_tasks() == before
+
+
+async def test_what_is_offered_after_the_stop_does_not_start() -> None:
+    pms = Pushes()
+    lanes = _lanes(pms)
+    lanes.offer(account(), [work(1)])
+    await settle()
+    await pms.answer()
+    await lanes.stop(0.0)
+    lanes.offer(account(), [work(2)])
+    await settle()
+    assert pms.started == [1]

@@ -6,40 +6,23 @@ Embedded: `forwarder up` and a simulator of its own. Distributed: ingress, worke
 import asyncio
 import json
 import os
-import secrets
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from forwarder.assembly.backend import open_backend
-from forwarder.settings import Distributed, Embedded, Environment, Settings
-from forwarder.tenancy.port import Account
-from tests.support.backends import Backend
-from tests.support.reaper import Reaper
 from tests.support.server_process import LOCALHOST, Command, ServerProcess, free_ports
+from tests.support.site import Site, site_settings
+
+__all__ = ["PATIENCE_SECONDS", "Deployment", "Site", "booking", "deploy", "site_settings"]
 
 READY = "process.listening"
-SECRET_KEY = "a-secret-of-the-tests-and-of-nothing-else"
 PATIENCE_SECONDS = 90.0
-PMS_PATHS = {"generic": "generic", "website-builder": "website-builder", "booking-sync": "booking-sync/api/v3"}
-"""Where the simulator has each kind of PMS, below the account's name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Where a deployment runs: its backend's settings, a directory of its own, and who ends what it starts."""
-
-    backend: Backend
-    directory: Path
-    settings: Mapping[str, str]
-    reaper: Reaper
 
 
 class Deployment:
@@ -112,14 +95,6 @@ class Deployment:
             text=True,
         )
         return json.loads(done.stdout)
-
-    async def put_accounts(self, kinds: Mapping[str, str]) -> None:
-        """Integration accounts by their ids, each of a kind, all at once; as `add_account` makes them one by one."""
-        async with open_backend(settings_of(self.site)) as backend:
-            credential = (await backend.sealer()).seal_text("secret")
-            for account_id, kind in kinds.items():
-                base_url = f"{self.url('simulate')}/{account_id}/{PMS_PATHS[kind]}"
-                await backend.registry.put_account(Account(account_id, "demo", kind, base_url, credential))
 
     async def add_account(
         self, account_id: str, *, kind: str = "generic", path: str = "generic", **options: Any
@@ -222,43 +197,6 @@ async def deploy(site: Site, *simulator_options: str) -> AsyncIterator[Deploymen
 async def _move_in(deployment: Deployment) -> None:
     await deployment.command("workspace", "add", "demo")
     deployment.token = (await deployment.command("key", "add", "--workspace", "demo"))["token"]
-
-
-def settings_of(site: Site) -> Settings:
-    """What the site's environment means to a process of ours. The values are checked as theirs are."""
-    environment = Environment.model_validate(
-        {name.removeprefix("FORWARDER_").lower(): value for name, value in site.settings.items()}
-    )
-    where = Embedded(environment.data_dir) if site.backend == "embedded" else _engines(environment)
-    return Settings(environment, where)
-
-
-def _engines(environment: Environment) -> Distributed:
-    assert environment.kafka_bootstrap_servers is not None
-    assert environment.database_url is not None
-    return Distributed(environment.kafka_bootstrap_servers, environment.database_url)
-
-
-def site_settings(backend: Backend, directory: Path, kafka: str | None, database: str | None) -> dict[str, str]:
-    """The environment that makes a forwarder run on `backend`; its topics are nobody else's."""
-    common = {
-        "FORWARDER_DATA_DIR": str(directory / "data"),
-        "FORWARDER_PARTITIONS": "4",
-        # Short, so that a test need not wait long for what a killed process held.
-        "FORWARDER_PUSH_TIMEOUT_SECONDS": "4",
-        "FORWARDER_LEASE_SECONDS": "6",
-    }
-    if backend == "embedded":
-        return common
-    assert kafka is not None
-    assert database is not None
-    return {
-        **common,
-        "FORWARDER_KAFKA_BOOTSTRAP_SERVERS": kafka,
-        "FORWARDER_DATABASE_URL": database,
-        "FORWARDER_SECRET_KEY": SECRET_KEY,
-        "FORWARDER_TOPIC_PREFIX": f"t{secrets.token_hex(4)}.",
-    }
 
 
 def booking(number: int, **more: Any) -> dict[str, Any]:

@@ -15,9 +15,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
+from typing import Any
 
 import pytest
 
+from tests.support.campaign.accounts import put_accounts
 from tests.support.campaign.form import Form
 from tests.support.campaign.judge import ALL_CONFIRMED, Evidence, Expected, judge
 from tests.support.campaign.load import Load
@@ -63,7 +65,7 @@ class Case:
     async def load(self, *, count: int = COUNT, rate: float = RATE) -> AsyncIterator[Load]:
         """Reservations flow while the block runs, and go on until there were `count`; someone polls the first account's pages
         meanwhile. The block is entered when the first few were made."""
-        await self.deployment.put_accounts(self.accounts)
+        await put_accounts(self.deployment, self.accounts)
         self._load = load = Load(self.deployment, self.accounts, self.random, count=count, rate=rate)
         self._poller = Poller(self.deployment, next(iter(self.accounts)))
         async with asyncio.TaskGroup() as tasks:
@@ -93,6 +95,19 @@ class Case:
         process = self.deployment.processes[role]
         await self.hit(f"kill -9 of {role}", process.kill)
         await self.deployment.start()
+
+    async def order_faults(self, account: str, **order: Any) -> None:
+        """From now on the account's PMS fails so, by the simulator's terms."""
+        self.injected(f"PMS: {order['mode']}")
+        answer = await self.deployment.client.put(self._faults_of(account), json=order)
+        answer.raise_for_status()
+
+    async def lift_faults(self, account: str) -> None:
+        """The account's PMS is well again."""
+        (await self.deployment.client.delete(self._faults_of(account))).raise_for_status()
+
+    def _faults_of(self, account: str) -> str:
+        return f"{self.deployment.url('simulate')}/{account}/faults"
 
     async def made_more(self, count: int, *, within: float = PATIENCE_SECONDS) -> None:
         """Return when the case's PMSs made so many more bookings than when this was called."""

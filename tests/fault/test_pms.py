@@ -1,0 +1,31 @@
+"""PMSs that fail in every way that the simulator knows, before they booked and after: each reservation is made once."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.support.campaign.case import Case
+from tests.support.campaign.judge import Expected
+
+AFTER_BOOKING = ["hang_after_booking", "reset_after_booking", "error500_after_booking", "garbage_after_booking"]
+BEFORE = ["hang", "reset", "error500", "garbage", "huge", "down", "throttle", "redirect"]
+_SHARE = 0.3
+_SECONDS = 1.5
+
+
+@pytest.mark.parametrize("modes", [AFTER_BOOKING, BEFORE], ids=["after they booked", "without booking"])
+async def test_pms_that_fail(case: Case, modes: list[str]) -> None:
+    """Every account's PMS fails in its own way, and in another one a moment later."""
+    async with case.load():
+        for turn in range(case.times(short=4, long=40)):
+            for place, account in enumerate(case.accounts):
+                await _order(case, account, modes[(turn + place) % len(modes)])
+            await asyncio.sleep(_SECONDS)  # the fault's own length
+        await asyncio.gather(*(case.lift_faults(account) for account in case.accounts))
+    await case.verdict(Expected(all_accepted=True))
+
+
+async def _order(case: Case, account: str, mode: str) -> None:
+    more: dict[str, Any] = {"retry_after": 1} if mode == "throttle" else {}
+    await case.order_faults(account, mode=mode, rate=_SHARE, **more)

@@ -1,0 +1,34 @@
+"""Our own processes killed at random moments, and workers that come and go: nothing hangs on any one of them."""
+
+import asyncio
+
+import pytest
+
+from tests.support.campaign.case import Case
+from tests.support.campaign.judge import Expected
+
+
+@pytest.mark.parametrize("role", ["ingress", "worker", "query"])
+async def test_killed(case: Case, role: str) -> None:
+    async with case.load():
+        for _ in range(case.times(short=1, long=20)):
+            await case.made_more(case.draw(20, 200))
+            await case.kill(role)
+    await case.verdict(Expected(all_accepted=role != "ingress"))
+
+
+async def test_workers_that_join_and_leave_every_second(case: Case) -> None:
+    """Some leave as they should, some are killed; each change of the group is a rebalance."""
+    roles = [f"passing worker {number}" for number in (1, 2)]
+    passing = [case.deployment.add("worker", role=role) for role in roles]
+    async with case.load():
+        for turn in range(case.times(short=2, long=20)):
+            worker = passing[turn % len(passing)]
+            case.injected("worker joined")
+            await case.wait(worker.start)
+            await asyncio.sleep(case.random.uniform(0.2, 1.0))  # how long it stays
+            if case.draw(0, 1):
+                await case.hit("worker left", worker.stop)
+            else:
+                await case.hit("kill -9 of worker", worker.kill)
+    await case.verdict(Expected(all_accepted=True))
