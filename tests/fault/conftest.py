@@ -76,7 +76,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed and _HERE in item.path.parents:
         form = item.config.stash[_report].form
-        report.sections.append(("again, with the same faults", form.command(item.name)))
+        report.sections.append(("again, with the same faults", form.command(item.name.partition("[")[0])))
     return report
 
 

@@ -12,3 +12,14 @@ async def test_postgresql_killed_and_brought_back(case: Case, postgres: Postgres
             await case.hit("kill -9 of PostgreSQL", postgres.kill)
             await case.wait(postgres.start)
     await case.verdict(Expected(all_accepted=True))
+
+
+async def test_postgresql_connections_cut(case: Case) -> None:
+    """All of them at once, again and again, as a firewall or a failover does."""
+    cut = "select pid::text, pg_terminate_backend(pid)::int from pg_stat_activity where application_name like 'forwarder%'"
+    async with case.load():
+        for _ in range(case.times(short=5, long=50)):
+            await case.made_more(case.draw(20, 100))
+            case.injected("all connections to PostgreSQL cut")
+            assert await case.service.rows(cut)
+    await case.verdict(Expected(all_accepted=True))

@@ -91,6 +91,12 @@ class Load:
         async with asyncio.timeout(PATIENCE_SECONDS), self._progress:
             await self._progress.wait_for(lambda: self.sent >= wanted)
 
+    async def refused_more(self, count: int) -> None:
+        """Return when so many more were answered 503 than when this was called."""
+        wanted = self.answers["503"] + count
+        async with asyncio.timeout(PATIENCE_SECONDS), self._progress:
+            await self._progress.wait_for(lambda: self.answers["503"] >= wanted)
+
     async def _write(self) -> None:
         while not (self._finishing and len(self.submissions) >= self._count):
             submission = self._new(next(self._numbers))
