@@ -52,11 +52,13 @@ class Deployment:
     def log(self, role: str) -> Path:
         return self.site.directory / f"{role}.log"
 
-    def add(self, command: str, *options: str, role: str | None = None) -> ServerProcess:
+    def add(
+        self, command: str, *options: str, role: str | None = None, launcher: Sequence[str] = ("-m", "forwarder")
+    ) -> ServerProcess:
         """A process that runs `forwarder command` on a free port, under a name of its own where `role` gives one; not started."""
         role = role or command
         (self.ports[role],) = free_ports(1)
-        arguments = [sys.executable, "-m", "forwarder", command, "--port", str(self.ports[role]), *options]
+        arguments = [sys.executable, *launcher, command, "--port", str(self.ports[role]), *options]
         runs = Command(role, arguments, self.log(role), READY, environment=self.environment)
         self.processes[role] = ServerProcess(runs, self.site.reaper)
         return self.processes[role]

@@ -92,6 +92,11 @@ class PostgresServer:
         self.start()
 
     @property
+    def home(self) -> Path:
+        """What all that it keeps is in; empty before its first start."""
+        return self._home
+
+    @property
     def _data(self) -> Path:
         return self._home / "data"
 

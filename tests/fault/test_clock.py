@@ -1,0 +1,27 @@
+"""Wall clocks that jump an hour, on and back: they make things due early or late, and never twice."""
+
+from pathlib import Path
+
+from tests.support.campaign.case import Case
+from tests.support.campaign.judge import Expected
+from tests.support.jumping_clock import jump, launcher
+
+_HOUR = 3600
+
+
+async def test_wall_clocks_that_jump(case: Case, tmp_path: Path) -> None:
+    """Of two workers one's clock jumps: neither may take the other for dead. Both leases run out many times meanwhile, by that
+    clock."""
+    clock = tmp_path / "clock"
+    jump(clock, 0)
+    second = case.deployment.add("worker", role="second worker", launcher=launcher(clock))
+    await case.wait(second.start)
+    holders = set(await case.service.rows("select id, 1 from workers"))
+    async with case.load():
+        for _ in range(case.times(short=1, long=10)):
+            for seconds in (_HOUR, 0, -_HOUR, 0):
+                await case.made_more(case.draw(50, 200))
+                case.injected("wall clock jumped an hour")
+                jump(clock, seconds)
+    await case.verdict(Expected(all_accepted=True))
+    assert holders <= set(await case.service.rows("select id, 1 from workers")), "a lease was ended by a wall clock"

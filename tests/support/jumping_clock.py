@@ -1,0 +1,35 @@
+"""Runs the `forwarder` command under a wall clock that a test sets: `python -m tests.support.jumping_clock FILE command…`.
+
+`FILE` holds by how many seconds the clock is wrong. Every moment that our code knows comes from `SystemClock.now`; the monotonic
+clock goes on as it is, and so does the time that libraries read by themselves.
+"""
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from forwarder.cli.program import run
+from forwarder.runtime.clock import SystemClock
+
+
+def launcher(file: Path) -> Sequence[str]:
+    """What Python is to run in place of `-m forwarder`."""
+    return ("-m", "tests.support.jumping_clock", str(file))
+
+
+def jump(file: Path, seconds: int) -> None:
+    """From now on, be so far from the right time."""
+    beside = file.with_suffix(".new")
+    beside.write_text(str(seconds))
+    beside.replace(file)
+
+
+def _wrong(file: Path) -> datetime:
+    return datetime.now(UTC) + timedelta(seconds=int(file.read_text()))
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv.pop(1))
+    SystemClock.now = lambda _: _wrong(path)  # type: ignore[method-assign]
+    run()

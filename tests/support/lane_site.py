@@ -1,0 +1,42 @@
+"""Lanes on a clock that is moved by hand, and one account whose pushes are answered by hand."""
+
+import itertools
+from typing import Any
+
+from forwarder.worker.breaker import Tolerance
+from forwarder.worker.gate import Gate, Gates
+from forwarder.worker.lanes import Lanes
+from tests.support.manual_clock import ManualClock, settle
+from tests.support.pushes import DOWN, Pushes
+from tests.support.works import account, work
+
+TEN = Tolerance().failures
+"""So many failures in a row open the breaker."""
+
+
+class LaneSite:
+    """`offer` counts its rows from 1. `settings` are the account's."""
+
+    def __init__(self, *, held_at_most: int = 200, **settings: Any) -> None:
+        self.clock = ManualClock()
+        self.pushes = Pushes()
+        self.account = account(**settings)
+        self.gates = Gates(self.clock)
+        self.lanes = Lanes(self.clock, self.pushes.deliver, held_at_most=held_at_most, gates=self.gates)
+        self._numbers = itertools.count(1)
+
+    @property
+    def gate(self) -> Gate:
+        """The account's."""
+        return self.gates.of(self.account)
+
+    async def offer(self, count: int) -> None:
+        """So many more rows, each of a room of its own."""
+        self.lanes.offer(self.account, [work(next(self._numbers)) for _ in range(count)])
+        await settle()
+
+    async def open_breaker(self) -> None:
+        """Fail as often as it takes, and no more."""
+        await self.offer(TEN)
+        await self.pushes.answer(finding=DOWN)
+        assert not self.pushes.under_way
