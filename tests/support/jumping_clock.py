@@ -1,6 +1,6 @@
 """Runs the `forwarder` command under a wall clock that a test sets: `python -m tests.support.jumping_clock FILE command…`.
 
-`FILE` holds by how many seconds the clock is wrong. Every moment that our code knows comes from `SystemClock.now`; the monotonic
+`FILE` holds by how many seconds the clock is wrong. Every moment that our code knows comes from `SystemClock.now`. The monotonic
 clock goes on as it is, and so does the time that libraries read by themselves.
 """
 

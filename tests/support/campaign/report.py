@@ -76,12 +76,14 @@ class Report:
 
     form: Form
     rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def text(self) -> list[str]:
-        """The table in lines of even columns."""
+        """The table in lines of even columns, and the notes."""
         table = [list(_COLUMNS), *self._cells()]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+        return [*(line.rstrip() for line in lines), *self.notes]
 
     def markdown(self) -> list[str]:
         """The table as a page has it."""
@@ -94,6 +96,7 @@ class Report:
             _HEAD.format(command=self.form.command(), surroundings="; ".join(surroundings)),
             *self.markdown(),
             "",
+            *(f"- {note}" for note in self.notes),
             _FOOT,
         ]
         page.write_text("\n".join(parts))
