@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.support.campaign.accounts import put_accounts
-from tests.support.campaign.form import Form, Length
+from tests.support.campaign.form import Form
 from tests.support.campaign.judge import ALL_CONFIRMED, Evidence, Expected, judge
 from tests.support.campaign.load import Load
 from tests.support.campaign.reading import Poller, whole
@@ -52,10 +52,6 @@ class Case:
         self.random = form.random_for(name)
         number = next(_case_numbers)
         self.accounts = {f"case{number}-{place}-{kind}": kind for place, kind in enumerate(KINDS, 1)}
-
-    @property
-    def length(self) -> Length:
-        return self._form.length
 
     def note(self, text: str) -> None:
         """Something that was measured, to be shown with the table."""
