@@ -31,7 +31,7 @@ def add(
     base_url: Annotated[str, typer.Option(help="Where the PMS's API is.")],
     credential: Annotated[str, typer.Option(help="What it lets us in with; kept sealed.")] = "",
     concurrency: Annotated[int, typer.Option(min=1, help="Most pushes in flight.")] = 64,
-    rate: Annotated[float | None, typer.Option(help="Most requests a second.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Most requests a second; the kind's published limit if left out.")] = None,
     deadline: Annotated[int, typer.Option(min=1, help="For how many seconds a submission is tried.")] = 24 * 60 * 60,
     account_id: Annotated[
         str | None, typer.Option("--id", help="Its identifier: the integrationAccountId header.")
@@ -44,7 +44,7 @@ def add(
     if not base_url.startswith(("http://", "https://")):
         raise WrongUsage(f"--base-url must begin with http:// or https://; it is {base_url!r}.")
     if rate is not None and rate <= 0:
-        raise WrongUsage("--rate must be more than 0; leave it out for no limit.")
+        raise WrongUsage("--rate must be more than 0; leave it out for the kind's published limit.")
     new_id = account_id or f"acc_{secrets.token_hex(6)}"
 
     async def put(backend: Backend) -> None:

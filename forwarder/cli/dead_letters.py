@@ -2,8 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +19,8 @@ from forwarder.cli.running import with_backend
 from forwarder.runtime.clock import SystemClock
 from forwarder.topics.port import LogUnavailable, Message
 from forwarder.worker.dead_letters import FAILURE_CLASSES, UNDECODABLE
+
+_FASTEST = 100_000
 
 _OfAccount = Annotated[str | None, typer.Option("--account", help="Only of this integration account.")]
 _OfClass = Annotated[str | None, typer.Option("--class", help=f"Only of this class: {', '.join(FAILURE_CLASSES)}.")]
@@ -46,7 +49,11 @@ def list_letters(
     everything: Annotated[bool, typer.Option("--all", help="Those too that were replayed already.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List dead letters, newest first: those that are open (the submission still is FAILED by it) or undecodable."""
+    """List what waits to be put back, newest first.
+
+    open: its submission is still FAILED by it. undecodable: no submission could be read in it. With --all also replayed: it was
+    put back, or there is no such submission any more.
+    """
     wanted = _wanted(account, failure_class, since, until)
     found = with_backend(lambda backend: _letters(backend).find(wanted))
     rows = [row(letter, standing) for letter, standing in found if everything or standing is not Standing.REPLAYED]
@@ -60,31 +67,34 @@ def show(
     raw: Annotated[bool, typer.Option("--raw", help="The value of an undecodable one, whatever is in it.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show one dead letter: where it stood, why it was set aside, its headers and its value. A card is not shown."""
-
-    async def read(backend: Backend) -> tuple[Letter, Standing, Message]:
-        letters = _letters(backend)
-        ((letter, standing),) = _all_of([letter_id], await letters.find(Wanted(ids=[letter_id])))
-        message = await letters.message(letter)
-        if message is None:
-            raise Failed(f"the dead letter {letter_id} has just been pruned from the log")
-        return letter, standing, message
-
-    letter, standing, message = with_backend(read)
+    """Show one dead letter: why it was set aside, its headers, its value but for the card."""
+    letter, standing, message = with_backend(partial(_read, letter_id))
     if raw and standing is not Standing.UNDECODABLE:
         raise WrongUsage(f"{letter_id} can be read, and is shown without its card: leave out --raw.")
     about = {**row(letter, standing), "detail": letter.detail, "sizeBytes": len(message.value)}
-    headers = headers_of(message)
     value = message.value.decode("utf-8", "backslashreplace") if raw else value_of(letter, message)
     if as_json:
-        show_json({**about, "headers": headers, "raw" if raw else "value": value})
-        return
+        show_json({**about, "headers": headers_of(message), "raw" if raw else "value": value})
+    else:
+        _show_whole(about, headers_of(message), value)
+
+
+async def _read(letter_id: str, backend: Backend) -> tuple[Letter, Standing, Message]:
+    letters = _letters(backend)
+    ((letter, standing),) = _all_of([letter_id], await letters.find(Wanted(ids=[letter_id])))
+    message = await letters.message(letter)
+    if message is None:
+        raise Failed(f"the dead letter {letter_id} has just been pruned from the log")
+    return letter, standing, message
+
+
+def _show_whole(about: Mapping[str, Any], headers: Mapping[str, str], value: Mapping[str, Any] | str | None) -> None:
     show_one(about, as_json=False)
     say("\nheaders")
     show_one(headers, as_json=False)
     say("\nvalue")
     if value is None:
-        say("It is not shown: it could not be read, and may hold anything. --raw shows it.")
+        say("Not shown: it could not be read, and may hold anything. --raw shows it.")
     else:
         say(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2))
 
@@ -100,29 +110,30 @@ def replay(
     rate: Annotated[float, typer.Option(help="How many a second, at most.")] = 50.0,
     as_json: AsJson = False,
 ) -> None:
-    """Put open dead letters back on the topic they came from: workers push them again, until their account's deadline.
+    """Put open dead letters back on the topic they came from.
 
-    Replaying twice books once. Undecodable ones go back, as they came, only where they are named by their ids.
+    Workers push them again, until the account's deadline. Replaying twice books once. Undecodable ones go back, as they came, only
+    where they are named by their ids.
     """
     filters = _wanted(account, failure_class, since, until)
-    _require_one_selection(ids or [], filters, all_open=all_open)
-    if rate <= 0:
-        raise WrongUsage("--rate must be more than 0.")
+    _require_one_selection(ids, filters, all_open=all_open)
+    if not 0 < rate <= _FASTEST:
+        raise WrongUsage(f"--rate must be more than 0, and {_FASTEST:,} at most.")
     wanted = Wanted(ids=frozenset(ids)) if ids else filters
+    with_backend(partial(_replay, ids or [], wanted, dry_run, rate, as_json))
 
-    async def run(backend: Backend) -> None:
-        found = await _letters(backend).find(wanted)
-        if ids:
-            found = _all_of(ids, found)
-        goes_back = {Standing.OPEN, Standing.UNDECODABLE} if ids else {Standing.OPEN}
-        chosen = [each for each in found if each[1] in goes_back]
-        passed_over = Counter(standing for _, standing in found if standing not in goes_back)
-        if dry_run:
-            _show_plan(chosen, passed_over, as_json=as_json)
-        else:
-            await _put_back(backend, [letter for letter, _ in chosen], passed_over, rate, as_json=as_json)
 
-    with_backend(run)
+async def _replay(
+    ids: Sequence[str], wanted: Wanted, dry_run: bool, rate: float, as_json: bool, backend: Backend
+) -> None:
+    found = _all_of(ids, await _letters(backend).find(wanted))
+    goes_back = {Standing.OPEN, Standing.UNDECODABLE} if ids else {Standing.OPEN}
+    chosen = [each for each in found if each[1] in goes_back]
+    passed_over = Counter(standing for _, standing in found if standing not in goes_back)
+    if dry_run:
+        _show_plan(chosen, passed_over, as_json=as_json)
+    else:
+        await _put_back(backend, [letter for letter, _ in chosen], passed_over, rate, as_json=as_json)
 
 
 async def _put_back(
@@ -138,12 +149,13 @@ async def _put_back(
                 except LogUnavailable as error:
                     outage = error
     done, selected = running.put_back, len(letters)
+    interrupted = stop.is_set() and done < selected
     if as_json:
-        show_json(_summary(selected, done, passed_over, dry_run=False, interrupted=stop.is_set()))
+        show_json(_summary(selected, done, passed_over, dry_run=False, interrupted=interrupted))
     else:
         say(f"{done} of {selected} put back.{_passed_over(passed_over)}")
     if done < selected:
-        why = "interrupted" if stop.is_set() else str(outage or "the others were pruned from the log meanwhile")
+        why = "interrupted" if interrupted else str(outage or "the others were pruned from the log meanwhile")
         raise Failed(f"{selected - done} were not put back: {why}. The same command goes on where this one was.")
 
 
@@ -171,7 +183,7 @@ def _wanted(account: str | None, failure_class: str | None, since: str | None, u
     return Wanted(account=account, failure_class=failure_class, since=after, until=before)
 
 
-def _require_one_selection(ids: Sequence[str], filters: Wanted, *, all_open: bool) -> None:
+def _require_one_selection(ids: Sequence[str] | None, filters: Wanted, *, all_open: bool) -> None:
     if [bool(ids), filters != Wanted(), all_open].count(True) != 1:
         raise WrongUsage(
             "Say which: the ids of dead letters, or filters (--account, --class, --since, --until), or --all-open."

@@ -1,5 +1,6 @@
 """`forwarder submissions …`: what became of what was submitted, in every workspace; and settling what is in doubt by hand."""
 
+from functools import partial
 from typing import Annotated, Any, assert_never
 
 import typer
@@ -75,33 +76,35 @@ def settle(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Settle a submission that is IN_DOUBT, by what you found in the PMS. Look there first: your word is not checked."""
+    """Settle by hand what is IN_DOUBT. Look into the PMS first: your word is not checked."""
     if [confirmed is not None, not_made, rejected is not None].count(True) != 1:
         raise WrongUsage("Say what you found in the PMS: --confirmed PMS_ID, or --not-made, or --rejected REASON.")
     for option, value in (("--confirmed", confirmed), ("--rejected", rejected)):
         if value is not None and not value.strip():
             raise WrongUsage(f"{option} takes a text that is not empty.")
 
-    async def run(backend: Backend) -> tuple[Status, str]:
-        repair = Repair(backend.repairs, backend.clock)
-        try:
-            if confirmed is not None:
-                await repair.confirm(request_id, confirmed.strip())
-                return Status.CONFIRMED, "A worker publishes its result event within seconds."
-            if rejected is not None:
-                await repair.reject(request_id, rejected.strip())
-                return Status.REJECTED, "A worker publishes its result event within seconds."
-            seconds = await _deadline_seconds(backend, request_id)
-            await repair.push_again(request_id, deadline_seconds=seconds)
-        except NotInDoubt:
-            raise await _not_in_doubt(backend, request_id) from None
-        return Status.PENDING, f"A worker pushes it again, for up to {seconds:,} s, the deadline of its account."
-
-    status, following = with_backend(run)
+    status, following = with_backend(partial(_settle, request_id, confirmed, rejected))
     if as_json:
         show_json({"requestId": request_id, "status": status.value, "next": following})
     else:
         say(f"{request_id} is {status.value}. {following}")
+
+
+async def _settle(request_id: str, confirmed: str | None, rejected: str | None, backend: Backend) -> tuple[Status, str]:
+    """What it is now, and what happens next."""
+    repair = Repair(backend.repairs, backend.clock)
+    try:
+        if confirmed is not None:
+            await repair.confirm(request_id, confirmed.strip())
+            return Status.CONFIRMED, "A worker publishes its result event within half a minute."
+        if rejected is not None:
+            await repair.reject(request_id, rejected.strip())
+            return Status.REJECTED, "A worker publishes its result event within half a minute."
+        seconds = await _deadline_seconds(backend, request_id)
+        await repair.push_again(request_id, deadline_seconds=seconds)
+    except NotInDoubt:
+        raise await _not_in_doubt(backend, request_id) from None
+    return Status.PENDING, f"A worker pushes it again, for up to {seconds:,} s, the deadline of its account."
 
 
 async def _deadline_seconds(backend: Backend, request_id: str) -> int:
@@ -127,12 +130,12 @@ async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
         case Status.FAILED:
             advice = f"it was not made; `forwarder dead-letters replay {_letter_id(summary)}` puts it back"
         case Status.IN_DOUBT:
-            advice = "something else changed it meanwhile; try again"
+            advice = "a worker was just looking for it; try again"
         case Status.CONFIRMED | Status.REJECTED | Status.CANCELLED:
             advice = "there is nothing to settle"
         case _:
             assert_never(summary.status)
-    return Failed(f"{request_id} is {summary.status.value}, not IN_DOUBT: {advice}.")
+    return Failed(f"{request_id} is {summary.status.value}: {advice}.")
 
 
 def _not_taken_in(request_id: str) -> Failed:

@@ -8,10 +8,9 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Status
 from forwarder.store.overview import SqlOverview
-from forwarder.store.port import Arrival, DeadLetter, Final, OutboxEvent, Work
+from forwarder.store.port import Arrival, DeadLetter, OutboxEvent, Work
 from forwarder.store.recorder import SqlRecorder
 from forwarder.store.repairs import SqlRepairs
 from tests.support.stored import CARD, DEADLINE, LATER, arrival, arrivals, attempt, final, lease, postponed, row
