@@ -31,7 +31,9 @@ def add(
     base_url: Annotated[str, typer.Option(help="Where the PMS's API is.")],
     credential: Annotated[str, typer.Option(help="What it lets us in with; kept sealed.")] = "",
     concurrency: Annotated[int, typer.Option(min=1, help="Most pushes in flight.")] = 64,
-    rate: Annotated[float | None, typer.Option(help="Most requests a second; the kind's published limit if left out.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Most requests a second; the kind's published limit if left out.")
+    ] = None,
     deadline: Annotated[int, typer.Option(min=1, help="For how many seconds a submission is tried.")] = 24 * 60 * 60,
     account_id: Annotated[
         str | None, typer.Option("--id", help="Its identifier: the integrationAccountId header.")
