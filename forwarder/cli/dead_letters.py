@@ -153,7 +153,8 @@ async def _put_back(
     if as_json:
         show_json(_summary(selected, done, passed_over, dry_run=False, interrupted=interrupted))
     else:
-        say(f"{done} of {selected} put back.{_passed_over(passed_over)}")
+        said = f"{done} of {selected} put back." if selected else "There is nothing open to put back."
+        say(f"{said}{_passed_over(passed_over)}")
     if done < selected:
         why = "interrupted" if interrupted else str(outage or "the others were pruned from the log meanwhile")
         raise Failed(f"{selected - done} were not put back: {why}. The same command goes on where this one was.")

@@ -54,11 +54,12 @@ def settle() -> Executable:
 
 
 def reopen() -> Executable:
-    """Make a row pending again that was in doubt, and that nothing has changed since it was read."""
+    """Make a row pending again that was in doubt, and that nothing has changed since it was read. Not while a worker is looking for
+    it: what that comes to would be recorded over the push that follows."""
     batch = batch_of(_row.id, _row.revision, _row.updated_at, _row.attempts, _row.deadline_at)
     return (
         update(reservations)
-        .where(_row.id == batch.c.id, _row.revision == batch.c.revision, _in_doubt)
+        .where(_row.id == batch.c.id, _row.revision == batch.c.revision, _in_doubt, _row.leased_by.is_(None))
         .values(
             status=PENDING,
             updated_at=batch.c.updated_at,

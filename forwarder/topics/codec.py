@@ -29,6 +29,10 @@ REPLAY_OF = "replay-of"
 """The header of a dead letter that was put back: the id of the event that told of its failure."""
 
 
+_REVISION_DIGITS = 9
+"""More, and it is none of ours, nor a number that every database takes."""
+
+
 class Undecodable(ValueError):
     """A message that is not what its topic holds. The message says what is wrong with it, and quotes none of it."""
 
@@ -84,7 +88,8 @@ def decode_submission(message: Message) -> Submission:
 def replay_revision(message: Message, submission: Submission) -> int | None:
     """The revision of the failure that `message` is a replay of; None where it is none, or not one of this submission."""
     request_id, _, revision = (header(message.headers, REPLAY_OF) or "").rpartition(".")
-    return int(revision) if request_id == submission.request_id and revision.isdecimal() else None
+    ours = request_id == submission.request_id and revision.isdecimal() and len(revision) <= _REVISION_DIGITS
+    return int(revision) if ours else None
 
 
 class _SealedCard(BaseModel):

@@ -348,3 +348,14 @@ async def test_standings_of_very_many(recorder: SqlRecorder, engine: AsyncEngine
     await recorder.take_in("w1", arrivals(range(1, 1001)), now=NOW)
     asked = [arrival(number).submission.request_id for number in range(1, 2001)]
     assert len(await SqlOverview(engine).standings(asked)) == 1000
+
+
+async def test_what_a_worker_is_just_looking_for_is_not_pushed_again(
+    recorder: SqlRecorder, repairs: SqlRepairs, engine: AsyncEngine
+) -> None:
+    """It may come back to the same worker, and then what the look-up comes to would end the push that is under way."""
+    read = await _in_doubt(recorder, repairs, look_at=LATER)
+    (looked_for,) = await recorder.claim("w1", "acc", ALL, now=LATER, at_most=10)
+    assert not await repairs.reopen(read, attempts=(), now=LATER, deadline_at=MUCH_LATER)
+    await recorder.record("w1", [], [postponed(looked_for)])
+    assert await repairs.reopen(read, attempts=(), now=LATER, deadline_at=MUCH_LATER)

@@ -18,10 +18,12 @@ from forwarder.topics.codec import (
     encode_result,
     encode_submission,
     header,
+    replay_revision,
     subject,
 )
 from forwarder.topics.port import Message
 from tests.support.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
+from tests.support.works import submission
 
 ACCEPTED_AT = "2027-01-01T00:00:00.123Z"
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -202,3 +204,10 @@ def test_submissions_of_one_property_keep_one_key() -> None:
 def test_without_a_room_a_submission_is_for_the_propertys() -> None:
     assert replace(SUBMISSION, reservation=changed(GENERAL, "roomId", ABSENT)).room_id == "00123"
     assert SUBMISSION.room_id == "A-7"
+
+
+@pytest.mark.parametrize("revision", ["1" * 10, "9" * 5000, "-1", "", "one", "1.0"])
+def test_a_replay_of_no_revision_of_ours_is_none(revision: str) -> None:
+    about = submission()
+    marked = Message(b"key", b"{}", (("replay-of", f"{about.request_id}.{revision}".encode()),))
+    assert replay_revision(marked, about) is None
