@@ -3,24 +3,26 @@
 Private to the seam. A new kind of PMS is one module with an `Adapter`, and its line in `directory`.
 """
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
 
 from forwarder.pms.failure import NoAnswer, NotSent, harmless, outcome_of
 from forwarder.pms.port import Capabilities, Connection, Limits, Pace
 from forwarder.pms.wire import Send, Wire
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Deferred, Lookup, Outcome, Rejected
+from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
 from forwarder.runtime.clock import Clock
 
 
-@dataclass(frozen=True, slots=True)
-class Cancelled:
-    """The PMS no longer has the reservation."""
+class NoOptions(BaseModel):
+    """Of a kind whose accounts have no options. Kinds that have some extend it, with their fields in camel case."""
 
-
-Cancellation = Cancelled | Rejected | Deferred
-"""What a cancellation came to. It may be asked for any number of times, so that a doubt about one is only a delay."""
+    model_config = ConfigDict(
+        alias_generator=to_camel, extra="forbid", frozen=True, validate_by_name=False, validate_by_alias=True
+    )
 
 
 class Adapter(Protocol):
@@ -37,6 +39,19 @@ class Adapter(Protocol):
         """Look up `booking.reference`. `Absent` only where the PMS surely showed everything that could carry it."""
         ...
 
+    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> Cancellation:
+        """Cancel. `Cancelled` as well where the PMS has none of that id, or has cancelled it before."""
+        ...
+
+
+@runtime_checkable
+class BatchAdapter(Adapter, Protocol):
+    """An adapter whose PMS takes several at once: `capabilities.most_per_create` is more than 1."""
+
+    async def create_many(self, bookings: Sequence[Booking], send: Send) -> Sequence[Outcome]:
+        """Ask once for all. What it lets through of `send`'s errors speaks of every one of them."""
+        ...
+
 
 class AdapterKind(Protocol):
     """How an account's adapter is made: the class of the adapter. Cheap; raises nothing."""
@@ -44,6 +59,16 @@ class AdapterKind(Protocol):
     @property
     def limits(self) -> Limits:
         """What this kind of PMS publishes that one account may ask of it."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this kind of PMS can do, where an account's options do not say otherwise."""
+        ...
+
+    @property
+    def options(self) -> type[BaseModel]:
+        """What `connection.options` must be: a `NoOptions`, or a model that extends it. The adapter reads them by it."""
         ...
 
     def __call__(self, connection: Connection, clock: Clock) -> Adapter: ...
@@ -63,12 +88,29 @@ class ConnectedPms:
 
     async def create(self, booking: Booking) -> Outcome:
         try:
-            return await self._adapter.create(booking, self._wire.push(self._pace))
+            return await self._adapter.create(booking, self._send())
         except (NotSent, NoAnswer) as failure:
             return outcome_of(failure)
 
+    async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
+        if not isinstance(self._adapter, BatchAdapter):
+            return [await self.create(booking) for booking in bookings]
+        try:
+            return await self._adapter.create_many(bookings, self._send())
+        except (NotSent, NoAnswer) as failure:
+            return [outcome_of(failure)] * len(bookings)
+
     async def find(self, booking: Booking) -> Lookup:
         try:
-            return await self._adapter.find(booking, self._wire.push(self._pace))
+            return await self._adapter.find(booking, self._send())
         except (NotSent, NoAnswer) as failure:
             return harmless(outcome_of(failure))
+
+    async def cancel(self, booking: Booking, pms_reservation_id: str) -> Cancellation:
+        try:
+            return await self._adapter.cancel(booking, pms_reservation_id, self._send())
+        except (NotSent, NoAnswer) as failure:
+            return harmless(outcome_of(failure))
+
+    def _send(self) -> Send:
+        return self._wire.push(self._pace)

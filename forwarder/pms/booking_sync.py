@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 import httpx
 
-from forwarder.pms.adapter import Cancellation, Cancelled
+from forwarder.pms.adapter import NoOptions
 from forwarder.pms.booking_sync_wire import (
     SyncBooking,
     booking_body,
@@ -30,7 +30,17 @@ from forwarder.pms.generic import refusal
 from forwarder.pms.port import Capabilities, Connection, Limit, Limits
 from forwarder.pms.wire import Send, bearer, path_segment, request_to
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected
+from forwarder.reservation.outcome import (
+    Absent,
+    Cancellation,
+    Cancelled,
+    Confirmed,
+    Deferred,
+    InDoubt,
+    Lookup,
+    Outcome,
+    Rejected,
+)
 from forwarder.runtime.clock import Clock
 
 _MEDIA_TYPE: Final = b"application/vnd.api+json"
@@ -43,6 +53,7 @@ class BookingSyncAdapter:
 
     capabilities: ClassVar[Capabilities] = Capabilities(idempotent_create=False, find_by_reference=True, cancel=True)
     limits: ClassVar[Limits] = Limits((Limit(1000, 3600.0),), requests_per_push=2)
+    options: ClassVar[type[NoOptions]] = NoOptions
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
         self._base_url = connection.base_url.rstrip("/")
@@ -103,7 +114,7 @@ class BookingSyncAdapter:
                 return Absent()
         return Deferred("pms_lists_too_much", f"The PMS lists more than {_MOST_PAGES * _PER_PAGE} bookings.")
 
-    async def cancel(self, pms_reservation_id: str, send: Send) -> Cancellation:
+    async def cancel(self, _booking: Booking, pms_reservation_id: str, send: Send) -> Cancellation:
         """Cancel the booking of that id; done as well where the PMS has none of that id. Safe to ask again."""
         identifier = path_segment(pms_reservation_id)
         if identifier is None:

@@ -2,6 +2,7 @@
 
 POST {base_url}/reservations                → 201, or 200 for a key that was seen before, with the reservation
 GET  {base_url}/reservations?reference=R    → 200 {"data": […]}
+DELETE {base_url}/reservations/{id}         → 204, again and again
 """
 
 from collections.abc import Mapping
@@ -13,13 +14,24 @@ from typing import Any, ClassVar, Final
 import httpx
 from pydantic_core import to_json
 
+from forwarder.pms.adapter import NoOptions
 from forwarder.pms.answer import identifier, read_object, record_fields
 from forwarder.pms.discretion import discreet, without_card
 from forwarder.pms.failure import harmless, not_understood, unexpected
 from forwarder.pms.port import Capabilities, Connection, Limits
 from forwarder.pms.wire import Headers, Send, bearer, path_segment, request_to
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected
+from forwarder.reservation.outcome import (
+    Absent,
+    Cancellation,
+    Cancelled,
+    Confirmed,
+    Deferred,
+    InDoubt,
+    Lookup,
+    Outcome,
+    Rejected,
+)
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import json_number
 from forwarder.runtime.clock import Clock
@@ -31,6 +43,7 @@ REFUSALS: Final[Mapping[str, str]] = {
     "property_not_found": "The property is not known",
     "room_not_found": "The room is not known",
     "guest_refused": "The guest was refused",
+    "cancellation_refused": "The PMS refused to cancel the reservation",
     "pms_refused": "The PMS refused the reservation",
 }
 """The codes of a PMS's no, and their titles. Whatever else a PMS says is `pms_refused`."""
@@ -40,6 +53,9 @@ STILL_WORKING: Final = "request_in_progress"
 
 KEY_REUSED: Final = "idempotency_key_reused"
 """The code of a PMS that saw the same key with another body."""
+
+NOT_THERE: Final = "reservation_not_found"
+"""The code of a PMS that has no reservation of that id. A bare 404 may come from any server on the way."""
 
 _JSON: Final = (b"Accept", b"application/json")
 _JSON_BODY: Final = (b"Content-Type", b"application/json")
@@ -59,8 +75,9 @@ def refusal(booking: Booking, code: str, detail: str) -> Rejected:
 class GenericAdapter:
     """The open contract as one account speaks it."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(idempotent_create=True, find_by_reference=True, cancel=False)
+    capabilities: ClassVar[Capabilities] = Capabilities(idempotent_create=True, find_by_reference=True, cancel=True)
     limits: ClassVar[Limits] = Limits()
+    options: ClassVar[type[NoOptions]] = NoOptions
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
         self._base_url = connection.base_url.rstrip("/")
@@ -88,6 +105,18 @@ class GenericAdapter:
         if response.status_code != HTTPStatus.OK:
             return harmless(unexpected(response, self._clock.now()))
         return _found(response, booking)
+
+    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> Cancellation:
+        base, identifier_ = self._base(booking), path_segment(pms_reservation_id)
+        if base is None or identifier_ is None:
+            return Cancelled()  # no reservation can have been made under that name
+        response = await send(request_to("DELETE", f"{base}/reservations/{identifier_}", self._headers))
+        status, problem = response.status_code, read_object(response) or {}
+        if status in (HTTPStatus.NO_CONTENT, HTTPStatus.OK, HTTPStatus.GONE) or problem.get("code") == NOT_THERE:
+            return Cancelled()
+        if status in _REFUSING:
+            return refusal(booking, "cancellation_refused", _words(problem))
+        return harmless(unexpected(response, self._clock.now()))
 
     @cached_property
     def _headers(self) -> Headers:

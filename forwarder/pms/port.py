@@ -3,16 +3,21 @@
 Nothing of this port raises for what a PMS, or the way to it, may do; `UnknownKind` is a mistake in an account's settings.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
+from forwarder.pms.grants import Grants, MemoryGrants
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Lookup, Outcome
+from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
 
 
 class UnknownKind(LookupError):
     """No adapter is registered for that kind of PMS. The message names the kinds there are."""
+
+
+class BadOptions(ValueError):
+    """An account's options are not as its kind of PMS wants them. The message names each at fault, and what would be right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +27,19 @@ class Capabilities:
     `idempotent_create`: creating twice with one key makes one reservation, so that a push may be sent again.
     `find_by_reference`: a reservation can be looked up by our reference, so that a push can be checked.
     `cancel`: a reservation can be cancelled.
+    `most_per_create`: how many reservations one request can ask for, each with its own outcome.
     """
 
     idempotent_create: bool
     find_by_reference: bool
     cancel: bool
+    most_per_create: int = 1
 
 
 NOT_ABOUT_THE_PMS: Final = frozenset(
     {
         "cancelled_in_pms",
+        "grants_unavailable",
         "no_connection_free",
         "pms_address_invalid",
         "pms_credential_invalid",
@@ -90,13 +98,18 @@ UNPACED: Final[Pace] = _Unpaced()
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where one integration account's PMS is and how it lets us in. The credential is in the clear: in memory only."""
+    """Where one integration account's PMS is and how it lets us in. The credential is in the clear: in memory only.
+
+    `options`: the account's settings that only its kind of PMS has, as JSON values.
+    """
 
     account_id: str
     kind: str
     base_url: str
     credential: str = field(repr=False)
     pace: Pace = field(default=UNPACED, repr=False, compare=False)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    grants: Grants = field(default_factory=MemoryGrants, repr=False, compare=False)
 
 
 class Pms(Protocol):
@@ -109,8 +122,17 @@ class Pms(Protocol):
         """Ask the PMS, once, to make `booking`. Returns within the push time-out; cancelling it leaves it in doubt."""
         ...
 
+    async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
+        """As `create`, for at most `most_per_create` at once: an outcome for each, in their order."""
+        ...
+
     async def find(self, booking: Booking) -> Lookup:
         """Look for a reservation that carries `booking.reference`. Only where `find_by_reference`."""
+        ...
+
+    async def cancel(self, booking: Booking, pms_reservation_id: str) -> Cancellation:
+        """Cancel what the PMS made of `booking`, which comes without its card, under that id of the PMS's. Only where `cancel`.
+        Safe to ask again."""
         ...
 
 
@@ -126,5 +148,5 @@ class PmsDirectory(Protocol):
         ...
 
     def connect(self, connection: Connection) -> Pms:
-        """The PMS behind `connection`; cheap, opens nothing by itself. Raises `UnknownKind`."""
+        """The PMS behind `connection`; cheap, opens nothing by itself. Raises `UnknownKind` and `BadOptions`."""
         ...

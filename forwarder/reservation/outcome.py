@@ -63,8 +63,16 @@ class Absent:
     """A look-up found no reservation with our reference."""
 
 
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The PMS no longer holds the reservation: it was cancelled now or before, or is not there."""
+
+
 Outcome = Confirmed | Rejected | Deferred | InDoubt
 """What a create came to."""
 
 Lookup = Confirmed | Absent | Deferred
 """What a look-up by our reference came to."""
+
+Cancellation = Cancelled | Rejected | Deferred
+"""What a cancellation came to. It may be asked for any number of times, so that a doubt about one is only a delay."""

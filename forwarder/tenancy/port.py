@@ -1,8 +1,8 @@
 """Workspaces, API keys, integration accounts and sealing, as the stages and the command see them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.request import CardDetails
@@ -38,6 +38,7 @@ class Account:
 
     `concurrency`: most pushes in flight. `rate_per_second`: most requests, None for no limit. `deadline_seconds`: how long a
     submission is tried. `paused`: submissions are taken in and wait. `credential` is sealed: base64, opened by the worker.
+    `options`: the settings that only its kind of PMS has, as JSON values.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Account:
     rate_per_second: float | None = None
     deadline_seconds: int = 24 * 60 * 60
     paused: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Directory(Protocol):

@@ -1,6 +1,7 @@
 """The tables of tenancy: whose requests these are, which PMSs they are for, and the keys of the deployment. No I/O."""
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
     Boolean,
     Column,
@@ -13,6 +14,7 @@ from sqlalchemy import (
     Table,
     Text,
     func,
+    text,
 )
 
 metadata = MetaData()
@@ -47,6 +49,7 @@ integration_accounts = Table(
     Column("rate_per_second", Double),
     Column("deadline_seconds", Integer, nullable=False),
     Column("paused", Boolean, nullable=False),
+    Column("options", JSON, nullable=False, server_default=text("'{}'")),
     _created_at(),
 )
 """`credential` is sealed."""

@@ -27,6 +27,7 @@ _CLASSES: Constant[Mapping[str, tuple[str, ...]]] = {
     "unavailable": ("pms_unavailable", "pms_timed_out_reading", "pms_timed_out", "pms_connection_lost", "pms_failed"),
     "misconfigured": (
         "cannot_open",
+        "bad_options",
         "unknown_kind",
         "pms_address_invalid",
         "pms_credential_invalid",

@@ -11,7 +11,7 @@ from typing import assert_never
 
 import structlog
 
-from forwarder.pms.port import UNPACED, Connection, Pace, Pms, PmsDirectory, UnknownKind
+from forwarder.pms.port import UNPACED, BadOptions, Connection, Pace, Pms, PmsDirectory, UnknownKind
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
@@ -84,6 +84,8 @@ class Pusher:
             card = self._open_card(work)
         except UnknownKind as error:
             return Deferred("unknown_kind", str(error))
+        except BadOptions as error:
+            return Deferred("bad_options", str(error))
         except CannotOpen as error:
             return Deferred("cannot_open", str(error))
         booking = apply_rules(account.kind, work.submission, card)
@@ -94,7 +96,10 @@ class Pusher:
         if known is not None and known[0] == account:
             return known[1]
         credential = self._vault.open_text(account.credential)
-        pms = self._pms.connect(Connection(account.id, account.kind, account.base_url, credential, self._pace(account)))
+        connection = Connection(
+            account.id, account.kind, account.base_url, credential, self._pace(account), account.options
+        )
+        pms = self._pms.connect(connection)
         self._connected[account.id] = (account, pms)
         return pms
 

@@ -3,8 +3,7 @@
 import httpx
 import pytest
 
-from forwarder.pms.adapter import Cancelled
-from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Rejected
+from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
 from tests.support.booking_sync import BASE_URL, NOW, a_booking, answered, booked, cancel, find, listing
 
 

@@ -107,6 +107,7 @@ OTHER = {
     "adapter_failed",
     "cancelled_in_pms",
     "cannot_be_checked",
+    "grants_unavailable",
     "pms_answer_not_understood",
     "pms_answer_too_large",
     "pms_broke_protocol",

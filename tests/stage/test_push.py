@@ -16,6 +16,7 @@ from forwarder.tenancy.port import CannotOpen
 from forwarder.worker.push import LeaseLost, Pusher, too_late
 from forwarder.worker.verdict import verdict
 from tests.support.manual_clock import ManualClock
+from tests.support.one_way_pms import OneWayPms
 from tests.support.works import NOW, account, work
 
 KEY = Capabilities(idempotent_create=True, find_by_reference=True, cancel=False)
@@ -30,7 +31,7 @@ UNSURE = InDoubt("pms_timeout", "No answer.")
 UNCHECKABLE = InDoubt("cannot_be_checked", "It may have been made, and this PMS cannot be searched.")
 
 
-class _Script:
+class _Script(OneWayPms):
     """A PMS that answers by script, and notes what it was asked."""
 
     def __init__(self, capabilities: Capabilities, *answers: Outcome | Lookup | Exception) -> None:

@@ -27,6 +27,7 @@ from forwarder.topics.embedded import EmbeddedLog
 from forwarder.topics.port import Delivery, LogUnavailable, Message, Publisher, Topics
 from forwarder.worker.service import Worker, WorkerParts
 from forwarder.worker.settings import WorkerSettings
+from tests.support.one_way_pms import OneWayPms
 from tests.support.works import submission
 
 TOPICS = Topics()
@@ -36,7 +37,7 @@ SETTINGS = WorkerSettings(
 PATIENCE_SECONDS = 20.0
 
 
-class _Pms:
+class _Pms(OneWayPms):
     """A PMS that confirms, unless told to put off; it counts what it made for each reference."""
 
     capabilities = Capabilities(idempotent_create=True, find_by_reference=True, cancel=False)

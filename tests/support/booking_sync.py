@@ -8,13 +8,12 @@ from typing import Any
 
 import httpx
 
-from forwarder.pms.adapter import Cancellation
 from forwarder.pms.booking_sync import BookingSyncAdapter
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import Connection, Pms
 from forwarder.pms.wire import Patience, Wire
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Lookup, Outcome
+from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
 from tests.support.manual_clock import ManualClock
 from tests.support.simulator import booking
 
@@ -68,7 +67,9 @@ async def cancel(
 ) -> tuple[Cancellation, list[httpx.Request]]:
     vendor = Vendor(answer)
     wire = Wire(httpx.MockTransport(vendor), ManualClock(NOW), Patience())
-    return await BookingSyncAdapter(CONNECTION, ManualClock(NOW)).cancel(pms_id, wire.push()), vendor.requests
+    return await BookingSyncAdapter(CONNECTION, ManualClock(NOW)).cancel(
+        booking(), pms_id, wire.push()
+    ), vendor.requests
 
 
 def answered(status: int, body: object, headers: dict[str, str] | None = None) -> httpx.Response:

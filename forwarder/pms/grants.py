@@ -1,0 +1,60 @@
+"""What an authorization server granted an account: access tokens that end, refresh tokens that change at every use.
+
+Grants outlive processes and are shared by all of them; where they are kept is the business of whoever opens the directory. Here is
+what the adapters see, and the keeping in memory that will do where nothing rotates.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+Ask = Callable[["Grant | None"], Awaitable["Grant"]]
+"""Asks the authorization server for the grant that follows the one given; None where there was none yet. What it raises goes
+through `renew`, and nothing is changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """In the clear: in memory only. `expires_at`: when the access token ends; None where it is not known to."""
+
+    access_token: str = field(repr=False)
+    refresh_token: str | None = field(default=None, repr=False)
+    expires_at: datetime | None = None
+
+
+class GrantsUnavailable(Exception):
+    """Grants could not be read or kept, so that none may be used."""
+
+
+class Grants(Protocol):
+    """Keeps one grant for each account. Raises `GrantsUnavailable`."""
+
+    async def current(self, account_id: str) -> Grant | None:
+        """The latest that is known; may be a little older than what another process has."""
+        ...
+
+    async def renew(self, account_id: str, used: Grant | None, ask: Ask) -> Grant:
+        """The grant that follows `used`: the one that somebody else renewed meanwhile, or else what `ask` brings, kept for good
+        before it is returned. At most one `ask` for an account is under way, in all processes together."""
+        ...
+
+
+class MemoryGrants:
+    """`Grants` of this process alone, forgotten with it."""
+
+    def __init__(self) -> None:
+        self._grants: dict[str, Grant] = {}
+        self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def current(self, account_id: str) -> Grant | None:
+        return self._grants.get(account_id)
+
+    async def renew(self, account_id: str, used: Grant | None, ask: Ask) -> Grant:
+        async with self._asking[account_id]:
+            known = self._grants.get(account_id)
+            if known is None or known == used:
+                known = self._grants[account_id] = await ask(known or used)
+            return known
