@@ -16,6 +16,7 @@ from sqlalchemy import (
     func,
     text,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 
 metadata = MetaData()
 
@@ -49,7 +50,7 @@ integration_accounts = Table(
     Column("rate_per_second", Double),
     Column("deadline_seconds", Integer, nullable=False),
     Column("paused", Boolean, nullable=False),
-    Column("options", JSON, nullable=False, server_default=text("'{}'")),
+    Column("options", JSON().with_variant(JSONB(), "postgresql"), nullable=False, server_default=text("'{}'")),
     _created_at(),
 )
 """`credential` is sealed."""

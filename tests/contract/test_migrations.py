@@ -20,7 +20,6 @@ from forwarder.store.port import StoreUnavailable
 from forwarder.tenancy import tables as tenancy_tables
 from tests.support.stored import NOBODY_LISTENS
 
-
 REVISIONS = sorted(file.name[:4] for file in Path(versions.__path__[0]).glob("[0-9]*.py"))
 
 

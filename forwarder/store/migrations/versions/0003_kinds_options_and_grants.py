@@ -5,16 +5,20 @@ Revision ID: 0003
 
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "0003"
 down_revision = "0002"
 branch_labels = None
 depends_on = None
 
+_JSON = sa.JSON().with_variant(JSONB(), "postgresql")
+
 
 def upgrade() -> None:
     """Accounts of before have no options."""
-    op.add_column("integration_accounts", sa.Column("options", sa.JSON, nullable=False, server_default=sa.text("'{}'")))
+    options = sa.Column("options", _JSON, nullable=False, server_default=sa.text("'{}'"))
+    op.add_column("integration_accounts", options)
 
 
 def downgrade() -> None:
