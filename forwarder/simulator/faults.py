@@ -21,12 +21,16 @@ Mode = Literal[
     "redirect",  # 302
     "garbage",  # 201, and a body that is not JSON
     "huge",  # 201, and a body of 10 MB
+    "wrong_types",  # 201, and JSON of other types than agreed: each time in another way
     "hang",  # no answer until the fault is lifted, and then none either
+    "drip",  # status and headers at once, then the body a byte at a time: never whole within a push, even if the fault is lifted
     "reset",  # the connection is reset
     "hang_after_booking",
+    "drip_after_booking",
     "reset_after_booking",
     "error500_after_booking",
     "garbage_after_booking",
+    "wrong_types_after_booking",
 ]
 
 

@@ -28,9 +28,11 @@ async def client() -> AsyncIterator[SimulatorClient]:
         ("error500", 500, 0),
         ("redirect", 302, 0),
         ("garbage", 201, 0),
+        ("wrong_types", 201, 0),
         ("huge", 201, 0),
         ("error500_after_booking", 500, 1),
         ("garbage_after_booking", 201, 1),
+        ("wrong_types_after_booking", 201, 1),
     ],
 )
 async def test_modes(client: SimulatorClient, mode: str, status: int, made: int) -> None:

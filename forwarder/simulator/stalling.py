@@ -1,0 +1,89 @@
+"""Answers that do not come whole: one that hangs, one that drips, and a connection that is reset.
+
+The connection itself is touched for one thing: to reset it, which ASGI has no word for.
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Awaitable
+
+from starlette.types import Receive, Scope, Send
+
+from forwarder.runtime.clock import Clock
+from forwarder.runtime.http import Answer
+
+_DRIP_SECONDS = 0.5
+_SHORTEST_DRIP = 1_000
+
+
+class Hang:
+    """Answers nothing, for as long as the client and the fault stay; then drops the connection."""
+
+    def __init__(self, lifted: asyncio.Event) -> None:
+        self._lifted = lifted
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await _first_of(disconnected(receive), self._lifted.wait())
+        await reset(scope, receive, send)
+
+
+class Drip:
+    """Sends status and headers of `answer` at once, and then its body a byte at a time: for eight minutes at the least, longer than
+    anybody may wait for a push. Drops the connection when the client leaves or the fault is lifted."""
+
+    def __init__(self, answer: Answer, clock: Clock, lifted: asyncio.Event) -> None:
+        self._answer = answer
+        self._clock = clock
+        self._lifted = lifted
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        dripping = asyncio.ensure_future(self._drip(send))
+        await _first_of(dripping, disconnected(receive), self._lifted.wait())
+        if dripping.cancelled():
+            await reset(scope, receive, send)
+
+    async def _drip(self, send: Send) -> None:
+        # JSON may have room in front of it: what counts comes at the very end.
+        body = self._answer.body.rjust(_SHORTEST_DRIP)
+        headers = [
+            (b"content-type", self._answer.media_type),
+            (b"content-length", b"%d" % len(body)),
+            *self._answer.headers,
+        ]
+        await send({"type": "http.response.start", "status": self._answer.status, "headers": headers})
+        for position in range(len(body)):
+            await send({"type": "http.response.body", "body": body[position : position + 1], "more_body": True})
+            await self._clock.sleep(_DRIP_SECONDS)
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def reset(_scope: Scope, receive: Receive, _send: Send) -> None:
+    """Resets the connection. Raises `ConnectionResetError` where there is none: then that is the answer."""
+    # Of uvicorn, `receive` is a method of the object that holds the connection.
+    connection: asyncio.Transport | None = getattr(getattr(receive, "__self__", None), "transport", None)
+    if connection is None:
+        raise ConnectionResetError("reset by a fault that was asked for")
+    peer = connection.get_extra_info("socket")
+    if peer is not None and not connection.is_closing():
+        # Lingering for no time makes the kernel send a reset instead of an orderly end.
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.abort()
+    await disconnected(receive)
+
+
+async def disconnected(receive: Receive) -> None:
+    """Return when the client is gone; what it still sends is passed over."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _first_of(*awaitables: Awaitable[object]) -> None:
+    """Return when the first is done; the others are cancelled, and have ended."""
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
