@@ -30,7 +30,7 @@ NewCase = Callable[[Service], Case]
 
 _HERE = Path(__file__).parent
 _PAGE = _HERE.parent.parent / "docs" / "reliability.md"
-_LONG_CASE_SECONDS = 900
+_LONG_CASE_SECONDS = 1800
 _SEEDS = 1_000_000
 
 _report = pytest.StashKey[Report]()

@@ -20,6 +20,7 @@ async def test_postgresql_connections_cut(case: Case) -> None:
     async with case.load():
         for _ in range(case.times(short=5, long=50)):
             await case.made_more(case.draw(20, 100))
+            while not await case.service.rows(cut):  # there is not one at every moment
+                pass
             case.injected("all connections to PostgreSQL cut")
-            assert await case.service.rows(cut)
     await case.verdict(Expected(all_accepted=True))

@@ -56,6 +56,12 @@ class Evidence:
         return {record["requestId"]: record["status"] for record in self.records}
 
     @property
+    def known(self) -> Sequence[int]:
+        """How much there is to judge, which changes for as long as anything comes."""
+        finished = sum(status != Status.PENDING for status in self.statuses.values())
+        return [len(self.logged), len(self.records), finished, sum(map(len, self.events.values()))]
+
+    @property
     def lost(self) -> AbstractSet[str]:
         """What was accepted, or is on the log, and is not in the store's pages."""
         return (self.accepted | self.logged) - self.statuses.keys()
