@@ -32,13 +32,16 @@ _NOT_LET_IN = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_A
 
 
 class NotSent(Exception):
-    """Nothing reached the PMS. `passing`: another try within seconds may succeed."""
+    """Nothing reached the PMS. `passing`: another try within seconds may succeed. `retry_after_seconds`: as of `Deferred`."""
 
-    def __init__(self, reason: str, detail: str, *, passing: bool = False) -> None:
+    def __init__(
+        self, reason: str, detail: str, *, passing: bool = False, retry_after_seconds: float | None = None
+    ) -> None:
         super().__init__(reason, detail)
         self.reason = reason
         self.detail = detail
         self.passing = passing
+        self.retry_after_seconds = retry_after_seconds
 
 
 class NoAnswer(Exception):
@@ -74,7 +77,7 @@ def outcome_of(failure: NotSent | NoAnswer) -> Deferred | InDoubt:
     """What a create that ended in `failure` came to."""
     match failure:
         case NotSent():
-            return Deferred(failure.reason, failure.detail)
+            return Deferred(failure.reason, failure.detail, failure.retry_after_seconds)
         case NoAnswer():
             return InDoubt(failure.reason, failure.detail)
 

@@ -21,6 +21,7 @@ from forwarder.pms.failure import harmless, not_understood, unexpected
 from forwarder.pms.port import Capabilities, Connection, Limits
 from forwarder.pms.wire import Headers, Send, bearer, path_segment, request_to
 from forwarder.reservation.booking import Booking
+from forwarder.reservation.catalogue import endings
 from forwarder.reservation.outcome import (
     Absent,
     Cancellation,
@@ -32,20 +33,12 @@ from forwarder.reservation.outcome import (
     Outcome,
     Rejected,
 )
-from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import json_number
 from forwarder.runtime.clock import Clock
 
-REFUSALS: Final[Mapping[str, str]] = {
-    "room_unavailable": "The room is not available",
-    "card_refused": "The card was refused",
-    "price_changed": "The price has changed",
-    "property_not_found": "The property is not known",
-    "room_not_found": "The room is not known",
-    "guest_refused": "The guest was refused",
-    "cancellation_refused": "The PMS refused to cancel the reservation",
-    "pms_refused": "The PMS refused the reservation",
-}
+_KINDS: Final = {one.code: one for one in endings.REFUSALS}
+
+REFUSALS: Final[Mapping[str, str]] = {code: one.title for code, one in _KINDS.items()}
 """The codes of a PMS's no, and their titles. Whatever else a PMS says is `pms_refused`."""
 
 STILL_WORKING: Final = "request_in_progress"
@@ -61,15 +54,16 @@ _JSON: Final = (b"Accept", b"application/json")
 _JSON_BODY: Final = (b"Content-Type", b"application/json")
 _REFUSING = {HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}
 _PERHAPS_REFUSING = {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND}
+_NO_LONGER_THERE = {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}
 _NO = {"REJECTED", "REFUSED", "DECLINED"}
 _CANCELLED = {"CANCELLED", "CANCELED"}
 
 
 def refusal(booking: Booking, code: str, detail: str) -> Rejected:
     """The PMS's no, with `detail` in its own words as far as they may be kept."""
-    known = code if code in REFUSALS else "pms_refused"
-    said = discreet(detail, booking) or f"{REFUSALS[known]}."
-    return Rejected(Problem(known, REFUSALS[known], HTTPStatus.CONFLICT.value, said, booking.reference))
+    known = _KINDS.get(code, endings.PMS_REFUSED)
+    said = discreet(detail, booking) or f"{known.title}."
+    return Rejected(known.problem(said, booking.reference))
 
 
 class GenericAdapter:
@@ -109,13 +103,13 @@ class GenericAdapter:
     async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> Cancellation:
         base, identifier_ = self._base(booking), path_segment(pms_reservation_id)
         if base is None or identifier_ is None:
-            return Cancelled()  # no reservation can have been made under that name
+            return refusal(booking, "cancellation_refused", "No address can hold the identifier.")
         response = await send(request_to("DELETE", f"{base}/reservations/{identifier_}", self._headers))
-        status, problem = response.status_code, read_object(response) or {}
-        if status in (HTTPStatus.NO_CONTENT, HTTPStatus.OK, HTTPStatus.GONE) or problem.get("code") == NOT_THERE:
+        answer = read_object(response) or {}
+        if _is_cancelled(response.status_code, answer):
             return Cancelled()
-        if status in _REFUSING:
-            return refusal(booking, "cancellation_refused", _words(problem))
+        if response.status_code in _REFUSING:
+            return refusal(booking, "cancellation_refused", _words(answer))
         return harmless(unexpected(response, self._clock.now()))
 
     @cached_property
@@ -154,6 +148,17 @@ def _body(booking: Booking) -> bytes:
     if booking.card is not None:
         fields["cardDetails"] = booking.card.model_dump(by_alias=True, exclude_none=True)
     return to_json(fields)
+
+
+def _is_cancelled(status: int, answer: Mapping[str, Any]) -> bool:
+    """Of what any server may answer, a page in HTTP 200 or a bare 404, nothing tells that the PMS holds it no longer."""
+    match status:
+        case HTTPStatus.NO_CONTENT:
+            return True
+        case HTTPStatus.OK:
+            return _status(answer) in _CANCELLED
+        case _:
+            return status in _NO_LONGER_THERE and answer.get("code") == NOT_THERE
 
 
 def _made(response: httpx.Response, booking: Booking) -> Outcome:

@@ -1,7 +1,7 @@
 """What an authorization server granted an account: access tokens that end, refresh tokens that change at every use.
 
-Grants outlive processes and are shared by all of them; where they are kept is the business of whoever opens the directory. Here is
-what the adapters see, and the keeping in memory that will do where nothing rotates.
+Grants outlive processes and are shared by all of them: `shared_grants` keeps them so. Here is what the adapters see, and the
+keeping in memory that will do where nothing rotates.
 """
 
 import asyncio
@@ -9,7 +9,9 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol, Self
+
+from pydantic_core import from_json, to_json
 
 Ask = Callable[["Grant | None"], Awaitable["Grant"]]
 """Asks the authorization server for the grant that follows the one given; None where there was none yet. What it raises goes
@@ -23,6 +25,17 @@ class Grant:
     access_token: str = field(repr=False)
     refresh_token: str | None = field(default=None, repr=False)
     expires_at: datetime | None = None
+
+    def as_text(self) -> str:
+        """To be sealed, and read again by `from_text`."""
+        parts = {"accessToken": self.access_token, "refreshToken": self.refresh_token, "expiresAt": self.expires_at}
+        return to_json(parts).decode()
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        parts: dict[str, Any] = from_json(text)
+        ends = parts["expiresAt"]
+        return cls(parts["accessToken"], parts["refreshToken"], None if ends is None else datetime.fromisoformat(ends))
 
 
 class GrantsUnavailable(Exception):
@@ -39,6 +52,15 @@ class Grants(Protocol):
     async def renew(self, account_id: str, used: Grant | None, ask: Ask) -> Grant:
         """The grant that follows `used`: the one that somebody else renewed meanwhile, or else what `ask` brings, kept for good
         before it is returned. At most one `ask` for an account is under way, in all processes together."""
+        ...
+
+
+class GrantKeeper(Protocol):
+    """Where a deployment keeps its grants."""
+
+    def under(self, credential: str) -> Grants:
+        """The grants that came of this credential. An account that is given another one begins anew: what the old one brought is
+        not seen."""
         ...
 
 

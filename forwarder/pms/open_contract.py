@@ -1,19 +1,15 @@
 """The open PMS contract as OpenAPI 3.1: what a PMS implements to be reached as kind `generic` or `website-builder`. Pure.
 
-Built from the models that requests are validated with and answers are read with, so that the two cannot drift apart.
+Its schemas are built from the models that requests are validated with and answers are read with, so that they cannot drift apart.
 Published as schemas/pms-openapi.json.
 """
 
 from typing import Any, Final
 
-from pydantic import BaseModel
+from forwarder.pms.generic import NOT_THERE
+from forwarder.pms.open_contract_schemas import REF, contract_schemas
 
-from forwarder.pms.answer import RecordFields
-from forwarder.pms.generic import KEY_REUSED, REFUSALS, STILL_WORKING
-from forwarder.reservation.request import BookingEngineRequest, GeneralRequest
-
-_VERSION: Final = "1.0.0"
-_REF: Final = "#/components/schemas/"
+_VERSION: Final = "1.1.0"
 
 _ABOUT: Final = """\
 What a property management system (PMS) implements so that the reservation forwarder can book in it.
@@ -26,6 +22,9 @@ time-out, a lost connection, a 5xx), it sends the same request with the same key
 - a request that comes while an earlier one with its key is still being worked on is answered 409 with code `request_in_progress`;
 - a status of 200, 201, 409 or 422 is final, and so are 400 and 404 with a problem whose `code` is one of those listed here; 429,
   503 and the rest of 4xx say that nothing was done, and the request comes again later; any other leaves the request in doubt.
+
+A cancellation may come any number of times, for what was cancelled before and for what never was there. It comes again until it is
+answered with one of the statuses listed for it.
 
 Answers are JSON of at most 1 MiB, given within 30 seconds; redirects are not followed."""
 
@@ -53,7 +52,7 @@ def open_pms_contract() -> dict[str, Any]:
             },
         ],
         "security": [{"credential": []}],
-        "paths": {"/reservations": {"post": _create(), "get": _find()}},
+        "paths": {"/reservations": {"post": _create(), "get": _find()}, "/reservations/{id}": {"delete": _cancel()}},
         "components": {
             "securitySchemes": {
                 "credential": {
@@ -62,7 +61,7 @@ def open_pms_contract() -> dict[str, Any]:
                     "description": "The integration account's credential.",
                 }
             },
-            "schemas": _schemas(),
+            "schemas": contract_schemas(),
             "headers": {
                 "Retry-After": {
                     "description": "When to come again: seconds, or an HTTP date.",
@@ -113,7 +112,7 @@ def _find() -> dict[str, Any]:
     answer = {
         "type": "object",
         "required": ["data"],
-        "properties": {"data": {"type": "array", "items": {"$ref": f"{_REF}Reservation"}}},
+        "properties": {"data": {"type": "array", "items": {"$ref": f"{REF}Reservation"}}},
     }
     return {
         "operationId": "findReservations",
@@ -139,86 +138,39 @@ def _find() -> dict[str, Any]:
     }
 
 
+def _cancel() -> dict[str, Any]:
+    return {
+        "operationId": "cancelReservation",
+        "summary": "Cancel a reservation and free its nights",
+        "parameters": [
+            {
+                "name": "id",
+                "in": "path",
+                "required": True,
+                "description": "The PMS's own id of the reservation, as it answered it.",
+                "schema": {"type": "string"},
+            }
+        ],
+        "responses": {
+            "204": {"description": "It is cancelled, now or since before."},
+            "200": {
+                "description": "The same, with the reservation in status CANCELLED.",
+                "content": _json("Reservation"),
+            },
+            "401": {"$ref": "#/components/responses/NotLetIn"},
+            "404": _refusal(
+                f"There is none of that id. Final with a problem whose `code` is `{NOT_THERE}`; 410 likewise."
+            ),
+            "409": _refusal("No: it can not be cancelled any more. 422 likewise."),
+            "429": {"$ref": "#/components/responses/Later"},
+            "503": {"$ref": "#/components/responses/Later"},
+        },
+    }
+
+
 def _json(schema: str) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": _REF + schema}}}
+    return {"application/json": {"schema": {"$ref": REF + schema}}}
 
 
 def _refusal(description: str) -> dict[str, Any]:
-    return {"description": description, "content": {"application/problem+json": {"schema": {"$ref": f"{_REF}Problem"}}}}
-
-
-def _schemas() -> dict[str, Any]:
-    parts: dict[str, Any] = {}
-    engine, general, record = (_schema(model, parts) for model in (BookingEngineRequest, GeneralRequest, RecordFields))
-    # Both operations' fields, as loose as the looser of the two: a PMS gets either.
-    fields = engine["properties"] | general["properties"]
-    request = {
-        "type": "object",
-        "description": "A reservation as the caller gave it, in the forms in which it came. Fields without a value are left out.",
-        "required": ["reference", "propertyId", "roomId", "arrivalDate", "departureDate", "guest"],
-        "properties": {
-            "reference": {
-                "type": "string",
-                "description": "The forwarder's id of the request, to be kept with the reservation.",
-            }
-        }
-        | fields
-        | {"roomId": engine["properties"]["roomId"]},
-    }
-    used = {name: part for name, part in parts.items() if name not in ("Guest", "Address")}
-    return {"ReservationRequest": request, "Reservation": _reservation(record), "Problem": _problem()} | used
-
-
-def _schema(model: type[BaseModel], parts: dict[str, Any]) -> dict[str, Any]:
-    """The schema of `model`; those that it refers to are added to `parts`."""
-    schema: dict[str, Any] = _tidy(model.model_json_schema(by_alias=True, ref_template=_REF + "{model}"))
-    parts |= schema.pop("$defs", {})
-    return schema
-
-
-def _tidy(schema: Any) -> Any:
-    """Without the titles that pydantic makes of names, and without defaults of null, which say nothing."""
-    if isinstance(schema, list):
-        return [_tidy(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    noise = {"title"} if isinstance(schema.get("title"), str) else set()
-    if schema.get("default", "") is None:
-        noise.add("default")
-    return {name: _tidy(part) for name, part in schema.items() if name not in noise}
-
-
-def _reservation(record: dict[str, Any]) -> dict[str, Any]:
-    own = {
-        "id": {"type": ["string", "integer"], "description": "The PMS's own id of the reservation."},
-        "reference": {"type": "string", "description": "As it was sent."},
-        "status": {
-            "enum": ["CONFIRMED", "REJECTED", "CANCELLED"],
-            "default": "CONFIRMED",
-            "description": "In any case of letters. Any other leaves the reservation in doubt.",
-        },
-    }
-    return {
-        "type": "object",
-        "description": "A reservation. The forwarder's record takes the PMS's word for these fields; others may be there.",
-        "required": ["id"],
-        "properties": own | record["properties"],
-    }
-
-
-def _problem() -> dict[str, Any]:
-    return {
-        "type": "object",
-        "description": "A problem (RFC 9457). `title` and `detail` are shown to the caller: no card or guest data in them.",
-        "properties": {
-            "type": {"type": "string", "format": "uri-reference"},
-            "title": {"type": "string"},
-            "status": {"type": "integer"},
-            "detail": {"type": "string"},
-            "code": {
-                "type": "string",
-                "description": "What programs may branch on; any other code counts as `pms_refused`.",
-                "examples": [*REFUSALS, STILL_WORKING, KEY_REUSED],
-            },
-        },
-    }
+    return {"description": description, "content": {"application/problem+json": {"schema": {"$ref": f"{REF}Problem"}}}}

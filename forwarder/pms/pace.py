@@ -4,7 +4,8 @@
     RateLimit: "default";r=0;t=30                  draft-ietf-httpapi-ratelimit-headers; several at once may be given
     RateLimit-Remaining, RateLimit-Reset           an earlier draft of the same; seconds
     X-RateLimit-Remaining, X-RateLimit-Reset       no standard: seconds, or a moment as a unix time
-    X-FiveMinCreditLimit-Remaining, -ResetsIn      Beds24; seconds
+    X-FiveMinCreditLimit-Remaining, -ResetsIn      Beds24, by its OpenAPI file; seconds
+    X-Five-Min-Limit-Remaining, -Resets-In         Beds24, as it is served
 
 What cannot be read, or makes no sense, is ignored: the PMS will say so again.
 """
@@ -32,6 +33,7 @@ _PAIRS: Final = (
     (b"ratelimit-remaining", b"ratelimit-reset"),
     (b"x-ratelimit-remaining", b"x-ratelimit-reset"),
     (b"x-fivemincreditlimit-remaining", b"x-fivemincreditlimit-resetsin"),
+    (b"x-five-min-limit-remaining", b"x-five-min-limit-resets-in"),
 )
 _NAMES: Final = frozenset({_STANDARD, *(name for pair in _PAIRS for name in pair)})
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"')

@@ -136,13 +136,18 @@ def _parsed(url: str) -> httpx.URL:
 
 
 def bearer(credential: str) -> Headers:
-    """The `Authorization` header; none for an account without a credential. Raises `NotSent` where no header can carry it."""
+    """The `Authorization` header; as `credential_header`."""
+    return credential_header(b"Authorization", credential, scheme=b"Bearer ")
+
+
+def credential_header(name: bytes, credential: str, *, scheme: bytes = b"") -> Headers:
+    """The header that carries it; none for an account without a credential. Raises `NotSent` where no header can carry it."""
     token = credential.encode()
     if not token:
         return ()
     if _VISIBLE_ASCII.fullmatch(token) is None:
         raise NotSent("pms_credential_invalid", "The account's credential is not made of visible ASCII characters.")
-    return ((b"Authorization", b"Bearer " + token),)
+    return ((name, scheme + token),)
 
 
 def path_segment(identifier: str) -> str | None:

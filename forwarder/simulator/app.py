@@ -1,8 +1,8 @@
 """The simulator's application: its PMSs, and beside them what is there for developers and tests.
 
     BASE/reservations, BASE/websites/ID/reservations, BASE/rentals/ID/bookings …
-                            any base URL, and none, is a PMS of its own, and speaks every kind's wire form;
-                            only below /nowhere there is none
+                            any base URL, and none, is a PMS of its own, and speaks every kind's wire form (two kinds' only
+                            where it ends in beds24/v2 and in hostaway/v1); only below /nowhere there is none
     GET  /count             how many bookings were made, as text          GET /stats   more, as JSON
     POST /reset             forget all bookings
     PUT  /NAME/faults       what goes wrong from now on (`Faults`) at base URLs that begin with /NAME; of the one without a path
@@ -22,8 +22,11 @@ from starlette.routing import BaseRoute, Mount, Route
 from forwarder.reservation.problem import Problem
 from forwarder.runtime.health import health_routes
 from forwarder.runtime.http import Answer, problem_answer
+from forwarder.simulator.beds24 import beds24_routes
 from forwarder.simulator.booking_sync import booking_sync_routes
+from forwarder.simulator.cloudbeds import cloudbeds_routes
 from forwarder.simulator.faults import Faults
+from forwarder.simulator.hostaway import hostaway_routes
 from forwarder.simulator.open_pms import open_pms_routes
 from forwarder.simulator.world import World
 
@@ -31,7 +34,15 @@ from forwarder.simulator.world import World
 def simulator_app(world: World) -> Starlette:
     """The application over `world`, which stays the caller's to close. It may be mounted below a path."""
     return Starlette(
-        routes=[*open_pms_routes(world), *booking_sync_routes(world), *_developers_routes(world), *health_routes({})],
+        routes=[
+            *beds24_routes(world),
+            *hostaway_routes(world),
+            *open_pms_routes(world),
+            *booking_sync_routes(world),
+            *cloudbeds_routes(world),
+            *_developers_routes(world),
+            *health_routes({}),
+        ],
         exception_handlers={HTTPException: _no_such_thing},
     )
 

@@ -11,7 +11,9 @@ from typing import Any, assert_never
 
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
 
 from forwarder.reservation.problem import Problem
 from forwarder.runtime.http import PROBLEM_JSON, Answer, problem_answer
@@ -35,12 +37,16 @@ def open_pms_routes(world: World) -> list[BaseRoute]:
     """The routes of both kinds."""
     gate = Gate(world, failing)
     pms = _OpenPms(world)
-    create, find = gate.endpoint(pms.create, books=True), gate.endpoint(pms.find)
+    endpoints = (
+        ("POST", "", gate.endpoint(pms.create, books=True)),
+        ("GET", "", gate.endpoint(pms.find)),
+        ("DELETE", "/{id}", gate.endpoint(pms.cancel)),
+    )
     return [
         route
         for path in ("/websites/{website}/reservations", "/reservations")
-        for method, endpoint in (("POST", create), ("GET", find))
-        for route in below_any_base(path, method, endpoint)
+        for method, one, endpoint in endpoints
+        for route in below_any_base(path + one, method, endpoint)
     ]
 
 
@@ -76,7 +82,20 @@ class _OpenPms:
     async def find(self, request: Request) -> Answer:
         reference, place = request.query_params.get("reference"), _place(request)
         found = self._world.at(place) if reference is None else self._world.find(place, reference)
-        return Answer(200, b'{"data":[' + b",".join(made.answer for made in found) + b"]}")
+        return Answer(200, b'{"data":[' + b",".join(map(self._shown, found)) + b"]}")
+
+    async def cancel(self, request: Request) -> ASGIApp:
+        """A cancelled one is cancelled again."""
+        identifier = request.path_params["id"]
+        if identifier.isdecimal() and self._world.cancel(_place(request), int(identifier)):
+            return Response(status_code=204)
+        return _Refusal(404, "reservation_not_found", "There is no such reservation.").answer
+
+    def _shown(self, made: Made) -> bytes:
+        cancelled_at = self._world.cancelled_at(made)
+        if cancelled_at is None:
+            return made.answer
+        return to_json({**from_json(made.answer), "status": "CANCELLED", "cancelledAt": cancelled_at})
 
 
 def _place(request: Request) -> str:

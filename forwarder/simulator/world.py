@@ -128,6 +128,10 @@ class World:
         """The bookings of a place that carry `reference`."""
         return [made for made in self._by_reference.get(reference, ()) if made.place == place]
 
+    def standing(self, reference: str) -> int:
+        """How many bookings that carry `reference`, wherever, are not cancelled."""
+        return sum(made.id not in self._cancelled for made in self._by_reference.get(reference, ()))
+
     def at(self, place: str) -> Sequence[Made]:
         """Every booking of a place, oldest first."""
         return self._by_place.get(place, ())

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
-from tests.support.booking_sync import BASE_URL, NOW, a_booking, answered, booked, cancel, find, listing
+from tests.support.booking_sync import NOW, a_booking, answered, asked_for, booked, cancel, find, listing
 
 
 async def test_amounts_are_exact() -> None:
@@ -21,6 +21,49 @@ async def test_amounts_are_exact() -> None:
         "finances": finances,
     }
     assert outcome == Confirmed("5", record)
+
+
+async def test_fees_taxes_and_the_discount_are_lines() -> None:
+    made = a_booking(
+        initial_rental_price="300.0",
+        final_rental_price="270.0",
+        final_price="410.30",
+        currency="EUR",
+        bookings_fees=[
+            {
+                "name": {"fr": "Ménage", "en": "Cleaning"},
+                "price": "50.15",
+                "times_booked": 2,
+                "included_in_price": True,
+            },
+            {"name": {"en": "Included"}, "price": "5.0", "times_booked": 1, "included_in_price": False},
+            {"name": {"en": "Withdrawn"}, "price": "5.0", "times_booked": 1, "canceled_at": "2027-01-01T00:00:00Z"},
+        ],
+        bookings_taxes=[
+            {"name": {"fr": "Taxe de séjour"}, "amount": "40.0", "tax_included_in_price": False},
+            {"name": {"en": "VAT"}, "amount": "9.0", "tax_included_in_price": True},
+            {"name": {"en": "Odd"}, "amount": 5},
+        ],
+    )
+    outcome = await booked(201, {"bookings": [made]})
+    assert isinstance(outcome, Confirmed)
+    assert outcome.record["finances"] == {
+        "totalPrice": 410.3,
+        "currency": "EUR",
+        "basePrice": {
+            "totalBasePrice": 300,
+            "breakdown": [{"name": "Room rate", "type": "RoomRate", "total": 300}],
+        },
+        "fee": {"totalFee": 100.3, "breakdown": [{"name": "Cleaning", "type": "Fee", "total": 100.3}]},
+        "tax": {"totalTax": 40, "breakdown": [{"name": "Taxe de séjour", "type": "Tax", "total": 40}]},
+        "discount": {"totalDiscount": 30, "breakdown": [{"name": "Discount", "type": "Discount", "total": 30}]},
+    }
+
+
+@pytest.mark.parametrize("odd", [5, {}, [5], [{}], [{"name": 5, "price": "x", "times_booked": 1}]])
+async def test_lines_that_are_none_are_left_out(odd: object) -> None:
+    outcome = await booked(201, {"bookings": [a_booking(bookings_fees=odd, bookings_taxes=odd)]})
+    assert outcome == Confirmed("5", {"finances": {}})
 
 
 @pytest.mark.parametrize("text", ["a lot", "NaN", "Infinity", "1e400", 5, None, True, ""])
@@ -161,13 +204,91 @@ async def test_what_was_cancelled_since_is_neither_booked_again_nor_confirmed() 
     assert lookup.reason == "cancelled_in_pms"
 
 
-@pytest.mark.parametrize("status", [204, 404])
-async def test_a_cancelled_booking_is_gone(status: int) -> None:
-    cancellation, (request,) = await cancel(httpx.Response(status))
+async def test_what_is_held_and_not_booked_is_neither() -> None:
+    lookup, _ = await find(listing([a_booking(status="Tentative", booked=False)]))
+    assert isinstance(lookup, Deferred)
+    assert lookup.reason == "pms_still_working"
+
+
+@pytest.mark.parametrize(
+    ("links", "absent"), [({"payments": []}, True), ({"payments": [23]}, False), ({}, False), (None, False)]
+)
+async def test_what_was_held_and_ended_counts_only_if_nobody_began_to_pay(links: object, *, absent: bool) -> None:
+    ended = a_booking(status="Canceled", booked=False, links=links)
+    lookup, _ = await find(listing([ended]))
+    assert isinstance(lookup, Absent if absent else Deferred)
+    assert isinstance((await find(listing([ended, a_booking(id=6)])))[0], Confirmed)
+
+
+async def test_the_account_may_lack_a_scope() -> None:
+    outcome = await booked(403, {"error": "Forbidden"})
+    assert isinstance(outcome, Deferred)
+    assert outcome.reason == "pms_scope_too_small"
+    assert (await find(answered(403, b"")))[0] == outcome
+
+
+async def test_an_answer_about_another_booking_is_not_understood() -> None:
+    outcome = await booked(201, {"bookings": [a_booking(external_reference="other")]})
+    assert isinstance(outcome, InDoubt)
+
+
+NOT_FOUND = answered(404, {"error": "Not found"})
+
+
+async def test_a_cancelled_booking_is_gone() -> None:
+    cancellation, requests = await cancel(httpx.Response(204))
     assert cancellation == Cancelled()
-    assert (request.method, str(request.url)) == ("DELETE", f"{BASE_URL}/bookings/840043")
+    assert asked_for(requests) == [("DELETE", "/bookings/840043")]
 
 
-@pytest.mark.parametrize("answer", [httpx.Response(500), httpx.Response(401), httpx.ReadTimeout("late")])
+async def test_a_booking_that_is_not_there_is_looked_at_before_it_counts_as_gone() -> None:
+    shown = answered(200, {"bookings": [a_booking(id=840043, status="Canceled")]})
+    cancellation, requests = await cancel(NOT_FOUND, shown)
+    assert cancellation == Cancelled()
+    assert asked_for(requests)[1:] == [("GET", "/bookings/840043")]
+    assert requests[1].url.params["include_canceled"] == "true"
+
+
+async def test_a_booking_that_nobody_knows_is_gone_where_its_rental_is_known() -> None:
+    cancellation, requests = await cancel(NOT_FOUND, NOT_FOUND, answered(200, {"rentals": [{"id": 5001}]}))
+    assert cancellation == Cancelled()
+    assert asked_for(requests)[2:] == [("GET", "/rentals/5001")]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        (NOT_FOUND, NOT_FOUND),  # a wrong base URL, or another account's credential
+        (NOT_FOUND, answered(200, {"rentals": [{"id": 7}]})),
+        (NOT_FOUND, answered(200, b"<html>")),
+        (NOT_FOUND, httpx.ReadTimeout("late")),
+        (answered(200, {"bookings": [a_booking(id=840043)]}),),
+        (answered(200, {"bookings": [a_booking(id=840044, status="Canceled")]}),),
+        (answered(200, b"<html>"),),
+        (httpx.Response(500),),
+    ],
+)
+async def test_a_404_alone_cancels_nothing(answers: tuple[httpx.Response | httpx.HTTPError, ...]) -> None:
+    assert isinstance((await cancel(NOT_FOUND, *answers))[0], Deferred)
+
+
+@pytest.mark.parametrize(
+    "answer", [httpx.Response(500), httpx.Response(401), httpx.Response(403), httpx.ReadTimeout("late")]
+)
 async def test_a_cancellation_may_be_asked_for_again(answer: httpx.Response | httpx.HTTPError) -> None:
     assert isinstance((await cancel(answer))[0], Deferred)
+
+
+async def test_a_cancellation_may_be_refused() -> None:
+    refused, _ = await cancel(answered(422, {"errors": {"base": ["is locked by another application"]}}))
+    assert isinstance(refused, Rejected)
+    assert refused.problem.code == "cancellation_refused"
+    assert refused.problem.detail == "base: is locked by another application"
+
+
+@pytest.mark.parametrize("pms_id", ["00I06J", "", "..", "1/2", "-1"])
+async def test_an_id_that_is_none_of_the_vendors_is_not_asked_for(pms_id: str) -> None:
+    refused, requests = await cancel(pms_id=pms_id)
+    assert isinstance(refused, Rejected)
+    assert refused.problem.code == "cancellation_refused"
+    assert requests == []

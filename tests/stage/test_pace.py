@@ -40,6 +40,7 @@ def _asked(headers: Headers, status: int = 200) -> float:
         ({"x-ratelimit-remaining": "-3", "x-ratelimit-reset": "1.5"}, 1.5),
         ({"X-FiveMinCreditLimit-Remaining": "0", "X-FiveMinCreditLimit-ResetsIn": "200"}, 200.0),
         ({"X-FiveMinCreditLimit-Remaining": "0.4", "X-FiveMinCreditLimit-ResetsIn": "200"}, 200.0),
+        ({"x-five-min-limit-remaining": "0.4", "x-five-min-limit-resets-in": "200"}, 200.0),
         ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "90", "RateLimit": '"a";r=0;t=100'}, 100.0),
         ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(UNIX + 4000)}, LONGEST_SECONDS),
     ],

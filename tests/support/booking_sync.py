@@ -3,15 +3,14 @@
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 
-from forwarder.pms.booking_sync import BookingSyncAdapter
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import Connection, Pms
-from forwarder.pms.wire import Patience, Wire
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
 from tests.support.manual_clock import ManualClock
@@ -39,14 +38,21 @@ class Vendor:
 
 
 @asynccontextmanager
-async def connected(vendor: Vendor) -> AsyncIterator[Pms]:
+async def connected(vendor: Vendor, connection: Connection = CONNECTION) -> AsyncIterator[Pms]:
     async with open_directory(ManualClock(NOW), transport=httpx.MockTransport(vendor)) as directory:
-        yield directory.connect(CONNECTION)
+        yield directory.connect(connection)
 
 
-async def create(asked: Booking, *answers: httpx.Response | httpx.HTTPError) -> tuple[Outcome, list[httpx.Request]]:
+def with_options(**options: Any) -> Connection:
+    """The account with these options, named as an operator names them."""
+    return replace(CONNECTION, options=options)
+
+
+async def create(
+    asked: Booking, *answers: httpx.Response | httpx.HTTPError, connection: Connection = CONNECTION
+) -> tuple[Outcome, list[httpx.Request]]:
     vendor = Vendor(*answers)
-    async with connected(vendor) as pms:
+    async with connected(vendor, connection) as pms:
         return await pms.create(asked), vendor.requests
 
 
@@ -56,20 +62,30 @@ async def booked(status: int, body: object, **headers: str) -> Outcome:
     return outcome
 
 
-async def find(*answers: httpx.Response) -> tuple[Lookup, list[httpx.Request]]:
+async def find(*answers: httpx.Response, connection: Connection = CONNECTION) -> tuple[Lookup, list[httpx.Request]]:
     vendor = Vendor(*answers)
-    async with connected(vendor) as pms:
+    async with connected(vendor, connection) as pms:
         return await pms.find(booking()), vendor.requests
 
 
 async def cancel(
-    answer: httpx.Response | httpx.HTTPError, pms_id: str = "840043"
+    *answers: httpx.Response | httpx.HTTPError, pms_id: str = "840043", asked: Booking | None = None
 ) -> tuple[Cancellation, list[httpx.Request]]:
-    vendor = Vendor(answer)
-    wire = Wire(httpx.MockTransport(vendor), ManualClock(NOW), Patience())
-    return await BookingSyncAdapter(CONNECTION, ManualClock(NOW)).cancel(
-        booking(), pms_id, wire.push()
-    ), vendor.requests
+    vendor = Vendor(*answers)
+    async with connected(vendor) as pms:
+        return await pms.cancel(asked or booking(), pms_id), vendor.requests
+
+
+def asked_for(requests: Sequence[httpx.Request]) -> list[tuple[str, str]]:
+    """Method and address of each request, without the query; below the base URL as a path."""
+    return [(request.method, str(request.url.copy_with(query=None)).removeprefix(BASE_URL)) for request in requests]
+
+
+def resource_in(request: httpx.Request, resources: str) -> dict[str, Any]:
+    """The one resource that was sent."""
+    [resource] = json.loads(request.content)[resources]
+    assert isinstance(resource, dict)
+    return resource
 
 
 def answered(status: int, body: object, headers: dict[str, str] | None = None) -> httpx.Response:

@@ -1,8 +1,9 @@
 """A PMS of the open contract as a table of answers: what comes of each."""
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 
@@ -17,10 +18,22 @@ Answer = Callable[[httpx.Request], httpx.Response]
 
 @asynccontextmanager
 async def pms_that(
-    answer: Answer, *, kind: str = "generic", base_url: str = "http://pms.test/api/"
+    answer: Answer | None = None,
+    *,
+    kind: str = "generic",
+    base_url: str = "http://pms.test/api/",
+    credential: str = "key-7",
+    transport: httpx.AsyncBaseTransport | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Pms]:
-    async with open_directory(QuickClock(), transport=httpx.MockTransport(answer)) as directory:
-        yield directory.connect(Connection("acme", kind, base_url, "key-7"))
+    """A PMS that answers so, or by whatever `transport` leads to."""
+    way = transport or httpx.MockTransport(answer or _nobody)
+    async with open_directory(QuickClock(), transport=way) as directory:
+        yield directory.connect(Connection("acme", kind, base_url, credential, options=options or {}))
+
+
+def _nobody(_request: httpx.Request) -> httpx.Response:
+    raise AssertionError("nothing was to be asked")
 
 
 async def created(status: int, body: object, asked: Booking | None = None) -> Outcome:

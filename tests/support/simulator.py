@@ -14,6 +14,7 @@ from forwarder.runtime.clock import Clock, SystemClock
 from forwarder.runtime.supervision import bind, serve
 from forwarder.simulator.app import simulator_app
 from forwarder.simulator.faults import Faults
+from forwarder.simulator.sites import SITES
 from forwarder.simulator.world import World
 
 CARD = CardDetails.model_validate(
@@ -25,7 +26,9 @@ CARD = CardDetails.model_validate(
         "cvv": "8264",
     }
 )
-PATHS = {"generic": "generic", "website-builder": "website-builder", "booking-sync": "booking-sync/api/v3"}
+PATHS = {kind: site.path for kind, site in SITES.items()}
+OPTIONS: dict[str, dict[str, Any]] = {kind: dict(site.options) for kind, site in SITES.items()}
+"""What accounts of a kind need to be set to."""
 
 
 class QuickClock(SystemClock):

@@ -1,0 +1,106 @@
+"""The conformance kit: what holds an adapter to its word, against any PMS that may be booked in.
+
+It stands in front of the PMS as a faulty wire, asks the adapter, and compares what it says with what the PMS holds. `CHECKS` are
+all of its checks; `verify` puts one to the test, for any test runner; `examine` all of them, one after the other.
+
+    @pytest.mark.parametrize("check", CHECKS, ids=str)
+    def test_fax(check: Check) -> None:
+        with fax_server() as server:
+            verify(check, FaxAdapter, Site(server.url, held=server.held))
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from forwarder.pms.adapter import AdapterKind
+from forwarder.pms.conformance.amounts import keeps_amounts_exact
+from forwarder.pms.conformance.capabilities import (
+    cancels,
+    creates_batches,
+    creates_idempotently,
+    finds_by_reference,
+    makes_many_at_once,
+    makes_reservations,
+)
+from forwarder.pms.conformance.check import Check, Result, check, result_of
+from forwarder.pms.conformance.declarations import describes_its_options, opens_nothing_by_itself
+from forwarder.pms.conformance.discretion import hides_cards, hides_the_credential
+from forwarder.pms.conformance.doubt import (
+    cancels_truly,
+    doubts_what_it_cannot_know,
+    doubts_what_may_be_made,
+    looks_up_truly,
+)
+from forwarder.pms.conformance.manners import can_be_cancelled, keeps_its_time, leaves_nothing_open, minds_the_pace
+from forwarder.pms.conformance.not_done import (
+    follows_no_redirect,
+    puts_off_what_was_not_done,
+    refuses_by_its_codes,
+    refuses_taken_nights,
+    survives_wrong_settings,
+    tells_nothing_of_the_guest,
+)
+from forwarder.pms.conformance.site import CARD, Site
+from forwarder.pms.conformance.trial import NotApplicable, trial
+
+__all__ = ["CARD", "CHECKS", "Check", "NotApplicable", "Result", "Site", "averify", "examine", "verify"]
+
+CHECKS: Final[Sequence[Check]] = tuple(
+    map(
+        check,
+        (
+            describes_its_options,
+            opens_nothing_by_itself,
+            makes_reservations,
+            makes_many_at_once,
+            creates_idempotently,
+            creates_batches,
+            finds_by_reference,
+            cancels,
+            refuses_taken_nights,
+            refuses_by_its_codes,
+            tells_nothing_of_the_guest,
+            doubts_what_may_be_made,
+            doubts_what_it_cannot_know,
+            looks_up_truly,
+            cancels_truly,
+            puts_off_what_was_not_done,
+            follows_no_redirect,
+            survives_wrong_settings,
+            keeps_its_time,
+            can_be_cancelled,
+            leaves_nothing_open,
+            minds_the_pace,
+            keeps_amounts_exact,
+            hides_cards,
+            hides_the_credential,
+        ),
+    )
+)
+"""Every check, the plainest first."""
+
+
+async def examine(
+    kind: str, adapter: AdapterKind, site: Site, checks: Sequence[Check] = CHECKS
+) -> AsyncIterator[Result]:
+    """What comes of each of `checks`, as it ends. Raises nothing of what the adapter does."""
+    for each in checks:
+        async with trial(kind, adapter, site) as tried:
+            result = await result_of(each, tried)
+        yield result
+
+
+async def averify(asked: Check, adapter: AdapterKind, site: Site, *, kind: str = "adapter-on-trial") -> None:
+    """Raises `AssertionError` with what is wrong, and `NotApplicable`, which test runners take for a skipped test."""
+    async with trial(kind, adapter, site) as tried:
+        result = await result_of(asked, tried)
+    if result.verdict == "not applicable":
+        raise NotApplicable(*result.findings)
+    if result.verdict == "failed":
+        raise AssertionError("\n".join([asked.promise, *(f"- {finding}" for finding in result.findings)]))
+
+
+def verify(asked: Check, adapter: AdapterKind, site: Site, *, kind: str = "adapter-on-trial") -> None:
+    """As `averify`, from where no event loop runs."""
+    asyncio.run(averify(asked, adapter, site, kind=kind))

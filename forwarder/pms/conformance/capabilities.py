@@ -1,0 +1,135 @@
+"""Checks that an adapter can do what it says that it can."""
+
+import asyncio
+from dataclasses import replace
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from forwarder.pms.answer import record_fields
+from forwarder.pms.conformance.check import Findings
+from forwarder.pms.conformance.site import rival_of
+from forwarder.pms.conformance.trial import NotApplicable, Trial
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Outcome, Rejected
+
+_AT_ONCE = 100
+_AT_ONCE_ELSEWHERE = 3  # where the PMS is somebody's, and limits requests
+_OF_ONE = 4
+
+
+async def makes_reservations(trial: Trial) -> Findings:
+    """A reservation is made once, with the PMS's id, and with a record whose fields are those of the service."""
+    booking, confirmed = await trial.made()
+    if not confirmed.pms_reservation_id or not isinstance(confirmed.pms_reservation_id, str):
+        yield f"the id of the reservation is {confirmed.pms_reservation_id!r}"
+    if await trial.held(booking) not in (1, None):
+        yield f"create said Confirmed, and the PMS holds {await trial.held(booking)} reservations of that reference"
+    strange = {name for name in confirmed.record if name not in record_fields(confirmed.record)}
+    if strange:
+        yield f"the record has fields that are not well formed, or not of a record: {', '.join(sorted(strange))}"
+    try:
+        to_json(confirmed.record)
+    except PydanticSerializationError as error:
+        yield f"the record is not JSON: {error}"
+
+
+async def makes_many_at_once(trial: Trial) -> Findings:
+    """Pushes of different reservations may be under way at once, and each is its own."""
+    count = _AT_ONCE if not trial.site.seconds_between else _AT_ONCE_ELSEWHERE
+    bookings = [trial.site.booking() for _ in range(count)]
+    outcomes = await asyncio.gather(*(trial.create(booking) for booking in bookings))
+    lost = [outcome for outcome in outcomes if not isinstance(outcome, Confirmed)]
+    if lost:
+        yield f"of {count} at once, {len(lost)} were not confirmed; the first: {lost[0]}"
+    ids = {outcome.pms_reservation_id for outcome in outcomes if isinstance(outcome, Confirmed)}
+    if len(ids) + len(lost) != count:
+        yield f"{count} reservations were given {len(ids)} ids"
+
+
+async def creates_idempotently(trial: Trial) -> Findings:
+    """Where `idempotent_create` is declared, one reference makes one reservation: again, from elsewhere, and at once."""
+    if not trial.can.idempotent_create:
+        raise NotApplicable("it does not declare idempotent_create")
+    booking, first = await trial.made()
+    elsewhere = trial.connect()
+    for who, again in (("again", await trial.create(booking)), ("elsewhere", await trial.create(booking, elsewhere))):
+        if not isinstance(again, Confirmed) or again.pms_reservation_id != first.pms_reservation_id:
+            yield f"the same booking {who} came to {again}, where it is {first.pms_reservation_id} already"
+    if await trial.held(booking) not in (1, None):
+        yield f"one booking asked for three times is held {await trial.held(booking)} times"
+    at_once = trial.site.booking()
+    outcomes = await asyncio.gather(*(trial.create(at_once) for _ in range(_OF_ONE)))
+    ids = {outcome.pms_reservation_id for outcome in outcomes if isinstance(outcome, Confirmed)}
+    if len(ids) != 1 or any(isinstance(outcome, Rejected) for outcome in outcomes):
+        yield f"one booking asked for {_OF_ONE} times at once came to {[str(outcome) for outcome in outcomes]}"
+    if await trial.held(at_once) not in (1, None):
+        yield f"one booking asked for {_OF_ONE} times at once is held {await trial.held(at_once)} times"
+
+
+async def finds_by_reference(trial: Trial) -> Findings:
+    """Where `find_by_reference` is declared, what is there is found under its id, and what is not there is Absent."""
+    if not trial.can.find_by_reference:
+        raise NotApplicable("it does not declare find_by_reference")
+    trial.wire.begin()
+    never = trial.site.booking()
+    if (found := await trial.find(never)) != Absent():
+        yield f"a reference that nobody used is not Absent but {found}"
+    booking, made = await trial.made()
+    for who, pms in (("", trial.pms), (" from elsewhere", trial.connect())):
+        found = await trial.find(booking, pms)
+        if not isinstance(found, Confirmed) or found.pms_reservation_id != made.pms_reservation_id:
+            yield f"looked for{who}, reservation {made.pms_reservation_id} is {found}"
+    if (found := await trial.find(rival_of(booking))) != Absent():
+        yield f"another reference, of the same nights, is not Absent but {found}"
+    if await trial.held(booking) not in (1, None):
+        yield "looking for a reservation changed it"
+
+
+async def cancels(trial: Trial) -> Findings:
+    """Where `cancel` is declared, a reservation is cancelled, again and again, is found no more, and its nights are free."""
+    if not trial.can.cancel:
+        raise NotApplicable("it does not declare cancel")
+    booking, made = await trial.made()
+    for time in ("", " a second time"):
+        if (outcome := await trial.cancel(replace(booking, card=None), made.pms_reservation_id)) != Cancelled():
+            yield f"cancelled{time}, it came to {outcome}"
+    if await trial.held(booking) not in (0, None):
+        yield "cancel said Cancelled, and the PMS holds the reservation as before"
+    if trial.can.find_by_reference and isinstance(found := await trial.find(booking), Confirmed):
+        yield f"what was cancelled is found as {found}"
+    again = await trial.create(rival_of(booking))
+    if not isinstance(again, Confirmed):
+        yield f"the nights of what was cancelled are not free: {again}"
+
+
+async def creates_batches(trial: Trial) -> Findings:
+    """Where `most_per_create` is more than 1, each of a batch has its own outcome, in the order in which they were asked for."""
+    if trial.can.most_per_create == 1:
+        raise NotApplicable("it takes one at a time")
+    taken, _ = await trial.made()
+    size = min(trial.can.most_per_create, 4)
+    batch = [trial.site.booking() for _ in range(size - 1)]
+    batch.insert(1, rival_of(taken))
+    outcomes = await trial.told(trial.pms.create_many(batch), "create_many")
+    if len(outcomes) != size:
+        yield f"{size} bookings came to {len(outcomes)} outcomes"
+        return
+    for number, (booking, outcome) in enumerate(zip(batch, outcomes, strict=True)):
+        if (finding := await _batched(trial, booking, outcome)) is not None:
+            yield f"of the batch, number {number} {finding}"
+    if trial.site.refuses_taken_nights and not isinstance(outcomes[1], Rejected):
+        yield f"nights that were taken came to {outcomes[1]}, among others that were free"
+
+
+async def _batched(trial: Trial, booking: Booking, outcome: Outcome) -> str | None:
+    held = await trial.held(booking)
+    match outcome:
+        case Confirmed():
+            found = await trial.find(booking) if trial.can.find_by_reference else outcome
+            if held == 0 or not isinstance(found, Confirmed) or found.pms_reservation_id != outcome.pms_reservation_id:
+                return f"is Confirmed as {outcome.pms_reservation_id}, and is {found}"
+        case Rejected():
+            return f"is {outcome}, and the PMS holds it" if held else None
+        case Deferred() | InDoubt():
+            return f"came to {outcome}, with nothing in its way"
+    return None

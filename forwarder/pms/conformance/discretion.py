@@ -1,0 +1,158 @@
+"""Checks that cards and credentials are nowhere but in the request that carries them."""
+
+import io
+import logging
+import re
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+from structlog.testing import capture_logs
+
+from forwarder.pms.conformance.check import Findings
+from forwarder.pms.conformance.faults import LOST, PUT_OFF, UNREADABLE, after, before, of_body, say
+from forwarder.pms.conformance.site import CARD
+from forwarder.pms.conformance.trial import Trial
+from forwarder.reservation.outcome import Confirmed
+
+_NUMBER: Final = (CARD.card_number or "").replace(" ", "")
+_SPELLINGS: Final = (_NUMBER, CARD.card_number or "", "-".join(re.findall("....", _NUMBER)))
+_CVV: Final = re.compile(rf"(?<!\d){CARD.cvv}(?!\d)")
+_BETWEEN_DIGITS: Final = re.compile(r"(?<=\d)[ -](?=\d)")
+_SHORTEST_SECRET: Final = 8
+_STATUSES: Final = (200, 201, 400, 402, 409, 422, 500)
+_FREE_TEXTS: Final = {"notes", "comments", "message", "detail", "description", "title", "source", "name"}
+
+
+class Heard:
+    """All that was written while it was listened: log lines of both kinds, what was printed, warnings."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def add(self, thing: object) -> None:
+        self.lines.append(repr(thing))
+        if isinstance(thing, BaseException):
+            self.lines.extend(traceback.format_exception(thing))
+
+
+async def hides_cards(trial: Trial) -> Findings:
+    """No digit group of a card, and no security code, is in a log line, a printed line, an error, an outcome or a `repr`: not
+    even where the PMS repeats the card in what it answers."""
+    course = await trial.course()
+    with listening() as heard:
+        heard.add(trial.pms)
+        heard.add(getattr(trial.pms, "_adapter", None))
+        heard.add(await _with_card(trial))
+        for strike in (*after(LOST), *after(UNREADABLE), *before(PUT_OFF)):
+            heard.add(await trial.struck(strike, course.books_at, lambda: _with_card(trial)))
+        for at in range(1, len(course.statuses) + 1):
+            for spelling in _SPELLINGS:
+                heard.add(await _repeated_by_the_pms(trial, spelling, at))
+                for status in _STATUSES:
+                    strike = next(before([(f"HTTP {status}", say(status, _repeating(spelling)))]))
+                    heard.add(await trial.struck(strike, at, lambda: _with_card(trial)))
+    for line in dict.fromkeys(heard.lines):
+        if _NUMBER in _BETWEEN_DIGITS.sub("", line) or _CVV.search(line):
+            yield f"card data in: {_without_it(line)[:300]}"
+
+
+def _without_it(line: str) -> str:
+    for spelling in _SPELLINGS:
+        line = line.replace(spelling, "<the card's number>")
+    return _CVV.sub("<its security code>", line)
+
+
+async def _with_card(trial: Trial) -> object:
+    outcome = await trial.create(trial.site.booking(card=CARD))
+    if isinstance(outcome, Confirmed) and trial.can.find_by_reference:
+        return outcome, repr(outcome), str(outcome)
+    return outcome
+
+
+async def _repeated_by_the_pms(trial: Trial, spelling: str, at: int) -> object:
+    """What comes of a reservation that was made, where the PMS put the card into the free texts of its answer."""
+    strike = next(after([("a card in free texts", of_body(lambda body: _with_free_texts(body, spelling)))]))
+    booking = trial.site.booking(card=CARD)
+    made = await trial.struck(strike, at, lambda: trial.create(booking))
+    if not trial.can.find_by_reference:
+        return made
+    return made, await trial.struck(strike, None, lambda: trial.find(booking))
+
+
+async def hides_the_credential(trial: Trial) -> Findings:
+    """The account's credential is in no log line, printed line, error, outcome or `repr`."""
+    secrets = [part for part in re.split(r"[:\s]", trial.site.credential) if len(part) >= _SHORTEST_SECRET]
+    course = await trial.course()
+    with listening() as heard:
+        heard.add(trial.pms)
+        heard.add(getattr(trial.pms, "_adapter", None))
+        for strike in (*after(LOST), *before([(str(status), say(status)) for status in _STATUSES])):
+            heard.add(await trial.struck(strike, course.books_at, lambda: trial.create(trial.site.booking())))
+        heard.add(await trial.create(trial.site.booking(), trial.connect(base_url="http://[half")))
+    for line in dict.fromkeys(heard.lines):
+        if any(secret in line for secret in secrets):
+            yield f"the credential is in: {line[:60]}…"
+
+
+@contextmanager
+def listening() -> Iterator[Heard]:
+    """Hear all that this process writes meanwhile, of every level."""
+    heard, printed, root = Heard(), io.StringIO(), logging.getLogger()
+    handler, level = _Handler(heard), root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        with (
+            redirect_stdout(printed),
+            redirect_stderr(printed),
+            capture_logs() as events,
+            warnings.catch_warnings(record=True) as warned,
+        ):
+            yield heard
+    finally:
+        root.setLevel(level)
+        root.removeHandler(handler)
+        heard.lines += [repr(event) for event in events] + [str(warning.message) for warning in warned]
+        heard.lines += printed.getvalue().splitlines()
+
+
+class _Handler(logging.Handler):
+    def __init__(self, heard: Heard) -> None:
+        super().__init__(logging.DEBUG)
+        self._heard = heard
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._heard.lines.append(f"{record.getMessage()} {record.args!r}")
+        if record.exc_info and record.exc_info[1] is not None:
+            self._heard.add(record.exc_info[1])
+
+
+def _repeating(spelling: str) -> bytes:
+    """A body of the forms in which PMSs say no, with a card in each."""
+    said = f"Card {spelling} with code {CARD.cvv} was not taken"
+    forms: dict[str, Any] = dict.fromkeys(("title", "detail", "message", "error", "reason", "notes", "status"), said)
+    lists = {"errors": {"card": [said]}, "data": [{"success": False, "message": said, "errors": [{"message": said}]}]}
+    return to_json({"success": False, "code": "card_refused", **forms, **lists})
+
+
+def _with_free_texts(body: bytes, spelling: str) -> bytes:
+    try:
+        value = from_json(body)
+    except ValueError:
+        return body
+    return to_json(_told(value, f"Paid by {spelling}"))
+
+
+def _told(value: Any, said: str) -> Any:
+    if isinstance(value, dict):
+        free = {name: said for name in ("notes", "paymentUrl") if "id" in value}
+        return free | {name: _told_as(name, part, said) for name, part in value.items()}
+    return [_told(part, said) for part in value] if isinstance(value, list) else value
+
+
+def _told_as(name: str, part: Any, said: str) -> Any:
+    return said if name in _FREE_TEXTS and isinstance(part, str | None) else _told(part, said)

@@ -1,0 +1,91 @@
+"""Checks of what an adapter says when it cannot know: the promises on which "never twice" stands."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Final
+
+from forwarder.pms.conformance.check import Findings
+from forwarder.pms.conformance.creation import Creation, created_under, exchanges
+from forwarder.pms.conformance.faults import LOST, NOT_THERE, UNREADABLE, Strike, after, before
+from forwarder.pms.conformance.trial import NotApplicable, Trial
+from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Lookup, Outcome
+
+_STILL_WORKING: Final = "pms_still_working"
+
+
+async def doubts_what_may_be_made(trial: Trial) -> Findings:
+    """Where the answer to a create was lost or cannot be read, and the reservation was made, it is InDoubt: never put off, and
+    never refused. It is then found, or made again by its key, as one reservation."""
+    course = await trial.course()
+    for strike in chain(after(LOST), after(UNREADABLE)):
+        for at, _ in exchanges(course):
+            creation = await created_under(strike, at, course, trial)
+            if creation is None:
+                continue
+            # Before the exchange that books, nothing was made: to put it off is true.
+            if wrong := creation.unlike(Deferred, InDoubt) or await _unsettled(trial, creation):
+                yield wrong
+
+
+async def _unsettled(trial: Trial, creation: Creation) -> str | None:
+    """What is wrong once a doubt is resolved as the worker would: by the key, or else by a look-up."""
+    trial.wire.begin()
+    if not isinstance(creation.outcome, InDoubt):
+        return None
+    if trial.can.idempotent_create:
+        settled: Outcome | Lookup = await trial.create(creation.booking)
+    elif trial.can.find_by_reference:
+        settled = await trial.find(creation.booking)
+    else:
+        return None
+    waits = isinstance(settled, Deferred) and settled.reason == _STILL_WORKING  # a hold that ends by itself, say
+    if creation.held and not isinstance(settled, Confirmed) and not waits:
+        return f"{creation.where}: in doubt, and asked again it came to {settled}, although it was made"
+    held = await trial.held(creation.booking)
+    return None if held in (0, 1, None) else f"{creation.where}: in doubt, and asked again it is held {held} times"
+
+
+async def doubts_what_it_cannot_know(trial: Trial) -> Findings:
+    """The same where the reservation was not made: once the PMS may have had the request that makes it, only the PMS can say
+    so. Before that request, it may be put off; it is never refused."""
+    course = await trial.course()
+    for strike in before(LOST):
+        for at, expected in exchanges(course):
+            creation = await created_under(strike, at, course, trial)
+            if creation is not None and (wrong := creation.unlike(*expected)):
+                yield wrong
+
+
+async def looks_up_truly(trial: Trial) -> Findings:
+    """A look-up that did not bring the whole truth is put off: it never says that a reservation is absent which is there."""
+    if not trial.can.find_by_reference:
+        raise NotApplicable("it does not declare find_by_reference")
+    booking, made = await trial.made()
+    for strike in _readings():
+        outcome = await trial.struck(strike, None, lambda: trial.find(booking))
+        if isinstance(outcome, Confirmed) and outcome.pms_reservation_id == made.pms_reservation_id:
+            continue
+        if outcome is not None and not isinstance(outcome, Deferred):
+            yield f"{strike}: it said {_told(outcome)} of a reservation that is there"
+
+
+async def cancels_truly(trial: Trial) -> Findings:
+    """Cancelled is said only of what the PMS surely holds no longer; whatever else happens, cancelling is put off."""
+    if not trial.can.cancel:
+        raise NotApplicable("it does not declare cancel")
+    for strike in _readings():
+        booking, made = await trial.made()
+        outcome = await trial.struck(strike, None, lambda b=booking, m=made: trial.cancel(b, m.pms_reservation_id))  # type: ignore[misc]
+        if outcome is None or isinstance(outcome, Deferred):
+            continue
+        if not isinstance(outcome, Cancelled) or await trial.held(booking) not in (0, None):
+            yield f"{strike}: it said {_told(outcome)} of a reservation that is there"
+
+
+def _told(outcome: object) -> str:
+    return "Absent" if isinstance(outcome, Absent) else str(outcome)
+
+
+def _readings() -> Sequence[Strike]:
+    """Faults of requests that may be made any number of times."""
+    return (*before(LOST), *after(LOST), *before(NOT_THERE), *after(UNREADABLE))

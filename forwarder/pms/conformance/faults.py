@@ -1,0 +1,174 @@
+"""What may become of one exchange with a PMS, as data: what the faulty wire does instead of bringing the answer back. Pure.
+
+A `Strike` is a fault and whether the PMS had the request before it. Where it had, what the request asked for was done.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+
+TRAP: Final = "/conformance-trap"
+"""Where redirects point. Nobody should come."""
+
+ASKED_SECONDS: Final = 7
+"""What a throttling answer asks for by `Retry-After`."""
+
+_HUGE_BYTES: Final = 2 * 1024 * 1024
+_HTML: Final = b"<html><body><h1>It works!</h1></body></html>"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One HTTP answer, whole."""
+
+    status: int
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Nothing more comes, `after` that share of the answer."""
+
+    after: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The connection is reset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The connection is closed, `after` that share of the answer."""
+
+    after: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Drip:
+    """The answer comes a byte at a time, and never whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Bytes come that are not HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """Another answer comes, made of the one there was; of an empty 200 where there was none."""
+
+    made: Callable[[Answer], Answer]
+
+
+Fault = Silence | Reset | Close | Drip | Noise | Instead
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A fault, by name. `delivered`: the PMS has the request and has answered it."""
+
+    name: str
+    fault: Fault
+    delivered: bool
+
+    def __str__(self) -> str:
+        return f"{self.name}, {'after' if self.delivered else 'before'} the PMS had the request"
+
+
+def say(status: int, body: bytes = _HTML, **headers: str) -> Instead:
+    """That answer, whatever there was."""
+    named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+    return Instead(lambda _: Answer(status, body, named))
+
+
+def of_body(made: Callable[[bytes], bytes]) -> Instead:
+    """The answer that there was, with another body."""
+    return Instead(lambda answer: replace(answer, body=made(answer.body)))
+
+
+LOST: Final[Sequence[tuple[str, Fault]]] = (
+    ("a reset connection", Reset()),
+    ("a closed connection", Close()),
+    ("an answer that breaks off", Close(after=0.5)),
+    ("bytes that are not HTTP", Noise()),
+    ("HTTP 500", say(500)),
+    ("HTTP 502", say(502)),
+    ("HTTP 504", say(504)),
+    ("an answer of 2 MiB", of_body(lambda body: body + b" " * _HUGE_BYTES)),
+)
+"""No whole answer came, or none of the PMS's own: whatever was asked for may have been done."""
+
+SLOW: Final[Sequence[tuple[str, Fault]]] = (
+    ("no answer in time", Silence()),
+    ("half an answer in time", Silence(after=0.5)),
+    ("a byte of the answer now and then", Drip()),
+)
+"""As `LOST`; each takes the whole push time-out."""
+
+UNREADABLE: Final[Sequence[tuple[str, Fault]]] = (
+    ("a page of HTML", of_body(lambda _: _HTML)),
+    ("an empty body", of_body(lambda _: b"")),
+    ("a body cut in half", of_body(lambda body: body[: len(body) // 2])),
+    ("a body of random bytes", of_body(lambda _: bytes(range(256)))),
+    ("the JSON null", of_body(lambda _: b"null")),
+    ("an empty JSON object", of_body(lambda _: b"{}")),
+    ("a JSON text", of_body(lambda _: b'"done"')),
+    ("JSON with nulls for all values", of_body(lambda body: _with_leaves(body, None))),
+    ("JSON with objects for all values", of_body(lambda body: _with_leaves(body, {"value": 1}))),
+    ("JSON with lists for objects", of_body(lambda body: _spoilt(body, _listed))),
+)
+"""The status is the PMS's own and the body is not as agreed."""
+
+PUT_OFF: Final[Sequence[tuple[str, Fault]]] = (
+    ("HTTP 429 with Retry-After", say(429, Retry_After=str(ASKED_SECONDS))),
+    ("HTTP 503 with Retry-After", say(503, Retry_After=str(ASKED_SECONDS))),
+)
+"""The PMS says that nothing was done, and when to come again."""
+
+NOT_LET_IN: Final[Sequence[tuple[str, Fault]]] = (("HTTP 401", say(401)), ("HTTP 403", say(403)))
+"""What an account is told whose credential is not accepted."""
+
+NOT_THERE: Final[Sequence[tuple[str, Fault]]] = (("HTTP 404 of some server", say(404)), ("HTTP 405", say(405)))
+"""What an account is told whose base URL is wrong."""
+
+REDIRECTS: Final[Sequence[tuple[str, Fault]]] = tuple(
+    (f"HTTP {status} to elsewhere", say(status, b"", Location=TRAP)) for status in (301, 302, 303, 307, 308)
+)
+
+
+def before(faults: Sequence[tuple[str, Fault]]) -> Iterator[Strike]:
+    """Each, of a request that the PMS never had."""
+    return (Strike(name, fault, delivered=False) for name, fault in faults)
+
+
+def after(faults: Sequence[tuple[str, Fault]]) -> Iterator[Strike]:
+    """Each, of a request that the PMS has answered."""
+    return (Strike(name, fault, delivered=True) for name, fault in faults)
+
+
+def _with_leaves(body: bytes, leaf: Any) -> bytes:
+    def replaced(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: replaced(part) for name, part in value.items()}
+        return [replaced(part) for part in value] if isinstance(value, list) else leaf
+
+    return _spoilt(body, replaced)
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return [[name, _listed(part)] for name, part in value.items()]
+    return [_listed(part) for part in value] if isinstance(value, list) else value
+
+
+def _spoilt(body: bytes, way: Callable[[Any], Any]) -> bytes:
+    """`body` spoilt in that way; cut short where it is no JSON that could be."""
+    try:
+        value = from_json(body)
+    except ValueError:
+        return body[: len(body) // 3]
+    return to_json(way(value))

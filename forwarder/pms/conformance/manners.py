@@ -1,0 +1,148 @@
+"""Checks of how an adapter behaves in the house: within its time, at its pace, cancelled cleanly, leaving nothing open."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from itertools import chain
+from typing import Any, Final
+
+from forwarder.pms.conformance.check import Findings
+from forwarder.pms.conformance.creation import created_under, exchanges
+from forwarder.pms.conformance.faults import LOST, SLOW, Silence, Strike, after, before
+from forwarder.pms.conformance.trial import GRACE_SECONDS, SHORT_SECONDS, Trial
+from forwarder.pms.conformance.wire import faulty_wire
+from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred
+
+_SETTLING_SECONDS: Final = 5.0
+_LOOK_EVERY_SECONDS: Final = 0.02
+_PUSHES: Final = 10
+
+
+async def keeps_its_time(trial: Trial) -> Findings:
+    """A PMS that hangs, or answers in drips, holds a push for its time-out and no longer: then a create is in doubt, a look-up
+    and a cancellation are put off."""
+    course = await trial.course()
+    for strike in chain(before(SLOW), after(SLOW)):
+        for at, expected in exchanges(course):
+            began = time.monotonic()
+            creation = await created_under(strike, at, course, trial, pms=trial.hurried)
+            if creation is None:
+                continue
+            if wrong := _late(began) or creation.unlike(*expected):
+                yield f"{creation.where}: {wrong}"
+    async for finding in _readings_in_time(trial):
+        yield finding
+
+
+async def _readings_in_time(trial: Trial) -> Findings:
+    booking, made = await trial.made()
+    asked: dict[str, Callable[[], Awaitable[Any]]] = {}
+    if trial.can.find_by_reference:
+        asked["find"] = lambda: trial.find(booking, trial.hurried)
+    if trial.can.cancel:
+        asked["cancel"] = lambda: trial.cancel(booking, made.pms_reservation_id, trial.hurried)
+    for operation, ask in asked.items():
+        began = time.monotonic()
+        outcome = await trial.struck(next(before(SLOW)), None, ask)
+        if late := _late(began):
+            yield f"{operation}: {late}"
+        if not isinstance(outcome, Deferred | None) and not (isinstance(outcome, Cancelled) and operation == "cancel"):
+            yield f"{operation} that hangs said {outcome}"
+
+
+def _late(began: float) -> str | None:
+    took = time.monotonic() - began
+    return f"it took {took:.1f} s of {SHORT_SECONDS} s" if took > SHORT_SECONDS + GRACE_SECONDS else None
+
+
+async def can_be_cancelled(trial: Trial) -> Findings:
+    """A push that is cancelled in the middle of any exchange ends at once with `CancelledError`, leaves no task behind, and the
+    same account goes on; what was cancelled is made once in the end."""
+    course = await trial.course()
+    for delivered in (False, True):
+        for at in range(1, len(course.statuses) + 1):
+            async for finding in _cancelled(trial, Strike("cancelled", Silence(), delivered), at):
+                yield f"{'after' if delivered else 'before'} the PMS had exchange {at}: {finding}"
+
+
+async def _cancelled(trial: Trial, strike: Strike, at: int) -> Findings:
+    booking, before_it = trial.site.booking(), set(asyncio.all_tasks())
+    trial.wire.begin(strike, at)
+    push = asyncio.create_task(trial.pms.create(booking))
+    await _met_or_done(trial.wire.met, push)
+    if push.done():
+        yield f"it had ended already, with {push.exception() or push.result()}"
+        return
+    push.cancel()
+    await asyncio.wait([push], timeout=_SETTLING_SECONDS)
+    if not push.cancelled():
+        yield f"it went on, and {'did not end' if not push.done() else 'said ' + str(push.exception() or push.result())}"
+    left = await _settled(
+        lambda: [task for task in asyncio.all_tasks() - before_it - trial.wire.tasks if not task.done()]
+    )
+    if left:
+        yield f"it left behind {left}"
+    await trial.made()
+    if trial.can.idempotent_create and not isinstance(outcome := await trial.create(booking), Confirmed):
+        yield f"asked for again, it came to {outcome}"
+    if await trial.held(booking) not in (0, 1, None):
+        yield "it is held more than once"
+
+
+async def _met_or_done(met: asyncio.Event, push: asyncio.Task[Any]) -> None:
+    waiting = asyncio.create_task(met.wait())
+    await asyncio.wait([push, waiting], return_when=asyncio.FIRST_COMPLETED, timeout=_SETTLING_SECONDS)
+    waiting.cancel()
+
+
+async def leaves_nothing_open(trial: Trial) -> Findings:
+    """Connections are used again and given back, whatever became of the exchanges on them; closing the directory closes them."""
+    async with faulty_wire(trial.site.base_url) as wire:
+        own = Trial(trial.kind, trial.adapter, trial.site, wire)
+        async with own.directory(1.0) as directory:
+            pms = own.connect(directory=directory)
+            for _ in range(_PUSHES):
+                await own.create(own.site.booking(), pms)
+            if wire.connections > _PUSHES // 2:
+                yield f"{_PUSHES} pushes, one after the other, opened {wire.connections} connections"
+            for strike in (*after(LOST), next(after(SLOW))):
+                await own.struck(strike, None, lambda: own.create(own.site.booking(), pms))
+        if left := await _settled(lambda: wire.open_connections):
+            yield f"{left} of {wire.connections} connections are open after the directory was closed"
+
+
+async def minds_the_pace(trial: Trial) -> Findings:
+    """Every request goes out through `send`, so that it is counted against the account's budget; and a push of an account without
+    options makes as many as `limits` say."""
+    limits = trial.adapter.limits
+    if limits.requests_per_push < 1 or any(limit.requests < 1 or limit.seconds <= 0 for limit in limits.each):
+        yield f"the limits make no sense: {limits}"
+    await trial.made()
+    pace = _Counted()
+    trial.wire.begin()
+    outcome = await trial.create(trial.site.booking(), trial.connect(pace=pace))
+    if pace.requests != len(trial.wire.exchanges):
+        yield f"the PMS was asked {len(trial.wire.exchanges)} times, and {pace.requests} of them went through `send`"
+    plain = isinstance(outcome, Confirmed) and not trial.site.options  # with which a push may be longer or shorter
+    if plain and pace.requests != limits.requests_per_push:
+        yield f"a push made {pace.requests} requests, where requests_per_push is {limits.requests_per_push}"
+
+
+class _Counted:
+    def __init__(self) -> None:
+        self.requests = 0
+
+    def requested(self) -> None:
+        self.requests += 1
+
+    def hold_off(self, seconds: float) -> None:
+        pass
+
+
+async def _settled(left: Callable[[], Any]) -> Any:
+    """What is left once it has had its time to end."""
+    for _ in range(round(_SETTLING_SECONDS / _LOOK_EVERY_SECONDS)):
+        if not left():
+            break
+        await asyncio.sleep(_LOOK_EVERY_SECONDS)
+    return left()

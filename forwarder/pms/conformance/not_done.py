@@ -1,0 +1,166 @@
+"""Checks of what an adapter says when surely nothing was done: for now, or by the PMS's own no."""
+
+import socket
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import chain
+from typing import Final
+
+from pydantic_core import to_json
+
+from forwarder.pms.conformance.check import Findings
+from forwarder.pms.conformance.creation import created_under, exchanges
+from forwarder.pms.conformance.faults import (
+    ASKED_SECONDS,
+    NOT_LET_IN,
+    NOT_THERE,
+    PUT_OFF,
+    REDIRECTS,
+    before,
+    say,
+)
+from forwarder.pms.conformance.site import rival_of
+from forwarder.pms.conformance.trial import Misbehaved, NotApplicable, Trial
+from forwarder.pms.generic import REFUSALS
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
+
+_ADDRESSES: Final = (
+    "nonsense",
+    "ftp://pms.example/api",
+    "http://[half",
+    "http://host:port/",
+    "http://no-such-host.invalid/",
+)
+_NO_HEADER: Final = ("two words", "kľúč", "line\nfeed")
+_AT_LEAST: Final = ASKED_SECONDS - 1  # a moment may pass until it is heard
+_STATUSES: Final = (400, 402, 409, 422)
+
+
+async def puts_off_what_was_not_done(trial: Trial) -> Findings:
+    """A PMS that throttles (429) or is out of service (503) and says for how long is asked again then, not before; whoever is not
+    let in (401, 403), or asks at a wrong address (404), loses nothing."""
+    course = await trial.course()
+    for strike in before(PUT_OFF):
+        for at, _ in exchanges(course):
+            creation = await created_under(strike, at, course, trial)
+            if creation is None:
+                continue
+            if wrong := creation.unlike(Deferred):
+                yield wrong
+            elif at <= course.books_at and not _waits(creation.outcome):
+                yield f"{creation.where} asked for {ASKED_SECONDS} s, and it said {creation.outcome}"
+    for strike in before((*NOT_LET_IN, *NOT_THERE)):
+        creation = await created_under(strike, None, course, trial)
+        if creation is not None and (wrong := creation.unlike(Deferred)):
+            yield wrong
+
+
+def _waits(outcome: Outcome | Misbehaved) -> bool:
+    return isinstance(outcome, Deferred) and (outcome.retry_after_seconds or 0) >= _AT_LEAST
+
+
+async def follows_no_redirect(trial: Trial) -> Findings:
+    """A redirect is never followed: nobody knows what is there, and the card and the credential would go there too."""
+    course = await trial.course()
+    for strike in before(REDIRECTS):
+        for at in (None, *range(1, len(course.statuses) + 1)):
+            creation = await created_under(strike, at, course, trial)
+            if creation is not None and (wrong := creation.unlike(Deferred, InDoubt)):
+                yield wrong
+    if trial.can.find_by_reference:
+        for strike in before(REDIRECTS):
+            found = await trial.struck(strike, None, lambda: trial.find(trial.site.booking()))
+            if not isinstance(found, Deferred | None):
+                yield f"{strike}: find said {found}"
+    if trial.wire.trapped:
+        yield f"redirects were followed {trial.wire.trapped} times"
+
+
+async def survives_wrong_settings(trial: Trial) -> Findings:
+    """With an address at which no PMS is, or a credential that no header can carry, everything is put off, and nothing raised."""
+    with closing(socket.socket()) as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        refusing = f"http://127.0.0.1:{nobody.getsockname()[1]}/api"
+        for base_url in (refusing, *_ADDRESSES):
+            outcome = await _asked_with(trial, base_url=base_url)
+            if not isinstance(outcome, Deferred):
+                yield f"with the base URL {base_url}: create said {outcome}"
+    for credential in _NO_HEADER:
+        outcome = await _asked_with(trial, credential=credential)
+        if not isinstance(outcome, Deferred):
+            yield f"with the credential {credential!r}: create said {outcome}"
+
+
+async def _asked_with(
+    trial: Trial, *, base_url: str | None = None, credential: str | None = None
+) -> Outcome | Misbehaved:
+    trial.wire.begin()
+    try:
+        return await trial.create(trial.site.booking(), trial.connect(base_url=base_url, credential=credential))
+    except Misbehaved as fault:
+        return fault
+
+
+async def refuses_taken_nights(trial: Trial) -> Findings:
+    """Nights that are taken are the PMS's own no, as `room_unavailable`, and nothing is booked."""
+    if not trial.site.refuses_taken_nights:
+        raise NotApplicable("this site keeps no calendar")
+    taken, _ = await trial.made()
+    rival = rival_of(taken)
+    outcome = await trial.create(rival)
+    if (wrong := _not_refused(outcome, rival, "room_unavailable")) is not None:
+        yield f"nights that are taken: {wrong}"
+    if await trial.held(rival) not in (0, None):
+        yield "nights that are taken were booked twice"
+
+
+async def refuses_by_its_codes(trial: Trial) -> Findings:
+    """Each no that the PMS is known to say has its own code, among those that all adapters share."""
+    if not trial.site.refusals:
+        raise NotApplicable("this site names no bookings that are refused")
+    for code, fields in trial.site.refusals.items():
+        booking = trial.site.booking(**fields)
+        trial.wire.begin()
+        outcome = await trial.create(booking)
+        if (wrong := _not_refused(outcome, booking, code)) is not None:
+            yield f"what is refused as {code}: {wrong}"
+
+
+async def tells_nothing_of_the_guest(trial: Trial) -> Findings:
+    """What a PMS says when it refuses is passed on without what it repeats of the guest."""
+    course = await trial.course()
+    for status in _STATUSES:
+        booking = trial.site.booking()
+        secrets = [str(booking.guest[name]) for name in ("name", "email", "phone")]
+        strike = next(before([(f"HTTP {status} that repeats the guest", say(status, _repeating(secrets)))]))
+        outcome = await trial.struck(strike, course.books_at, lambda b=booking: trial.create(b))  # type: ignore[misc]
+        told = [secret for secret in secrets if secret in str(outcome)]
+        if told:
+            yield f"{strike}: it passed on {told}"
+        if isinstance(outcome, Confirmed | Misbehaved):
+            yield f"{strike}: it said {outcome}"
+        elif isinstance(outcome, Rejected) and (wrong := _not_refused(outcome, booking, None)):
+            yield f"{strike}: {wrong}"
+
+
+def _repeating(texts: Sequence[str]) -> bytes:
+    """A body of the forms in which PMSs say no, with `texts` in each."""
+    said = f"Refused: {', '.join(texts)}"
+    forms = dict.fromkeys(("title", "detail", "message", "error", "error_description", "reason"), said)
+    lists = {"errors": {"base": [said], "guest": [said]}, "data": [{"success": False, "errors": [{"message": said}]}]}
+    return to_json({"code": "pms_refused", "success": False, "status": "fail", **forms, **lists})
+
+
+def _not_refused(outcome: Outcome, booking: Booking, code: str | None) -> str | None:
+    """What is wrong with it as a refusal, of that code if one is given."""
+    if not isinstance(outcome, Rejected):
+        return f"it said {outcome}"
+    problem = outcome.problem
+    faults = chain(
+        [f"the code is {problem.code}, not {code}"] if code not in (None, problem.code) else [],
+        [f"the code {problem.code} is none of REFUSALS"] if problem.code not in REFUSALS else [],
+        ["the problem has no detail"] if not problem.detail.strip() else [],
+        [f"the problem is about {problem.request_id}"] if problem.request_id != booking.reference else [],
+    )
+    return next(faults, None)

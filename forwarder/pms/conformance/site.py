@@ -1,0 +1,120 @@
+"""Where an adapter is tried: a PMS that may be booked in, the account that speaks to it, and the stays that are booked there."""
+
+import itertools
+import secrets
+from base64 import b32encode
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from forwarder.pms.grants import Grants, MemoryGrants
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.request import CardDetails
+
+CARD: Final = CardDetails.model_validate(
+    {
+        "cardNumber": "4111 1111 1111 1111",
+        "cardHolderName": "Maria Gonzalez",
+        "expiryMonth": "07",
+        "expiryYear": "2031",
+        "cvv": "8264",
+    }
+)
+"""A card of the kind that is made for tests; it pays for nothing."""
+
+_GUEST: Final = {
+    "name": "Maria Gonzalez",
+    "firstName": "Maria",
+    "lastName": "Gonzalez",
+    "email": "maria@example.com",
+    "phone": 34600111222,
+    "address": {
+        "line1": "Calle Mayor 7",
+        "line2": "",
+        "postalCode": "28013",
+        "city": "Madrid",
+        "state": "Madrid",
+        "country": "ES",
+    },
+}
+_NIGHTS: Final = timedelta(days=3)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A PMS to try an adapter against: a simulator, a test server of the author's own, a vendor's sandbox. It is booked in.
+
+    `options`: the account's; `{origin}` in a text stands for the origin of the base URL as the adapter sees it, so that what is
+    asked at another path goes through the faulty wire too. `fields`, `card`: what every booking has.
+
+    `held`: how many reservations that are not cancelled the PMS has under a reference; where nobody can tell, the adapter's own
+    look-up is asked. `refusals`: for each code of a refusal (`REFUSALS`), the fields of a booking that the PMS refuses so.
+    `refuses_taken_nights`: it has a calendar, and holds by it.
+
+    `property_id`, `room_id`: where to book, each stay after the other from `first_night` on; without, each stay gets a property of
+    its own. `seconds_between`: the pause for each request that a push made, where the PMS limits them. `tidy`: cancel in the end
+    what was booked.
+    """
+
+    base_url: str
+    credential: str = "a-credential-of-the-conformance-kit"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    card: CardDetails | None = None
+    held: Callable[[str], int] | None = None
+    property_id: str | int | None = None
+    room_id: str | int | None = None
+    first_night: date = date(2027, 3, 1)
+    refusals: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    refuses_taken_nights: bool = True
+    seconds_between: float = 0.0
+    tidy: bool = False
+    grants: Grants = field(default_factory=MemoryGrants, repr=False)
+    stays: Iterator[int] = field(default_factory=lambda: itertools.count(1), repr=False)
+
+    def booking(self, *, card: CardDetails | None = None, price: Decimal = Decimal("450.35"), **fields: Any) -> Booking:
+        """A booking of nights that are free, under a reference that nobody used; `fields` are added, or replace its own."""
+        number = next(self.stays)
+        property_id = 5000 + number if self.property_id is None else self.property_id
+        arrival = self.first_night if self.property_id is None else self.first_night + number * _NIGHTS
+        own = {
+            "propertyId": property_id,
+            "roomId": property_id if self.room_id is None else self.room_id,
+            "arrivalDate": arrival.isoformat(),
+            "departureDate": (arrival + _NIGHTS).isoformat(),
+            "guest": _GUEST,
+            "numberOfGuests": 3,
+            "numberOfAdults": 2,
+            "numberOfChildren": 1,
+            "totalPrice": float(price),
+            "currency": "EUR",
+            "notes": "Late arrival",
+        }
+        return Booking(_new_reference(), {**own, **self.fields, **fields}, card or self.card, website_id="site-7")
+
+    def options_at(self, origin: str) -> Mapping[str, Any]:
+        """The account's options where the PMS seems to be at `origin`."""
+        filled: Mapping[str, Any] = _filled(self.options, origin)
+        return filled
+
+
+def _filled(value: Any, origin: str) -> Any:
+    match value:
+        case Mapping():
+            return {name: _filled(part, origin) for name, part in value.items()}
+        case str():
+            return value.replace("{origin}", origin)
+        case _:
+            return value
+
+
+def rival_of(booking: Booking) -> Booking:
+    """Another booking of the very same nights."""
+    return replace(booking, reference=_new_reference())
+
+
+def _new_reference() -> str:
+    # As the service issues them: 20 bytes in base32.
+    return "rsv_" + b32encode(secrets.token_bytes(20)).decode("ascii").lower()

@@ -1,0 +1,200 @@
+"""One adapter on trial at one site, behind the faulty wire: what is asked of it, and what really came of that."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, TypeVar
+from unittest import SkipTest
+
+from forwarder.pms.adapter import AdapterKind
+from forwarder.pms.conformance.faults import LOST, Strike, after
+from forwarder.pms.conformance.site import Site
+from forwarder.pms.conformance.wire import FaultyWire, faulty_wire
+from forwarder.pms.directory import open_directory
+from forwarder.pms.grants import MemoryGrants
+from forwarder.pms.port import UNPACED, Capabilities, Connection, Pace, Pms, PmsDirectory
+from forwarder.pms.registry import Registry
+from forwarder.pms.wire import Patience
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import Cancellation, Confirmed, Lookup, Outcome
+from forwarder.runtime.clock import SystemClock
+
+R = TypeVar("R")
+
+PUSH_SECONDS: Final = 15.0
+SHORT_SECONDS: Final = 0.3
+"""The push time-out where it is to run out."""
+GRACE_SECONDS: Final = 5.0
+"""How much later than the push time-out a push may be seen to end, on a machine that is busy."""
+
+
+class NotApplicable(SkipTest):
+    """The check asks for what this adapter, or this site, does not claim to have. The message says what. Test runners skip it."""
+
+
+class Misbehaved(Exception):
+    """The adapter did what no adapter may, so that there is nothing to go on with. The message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How a push goes where nothing goes wrong: the status of each of its exchanges, and which of them makes the reservation,
+    counted from 1."""
+
+    statuses: tuple[int, ...]
+    books_at: int
+
+
+class Trial:
+    """What checks use. `pms` is patient, `hurried` is soon out of patience; both go through `wire`."""
+
+    def __init__(self, kind: str, adapter: AdapterKind, site: Site, wire: FaultyWire) -> None:
+        self.kind = kind
+        self.adapter = adapter
+        self.site = site
+        self.wire = wire
+        self.registry = Registry({kind: adapter})
+        self._directories: dict[str, PmsDirectory] = {}
+        self._asked: list[Booking] = []
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator["Trial"]:
+        """With its ways to the PMS open; in the end what was booked is cancelled, if the site wants that."""
+        async with self.directory(PUSH_SECONDS) as patient, self.directory(SHORT_SECONDS) as hurried:
+            self._directories = {"patient": patient, "hurried": hurried}
+            yield self
+            if self.site.tidy:
+                await self._tidy()
+
+    def directory(self, push_seconds: float) -> Any:
+        """A directory of this adapter alone, to be entered."""
+        patience = Patience(push_seconds=push_seconds, longest_pause=0.01)
+        return open_directory(SystemClock(), patience=patience, registry=self.registry)
+
+    @cached_property
+    def pms(self) -> Pms:
+        return self.connect()
+
+    @cached_property
+    def hurried(self) -> Pms:
+        return self.connect(directory=self._directories["hurried"])
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return self.site.options_at(self.wire.address)
+
+    @property
+    def can(self) -> Capabilities:
+        """What the adapter says that it can, as this account."""
+        return self.pms.capabilities
+
+    def connect(
+        self,
+        *,
+        base_url: str | None = None,
+        credential: str | None = None,
+        pace: Pace = UNPACED,
+        directory: PmsDirectory | None = None,
+    ) -> Pms:
+        """The PMS as another process would see it, with other settings where they are given."""
+        connection = Connection(
+            "conformance",
+            self.kind,
+            self.wire.url if base_url is None else base_url,
+            self.site.credential if credential is None else credential,
+            pace,
+            self.options,
+            # What was granted for the right settings says nothing of the wrong ones.
+            self.site.grants if base_url is None and credential is None else MemoryGrants(),
+        )
+        return (directory or self._directories["patient"]).connect(connection)
+
+    async def create(self, booking: Booking, pms: Pms | None = None) -> Outcome:
+        self._asked.append(booking)
+        return await self.told((pms or self.pms).create(booking), "create")
+
+    async def find(self, booking: Booking, pms: Pms | None = None) -> Lookup:
+        return await self.told((pms or self.pms).find(booking), "find")
+
+    async def cancel(self, booking: Booking, pms_id: str, pms: Pms | None = None) -> Cancellation:
+        return await self.told((pms or self.pms).cancel(booking, pms_id), "cancel")
+
+    async def told(self, asked: Coroutine[Any, Any, R], operation: str) -> R:
+        """What `asked` brings. Raises `Misbehaved` where it raises, or outlasts every patience."""
+        await asyncio.sleep(self.site.seconds_between * len(self.wire.exchanges))
+        task = asyncio.create_task(asked)
+        done, _ = await asyncio.wait([task], timeout=PUSH_SECONDS + GRACE_SECONDS)
+        if not done:
+            task.cancel()
+            raise Misbehaved(f"{operation} did not return within {PUSH_SECONDS + GRACE_SECONDS:.0f} s")
+        try:
+            return task.result()
+        except (Exception, asyncio.CancelledError) as error:
+            raise Misbehaved(f"{operation} raised {type(error).__name__}: {error}") from error
+
+    async def struck(self, strike: Strike, at: int | None, asked: Callable[[], Awaitable[R]]) -> R | Misbehaved | None:
+        """What `asked` comes to under `strike`; None where it asked nothing that could be struck."""
+        self.wire.begin(strike, at)
+        try:
+            outcome = await asked()
+        except Misbehaved as fault:
+            return fault
+        return outcome if self.wire.met.is_set() else None
+
+    async def made(self, **fields: Any) -> tuple[Booking, Confirmed]:
+        """A reservation that there is from now on."""
+        self.wire.begin()
+        booking = self.site.booking(**fields)
+        outcome = await self.create(booking)
+        if not isinstance(outcome, Confirmed):
+            raise Misbehaved(f"a plain create with nothing in its way came to {outcome}")
+        return booking, outcome
+
+    async def held(self, booking: Booking) -> int | None:
+        """How many reservations of `booking` the PMS has; None where nobody can tell."""
+        self.wire.begin()
+        if self.site.held is not None:
+            return self.site.held(booking.reference)
+        if not self.can.find_by_reference:
+            return None
+        return 1 if isinstance(await self.find(booking), Confirmed) else 0
+
+    async def course(self) -> Course:
+        """Found out by a push that goes well, and others whose answers are lost."""
+        known: Course | None = self.__dict__.get("_course")
+        if known is None:
+            known = self.__dict__["_course"] = await self._found_out()
+        return known
+
+    async def _found_out(self) -> Course:
+        await self.made()  # tokens and the like are there from now on
+        await self.made()
+        statuses = tuple(0 if each.answer is None else each.answer.status for each in self.wire.exchanges)
+        if not statuses:
+            raise Misbehaved("create said Confirmed, and nothing was asked of the PMS through `send`")
+        lost: Strike = next(after(LOST))
+        for at in range(1, len(statuses) + 1):
+            booking = self.site.booking()
+            self.wire.begin(lost, at)
+            await self.create(booking)
+            if await self.held(booking):
+                return Course(statuses, at)
+        return Course(statuses, len(statuses))
+
+    async def _tidy(self) -> None:
+        self.wire.begin()
+        if not (self.can.cancel and self.can.find_by_reference):
+            return
+        for booking in self._asked:
+            found = await self.find(booking)
+            if isinstance(found, Confirmed):
+                await self.cancel(booking, found.pms_reservation_id)
+
+
+@asynccontextmanager
+async def trial(kind: str, adapter: AdapterKind, site: Site) -> AsyncIterator[Trial]:
+    """A trial of `adapter`, to be asked anything in this event loop."""
+    async with faulty_wire(site.base_url) as wire, Trial(kind, adapter, site, wire).opened() as opened:
+        yield opened

@@ -1,0 +1,200 @@
+"""The faulty wire: a proxy on loopback in front of any PMS that carries requests on, and breaks exchanges as it is told.
+
+It knows nothing of what is said. Adapters reach it as they reach a PMS, by HTTP over a connection, so that what they do with
+connections is seen as well: how many there are, and which stay open.
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+
+from forwarder.pms.conformance.faults import TRAP, Answer, Close, Drip, Instead, Noise, Reset, Silence, Strike
+from forwarder.pms.transport import Connections, RustTransport
+
+_HOP_BY_HOP: Final = {"connection", "content-length", "host", "keep-alive", "transfer-encoding", "accept-encoding"}
+_PATIENCE: Final = {"read": 30.0}
+_DRIP_SECONDS: Final = 0.02
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request that came, and what the PMS answered, where it was carried on."""
+
+    method: str
+    target: str
+    headers: Sequence[tuple[str, str]]
+    body: bytes
+    answer: Answer | None = None
+
+
+@dataclass(slots=True)
+class _Plan:
+    """`at`: which of the exchanges from now on is struck, counted from 1; None strikes each."""
+
+    strike: Strike
+    at: int | None
+    met: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class FaultyWire:
+    """`url`: where the PMS seems to be. `exchanges` since `begin`; `connections` that were taken; `trapped`: redirects followed."""
+
+    def __init__(self, base_url: str, pms: httpx.AsyncBaseTransport) -> None:
+        parts = urlsplit(base_url)
+        self._origin = f"{parts.scheme}://{parts.netloc}"
+        self._path = parts.path
+        self._pms = pms
+        self._plan: _Plan | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.exchanges: list[Exchange] = []
+        self.connections = 0
+        self.trapped = 0
+        self.address = ""
+
+    @property
+    def url(self) -> str:
+        return self.address + self._path
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._writers)
+
+    def begin(self, strike: Strike | None = None, at: int | None = None) -> None:
+        """Forget the exchanges there were, and strike from now on, or no more."""
+        self.exchanges = []
+        self._plan = None if strike is None else _Plan(strike, at)
+
+    @property
+    def met(self) -> asyncio.Event:
+        """Set once the strike that was asked for has struck."""
+        return asyncio.Event() if self._plan is None else self._plan.met
+
+    def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection."""
+        self.connections += 1
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._writers.add(writer)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        for task in list(self.tasks):
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                while await self._exchange(await _request(reader), reader, writer):
+                    pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _exchange(self, asked: Exchange, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """One exchange; False where the connection is not to be used again."""
+        if asked.target.startswith(TRAP):
+            self.trapped += 1
+            await _write(writer, Answer(200, b"{}"))
+            return True
+        self.exchanges.append(asked)
+        plan = self._plan
+        if plan is None or plan.at not in (None, len(self.exchanges)):
+            asked.answer = await self._carried(asked)
+            await _write(writer, asked.answer)
+            return True
+        if plan.strike.delivered:
+            asked.answer = await self._carried(asked)
+        plan.met.set()
+        return await _broken(plan.strike, asked.answer or Answer(200), reader, writer)
+
+    async def _carried(self, asked: Exchange) -> Answer:
+        headers = [(name, value) for name, value in asked.headers if name.lower() not in _HOP_BY_HOP]
+        request = httpx.Request(
+            asked.method, self._origin + asked.target, headers=headers, stream=httpx.ByteStream(asked.body)
+        )
+        request.extensions["timeout"] = _PATIENCE
+        try:
+            response = await self._pms.handle_async_request(request)
+            body = await response.aread()
+        except httpx.TransportError as error:
+            raise ConnectionAbortedError("the PMS behind the wire") from error
+        kept = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _HOP_BY_HOP]
+        return Answer(response.status_code, body, tuple(kept))
+
+
+@asynccontextmanager
+async def faulty_wire(base_url: str) -> AsyncIterator[FaultyWire]:
+    """A wire to the PMS of that base URL, on a free port of loopback."""
+    async with RustTransport(Connections()) as pms:
+        wire = FaultyWire(base_url, pms)
+        server = await asyncio.start_server(wire.connected, "127.0.0.1", 0)
+        wire.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield wire
+        finally:
+            server.close()
+            await wire.close()
+
+
+async def _request(reader: asyncio.StreamReader) -> Exchange:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    first, *lines = head.strip().split("\r\n")
+    method, target, _ = first.split(" ", 2)
+    headers = [(name.strip(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
+    lengths = [int(value) for name, value in headers if name.lower() == "content-length"]
+    return Exchange(method, target, headers, await reader.readexactly(lengths[0] if lengths else 0))
+
+
+async def _broken(strike: Strike, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    match strike.fault:
+        case Instead(made):
+            await _write(writer, made(answer))
+            return True
+        case Silence(share):
+            await _write(writer, answer, share)
+            await reader.read()
+        case Close(share):
+            await _write(writer, answer, share)
+        case Drip():
+            await _write(writer, answer, 0.0, head_only=True)
+            await _drip(writer)
+        case Noise():
+            await _raw(writer, b"\x16\x03\x01\x02\x00 not HTTP at all\r\n\r\n")
+        case Reset():
+            peer: socket.socket = writer.get_extra_info("socket")
+            # Lingering for no time makes the kernel send a reset instead of an orderly end.
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+    return False
+
+
+async def _drip(writer: asyncio.StreamWriter) -> None:
+    while True:
+        await _raw(writer, b" ")
+        await asyncio.sleep(_DRIP_SECONDS)
+
+
+async def _write(writer: asyncio.StreamWriter, answer: Answer, share: float = 1.0, *, head_only: bool = False) -> None:
+    """The answer, or the first `share` of its bytes; with a length that it never reaches where only its head is wanted."""
+    length = 10**6 if head_only else len(answer.body)
+    lines = [f"HTTP/1.1 {answer.status} -", *(f"{name}: {value}" for name, value in answer.headers)]
+    head = "\r\n".join([*lines, f"content-length: {length}", "", ""]).encode("latin-1")
+    whole = head + answer.body
+    if answer.status == httpx.codes.NO_CONTENT:
+        whole = head.replace(b"content-length: 0\r\n", b"")
+    await _raw(writer, head if head_only else whole[: round(len(whole) * share)])
+
+
+async def _raw(writer: asyncio.StreamWriter, content: bytes) -> None:
+    writer.write(content)
+    await writer.drain()

@@ -1,0 +1,126 @@
+"""The fields of a booking by the names that a mapping gives them, and how their values are written. Pure."""
+
+from collections.abc import Mapping
+from datetime import date
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.currency import DECIMALS
+from forwarder.reservation.request import Address, BookingEngineRequest, CardDetails, Guest, json_number
+
+Written = Literal["text", "number", "integer", "minorUnits"]
+"""How a value is written: `minorUnits` are an amount's cents, or whatever its currency has in their place."""
+
+PMS_ID: Final = "pmsReservationId"
+DATES: Final = frozenset({"arrivalDate", "departureDate"})
+
+
+def _names(model: type[BaseModel], prefix: str = "") -> frozenset[str]:
+    return frozenset(prefix + to_camel(name) for name in model.model_fields)
+
+
+CARD_FIELDS: Final = _names(CardDetails, "card.")
+_OF_THE_GUEST = (_names(Guest, "guest.") - {"guest.address"}) | _names(Address, "guest.address.")
+_OF_THE_REQUEST = _names(BookingEngineRequest) - {"guest", "cardDetails", "status"}
+FIELDS: Final = _OF_THE_REQUEST | _OF_THE_GUEST | CARD_FIELDS | {"reference", "nights", PMS_ID}
+"""Every name. `card.…` may stand in the body of a create alone, and `pmsReservationId` in a cancel."""
+
+
+def _known(name: str) -> str:
+    if name not in FIELDS:
+        near = get_close_matches(name, FIELDS, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(FIELDS))}"
+        raise PydanticCustomError("field_name", "there is no field {name}; {hint}", {"name": repr(name), "hint": hint})
+    return name
+
+
+FieldName = Annotated[str, AfterValidator(_known)]
+
+
+class DoesNotFit(ValueError):
+    """A booking's value cannot be written as the mapping wants it. `name` is its field."""
+
+    def __init__(self, name: str, wanted: str) -> None:
+        super().__init__(f"The account's mapping writes {name} as {wanted}, which this one cannot be.")
+        self.name = name
+
+
+def field_value(booking: Booking, name: str, pms_id: str | None = None) -> Any:
+    """The value of a field; None where the booking has none."""
+    match name.split("."):
+        case ["reference"]:
+            value: Any = booking.reference
+        case ["nights"]:
+            value = (booking.departure - booking.arrival).days
+        case ["totalPrice"]:
+            value = booking.total_price
+        case ["guest", "name"]:
+            value = booking.guest_name
+        case ["guest", "address", part]:
+            value = (booking.guest.get("address") or {}).get(part)
+        case ["guest", part]:
+            value = booking.guest.get(part)
+        case ["card", part]:
+            value = _of_the_card(booking.card).get(part)
+        case _:
+            value = pms_id if name == PMS_ID else booking.fields.get(name)
+    return None if value == "" else value
+
+
+def _of_the_card(card: CardDetails | None) -> Mapping[str, Any]:
+    return {} if card is None else card.model_dump(by_alias=True)
+
+
+def written(booking: Booking, name: str, value: Any, form: Written | None, date_format: str | None) -> Any:
+    """`value` of the field `name` as JSON. Raises `DoesNotFit`."""
+    if date_format is not None:
+        return date.fromisoformat(str(value)).strftime(date_format)
+    match form:
+        case None:
+            return json_number(value) if isinstance(value, Decimal) else value
+        case "text":
+            return as_text(value)
+        case "minorUnits":
+            return _minor_units(booking, name, value)
+        case _:
+            number = _number(name, value, form)
+            if form == "integer" and number != number.to_integral_value():
+                raise DoesNotFit(name, "a whole number")
+            return json_number(number)
+
+
+def as_text(value: Any) -> str:
+    """A scalar as texts of addresses and forms have it: no exponents, and booleans in lower case."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case float() | Decimal():
+            return format(Decimal(str(value)), "f")
+        case _:
+            return str(value)
+
+
+def _minor_units(booking: Booking, name: str, value: Any) -> int:
+    decimals = DECIMALS.get(booking.currency or "")
+    units = None if decimals is None else _number(name, value, "number").scaleb(decimals)
+    if units is None or units != units.to_integral_value():
+        raise DoesNotFit(name, "an amount in the minor units of its currency")
+    return int(units)
+
+
+def _number(name: str, value: Any, form: str) -> Decimal:
+    wanted = "a whole number" if form == "integer" else "a number"
+    try:
+        number = Decimal(str(value))
+    except ArithmeticError as error:
+        raise DoesNotFit(name, wanted) from error
+    # What a number would not give back as it was: "00123", "1e5".
+    if not number.is_finite() or (isinstance(value, str) and format(number, "f") != value):
+        raise DoesNotFit(name, wanted)
+    return number

@@ -1,0 +1,90 @@
+"""What the bodies of the open PMS contract are made of, from the models on both sides of the seam. Pure."""
+
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from forwarder.pms.answer import RecordFields
+from forwarder.pms.generic import KEY_REUSED, NOT_THERE, REFUSALS, STILL_WORKING
+from forwarder.reservation.request import BookingEngineRequest, GeneralRequest
+
+REF: Final = "#/components/schemas/"
+"""Where in the document they stand."""
+
+
+def contract_schemas() -> dict[str, Any]:
+    """Every schema by its name."""
+    parts: dict[str, Any] = {}
+    engine, general, record = (_schema(model, parts) for model in (BookingEngineRequest, GeneralRequest, RecordFields))
+    # Both operations' fields, as loose as the looser of the two: a PMS gets either.
+    fields = engine["properties"] | general["properties"]
+    request = {
+        "type": "object",
+        "description": "A reservation as the caller gave it, in the forms in which it came. Fields without a value are left out.",
+        "required": ["reference", "propertyId", "roomId", "arrivalDate", "departureDate", "guest"],
+        "properties": {
+            "reference": {
+                "type": "string",
+                "description": "The forwarder's id of the request, to be kept with the reservation.",
+            }
+        }
+        | fields
+        | {"roomId": engine["properties"]["roomId"]},
+    }
+    used = {name: part for name, part in parts.items() if name not in ("Guest", "Address")}
+    return {"ReservationRequest": request, "Reservation": _reservation(record), "Problem": _problem()} | used
+
+
+def _schema(model: type[BaseModel], parts: dict[str, Any]) -> dict[str, Any]:
+    """The schema of `model`; those that it refers to are added to `parts`."""
+    schema: dict[str, Any] = _tidy(model.model_json_schema(by_alias=True, ref_template=REF + "{model}"))
+    parts |= schema.pop("$defs", {})
+    return schema
+
+
+def _tidy(schema: Any) -> Any:
+    """Without the titles that pydantic makes of names, and without defaults of null, which say nothing."""
+    if isinstance(schema, list):
+        return [_tidy(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    noise = {"title"} if isinstance(schema.get("title"), str) else set()
+    if schema.get("default", "") is None:
+        noise.add("default")
+    return {name: _tidy(part) for name, part in schema.items() if name not in noise}
+
+
+def _reservation(record: dict[str, Any]) -> dict[str, Any]:
+    own = {
+        "id": {"type": ["string", "integer"], "description": "The PMS's own id of the reservation."},
+        "reference": {"type": "string", "description": "As it was sent."},
+        "status": {
+            "enum": ["CONFIRMED", "REJECTED", "CANCELLED"],
+            "default": "CONFIRMED",
+            "description": "In any case of letters. Any other leaves the reservation in doubt.",
+        },
+    }
+    return {
+        "type": "object",
+        "description": "A reservation. The forwarder's record takes the PMS's word for these fields; others may be there.",
+        "required": ["id"],
+        "properties": own | record["properties"],
+    }
+
+
+def _problem() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": "A problem (RFC 9457). `title` and `detail` are shown to the caller: no card or guest data in them.",
+        "properties": {
+            "type": {"type": "string", "format": "uri-reference"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string"},
+            "code": {
+                "type": "string",
+                "description": "What programs may branch on; any other code counts as `pms_refused`.",
+                "examples": [*REFUSALS, STILL_WORKING, KEY_REUSED, NOT_THERE],
+            },
+        },
+    }

@@ -1,0 +1,101 @@
+"""Which kinds of PMS there are: those of this project, and those that other distributions bring along.
+
+A distribution brings a kind by an entry point of the group `forwarder.pms`: its name is the kind, what it names is the adapter's
+class. One that cannot be loaded is told of and stops nothing else; a name that is built in stays what it is.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from pydantic import BaseModel
+
+from forwarder.pms.adapter import AdapterKind
+from forwarder.pms.port import Capabilities, Limits
+
+GROUP: Final = "forwarder.pms"
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_PARTS: Final[Mapping[str, type]] = {"capabilities": Capabilities, "limits": Limits}
+_ASKED: Final = ("create", "find", "cancel")
+
+
+@dataclass(frozen=True, slots=True)
+class NotLoaded:
+    """An entry point of which no kind came: whose it is, and why."""
+
+    kind: str
+    distribution: str
+    error: str
+
+    def __str__(self) -> str:
+        return f"kind {self.kind!r} of {self.distribution} is not loaded: {self.error}"
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """Every kind, by name. `origins`: the distribution of those that are not built in. `not_loaded`: those that should be here."""
+
+    kinds: Mapping[str, AdapterKind]
+    origins: Mapping[str, str] = field(default_factory=dict)
+    not_loaded: Sequence[NotLoaded] = ()
+
+    def missing(self, kind: str) -> str:
+        """What to tell someone who wants a kind that is not there."""
+        told = f"There is no PMS kind {kind!r}; there are {', '.join(sorted(self.kinds))}."
+        return " ".join([told, *(f"The {fault}." for fault in self.not_loaded if fault.kind == kind)])
+
+
+class _Unfit(Exception):
+    """What an entry point names is no kind of PMS. The message says what it lacks."""
+
+
+def load_registry(built_in: Mapping[str, AdapterKind]) -> Registry:
+    """The built-in kinds, and those of every distribution on the path. Imports what the entry points name; raises nothing of it."""
+    found = list(entry_points(group=GROUP))
+    often = Counter(point.name for point in found)
+    kinds, origins, not_loaded = dict(built_in), {}, []
+    for point in sorted(found, key=lambda point: (point.name, _distribution(point))):
+        try:
+            kinds[point.name] = _kind(point, built_in, often)
+            origins[point.name] = _distribution(point)
+        except _Unfit as unfit:
+            not_loaded.append(NotLoaded(point.name, _distribution(point), str(unfit)))
+    return Registry(kinds, origins, tuple(not_loaded))
+
+
+def _kind(point: EntryPoint, built_in: Mapping[str, AdapterKind], often: Mapping[str, int]) -> AdapterKind:
+    if point.name in built_in:
+        raise _Unfit("a kind of that name is built in")
+    if often[point.name] > 1:
+        raise _Unfit("more than one distribution brings a kind of that name")
+    if _NAME.fullmatch(point.name) is None:
+        raise _Unfit("a kind is named by lower-case words with hyphens between, such as acme-fax")
+    try:
+        loaded = point.load()
+    except Exception as error:  # whatever other people's code does as it is imported stops nothing else
+        raise _Unfit(f"{point.value} raised {type(error).__name__}: {error}") from error
+    if lacking := lacks(loaded):
+        raise _Unfit(f"{point.value} is not the class of an adapter: {lacking}")
+    kind: AdapterKind = loaded
+    return kind
+
+
+def lacks(candidate: object) -> str:
+    """What `candidate` lacks to be an `AdapterKind`; empty where it lacks nothing."""
+    if not callable(candidate):
+        return "it cannot be called"
+    for name, wanted in _PARTS.items():
+        if not isinstance(getattr(candidate, name, None), wanted):
+            return f"its {name} is no {wanted.__name__}"
+    options = getattr(candidate, "options", None)
+    if not (isinstance(options, type) and issubclass(options, BaseModel)):
+        return "its options is no model that extends NoOptions"
+    asked = [name for name in _ASKED if isinstance(candidate, type) and not callable(getattr(candidate, name, None))]
+    return f"it has no {', '.join(asked)}" if asked else ""
+
+
+def _distribution(point: EntryPoint) -> str:
+    return "an unnamed distribution" if point.dist is None else f"{point.dist.name} {point.dist.version}"
