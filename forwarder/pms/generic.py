@@ -123,13 +123,13 @@ class GenericAdapter:
     async def _not_made(self, response: httpx.Response, booking: Booking, send: Send) -> Outcome:
         """Of 400 and 404, which any server on the way may send, only a problem with a code of ours is the PMS's own no."""
         problem = read_object(response) or {}
-        code, status = problem.get("code"), response.status_code
+        code, status = _code(problem), response.status_code
         if code == STILL_WORKING:
             return InDoubt("pms_still_working", "The PMS is still at an earlier push of this reservation.")
         if code == KEY_REUSED:
             return await self._made_in_other_words(booking, send)
         if status in _REFUSING or (status in _PERHAPS_REFUSING and code in REFUSALS):
-            return refusal(booking, str(code), _words(problem))
+            return refusal(booking, code, _words(problem))
         return unexpected(response, self._clock.now())
 
     async def _made_in_other_words(self, booking: Booking, send: Send) -> Outcome:
@@ -206,7 +206,16 @@ def _confirmed(answer: Mapping[str, Any], booking: Booking) -> Confirmed | None:
 
 
 def _status(answer: Mapping[str, Any]) -> str:
-    return str(answer.get("status") or "CONFIRMED").upper()
+    """In capitals; CONFIRMED where it is absent or null, empty for what is no text."""
+    status = answer.get("status")
+    if status is None:
+        return "CONFIRMED"
+    return status.upper() if isinstance(status, str) else ""
+
+
+def _code(problem: Mapping[str, Any]) -> str:
+    code = problem.get("code")
+    return code if isinstance(code, str) else ""
 
 
 def _words(problem: Mapping[str, Any]) -> str:

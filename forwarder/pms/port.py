@@ -40,11 +40,15 @@ NOT_ABOUT_THE_PMS: Final = frozenset(
     {
         "cancelled_in_pms",
         "grants_unavailable",
+        "mapping_does_not_fit",
+        "mapping_lacks_it",
         "no_connection_free",
         "pms_address_invalid",
         "pms_credential_invalid",
         "pms_knows_key",
         "pms_lists_too_much",
+        "pms_payment_not_possible",
+        "pms_reference_not_shown",
         "pms_scope_too_small",
         "pms_still_working",
     }

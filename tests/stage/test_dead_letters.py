@@ -14,8 +14,8 @@ from forwarder.store.port import DeadLetter
 from forwarder.topics.codec import Undecodable, decode_submission, encode_submission, replay_revision
 from forwarder.topics.port import Delivery, Message, Topics
 from forwarder.worker import dead_letters
+from forwarder.worker.attempts import with_attempt
 from forwarder.worker.dead_letters import FAILURE_CLASSES, DeadLetters, letter_message, replayed
-from forwarder.worker.push import with_attempt
 from tests.support.stored import final
 from tests.support.works import NOW, work
 
@@ -108,11 +108,14 @@ OTHER = {
     "cancelled_in_pms",
     "cannot_be_checked",
     "grants_unavailable",
+    "mapping_lacks_it",
     "pms_answer_not_understood",
     "pms_answer_too_large",
     "pms_broke_protocol",
     "pms_knows_key",
     "pms_lists_too_much",
+    "pms_payment_in_doubt",
+    "pms_reference_not_shown",
     "pms_still_working",
 }
 """Nothing that an operator could do about many at once, and so in no class of their own."""

@@ -109,6 +109,10 @@ async def test_a_card_number_that_the_pms_repeats_is_masked() -> None:
         b'{"id":5,"deep":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         {"id": 5, "status": "PENDING"},
         {"id": 5, "status": "on request"},
+        {"id": 5, "status": ""},
+        {"id": 5, "status": 0},
+        {"id": 5, "status": False},
+        {"id": 5, "status": []},
         {"id": 5, "reference": "rsv_somebody_else's"},
     ],
 )
@@ -136,7 +140,17 @@ async def test_any_other_no_is_a_no_all_the_same(status: int, body: object) -> N
 
 
 @pytest.mark.parametrize("status", [400, 404])
-@pytest.mark.parametrize("body", [{"code": "not_found"}, {"detail": "Not Found"}, b"<html>404</html>", b""])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"code": "not_found"},
+        {"code": ["room_not_found"]},
+        {"code": {}},
+        {"detail": "Not Found"},
+        b"<html>404</html>",
+        b"",
+    ],
+)
 async def test_what_any_server_may_say_is_no_refusal(status: int, body: object) -> None:
     outcome = await created(status, body)
     assert isinstance(outcome, Deferred)
