@@ -7,23 +7,34 @@ import pytest
 
 from tests.support.campaign.case import Case
 from tests.support.campaign.judge import Expected
+from tests.support.process_memory import peak_megabytes
 
-AFTER_BOOKING = ["hang_after_booking", "reset_after_booking", "error500_after_booking", "garbage_after_booking"]
-BEFORE = ["hang", "reset", "error500", "garbage", "huge", "down", "throttle", "redirect"]
+AFTER_BOOKING = [
+    "hang_after_booking",
+    "reset_after_booking",
+    "error500_after_booking",
+    "garbage_after_booking",
+    "drip_after_booking",
+    "wrong_types_after_booking",
+]
+BEFORE = ["hang", "reset", "error500", "garbage", "huge", "down", "throttle", "redirect", "drip", "wrong_types"]
 _SHARE = 0.3
 _SECONDS = 1.5
+_MOST_MEGABYTES = 300
 
 
 @pytest.mark.parametrize("modes", [AFTER_BOOKING, BEFORE], ids=["after they booked", "without booking"])
 async def test_pms_that_fail(case: Case, modes: list[str]) -> None:
-    """Every account's PMS fails in its own way, and in another one a moment later."""
+    """Every account's PMS fails in its own way, and in another one a moment later. Between them they go through all ways."""
     async with case.load():
         for turn in range(case.times(short=4, long=40)):
             for place, account in enumerate(case.accounts):
-                await _order(case, account, modes[(turn + place) % len(modes)])
+                first = place * len(modes) // len(case.accounts)
+                await _order(case, account, modes[(first + turn) % len(modes)])
             await asyncio.sleep(_SECONDS)  # the fault's own length
         await asyncio.gather(*(case.lift_faults(account) for account in case.accounts))
     await case.verdict(Expected(all_accepted=True))
+    assert peak_megabytes(case.deployment.processes["worker"].pid) < _MOST_MEGABYTES
 
 
 async def _order(case: Case, account: str, mode: str) -> None:

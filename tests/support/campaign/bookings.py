@@ -14,11 +14,17 @@ class Bookings:
         self._journal = journal
         self._read = 0
         self._by_account: dict[str, Counter[str]] = defaultdict(Counter)
+        self._held: dict[int, tuple[str, str]] = {}
 
     def of(self, account: str) -> Mapping[str, int]:
         """How often a booking of each reference was made at the account's PMS, up to now."""
         self._read_on()
         return self._by_account[account]
+
+    def held(self, account: str) -> set[str]:
+        """The references of the bookings that the account's PMS holds now: made, and not cancelled since."""
+        self._read_on()
+        return {reference for name, reference in self._held.values() if name == account}
 
     def made(self, accounts: Mapping[str, str]) -> int:
         """How many bookings were made in all these accounts, up to now."""
@@ -36,3 +42,6 @@ class Bookings:
             entry = from_json(line)
             if "reference" in entry:
                 self._by_account[entry["name"]][entry["reference"]] += 1
+                self._held[entry["id"]] = (entry["name"], entry["reference"])
+            elif "cancelled" in entry:
+                self._held.pop(entry["cancelled"], None)

@@ -5,7 +5,7 @@ import itertools
 import json
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,10 +36,15 @@ class Submission:
         return bool(self.request_ids)
 
 
+Then = Callable[[Submission], Awaitable[None]]
+"""What a caller does next about a submission that was accepted."""
+
+
 class Load:
     """Submits at `rate` a second, spread over `accounts`, until `finish` was called and there were `count` at least.
 
-    Every third carries an idempotency key and is sent again until it is accepted; the others are sent once, whatever comes.
+    Every third carries an idempotency key and is sent again until it is accepted; the others are sent once, whatever comes. Of what
+    is accepted its caller does `then`.
     """
 
     def __init__(
@@ -50,11 +55,13 @@ class Load:
         *,
         count: int,
         rate: float,
+        then: Then | None = None,
     ) -> None:
         self._deployment = deployment
         self._accounts = list(accounts.items())
         self._random = chance
         self._count = count
+        self._then = then
         self._interval = 1.0 / rate
         self._numbers = itertools.count()
         self._finishing = False
@@ -103,6 +110,8 @@ class Load:
             self.submissions.append(submission)
             await self._turn()
             await self._submit(submission)
+            if submission.accepted and self._then is not None:
+                await self._then(submission)
             if submission.accepted and self._random.randrange(_ONE_IN_LOOKED_UP) == 0:
                 await self._look_up(submission)
 

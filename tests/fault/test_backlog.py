@@ -1,0 +1,87 @@
+"""A backlog that no memory could hold: the worker takes what it may hold of it, and leaves the rest in the store."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest_asyncio
+
+from tests.fault.conftest import NewCase
+from tests.support.campaign.accounts import put_accounts, settings_of
+from tests.support.campaign.backlog import put_due
+from tests.support.campaign.case import Case
+from tests.support.campaign.measure import measured
+from tests.support.campaign.service import open_service
+from tests.support.databases import new_database
+from tests.support.deployment import PATIENCE_SECONDS
+from tests.support.kafka_process import KafkaCluster
+from tests.support.postgres_process import PostgresServer
+from tests.support.process_memory import peak_megabytes
+from tests.support.real_servers import RealServers
+from tests.support.site import Site, site_settings
+
+_DUE = 100_000
+_PUSHED = 5_000
+_MOST_MEGABYTES = 300
+_VERY_SLOW_MILLISECONDS = 1_500
+_SLOW_MILLISECONDS = 100
+_NOTES = "Late arrival, by the night train. " * 30
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def case(
+    kafka: KafkaCluster, postgres: PostgresServer, real_servers: RealServers, tmp_path: Path, new_case: NewCase
+) -> AsyncIterator[Case]:
+    """A case in a service with a database of its own, which is thrown away with the backlog in it."""
+    await asyncio.gather(asyncio.to_thread(kafka.start), asyncio.to_thread(postgres.start))
+    async with new_database(postgres.url) as database:
+        settings = site_settings("distributed", tmp_path, kafka.bootstrap_servers, database)
+        site = Site("distributed", tmp_path, settings, real_servers.reaper)
+        async with open_service(site, kafka, postgres) as service:
+            yield new_case(service)
+
+
+async def test_a_hundred_thousand_due(case: Case) -> None:
+    """PMSs so slow that the worker holds as much as it may; and when they are quicker, it goes on with that in memory."""
+    deployment, worker = case.deployment, case.deployment.processes["worker"]
+    settings = settings_of(deployment.site).environment
+    await put_accounts(deployment, case.accounts)
+    await _slow_down(case, _VERY_SLOW_MILLISECONDS)
+    await case.wait(worker.stop)
+    url = deployment.site.settings["FORWARDER_DATABASE_URL"]
+    await put_due(url, list(case.accounts), _DUE, partitions=settings.partitions, notes=_NOTES)
+    await case.wait(worker.start)
+    most_held = await _held_until(case, lambda held: held >= 0.9 * settings.held_at_most)
+    await _slow_down(case, _SLOW_MILLISECONDS)
+    most_held = max(most_held, await _held_until(case, lambda _: case.service.bookings.made(case.accounts) >= _PUSHED))
+    megabytes = peak_megabytes(worker.pid)
+    await case.wait(worker.stop)
+    assert most_held <= settings.held_at_most
+    assert megabytes < _MOST_MEGABYTES
+    await _assert_each_made_once(case)
+    case.note(f"{_DUE:,} due, at most {most_held:,.0f} of them held, {megabytes:.0f} MB at the most")
+
+
+async def _slow_down(case: Case, milliseconds: int) -> None:
+    for account in case.accounts:
+        await case.order_faults(account, delay_ms=milliseconds, mode="none")
+
+
+async def _held_until(case: Case, enough: Callable[[float], bool]) -> float:
+    """The most that the worker said it held, until it was `enough`."""
+    most, held = 0.0, 0.0
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not enough(held):
+            held = await measured(case.deployment, "worker", "forwarder_held_reservations")
+            most = max(most, held)
+            await asyncio.sleep(0.1)
+    return most
+
+
+async def _assert_each_made_once(case: Case) -> None:
+    statuses = await case.service.rows("select status, count(*) from reservations group by status")
+    assert statuses.keys() == {"CONFIRMED", "PENDING"}  # a few of them made, and not recorded yet
+    assert sum(statuses.values()) == _DUE
+    made = [times for account in case.accounts for times in case.service.bookings.of(account).values()]
+    assert set(made) == {1}
+    assert len(made) >= max(_PUSHED, statuses["CONFIRMED"])

@@ -1,0 +1,31 @@
+"""Work that is due already, put into PostgreSQL's store in bulk, as if it had been taken in long ago."""
+
+import json
+from collections.abc import Sequence
+
+import asyncpg
+
+from tests.support.deployment import booking
+
+_INSERT = """
+insert into reservations (
+    request_id, workspace_id, account_id, partition, operation, property_id, room_id, arrival_date, departure_date,
+    status, request, fingerprint, accepted_at, created_at, updated_at, deadline_at, due_at
+)
+select
+    'rsv_' || md5(n::text), 'demo', ($1::text[])[1 + n % cardinality($1::text[])], n % $2, 'booking-engine', '1000', 'R' || n,
+    '2027-03-01', '2027-03-05', 'PENDING', replace($3, '"R0"', '"R' || n || '"'), md5(n::text),
+    now(), now(), now(), now() + interval '1 day', now()
+from generate_series(1, $4) as n
+"""
+
+
+async def put_due(url: str, accounts: Sequence[str], count: int, *, partitions: int, notes: str = "") -> None:
+    """So many due submissions of rooms of their own, spread over accounts and partitions. None of them is on the log."""
+    body = json.dumps(booking(0, paymentProviderId=42, notes=notes))
+    connection = await asyncpg.connect(url.replace("+asyncpg", ""))
+    try:
+        await connection.execute(_INSERT, accounts, partitions, body, count)
+        await connection.execute("analyze reservations")
+    finally:
+        await connection.close()
