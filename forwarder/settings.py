@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.runtime.logging import LogFormat
 from forwarder.topics.port import Topics
 from forwarder.worker.settings import GROUP, WorkerSettings
@@ -49,6 +50,8 @@ class Environment(BaseSettings):
     partitions: Annotated[int, Field(ge=1, le=1000)] = 16
     wait_seconds: Annotated[float, Field(ge=0, le=300)] = 10.0
     max_wait_seconds: Annotated[int, Field(ge=0, le=300)] = 60
+    calls_at_most: Annotated[int, Field(ge=1)] = 5000
+    body_bytes_at_most: Annotated[int, Field(ge=MAX_BODY_BYTES)] = 32 * 1024 * 1024
     push_timeout_seconds: Annotated[float, Field(gt=0, le=300)] = 30.0
     held_at_most: Annotated[int, Field(ge=1)] = 8000
     lease_seconds: Annotated[float, Field(gt=0)] = 45.0

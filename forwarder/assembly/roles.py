@@ -7,11 +7,14 @@ from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 import structlog
 
 from forwarder.assembly.backend import Backend, open_backend, secret_of
+from forwarder.assembly.cancelling import takes_cancellations
 from forwarder.ingress.outcomes import Outcomes
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
 from forwarder.pms.directory import open_directory
+from forwarder.pms.shared_grants import SharedGrantKeeper, Turns
 from forwarder.pms.wire import Patience
+from forwarder.published.routes import published_routes
 from forwarder.query.parts import QueryParts
 from forwarder.query.routes import query_routes
 from forwarder.reservation.identity import RequestIds
@@ -25,7 +28,9 @@ from forwarder.simulator.world import World
 from forwarder.store.reader import SqlReader
 from forwarder.store.recorder import SqlRecorder
 from forwarder.tenancy.deployment import publish_key, request_id_key
-from forwarder.tenancy.sealing import SecretVault
+from forwarder.tenancy.grants import SqlGrants
+from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
+from forwarder.tenancy.sealing import SecretVault, sealer_of
 from forwarder.topics.port import Publisher
 from forwarder.worker.service import Worker, WorkerParts
 
@@ -41,7 +46,13 @@ async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> N
         backend = await stack.enter_async_context(open_backend(settings))
         publisher = await stack.enter_async_context(backend.log.publisher())
         routes = await _open_ingress(stack, backend, publisher, stop)
-        await _serve("ingress", [*routes, *health_routes({"log": publisher.ready})], backend, listening, stop)
+        await _serve(
+            "ingress",
+            [*routes, *published_routes(), *health_routes({"log": publisher.ready})],
+            backend,
+            listening,
+            stop,
+        )
 
 
 async def run_query(settings: Settings, listening: Listening, stop: Stop) -> None:
@@ -49,7 +60,7 @@ async def run_query(settings: Settings, listening: Listening, stop: Stop) -> Non
     async with open_backend(settings) as backend:
         routes = await _query(backend)
         checks = {"store": SqlReader(backend.engine).ready}
-        await _serve("query", [*routes, *health_routes(checks)], backend, listening, stop)
+        await _serve("query", [*routes, *published_routes(), *health_routes(checks)], backend, listening, stop)
 
 
 async def run_worker(settings: Settings, listening: Listening, stop: Stop) -> None:
@@ -75,7 +86,8 @@ async def run_everything(settings: Settings, listening: Listening, stop: Stop, r
             journal = settings.environment.data_dir / "simulator.jsonl"
             world = stack.enter_context(World(backend.clock, calendars=False, journal=journal))
             checks = {**_worker_checks(backend, worker), "log": publisher.ready}
-            routes = [*ingress, *await _query(backend), *health_routes(checks), simulator_below("/simulator", world)]
+            callers = [*ingress, *await _query(backend), *published_routes()]
+            routes = [*callers, *health_routes(checks), simulator_below("/simulator", world)]
             async with side_by_side(worker.run(stop), stop):
                 await ready(backend)
                 await _serve("up", routes, backend, listening, stop)
@@ -95,7 +107,13 @@ async def _open_ingress(stack: AsyncExitStack, backend: Backend, publisher: Publ
         reader=SqlReader(backend.engine),
         outcomes=outcomes,
         clock=backend.clock,
-        settings=IngressSettings(environment.wait_seconds, environment.max_wait_seconds),
+        can_cancel=lambda account: takes_cancellations(account, backend.clock),
+        settings=IngressSettings(
+            environment.wait_seconds,
+            environment.max_wait_seconds,
+            most_calls=environment.calls_at_most,
+            most_bytes=environment.body_bytes_at_most,
+        ),
     )
     return ingress_routes(parts)
 
@@ -109,20 +127,32 @@ async def _open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publi
     settings, clock = backend.settings, backend.clock
     secret = secret_of(settings)
     await publish_key(backend.engine, secret)
-    patience = Patience(push_seconds=settings.environment.push_timeout_seconds)
-    pms = await stack.enter_async_context(open_directory(clock, patience=patience))
+    vault = SecretVault([secret])
+    push_seconds = settings.environment.push_timeout_seconds
+    grants = _grants(backend, secret, vault, push_seconds)
+    pms = await stack.enter_async_context(
+        open_directory(clock, patience=Patience(push_seconds=push_seconds), grants=grants)
+    )
+    stack.push_async_callback(grants.finish)
     parts = WorkerParts(
         log=backend.log,
         topics=settings.topics,
         publisher=publisher,
         recorder=SqlRecorder(backend.engine),
         directory=backend.directory,
-        vault=SecretVault([secret]),
+        vault=vault,
         pms=pms,
         clock=clock,
         settings=settings.worker,
     )
     return Worker(parts)
+
+
+def _grants(backend: Backend, secret: str, vault: SecretVault, push_seconds: float) -> SharedGrantKeeper:
+    """Sealed to this worker's own secret, which every worker has."""
+    rows = SqlGrants(backend.engine, sealer_of(secret), vault)
+    outages = (TenancyUnavailable, CannotOpen)
+    return SharedGrantKeeper(rows, backend.clock, Turns.within(push_seconds), outages)
 
 
 def _worker_checks(backend: Backend, worker: Worker) -> Mapping[str, Check]:

@@ -1,24 +1,39 @@
 """`forwarder account …`: integration accounts, each one PMS as one workspace uses it."""
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from forwarder.assembly.backend import Backend
+from forwarder.assembly.accounts import add_account, change_account
 from forwarder.assembly.published import pms_kinds
+from forwarder.cli.account_options import credential_from, options_from
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
 from forwarder.cli.running import with_backend
+from forwarder.pms.port import BadOptions
 from forwarder.tenancy.port import Account
 
 _COLUMNS = ("id", "workspace", "kind", "baseUrl", "concurrency", "ratePerSecond", "deadlineSeconds", "paused")
+_Credential = Annotated[
+    str | None, typer.Option(help="What it lets us in with; kept sealed. Better by --credential-file.")
+]
+_CredentialFile = Annotated[Path | None, typer.Option(help="The file that holds the credential; - for standard input.")]
+_Option = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="A setting that only its kind has, JSON or text; repeatable."),
+]
+_OptionsFile = Annotated[Path | None, typer.Option(help="Such settings in a file: .toml, or JSON.")]
 _Id = Annotated[str, typer.Argument(metavar="ID", help="The account's identifier.")]
 
 
 def commands() -> typer.Typer:
-    """add, list, pause, resume"""
+    """add, set, list, pause, resume"""
     group = typer.Typer(help="Integration accounts: which PMS, and how it may be used.", no_args_is_help=True)
     group.command("add")(add)
+    group.command("set")(change)
     group.command("list")(list_accounts)
     group.command("pause")(pause)
     group.command("resume")(resume)
@@ -27,9 +42,12 @@ def commands() -> typer.Typer:
 
 def add(
     workspace: Annotated[str, typer.Option(help="The workspace it belongs to.")],
-    kind: Annotated[str, typer.Option(help="The kind of PMS: generic, website-builder, booking-sync.")],
+    kind: Annotated[str, typer.Option(help="The kind of PMS: one of those that `forwarder adapters list` shows.")],
     base_url: Annotated[str, typer.Option(help="Where the PMS's API is.")],
-    credential: Annotated[str, typer.Option(help="What it lets us in with; kept sealed.")] = "",
+    credential: _Credential = None,
+    credential_file: _CredentialFile = None,
+    option: _Option = None,
+    options_file: _OptionsFile = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Most pushes in flight.")] = 64,
     rate: Annotated[
         float | None, typer.Option(help="Most requests a second; the kind's published limit if left out.")
@@ -48,24 +66,55 @@ def add(
     if rate is not None and rate <= 0:
         raise WrongUsage("--rate must be more than 0; leave it out for the kind's published limit.")
     new_id = account_id or f"acc_{secrets.token_hex(6)}"
-
-    async def put(backend: Backend) -> None:
-        sealed = (await backend.sealer()).seal_text(credential)
-        await backend.registry.put_account(
-            Account(new_id, workspace, kind, base_url.rstrip("/"), sealed, concurrency, rate, deadline)
-        )
-
-    with_backend(put)
+    options = options_from(option, options_file)
+    account = Account(new_id, workspace, kind, base_url.rstrip("/"), "", concurrency, rate, deadline, options=options)
+    secret = credential_from(credential, credential_file)
+    with _options_in_words(kind):
+        with_backend(lambda backend: add_account(backend, account, secret))
     if as_json:
         show_json({"id": new_id})
     else:
         say(f"Account {new_id} added.")
 
 
+def change(
+    account_id: _Id,
+    credential: _Credential = None,
+    credential_file: _CredentialFile = None,
+    option: _Option = None,
+    options_file: _OptionsFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give an account another credential, or other options: --options-file in the place of all, --option of one, NAME=null none."""
+    given = credential is not None or credential_file is not None
+    options = options_from(option, options_file)
+    if not (given or option or options_file):
+        raise WrongUsage("Say what is to change: --credential-file, --option or --options-file.")
+    secret = credential_from(credential, credential_file) if given else None
+    with _options_in_words(account_id):
+        changed = with_backend(
+            lambda backend: change_account(
+                backend, account_id, credential=secret, options=options, all_options=options_file is not None
+            )
+        )
+    if as_json:
+        show_json(_row(changed))
+    else:
+        say(f"Account {account_id} changed; workers see it within seconds.")
+
+
+@contextmanager
+def _options_in_words(whose: str) -> Iterator[None]:
+    try:
+        yield
+    except BadOptions as error:
+        raise WrongUsage(f"The options are not what {whose} can have. {error}") from error
+
+
 def list_accounts(
     workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None, as_json: AsJson = False
 ) -> None:
-    """List integration accounts. Credentials are not shown."""
+    """List integration accounts; their options with --json. Credentials are not shown."""
     accounts = with_backend(lambda backend: backend.registry.accounts(workspace))
     show_rows([_row(account) for account in accounts], _COLUMNS, as_json=as_json)
 
@@ -98,4 +147,5 @@ def _row(account: Account) -> dict[str, Any]:
         "ratePerSecond": account.rate_per_second,
         "deadlineSeconds": account.deadline_seconds,
         "paused": account.paused,
+        "options": account.options,
     }

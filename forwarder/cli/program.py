@@ -6,6 +6,7 @@ import typer
 
 from forwarder.cli import (
     account,
+    adapters,
     dead_letters,
     demo,
     key,
@@ -63,6 +64,7 @@ def program() -> typer.Typer:
         "workspace": workspace.commands,
         "key": key.commands,
         "account": account.commands,
+        "adapters": adapters.commands,
         "submissions": submissions.commands,
         "dead-letters": dead_letters.commands,
         "schemas": schemas.commands,

@@ -1,4 +1,4 @@
-"""`forwarder submissions …`: what became of what was submitted, in every workspace; and settling what is in doubt by hand."""
+"""`forwarder submissions …`: what became of what was submitted, in every workspace; settling by hand what is in doubt; cancelling."""
 
 from functools import partial
 from typing import Annotated, Any, assert_never
@@ -7,6 +7,8 @@ import typer
 from pydantic_core import from_json
 
 from forwarder.assembly.backend import Backend
+from forwarder.cli import cancellation
+from forwarder.cli.cancellation import RequestId, not_taken_in
 from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json, show_one, show_rows
 from forwarder.cli.running import with_backend
 from forwarder.reservation.outcome import Status
@@ -15,23 +17,24 @@ from forwarder.worker.repair import NotInDoubt, Repair
 
 _COLUMNS = ("id", "status", "requestId", "account", "attempts", "problem")
 
-_RequestId = Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")]
-
 
 def commands() -> typer.Typer:
-    """show, list, settle"""
-    group = typer.Typer(help="What became of submissions, and settling those in doubt.", no_args_is_help=True)
+    """show, list, settle, cancel"""
+    group = typer.Typer(
+        help="What became of submissions, settling those in doubt, and cancelling.", no_args_is_help=True
+    )
     group.command("show")(show)
     group.command("list")(list_submissions)
     group.command("settle")(settle)
+    group.command("cancel")(cancellation.cancel)
     return group
 
 
-def show(request_id: _RequestId, as_json: AsJson = False) -> None:
+def show(request_id: RequestId, as_json: AsJson = False) -> None:
     """Show one submission: its standing, every attempt, its record."""
     found = with_backend(lambda backend: backend.overview.find(request_id))
     if found is None:
-        raise _not_taken_in(request_id)
+        raise not_taken_in(request_id)
     summary, stored = found
     attempts = [
         {
@@ -45,7 +48,10 @@ def show(request_id: _RequestId, as_json: AsJson = False) -> None:
         }
         for attempt in stored.attempts
     ]
-    show_one({**_row(summary), "attempts": attempts, "record": from_json(stored.record)}, as_json=as_json)
+    about = {**_row(summary), "attempts": attempts}
+    if stored.cancellation is not None:
+        about["cancellation"] = stored.cancellation.as_json()
+    show_one({**about, "record": from_json(stored.record)}, as_json=as_json)
 
 
 def list_submissions(
@@ -63,7 +69,7 @@ def list_submissions(
 
 
 def settle(
-    request_id: _RequestId,
+    request_id: RequestId,
     confirmed: Annotated[
         str | None, typer.Option(metavar="PMS_ID", help="The PMS has it, under this identifier.")
     ] = None,
@@ -122,7 +128,7 @@ async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
     """What the submission is instead, and what can be done."""
     found = await backend.overview.find(request_id)
     if found is None:
-        return _not_taken_in(request_id)
+        return not_taken_in(request_id)
     summary = found[0]
     match summary.status:
         case Status.PENDING:
@@ -136,10 +142,6 @@ async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
         case _:
             assert_never(summary.status)
     return Failed(f"{request_id} is {summary.status.value}: {advice}.")
-
-
-def _not_taken_in(request_id: str) -> Failed:
-    return Failed(f"no submission {request_id} was taken in; if it was just accepted, the worker has yet to reach it")
 
 
 def _letter_id(summary: Summary) -> str:

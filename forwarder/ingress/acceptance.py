@@ -72,7 +72,7 @@ class Acceptance:
         terms = read_terms(call)
         if isinstance(terms, Problem):
             return terms
-        request = await read_valid(operation, call)
+        request = await read_valid(operation, call, within=self._parts.settings.body_seconds)
         if isinstance(request, Problem):
             return request
         return self._drafts.make(caller, operation, request, terms, now=self._parts.clock.now())

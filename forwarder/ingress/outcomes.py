@@ -16,8 +16,8 @@ from pydantic_core import to_json
 from forwarder.reservation.outcome import Status
 from forwarder.runtime.clock import Clock
 from forwarder.runtime.metrics import WAITING
-from forwarder.topics.codec import Undecodable, decode_data, subject
-from forwarder.topics.port import Delivery, LogUnavailable, Tail
+from forwarder.topics.codec import Undecodable, decode_data, header, subject
+from forwarder.topics.port import Delivery, LogUnavailable, Message, Tail
 
 _BATCH = 1_000
 _RECEIVE_SECONDS = 1.0
@@ -30,12 +30,23 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """How a submission ended: its reservation's id, the record as JSON, and the problem where there is one."""
+    """How a submission stands: its reservation's id, the record as JSON, and the problem where there is one.
+
+    `cancellation`: how its cancellation stands, where that is what was told; `revision`: that of the event which told it.
+    """
 
     status: Status
     reservation_id: int
     record: bytes
     problem: Mapping[str, Any] | None
+    cancellation: Mapping[str, Any] | None = None
+    revision: int = 0
+
+
+Ends = Callable[[Settled], bool]
+"""Whether that is what somebody waits for."""
+
+_Waiter = tuple[asyncio.Future[Settled | None], Ends]
 
 
 class Outcomes:
@@ -49,7 +60,7 @@ class Outcomes:
         self._clock = clock
         self._most_waiting = most_waiting
         self._linger_seconds = linger_seconds
-        self._waiting: dict[str, list[asyncio.Future[Settled | None]]] = {}
+        self._waiting: dict[str, list[_Waiter]] = {}
         self._count = 0
         self._last_left = float("-inf")
         self._wanted = asyncio.Event()
@@ -66,32 +77,34 @@ class Outcomes:
         finally:
             self._running = False
             self._following.set()
-            for future in [future for futures in self._waiting.values() for future in futures]:
+            for future, _ in [waiter for waiters in self._waiting.values() for waiter in waiters]:
                 _settle(future, None)
 
     @asynccontextmanager
-    async def expecting(self, request_id: str) -> AsyncIterator["Expected | None"]:
-        """Wait for that submission's outcome, which is to be submitted inside; None where there is no place to wait."""
+    async def expecting(self, request_id: str, ends: Ends = lambda _: True) -> AsyncIterator["Expected | None"]:
+        """Wait for the first event of that submission that `ends` it, which is to be caused inside; None where there is no place
+        to wait."""
         if not self._running or self._count >= self._most_waiting:
             yield None
             return
         future: asyncio.Future[Settled | None] = asyncio.get_running_loop().create_future()
-        self._enter(request_id, future)
+        waiter = (future, ends)
+        self._enter(request_id, waiter)
         try:
             await self._start()
             yield Expected(future, self._clock)
         finally:
-            self._leave(request_id, future)
+            self._leave(request_id, waiter)
 
-    def _enter(self, request_id: str, future: asyncio.Future[Settled | None]) -> None:
-        self._waiting.setdefault(request_id, []).append(future)
+    def _enter(self, request_id: str, waiter: _Waiter) -> None:
+        self._waiting.setdefault(request_id, []).append(waiter)
         self._count += 1
         WAITING.inc()
 
-    def _leave(self, request_id: str, future: asyncio.Future[Settled | None]) -> None:
-        futures = self._waiting[request_id]
-        futures.remove(future)
-        if not futures:
+    def _leave(self, request_id: str, waiter: _Waiter) -> None:
+        waiters = self._waiting[request_id]
+        waiters.remove(waiter)
+        if not waiters:
             del self._waiting[request_id]
         self._count -= 1
         self._last_left = self._clock.monotonic()
@@ -130,18 +143,19 @@ class Outcomes:
         await self._clock.sleep(_PAUSE_SECONDS)
 
     def _deliver(self, delivery: Delivery) -> None:
-        futures = self._waiting.get(subject(delivery.message.headers) or "")
-        if futures is None:
+        waiters = self._waiting.get(subject(delivery.message.headers) or "")
+        if waiters is None:
             return
         try:
-            settled = _settled(decode_data(delivery.message))
+            settled = _settled(delivery.message)
         except (Undecodable, KeyError, TypeError, ValueError):
             _log.warning(
                 "outcome.undecodable", topic=delivery.topic, partition=delivery.partition, offset=delivery.offset
             )
             return
-        for future in futures:
-            _settle(future, settled)
+        for future, ends in waiters:
+            if ends(settled):
+                _settle(future, settled)
 
 
 class Expected:
@@ -158,11 +172,15 @@ class Expected:
         return None if self._future.cancelled() else self._future.result()
 
 
-def _settled(data: Mapping[str, Any]) -> Settled:
-    record = data["reservation"]
-    if not isinstance(record, dict):
-        raise TypeError("a record is a JSON object")
-    return Settled(Status(data["status"]), record["id"], to_json(record), record.get("problem"))
+def _settled(message: Message) -> Settled:
+    data = decode_data(message)
+    record, cancellation = data["reservation"], data.get("cancellation")
+    if not isinstance(record, dict) or not isinstance(cancellation, dict | None):
+        raise TypeError("a record is a JSON object, and so is how a cancellation stands")
+    _, _, revision = (header(message.headers, "ce_id") or "").rpartition(".")
+    return Settled(
+        Status(data["status"]), record["id"], to_json(record), record.get("problem"), cancellation, int(revision)
+    )
 
 
 def _settle(future: asyncio.Future[Settled | None], settled: Settled | None) -> None:

@@ -1,12 +1,13 @@
 """What the ingress is made of: its ports, put in place by `assembly`, and its settings."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from forwarder.ingress.outcomes import Outcomes
 from forwarder.reservation.identity import RequestIds
 from forwarder.runtime.clock import Clock
 from forwarder.store.port import Reader
-from forwarder.tenancy.port import CardSealer, Directory
+from forwarder.tenancy.port import Account, CardSealer, Directory
 from forwarder.topics.port import Publisher
 
 
@@ -17,6 +18,8 @@ class IngressSettings:
     `wait_seconds`: how long the general operation waits for an outcome when the caller does not say.
     `longest_wait_seconds`: the most that `Prefer: wait=N` is given.
     `retry_after_seconds`: what callers are told who should come again, for an outcome or because something is away.
+    `body_seconds`: how long a body may take to come.
+    `most_calls`, `most_bytes`: calls under way, those who wait included, and the bytes of their bodies; what is beyond is refused.
     `most_in_flight`: submissions handed to the log and not yet acknowledged; one more is refused.
     `most_keys_remembered`: idempotency keys of which the payload is remembered until the worker has taken it in.
     """
@@ -24,13 +27,17 @@ class IngressSettings:
     wait_seconds: float = 10.0
     longest_wait_seconds: int = 60
     retry_after_seconds: int = 1
+    body_seconds: float = 10.0
+    most_calls: int = 5_000
+    most_bytes: int = 32 * 1024 * 1024
     most_in_flight: int = 2_000
     most_keys_remembered: int = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class IngressParts:
-    """The ports of the ingress. `requests_topic` is where submissions go."""
+    """The ports of the ingress. `requests_topic` is where submissions go. `can_cancel`: whether an account's PMS takes
+    cancellations."""
 
     publisher: Publisher
     requests_topic: str
@@ -40,4 +47,5 @@ class IngressParts:
     reader: Reader
     outcomes: Outcomes
     clock: Clock
+    can_cancel: Callable[[Account], bool]
     settings: IngressSettings = IngressSettings()

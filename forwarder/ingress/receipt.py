@@ -7,12 +7,12 @@ from pydantic_core import to_json
 
 from forwarder.ingress.outcomes import Settled
 from forwarder.ingress.terms import Wait
+from forwarder.reservation.catalogue import endings
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problem import Problem
 from forwarder.runtime.http import NO_STORE, PROBLEM_JSON, Answer, retry_after
 from forwarder.store.port import Stored
 
-_REJECTED = Problem("rejected", "The reservation was rejected", 409, "The property management system gave no reason.")
+_REJECTED = endings.REJECTED.problem("The property management system gave no reason.")
 
 
 @dataclass(frozen=True, slots=True)

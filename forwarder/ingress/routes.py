@@ -1,4 +1,4 @@
-"""The ingress over HTTP: its two addresses, and what is counted and logged of each submission."""
+"""The ingress over HTTP: its addresses, and what is counted and logged of each submission."""
 
 import functools
 
@@ -8,9 +8,11 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from forwarder.ingress.acceptance import Acceptance, Accepted
+from forwarder.ingress.admission import Admission
 from forwarder.ingress.call import Call
+from forwarder.ingress.cancellation_route import CancellationRoute
 from forwarder.ingress.parts import IngressParts
-from forwarder.ingress.problems import refusal
+from forwarder.ingress.problems import OVERLOADED, refusal
 from forwarder.ingress.receipt import answer
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import Operation
@@ -22,30 +24,40 @@ _log = structlog.get_logger()
 
 
 def ingress_routes(parts: IngressParts) -> Routes:
-    """The routes of both operations. They share one bound on what is in flight, and one memory of recent keys."""
-    acceptance = Acceptance(parts)
-    booking_engine = _Submissions("booking-engine", acceptance, parts)
-    general = _Submissions("general", acceptance, parts)
+    """The routes of both operations and of cancellation. They share the bounds on what is under way, and one memory of recent
+    keys."""
+    settings = parts.settings
+    admission, acceptance = Admission(most_calls=settings.most_calls, most_bytes=settings.most_bytes), Acceptance(parts)
+    booking_engine = _Submissions("booking-engine", admission, acceptance, parts)
+    general = _Submissions("general", admission, acceptance, parts)
     return [
         Route("/api/v1/vrs/reservations/booking-engine", booking_engine, methods=["POST"]),
         Route("/api/v1/vrs/reservations", general, methods=["POST"]),
+        Route(
+            "/api/v1/vrs/reservations/{id}/cancel", CancellationRoute(admission, acceptance, parts), methods=["POST"]
+        ),
     ]
 
 
 class _Submissions:
     """One operation, as a plain ASGI application: on this path every microsecond of framework is one per reservation."""
 
-    def __init__(self, operation: Operation, acceptance: Acceptance, parts: IngressParts) -> None:
+    def __init__(self, operation: Operation, admission: Admission, acceptance: Acceptance, parts: IngressParts) -> None:
         self._operation = operation
+        self._admission = admission
         self._acceptance = acceptance
         self._clock = parts.clock
         self._retry_after_seconds = parts.settings.retry_after_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = Call.of(scope, receive, self._clock.monotonic())
-        caller = await self._acceptance.authenticate(call)
-        response = self._refuse(caller, None) if isinstance(caller, Problem) else await self._accept(caller, call)
+        with self._admission.place(call) as admitted:
+            response = await self._answer(call) if admitted else self._refuse(OVERLOADED, None)
         await response(scope, receive, send)
+
+    async def _answer(self, call: Call) -> Answer:
+        caller = await self._acceptance.authenticate(call)
+        return self._refuse(caller, None) if isinstance(caller, Problem) else await self._accept(caller, call)
 
     async def _accept(self, caller: Caller, call: Call) -> Answer:
         result = await self._acceptance.accept(caller, self._operation, call)

@@ -7,6 +7,7 @@ from typing import Final
 from urllib.request import parse_http_list
 
 from forwarder.ingress.call import Call
+from forwarder.reservation.catalogue import requests
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS
 
@@ -21,17 +22,11 @@ _DEADLINE = re.compile(r"[1-9][0-9]{0,17}")
 # W3C Trace Context, version 00; ff and identifiers of zeros alone are invalid.
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
-INVALID_KEY: Final = Problem(
-    "invalid_idempotency_key",
-    "Invalid Idempotency-Key",
-    400,
+INVALID_KEY: Final = requests.INVALID_KEY.problem(
     f'The Idempotency-Key is one string in double quotes, such as "order-42", of 1 to {_LONGEST_KEY} printable ASCII '
     "characters; it may also come without the quotes.",
 )
-INVALID_DEADLINE: Final = Problem(
-    "invalid_forward_deadline",
-    "Invalid Forward-Deadline",
-    400,
+INVALID_DEADLINE: Final = requests.INVALID_DEADLINE.problem(
     "The Forward-Deadline is one whole number of seconds in plain digits, such as 300, from 1 to "
     f"{LONGEST_DEADLINE_SECONDS}, and comes once.",
 )

@@ -6,6 +6,7 @@ from typing import Final
 
 from pydantic_core import to_json
 
+from forwarder.reservation.catalogue import requests
 from forwarder.reservation.problem import Fault, Problem
 from forwarder.store.port import Page
 
@@ -33,7 +34,7 @@ def read_page_request(parameters: Mapping[str, Sequence[str]]) -> PageRequest | 
         return PageRequest(cursor, limit)
     faults = tuple(fault for fault in (limit, cursor) if isinstance(fault, Fault))
     detail = "; ".join(f"{fault.pointer[1:]} {fault.detail}" for fault in faults)
-    return Problem(_INVALID_QUERY, "The query parameters are not valid", 400, f"{detail}.", faults=faults)
+    return requests.INVALID_QUERY.problem(f"{detail}.", faults=faults)
 
 
 def _number(name: str, given: Sequence[str], default: int, largest: int) -> int | Fault:

@@ -9,6 +9,7 @@ from starlette.routing import Route
 from forwarder.query.paging import LARGEST_ID, positive, read_page_request, write_page
 from forwarder.query.parts import QueryParts
 from forwarder.query.status import untaken_status, write_status
+from forwarder.reservation.catalogue import requests, service
 from forwarder.reservation.problem import Problem
 from forwarder.runtime.http import NO_STORE, Answer, Routes, header_map, problem_answer
 from forwarder.store.port import StoreUnavailable
@@ -19,18 +20,12 @@ from forwarder.tenancy.port import TenancyUnavailable
 _REQUEST_ID = re.compile(r"rsv_[a-z2-7]{32}")
 _LIST_PATHS = ("/api/vrs/reservations", "/api/v1/vrs/reservations")
 
-_STORE_UNAVAILABLE = Problem(
-    "store_unavailable", "Reservations cannot be read right now", 503, "Ask again in a moment; nothing is lost."
+_STORE_UNAVAILABLE = service.STORE_UNAVAILABLE.problem("Ask again in a moment; nothing is lost.")
+_TENANCY_UNAVAILABLE = service.TENANCY_UNAVAILABLE.problem("Ask again in a moment.")
+_NO_SUBMISSION = requests.SUBMISSION_NOT_FOUND.problem(
+    "This integration account has no submission with that requestId."
 )
-_TENANCY_UNAVAILABLE = Problem(
-    "tenancy_unavailable", "The service cannot check credentials right now", 503, "Ask again in a moment."
-)
-_NO_SUBMISSION = Problem(
-    "submission_not_found", "No such submission", 404, "This integration account has no submission with that requestId."
-)
-_NO_RESERVATION = Problem(
-    "reservation_not_found", "No such reservation", 404, "This integration account has no reservation with that id."
-)
+_NO_RESERVATION = requests.RESERVATION_NOT_FOUND.problem("This integration account has no reservation with that id.")
 
 _Read = Callable[[str, Request], Awaitable[bytes | Problem]]
 """Reads, for one integration account, the JSON that answers a request."""

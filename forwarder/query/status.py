@@ -9,7 +9,7 @@ from forwarder.store.port import Attempt, Stored
 
 
 def write_status(stored: Stored) -> bytes:
-    """Of a submission that was taken in: every attempt, the record, and the problem where there is one."""
+    """Of a submission that was taken in: every attempt, the record, the problem where there is one, and its cancellation."""
     head = to_json(
         {
             "requestId": stored.request_id,
@@ -19,6 +19,7 @@ def write_status(stored: Stored) -> bytes:
             "reservationId": stored.id,
             "attempts": [_attempt(attempt) for attempt in stored.attempts],
             "problem": stored.problem,
+            "cancellation": stored.cancellation and stored.cancellation.as_json(),
         }
     )
     return b'{"data":' + head[:-1] + b',"record":' + stored.record.encode() + b"}}"
@@ -34,6 +35,7 @@ def untaken_status(request_id: str) -> bytes:
         "reservationId": None,
         "attempts": [],
         "problem": None,
+        "cancellation": None,
         "record": None,
     }
     return to_json({"data": data})

@@ -1,7 +1,7 @@
 """What a push came to, decided once at the PMS seam; and the states that a submission goes through.
 
 PENDING → CONFIRMED | REJECTED | FAILED | IN_DOUBT;  IN_DOUBT → CONFIRMED | REJECTED | PENDING;  FAILED → PENDING on replay;
-CONFIRMED → CANCELLED.
+CONFIRMED → CANCELLED;  PENDING | IN_DOUBT → CANCELLED where it was surely not made and is not to be any more.
 """
 
 from collections.abc import Mapping

@@ -33,6 +33,11 @@ def _number_only(value: object) -> object:
     return value
 
 
+def _whole(value: object) -> object:
+    # To JSON Schema, and to many programs, 2.0 is as whole a number as 2. Beyond 2^53 it may not be the number that was written.
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) <= 2**53 else value
+
+
 def _written_as_a_day(value: object) -> str:
     # Pydantic would also take numbers, and the text of one, as seconds since 1970.
     if isinstance(value, str) and len(value) == len("YYYY-MM-DD") and value[4] == value[7] == "-":
@@ -49,7 +54,9 @@ _Int = Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)]
 _ShortText = Annotated[str, Field(max_length=256, pattern=NO_NUL)]
 _LongText = Annotated[str, Field(max_length=10_000, pattern=NO_NUL)]
 
-Identifier = Annotated[str, Field(min_length=1, max_length=128, pattern=NOT_BLANK)] | _Int
+Identifier = Annotated[
+    Annotated[str, Field(min_length=1, max_length=128, pattern=NOT_BLANK)] | _Int, BeforeValidator(_whole)
+]
 TextOrNumber = (
     _ShortText
     | Annotated[int, Field(strict=True, ge=-(2**63), le=2**63 - 1)]
@@ -57,8 +64,8 @@ TextOrNumber = (
     | Annotated[float, Field(strict=True, allow_inf_nan=False, gt=-(2**63), lt=2**63)]
 )
 Day = Annotated[date, BeforeValidator(_written_as_a_day)]
-Count = Annotated[int, Field(strict=True, ge=0, le=1000)]
-Guests = Annotated[int, Field(strict=True, ge=1, le=1000)]
+Count = Annotated[int, Field(strict=True, ge=0, le=1000), BeforeValidator(_whole)]
+Guests = Annotated[int, Field(strict=True, ge=1, le=1000), BeforeValidator(_whole)]
 Price = Annotated[
     Decimal,
     Field(ge=0, le=MAX_PRICE, allow_inf_nan=False),

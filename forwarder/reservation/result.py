@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.outcome import Status
 
 EVENT_TYPES: dict[Status, str] = {
@@ -14,6 +15,12 @@ EVENT_TYPES: dict[Status, str] = {
     Status.CANCELLED: "reservation.cancelled.v1",
 }
 """The CloudEvents type that each status is announced by; PENDING is not announced."""
+
+_CAME_TO_NOTHING: dict[str, str] = {
+    CancellationStatus.REFUSED.value: "reservation.cancellation_refused.v1",
+    CancellationStatus.FAILED.value: "reservation.cancellation_failed.v1",
+}
+"""The type of an event that tells of a cancellation which left the reservation as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +42,26 @@ class ResultEvent:
 
     @property
     def type(self) -> str:
-        return EVENT_TYPES[self.status]
+        cancellation = self.data.get("cancellation") or {}
+        return _CAME_TO_NOTHING.get(cancellation.get("status", "")) or EVENT_TYPES[self.status]
 
 
 def result_data(
-    *, request_id: str, workspace_id: str, account_id: str, status: Status, record: Mapping[str, Any]
+    *,
+    request_id: str,
+    workspace_id: str,
+    account_id: str,
+    status: Status,
+    record: Mapping[str, Any],
+    cancellation: Cancellation | None = None,
 ) -> dict[str, Any]:
-    """The body of a result event: whose it is, how it ended, and the record in full (with its `problem`, if any)."""
-    return {
+    """The body of a result event: whose it is, how it ended, and the record in full (with its `problem`, if any); and how its
+    cancellation stands, where the event is about that."""
+    data = {
         "requestId": request_id,
         "workspaceId": workspace_id,
         "integrationAccountId": account_id,
         "status": status.value,
         "reservation": record,
     }
+    return data if cancellation is None else {**data, "cancellation": cancellation.as_json()}

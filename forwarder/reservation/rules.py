@@ -3,6 +3,7 @@
 from typing import Final
 
 from forwarder.reservation.booking import Booking
+from forwarder.reservation.catalogue import endings
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
@@ -17,16 +18,18 @@ def apply_rules(kind: str, submission: Submission, card: CardDetails | None) -> 
     return refusal or _booking(kind, submission, card)
 
 
+def booking_without_card(kind: str, submission: Submission) -> Booking:
+    """The booking as it was made, for it to be cancelled: the rules held then, and the card is gone."""
+    return _booking(kind, submission, None)
+
+
 def _card_required(kind: str, submission: Submission, card: CardDetails | None) -> Problem | None:
     """Where the PMS takes the payment, booking-sync cannot make the reservation without a card."""
     if kind != BOOKING_SYNC or submission.reservation.get("morChannel") != "PMS":
         return None
     if card is not None and card.card_number:
         return None
-    return Problem(
-        "card_required",
-        "The reservation needs a card",
-        422,
+    return endings.CARD_REQUIRED.problem(
         "A booking-sync integration with morChannel PMS needs cardDetails with a cardNumber; pass them, or morChannel SELF.",
         submission.request_id,
     )
@@ -35,10 +38,7 @@ def _card_required(kind: str, submission: Submission, card: CardDetails | None) 
 def _website_required(kind: str, submission: Submission) -> Problem | None:
     if kind != WEBSITE_BUILDER or _website_id(submission):
         return None
-    return Problem(
-        "website_id_required",
-        "The reservation needs a website",
-        422,
+    return endings.WEBSITE_REQUIRED.problem(
         "A website-builder integration takes its website identifier from paymentProviderId, which is missing or empty.",
         submission.request_id,
     )

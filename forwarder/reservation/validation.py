@@ -11,7 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails, from_json
 
+from forwarder.reservation.cancellation import CancellationBody
 from forwarder.reservation.currency import DECIMALS
+from forwarder.reservation.json_names import names_are_unique
 from forwarder.reservation.problem import Fault
 from forwarder.reservation.request import (
     CONFIRMED,
@@ -39,11 +41,29 @@ def read_request(operation: Operation, body: bytes) -> ReservationRequest | list
         request = MODELS[operation].model_validate_json(body)
     except ValidationError as error:
         return _faults(error, body)
+    _refuse_names_given_twice(body)
     faults = [
         *_date_faults(request.arrival_date, request.departure_date),
         *_price_faults(request.total_price, request.currency),
     ]
     return faults or request
+
+
+def read_cancellation(body: bytes) -> CancellationBody | list[Fault]:
+    """What `body` says with a cancellation, or its faults. Raises `MalformedJson`."""
+    if b"NaN" in body or b"Infinity" in body:
+        _refuse_what_is_no_number(body)
+    try:
+        said = CancellationBody.model_validate_json(body)
+    except ValidationError as error:
+        return list(_field_faults(error).values())
+    _refuse_names_given_twice(body)
+    return said
+
+
+def _refuse_names_given_twice(body: bytes) -> None:
+    if not names_are_unique(body):
+        raise MalformedJson("an object has one name twice")
 
 
 def _refuse_what_is_no_number(body: bytes) -> None:
@@ -55,14 +75,20 @@ def _refuse_what_is_no_number(body: bytes) -> None:
 
 
 def _faults(error: ValidationError, body: bytes) -> list[Fault]:
+    by_pointer = _field_faults(error)
+    crossed = _cross_faults(from_json(body))
+    return [*by_pointer.values(), *(fault for fault in crossed if fault.pointer not in by_pointer)]
+
+
+def _field_faults(error: ValidationError) -> Mapping[str, Fault]:
+    """The faults of single values, by their pointers. Raises `MalformedJson`."""
     details = error.errors(include_url=False, include_input=False)
     if details[0]["type"] == "json_invalid":
         raise MalformedJson(details[0]["ctx"]["error"])
     by_pointer: dict[str, list[ErrorDetails]] = {}
     for detail in details:
         by_pointer.setdefault(_pointer(detail["loc"]), []).append(detail)
-    faults = [_fault(pointer, branches) for pointer, branches in by_pointer.items()]
-    return [*faults, *(fault for fault in _cross_faults(from_json(body)) if fault.pointer not in by_pointer)]
+    return {pointer: _fault(pointer, branches) for pointer, branches in by_pointer.items()}
 
 
 def _pointer(loc: tuple[int | str, ...]) -> str:

@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
+from forwarder.reservation.catalogue import requests, service
 from forwarder.reservation.problem import Problem
 from forwarder.runtime.clock import Clock
 from forwarder.runtime.metrics import REQUEST_SECONDS
@@ -103,15 +104,13 @@ async def _refused(request: Request, error: Exception) -> Answer:
     status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
     match status:
         case HTTPStatus.NOT_FOUND:
-            return problem_answer(Problem("not_found", "Not found", status, "There is nothing at this path."))
+            return problem_answer(requests.NOT_FOUND.problem("There is nothing at this path."))
         case HTTPStatus.METHOD_NOT_ALLOWED:
             allowed = ", ".join(sorted(_allowed(request)))
-            detail = f"This path takes {allowed}."
-            problem = Problem("method_not_allowed", "Method not allowed", status, detail)
+            problem = requests.METHOD_NOT_ALLOWED.problem(f"This path takes {allowed}.")
             return problem_answer(problem, (b"allow", allowed.encode()))
         case _:
-            reason = HTTPStatus(status)
-            return problem_answer(Problem(reason.name.lower(), reason.phrase, status, f"{reason.phrase}."))
+            raise error  # none of ours asks the framework to refuse anything else
 
 
 def _allowed(request: Request) -> set[str]:
@@ -193,5 +192,4 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def _internal_error(reference: str) -> Answer:
     detail = f"This is a fault of the service, noted as {reference}. It is not known whether the request took effect."
-    problem = Problem("internal_error", "Internal error", 500, detail, extra={"reference": reference})
-    return problem_answer(problem)
+    return problem_answer(service.INTERNAL_ERROR.problem(detail, extra={"reference": reference}))

@@ -13,7 +13,7 @@ _FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 1
 _LONG = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 28800, 86400)
 
 SUBMISSIONS = Counter("forwarder_submissions_total", "Submissions answered by the ingress.", ["operation", "answer"])
-"""`answer`: accepted, or the problem's code."""
+"""`operation`: those that create, and cancel. `answer`: accepted, or the problem's code."""
 
 PUBLISH_SECONDS = Histogram(
     "forwarder_publish_seconds", "From handing a submission to the log to its acknowledgement.", buckets=_FAST
@@ -27,7 +27,7 @@ REQUEST_SECONDS = Histogram(
 )
 
 TAKEN_IN = Counter("forwarder_taken_in_total", "Messages by what the intake made of them.", ["result"])
-"""`result`: taken_in (those delivered before included, which change nothing), undecodable."""
+"""`result`: taken_in, cancellation (those delivered before included, which change nothing), undecodable."""
 
 LAG_MESSAGES = Gauge(
     "forwarder_lag_messages",
@@ -66,6 +66,9 @@ OUTCOMES = Counter("forwarder_outcomes_total", "Submissions that reached an outc
 OUTCOME_SECONDS = Histogram(
     "forwarder_accept_to_outcome_seconds", "From the 2xx to the recorded outcome.", ["status"], buckets=_LONG
 )
+CANCELLATIONS = Counter("forwarder_cancellations_total", "Cancellations that came to an end.", ["kind", "status"])
+"""`status`: DONE, REFUSED (by the PMS), FAILED (not carried out before its deadline)."""
+
 RESULTS_PUBLISHED = Counter("forwarder_results_published_total", "Result events acknowledged by the log.")
 DEAD_LETTERS = Counter("forwarder_dead_letters_total", "Dead letters acknowledged by the log.")
 UNPUBLISHED_RESULTS = Gauge(

@@ -27,15 +27,10 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 
 from forwarder.store.batch import batch_of
+from forwarder.store.cancelling import CONFIRMED, PENDING, turn, unsent_unless
 from forwarder.store.database import Dialect
 from forwarder.store.picking import distinct, insert_into, locked, update_of
 from forwarder.store.tables import Moment, reservations, workers
-
-_TURN_TO_TAKE_IN = 0x72657376
-"""The number of a lock: any that nobody else takes."""
-
-# Written out, not as a parameter: only so can a prepared statement use the partial indexes.
-PENDING: Final[ColumnElement[str]] = literal_column("'PENDING'")
 
 _row = reservations.c
 _worker: BindParameter[str] = bindparam("worker_id")
@@ -89,6 +84,10 @@ WORK = (
     _row.doubtful,
     _row.pushing,
     _row.traceparent,
+    _row.cancel_requested_at,
+    _row.cancel_reason,
+    _row.pms_reservation_id,
+    case((_row.status == CONFIRMED, _row.record)).label("record"),
 )
 
 
@@ -102,8 +101,7 @@ def take_in(dialect: Dialect) -> Executable:
     batch = batch_of(column("position", Integer), *_GIVEN, column("held", Boolean))
     source: Any = batch
     if dialect == "postgresql":
-        turn = select(func.pg_advisory_xact_lock(literal_column(str(_TURN_TO_TAKE_IN))).label("taken"))
-        source = batch.join(turn.subquery("turn"), true())
+        source = batch.join(turn().subquery("turn"), true())
     values: dict[str, Any] = {given.name: batch.c[given.name] for given in _GIVEN} | {
         "status": PENDING,
         "created_at": _now,
@@ -126,8 +124,10 @@ def claim() -> Executable:
 
 
 def claim_expired() -> Executable:
-    """Lease pending rows whose deadline has passed, whosever they are and whenever they would be due."""
-    pending = and_(_row.status == PENDING, _row.leased_by.is_(None), _row.deadline_at <= _now)
+    """Lease rows whose deadline has passed, whosever they are and whenever they would be due: pending ones, and those that are
+    to be cancelled."""
+    # As the index has it, written out: only so can a prepared statement use it.
+    pending = and_(_row.status != literal_column("'IN_DOUBT'"), _waiting, _row.deadline_at <= _now)
     mine = _row.partition.in_(bindparam("partitions", expanding=True))
     oldest = select(_row.id).where(pending, mine, _has_lease).order_by(_row.deadline_at, _row.id)
     picked = locked(oldest.limit(bindparam("at_most", type_=Integer)))
@@ -167,8 +167,9 @@ def revive() -> Executable:
 
 
 def release() -> Executable:
-    """Give rows of a batch back as they were."""
-    return _of_the_batch().values(leased_by=null(), pushing=settled_unless(_row.doubtful))
+    """Give rows of a batch back as they were. What is to be cancelled and was not sent had its deadline when it was last due."""
+    deadline_at = case((unsent_unless(_row.doubtful), _row.due_at), else_=_row.deadline_at)
+    return _of_the_batch().values(leased_by=null(), pushing=settled_unless(_row.doubtful), deadline_at=deadline_at)
 
 
 def mark_pushing() -> Executable:

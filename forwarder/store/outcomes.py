@@ -6,11 +6,13 @@ from sqlalchemy import (
     Executable,
     Integer,
     Update,
+    and_,
     bindparam,
     case,
     column,
     delete,
     exists,
+    func,
     insert,
     literal_column,
     null,
@@ -21,14 +23,25 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 
 from forwarder.store.batch import batch_of
-from forwarder.store.leasing import HELD, PENDING, settled_unless
+from forwarder.store.cancelling import ASKED, CONFIRMED, PENDING, unsent_unless
+from forwarder.store.leasing import HELD, settled_unless
 from forwarder.store.tables import Moment, outbox, reservations
 
 _IN_DOUBT: ColumnElement[str] = literal_column("'IN_DOUBT'")
 
 _row = reservations.c
 _in_doubt = _row.status == _IN_DOUBT
-_FINAL = (_row.status, _row.updated_at, _row.due_at, _row.attempts, _row.record, _row.problem, _row.pms_reservation_id)
+_FINAL = (
+    _row.status,
+    _row.updated_at,
+    _row.due_at,
+    _row.attempts,
+    _row.record,
+    _row.problem,
+    _row.pms_reservation_id,
+    _row.cancelled_at,
+    _row.cancel_problem,
+)
 _EVENT = (
     outbox.c.reservation_id,
     outbox.c.request_id,
@@ -78,15 +91,19 @@ def reopen() -> Executable:
 
 
 def _finish(condition: ColumnElement[bool]) -> Update:
-    batch = batch_of(_row.id, _row.revision, *_FINAL)
+    batch = batch_of(_row.id, _row.revision, *_FINAL, column("cancel_by", Moment()))
+    # It was asked for while the row was being pushed: now it can be cancelled.
+    to_cancel = and_(batch.c.status == CONFIRMED, batch.c.cancel_problem.is_(None), ASKED)
     values: dict[str, Any] = {given.name: batch.c[given.name] for given in _FINAL} | {
         # What is in doubt may have to be pushed again, with its card.
         "card": case((batch.c.status == _IN_DOUBT, _row.card)),
         "leased_by": null(),
         "pushing": False,
         "doubtful": batch.c.status == _IN_DOUBT,
-        "tries": _row.tries + 1,
+        "tries": case((batch.c.status == CONFIRMED, literal_column("0")), else_=_row.tries + 1),
         "revision": batch.c.revision,
+        "due_at": case((to_cancel, batch.c.updated_at), else_=batch.c.due_at),
+        "deadline_at": case((to_cancel, func.coalesce(batch.c.cancel_by, _row.deadline_at)), else_=_row.deadline_at),
     }
     unchanged = _row.revision == batch.c.revision - 1
     return update(reservations).where(_row.id == batch.c.id, unchanged, condition).values(values).returning(_row.id)
@@ -95,6 +112,7 @@ def _finish(condition: ColumnElement[bool]) -> Update:
 def postpone() -> Executable:
     """Record a batch of tries after which there will be another."""
     batch = batch_of(_row.id, _row.updated_at, _row.attempts, _row.due_at, _row.doubtful)
+    over = unsent_unless(batch.c.doubtful)
     return (
         update(reservations)
         .where(_row.id == batch.c.id, HELD)
@@ -102,7 +120,8 @@ def postpone() -> Executable:
             updated_at=batch.c.updated_at,
             attempts=batch.c.attempts,
             tries=_row.tries + 1,
-            due_at=batch.c.due_at,
+            due_at=case((over, batch.c.updated_at), else_=batch.c.due_at),
+            deadline_at=case((over, batch.c.updated_at), else_=_row.deadline_at),
             doubtful=batch.c.doubtful,
             pushing=settled_unless(batch.c.doubtful),
             leased_by=null(),
@@ -119,6 +138,13 @@ def keep_events() -> Executable:
         .from_select([given.name for given in _EVENT], rows)
         .returning(outbox.c.id, outbox.c.reservation_id)
     )
+
+
+def unpublished_of() -> Executable:
+    """The rows of a batch of which an event waits in the outbox."""
+    batch = batch_of(outbox.c.reservation_id)
+    waiting = outbox.c.reservation_id.in_(select(batch.c.reservation_id))
+    return select(outbox.c.reservation_id).where(waiting).distinct()
 
 
 def offer_again() -> Executable:

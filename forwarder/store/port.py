@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from forwarder.reservation.cancellation import Cancellation, CancellationRequest
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.result import ResultEvent
 from forwarder.reservation.submission import Submission
@@ -20,8 +21,8 @@ class StoreUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try at a submission: `action` is what was done (`create`, `find`), `outcome` what it came to (`confirmed`,
-    `rejected`, `deferred`, `in_doubt`, `absent`), `reason` and `detail` what was said."""
+    """One try at a submission: `action` is what was done (`create`, `find`, `cancel`), `outcome` what it came to (`confirmed`,
+    `rejected`, `deferred`, `in_doubt`, `absent`, `cancelled`), `reason` and `detail` what was said."""
 
     number: int
     action: str
@@ -51,12 +52,37 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
+class CancellationArrival:
+    """A cancellation as the worker takes it in. `deadline_at`: until when the PMS is asked for it, where it can be asked now."""
+
+    request: CancellationRequest
+    deadline_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """That a submission is to be cancelled: when that was asked for (ISO 8601), and what was said with it."""
+
+    requested_at: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What the PMS made of a submission, and its record of section 2.5."""
+
+    pms_reservation_id: str
+    record: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """A submission to be worked on, leased to a worker. `doubtful`: an earlier push may have been made, so look before pushing.
 
     `pushing`: an intent to push it was made durable by `mark_pushing`, and what became of that is not known. A doubtful row
     without it was not pushed by whoever marks before every push. `status` is PENDING, or IN_DOUBT where it is only to be looked
-    for. `tries` counts those since it became pending; `offset` and `timestamp_ms` are those of its `Arrival`.
+    for, or CONFIRMED where it is to be cancelled. `tries` counts those since it became pending, or could be cancelled; `offset`
+    and `timestamp_ms` are those of its `Arrival`. `cancel`: it is to be cancelled. `made`: what was made of it, if CONFIRMED.
     """
 
     id: int
@@ -72,6 +98,8 @@ class Work:
     tries: int = 0
     offset: int = 0
     timestamp_ms: int = 0
+    cancel: Asked | None = None
+    made: Made | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +116,8 @@ class Final:
     """How a submission ended, to be recorded with its event in one step. `record` is the composed record of section 2.5.
 
     `look_at`: when to look for it again, of one that is IN_DOUBT; None where that is left to an operator. `letter` goes out with
-    the event.
+    the event. `cancelled_at`: when it was cancelled. `cancel_problem`: why that came to nothing, of one that stays CONFIRMED.
+    `cancel_by`: until when the PMS is asked for the cancellation of one that is CONFIRMED only now, if it waits for that.
     """
 
     work_id: int
@@ -101,6 +130,9 @@ class Final:
     problem: Mapping[str, Any] | None = None
     look_at: datetime | None = None
     letter: DeadLetter | None = None
+    cancelled_at: datetime | None = None
+    cancel_problem: Mapping[str, Any] | None = None
+    cancel_by: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +166,15 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class OutboxEvent:
-    """An event that was recorded and not yet known to be published, and its dead letter. `id` gives their order."""
+    """An event that was recorded and not yet known to be published, and its dead letter. `id` gives their order.
+
+    `in_turn`: those of its submission before it are known to be published.
+    """
 
     id: int
     event: ResultEvent
     letter: DeadLetter | None = None
+    in_turn: bool = False
 
 
 class Recorder(Protocol):
@@ -159,9 +195,18 @@ class Recorder(Protocol):
 
     async def take_in(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
         """Insert as PENDING each submission that is not known yet; those of them that are `held`, as leased work. One that FAILED
-        with the revision of `replay_of` becomes PENDING again, due at once.
+        with the revision of `replay_of` becomes PENDING again, due at once. One whose cancellation came first is not held.
 
         Ids are given out in the order in which they become visible, so that a reader who has seen an id has missed none below.
+        """
+        ...
+
+    async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> None:
+        """Note on each submission that it is to be cancelled; whoever holds it goes on with what is under way.
+
+        What was surely not sent has its deadline brought forward to `now`; what is CONFIRMED is due at once, to be cancelled. What
+        is not known yet is noted as it is taken in, and then is not held. Changes nothing where it was asked for before, unless
+        that came to nothing with the revision that the request names.
         """
         ...
 
@@ -174,7 +219,7 @@ class Recorder(Protocol):
     async def claim_expired(
         self, worker_id: str, partitions: Collection[int], *, now: datetime, at_most: int
     ) -> Sequence[Work]:
-        """As `claim`, those PENDING rows of every account whose deadline has passed, due or not."""
+        """As `claim`, those rows of every account, PENDING or to be cancelled, whose deadline has passed, due or not."""
         ...
 
     async def accounts_due(self, partitions: Collection[int], *, now: datetime) -> Sequence[str]:
@@ -191,7 +236,8 @@ class Recorder(Protocol):
         ...
 
     async def release(self, worker_id: str, work_ids: Collection[int]) -> None:
-        """Give up rows that were not pushed: due at once, by anyone. What was doubtful of them before stays so."""
+        """Give up rows that were not pushed: due at once, by anyone. What was doubtful of them before stays so; of the others what
+        is to be cancelled has its deadline brought forward."""
         ...
 
     async def mark_pushing(self, worker_id: str, work_ids: Collection[int]) -> Collection[int]:
@@ -222,7 +268,8 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One submission as a reader sees it. `record` is the record of section 2.5 as JSON text, ready to be sent."""
+    """One submission as a reader sees it. `record` is the record of section 2.5 as JSON text, ready to be sent. `revision` is that
+    of its last event, 0 before the first."""
 
     id: int
     request_id: str
@@ -233,6 +280,9 @@ class Stored:
     record: str
     attempts: Sequence[Attempt]
     problem: Mapping[str, Any] | None
+    property_id: str
+    revision: int = 0
+    cancellation: Cancellation | None = None
 
 
 @dataclass(frozen=True, slots=True)

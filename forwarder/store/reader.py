@@ -7,6 +7,7 @@ from sqlalchemy import Executable, Integer, Row, Select, and_, bindparam, case, 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from forwarder.reservation.cancellation import Cancellation, cancellation_status
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import Standing, compose_record
 from forwarder.runtime.clock import iso
@@ -32,6 +33,18 @@ _RECORD = (
     _row.record,
     # The record says it all: the request is needed only as long as there is none.
     case((_row.record.is_(None), _row.request)).label("request"),
+)
+
+
+_SUBMISSION = (
+    _row.accepted_at,
+    _row.fingerprint,
+    _row.attempts,
+    _row.property_id,
+    _row.revision,
+    _row.cancel_requested_at,
+    _row.cancel_reason,
+    _row.cancel_problem,
 )
 
 
@@ -84,9 +97,7 @@ def _before() -> Select[Any]:
 
 
 def _one(condition: Any) -> Select[Any]:
-    return select(*_RECORD, _row.accepted_at, _row.fingerprint, _row.attempts).where(
-        _row.account_id == _account, condition
-    )
+    return select(*_RECORD, *_SUBMISSION).where(_row.account_id == _account, condition)
 
 
 def _stored(row: Row[Any]) -> Stored:
@@ -100,7 +111,18 @@ def _stored(row: Row[Any]) -> Stored:
         record=_record(row),
         attempts=attempts_of(row.attempts),
         problem=None if row.problem is None else from_json(row.problem),
+        property_id=row.property_id,
+        revision=row.revision,
+        cancellation=_cancellation(row),
     )
+
+
+def _cancellation(row: Row[Any]) -> Cancellation | None:
+    if row.cancel_requested_at is None:
+        return None
+    problem = None if row.cancel_problem is None else from_json(row.cancel_problem)
+    status = cancellation_status(Status(row.status), problem)
+    return Cancellation(status, iso(row.cancel_requested_at), row.cancel_reason, problem)
 
 
 def _record(row: Row[Any]) -> str:

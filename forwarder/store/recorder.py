@@ -1,18 +1,19 @@
 """The worker's side of the store, in SQL. One `SqlRecorder` serves one process; any number of processes share a database."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Executable, Row
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from forwarder.store import holders, leasing, outcomes
+from forwarder.store import cancelling, holders, leasing, outcomes
 from forwarder.store.batch import PARAMETER, as_batch
 from forwarder.store.database import Database
-from forwarder.store.port import Arrival, Backlog, Final, OutboxEvent, Postponed, Pulse, Work
+from forwarder.store.port import Arrival, Backlog, CancellationArrival, Final, OutboxEvent, Postponed, Pulse, Work
 from forwarder.store.rows import (
     arrival_row,
+    cancellation_row,
     event_of,
     event_row,
     final_row,
@@ -21,6 +22,9 @@ from forwarder.store.rows import (
     replay_row,
     work_of,
 )
+
+_Narrow = Callable[[AsyncConnection, Sequence[Row[Any]], Mapping[str, Any]], Awaitable[Sequence[Row[Any]]]]
+"""Which of the rows that a statement leased with these parameters stay leased, within its transaction."""
 
 
 class SqlRecorder:
@@ -32,12 +36,14 @@ class SqlRecorder:
         self._renew_first, self._renew_again = holders.renew_first(dialect), holders.renew_again()
         self._leave, self._pulses = holders.leave(), holders.pulses()
         self._take_in, self._revive = leasing.take_in(dialect), leasing.revive()
+        self._ask, self._park = cancelling.ask(), cancelling.park(dialect)
+        self._any_parked, self._unpark = cancelling.any_parked(), cancelling.unpark()
         self._claim, self._claim_expired = leasing.claim(), leasing.claim_expired()
         self._accounts_due, self._backlog = leasing.accounts_due(), leasing.backlog()
         self._end_leases, self._free_the_unheld = holders.end_leases(), holders.free_the_unheld()
         self._release, self._mark_pushing = leasing.release(), leasing.mark_pushing()
         self._finish, self._postpone = outcomes.finish(), outcomes.postpone()
-        self._keep_events = outcomes.keep_events()
+        self._unpublished_of, self._keep_events = outcomes.unpublished_of(), outcomes.keep_events()
         self._offer_again, self._forget_events = outcomes.offer_again(), outcomes.forget_events()
         self._introduced: set[str] = set()
         self._uncertain: dict[str, set[int]] = {}
@@ -59,11 +65,21 @@ class SqlRecorder:
         if replays:
             await self._database.run(self._revive, {PARAMETER: as_batch(replays), "now": now})
         batch = as_batch([arrival_row(position, arrival) for position, arrival in enumerate(arrivals)])
-        rows = await self._lease(worker_id, self._take_in, {PARAMETER: batch, "now": now})
+        rows = await self._lease(worker_id, self._take_in, {PARAMETER: batch, "now": now}, self._without_cancelled)
         # Where a batch names one submission twice, the first was inserted.
         arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
         held = sorted((row.id, row.request_id) for row in rows if row.leased_by is not None)
         return [new_work(work_id, arrived[request_id], now) for work_id, request_id in held]
+
+    async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> None:
+        if not arrivals:
+            return
+        batch = as_batch([cancellation_row(arrival) for arrival in arrivals])
+        async with self._database.transaction() as connection:
+            if self._database.dialect == "postgresql":
+                await connection.execute(cancelling.turn())
+            await connection.execute(self._ask, {PARAMETER: batch, "now": now})
+            await connection.execute(self._park, {PARAMETER: batch})
 
     async def claim(
         self, worker_id: str, account_id: str, partitions: Collection[int], *, now: datetime, at_most: int
@@ -134,17 +150,45 @@ class SqlRecorder:
         recorded = {final.work_id: final for final in finals if final.work_id in held}
         if not recorded:
             return {}
+        waiting = await self._with_unpublished(connection, list(recorded.values()))
         batch = as_batch([event_row(position, final) for position, final in enumerate(recorded.values())])
         kept = await connection.execute(self._keep_events, {PARAMETER: batch})
-        return {row.reservation_id: _outbox_event(row.id, recorded[row.reservation_id]) for row in kept}
+        return {
+            row.reservation_id: _outbox_event(
+                row.id, recorded[row.reservation_id], in_turn=row.reservation_id not in waiting
+            )
+            for row in kept
+        }
+
+    async def _with_unpublished(self, connection: AsyncConnection, finals: Sequence[Final]) -> set[int]:
+        """The rows among these of which an earlier event may not be published. Nearly all events are first ones: for them alone
+        nothing is looked up."""
+        later = [{"reservation_id": final.work_id} for final in finals if final.event.revision > 1]
+        if not later:
+            return set()
+        rows = await connection.execute(self._unpublished_of, {PARAMETER: as_batch(later)})
+        return {row.reservation_id for row in rows}
+
+    async def _without_cancelled(
+        self, connection: AsyncConnection, rows: Sequence[Row[Any]], parameters: Mapping[str, Any]
+    ) -> Sequence[Row[Any]]:
+        """Of the rows that were just taken in those whose cancellation did not come first. What was parked is looked for by a
+        statement of its own: one that waited for its turn does not see what was done meanwhile."""
+        if (await connection.execute(self._any_parked)).first() is None:
+            return rows
+        cancelled = {row.id for row in await connection.execute(self._unpark, {"now": parameters["now"]})}
+        await connection.execute(cancelling.forget_parked())
+        return [row for row in rows if row.id not in cancelled]
 
     async def _run_batch(self, statement: Executable, worker_id: str, work_ids: Collection[int]) -> Sequence[Row[Any]]:
         if not work_ids:
             return ()
         return await self._database.run(statement, {"worker_id": worker_id, PARAMETER: _ids(work_ids)})
 
-    async def _lease(self, worker_id: str, statement: Executable, parameters: dict[str, Any]) -> Sequence[Row[Any]]:
-        """Carry out a statement that leases rows; they are the caller's only if this returns.
+    async def _lease(
+        self, worker_id: str, statement: Executable, parameters: dict[str, Any], narrow: _Narrow | None = None
+    ) -> Sequence[Row[Any]]:
+        """Carry out a statement that leases rows, and then `narrow`; they are the caller's only if this returns.
 
         When the answer to a commit is lost, it may have leased rows to a worker that does not know of them, and that would go on
         renewing their lease for ever. They are remembered here, and given back before anything more is leased.
@@ -157,14 +201,15 @@ class SqlRecorder:
                     await connection.execute(self._release, {"worker_id": worker_id, PARAMETER: _ids(lost)})
                 answer = await connection.execute(statement, {"worker_id": worker_id, **parameters})
                 leased = answer.all()
+                kept = leased if narrow is None else await narrow(connection, leased, parameters)
         except BaseException:
             self._uncertain.setdefault(worker_id, set()).update(lost, (row.id for row in leased))
             raise
-        return leased
+        return kept
 
 
-def _outbox_event(outbox_id: int, final: Final) -> OutboxEvent:
-    return OutboxEvent(outbox_id, final.event, final.letter)
+def _outbox_event(outbox_id: int, final: Final, *, in_turn: bool) -> OutboxEvent:
+    return OutboxEvent(outbox_id, final.event, final.letter, in_turn)
 
 
 def _ids(ids: Collection[int]) -> str:

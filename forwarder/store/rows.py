@@ -13,7 +13,18 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.result import ResultEvent
 from forwarder.reservation.submission import Submission
 from forwarder.runtime.clock import iso
-from forwarder.store.port import Arrival, Attempt, DeadLetter, Final, OutboxEvent, Postponed, Work
+from forwarder.store.port import (
+    Arrival,
+    Asked,
+    Attempt,
+    CancellationArrival,
+    DeadLetter,
+    Final,
+    Made,
+    OutboxEvent,
+    Postponed,
+    Work,
+)
 
 
 def arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
@@ -54,6 +65,22 @@ def replay_row(arrival: Arrival) -> dict[str, Any]:
     }
 
 
+def cancellation_row(arrival: CancellationArrival) -> dict[str, Any]:
+    """A cancellation as `ask` and `park` take it."""
+    request = arrival.request
+    requested_at = iso(request.requested_at)
+    return {
+        "request_id": request.request_id,
+        "account_id": request.account_id,
+        "revision": request.revision,
+        "cancel_requested_at": requested_at,
+        "cancel_reason": request.reason,
+        "deadline_at": iso(arrival.deadline_at),
+        "requested_at": requested_at,
+        "reason": request.reason,
+    }
+
+
 def final_row(final: Final) -> dict[str, Any]:
     """An outcome as `finish` takes it."""
     return {
@@ -66,6 +93,9 @@ def final_row(final: Final) -> dict[str, Any]:
         "record": final.record,
         "problem": final.problem,
         "pms_reservation_id": final.pms_reservation_id,
+        "cancelled_at": final.cancelled_at and iso(final.cancelled_at),
+        "cancel_problem": final.cancel_problem,
+        "cancel_by": final.cancel_by and iso(final.cancel_by),
     }
 
 
@@ -124,6 +154,8 @@ def work_of(row: Row[Any]) -> Work:
         tries=row.tries,
         offset=row.log_offset,
         timestamp_ms=row.logged_ms,
+        cancel=None if row.cancel_requested_at is None else Asked(iso(row.cancel_requested_at), row.cancel_reason),
+        made=Made(row.pms_reservation_id, from_json(row.record or "{}")) if row.status == Status.CONFIRMED else None,
     )
 
 
@@ -155,7 +187,7 @@ def event_of(row: Row[Any]) -> OutboxEvent:
         traceparent=row.traceparent,
     )
     letter = None if row.letter is None else DeadLetter(**from_json(row.letter))
-    return OutboxEvent(row.id, event, letter)
+    return OutboxEvent(row.id, event, letter, in_turn=True)
 
 
 def attempts_of(text: str) -> tuple[Attempt, ...]:

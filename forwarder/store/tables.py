@@ -86,6 +86,9 @@ reservations = Table(
     Column("record", Text),
     Column("problem", Text),
     Column("traceparent", Text),
+    Column("cancel_requested_at", Moment),
+    Column("cancel_reason", Text),
+    Column("cancel_problem", Text),
     sqlite_autoincrement=True,
     # A row is written twice, once when it is taken in and once with its outcome. Rows of the usual size stay in the page, as
     # they are: compressing each on its way costs more than it saves.
@@ -97,7 +100,8 @@ reservations = Table(
 `card` is the sealed card; null once the outcome is final. `due_at` is when the row is, or since when it was, to be worked on; null
 once nothing is left to do, or only for an operator. `leased_by` is the worker that holds it. `pushing`: an intent to push was made
 durable and nothing has settled since whether it was carried out. `doubtful`: an earlier push may have been made. `tries` counts
-those since it became pending, which `attempts` need not hold all.
+those since it became pending, or its cancellation could first be tried, which `attempts` need not hold all. `deadline_at` is until
+when that is tried. `cancel_problem` (JSON) says why a cancellation that was asked for came to nothing.
 """
 
 Index("reservations_request_id", reservations.c.request_id, unique=True)
@@ -118,8 +122,8 @@ Index(
     reservations.c.deadline_at,
     reservations.c.id,
     reservations.c.partition,
-    postgresql_where=text("status = 'PENDING' AND leased_by IS NULL"),
-    sqlite_where=text("status = 'PENDING' AND leased_by IS NULL"),
+    postgresql_where=text("status <> 'IN_DOUBT' AND due_at IS NOT NULL AND leased_by IS NULL"),
+    sqlite_where=text("status <> 'IN_DOUBT' AND due_at IS NOT NULL AND leased_by IS NULL"),
 )
 Index(
     "reservations_leased",
@@ -127,6 +131,16 @@ Index(
     postgresql_where=text("leased_by IS NOT NULL"),
     sqlite_where=text("leased_by IS NOT NULL"),
 )
+
+parked_cancellations = Table(
+    "parked_cancellations",
+    metadata,
+    Column("request_id", Key, primary_key=True),
+    Column("account_id", Key, nullable=False),
+    Column("requested_at", Moment, nullable=False),
+    Column("reason", Text),
+)
+"""Cancellations whose submission has not been taken in yet."""
 
 workers = Table(
     "workers",

@@ -7,6 +7,7 @@ answer is given for what is another's and for what is not there.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from forwarder.reservation.catalogue import requests
 from forwarder.reservation.problem import Problem
 from forwarder.tenancy.port import Account, Directory
 
@@ -53,27 +54,21 @@ def _bearer_token(authorization: str) -> str | None:
 
 def _unauthenticated(*, given: bool) -> Problem:
     said = "The API key is unknown or was revoked." if given else "The Authorization header is missing or malformed."
-    return Problem("unauthenticated", "Not authenticated", 401, f"{said} Send it as: Authorization: Bearer <API key>.")
+    return requests.UNAUTHENTICATED.problem(f"{said} Send it as: Authorization: Bearer <API key>.")
 
 
 def _missing_header(name: str, meaning: str) -> Problem:
-    return Problem("missing_header", "A header is missing", 400, f"Every request carries the header {name}: {meaning}.")
+    return requests.MISSING_HEADER.problem(f"Every request carries the header {name}: {meaning}.")
 
 
 def _wrong_workspace() -> Problem:
-    return Problem(
-        "wrong_workspace",
-        "Not this key's workspace",
-        403,
+    return requests.WRONG_WORKSPACE.problem(
         "The API key does not give access to the workspace named by the workspaceId header. "
         "Name the workspace that the key was made for.",
     )
 
 
 def _account_not_found() -> Problem:
-    return Problem(
-        "account_not_found",
-        "No such integration account",
-        404,
+    return requests.ACCOUNT_NOT_FOUND.problem(
         "The workspace has no integration account with the identifier in the integrationAccountId header.",
     )

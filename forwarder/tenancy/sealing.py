@@ -52,6 +52,12 @@ class PublicSealer:
         return _base64(bytes.fromhex(self.key_id) + self._box.encrypt(text.encode()))
 
 
+def sealer_of(secret: str) -> PublicSealer:
+    """What seals for the holder of `secret`."""
+    pair = KeyPair.from_secret(secret)
+    return PublicSealer(pair.key_id, pair.public_key)
+
+
 class SecretVault:
     """`Vault` with the keys of several secrets: the present one, and those before it."""
 

@@ -55,6 +55,18 @@ integration_accounts = Table(
 )
 """`credential` is sealed."""
 
+grants = Table(
+    "grants",
+    metadata,
+    Column("account_id", Text, primary_key=True),
+    Column("credential", Text, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("claim", Text),
+    Column("content", Text),
+)
+"""What authorization servers granted. `credential` is a digest of the one that it came of; `version` counts renewals; `claim` says
+which process is renewing it; `content` is sealed, null until there is a first grant."""
+
 sealing_keys = Table(
     "sealing_keys",
     metadata,

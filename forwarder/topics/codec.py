@@ -3,6 +3,7 @@
 https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-protocol-binding.md
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -19,8 +20,10 @@ from forwarder.topics.port import Headers, Message
 
 _SOURCE = b"/forwarder"
 _SUBMITTED = b"reservation.submitted.v1"
-_NUL = b"\\u0000"
-"""How JSON writes the one character that databases do not take. The ingress lets none through."""
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+"""How JSON writes the one character that databases do not take: after an even number of backslashes, for an odd one would make it
+six plain characters. The ingress lets none through."""
+
 
 _Id = Annotated[str, Field(min_length=1, max_length=256)]
 
@@ -54,13 +57,13 @@ def encode_submission(submission: Submission, accepted_at: str, reservation: byt
     return Message(
         submission.key.encode(),
         to_json(envelope)[:-1] + b',"reservation":' + reservation + b"}",
-        _headers(submission.request_id, _SUBMITTED, accepted_at, submission.request_id, submission.traceparent),
+        event_headers(submission.request_id, _SUBMITTED, accepted_at, submission.request_id, submission.traceparent),
     )
 
 
 def decode_submission(message: Message) -> Submission:
     """The submission in `message`. Raises `Undecodable`: now, where a fault still has a place to go, and not in a lane."""
-    if _NUL in message.value:
+    if has_nul(message.value):
         raise Undecodable("not a submission: it has the character U+0000")
     try:
         body = _Envelope.model_validate_json(message.value)
@@ -119,7 +122,7 @@ def encode_result(event: ResultEvent) -> Message:
     return Message(
         event.key.encode(),
         to_json(event.data),
-        _headers(event.event_id, event.type.encode(), event.occurred_at, event.request_id, event.traceparent),
+        event_headers(event.event_id, event.type.encode(), event.occurred_at, event.request_id, event.traceparent),
     )
 
 
@@ -134,6 +137,11 @@ def decode_data(message: Message) -> Mapping[str, Any]:
     return data
 
 
+def has_nul(value: bytes) -> bool:
+    """Whether a text in the JSON document `value` has the character U+0000."""
+    return b"\\u0000" in value and _NUL.search(value) is not None
+
+
 def subject(headers: Headers) -> str | None:
     """The request id that a message is about, without reading its value."""
     return header(headers, "ce_subject")
@@ -144,7 +152,8 @@ def header(headers: Headers, name: str) -> str | None:
     return next((value.decode("utf-8", "replace") for key, value in headers if key == name), None)
 
 
-def _headers(event_id: str, kind: bytes, time: str, about: str, traceparent: str | None) -> Headers:
+def event_headers(event_id: str, kind: bytes, time: str, about: str, traceparent: str | None) -> Headers:
+    """The headers of a message: CloudEvents' attributes, and the caller's trace where there is one."""
     headers = (
         ("ce_specversion", b"1.0"),
         ("ce_id", event_id.encode()),

@@ -1,7 +1,8 @@
 """Result events, from the outbox to the results topic: at least once each, with a stable id.
 
 What was just recorded is published from memory; what a crash or an outage left behind is found in the outbox and offered again.
-Only a submission's first event goes out from memory: a later one might overtake it, and so waits for its turn in the outbox.
+Only what is in its turn goes out from memory: an event might overtake one before it of the same submission, and so waits for that
+in the outbox.
 A failure's dead letter goes out just before its event.
 """
 
@@ -42,7 +43,7 @@ class Announcer:
     def announce(self, events: Sequence[OutboxEvent]) -> None:
         """Publish soon. While the log is away only so many are kept in memory; the outbox has them all."""
         for event in events:
-            if event.event.revision == _FIRST and self._under_way < _MOST_IN_MEMORY:
+            if (event.in_turn or event.event.revision == _FIRST) and self._under_way < _MOST_IN_MEMORY:
                 self._under_way += 1
                 self._batches.post(event)
 

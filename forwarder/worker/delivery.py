@@ -1,6 +1,7 @@
 """One row from the lane to the record: push, verdict, record, and one wide log line at the end."""
 
 import random
+from dataclasses import replace
 from datetime import timedelta
 
 import structlog
@@ -9,10 +10,11 @@ from forwarder.reservation.outcome import Status
 from forwarder.runtime.clock import Clock
 from forwarder.store.port import Final, Postponed, Work
 from forwarder.tenancy.port import Account
+from forwarder.worker.attempts import describe
 from forwarder.worker.diagnosis import UNTOUCHED, diagnose
 from forwarder.worker.lane import FreeRoom
 from forwarder.worker.lease import Lease
-from forwarder.worker.push import LeaseLost, Pushed, Pusher, describe
+from forwarder.worker.push import LeaseLost, Pushed, Pusher
 from forwarder.worker.settlement import Settled, Settlement
 from forwarder.worker.verdict import verdict
 
@@ -40,7 +42,7 @@ class Delivery:
         try:
             pushed = await self._pusher.push(account, work)
             finding = diagnose(work, pushed)
-            decided = self._decide(work, pushed)
+            decided = self._decide(account, work, pushed)
         except LeaseLost:
             _log.warning("reservation.left", request_id=work.submission.request_id, reason="lease_lost")
             self._lease.note_unpushed(work.id)
@@ -51,12 +53,16 @@ class Delivery:
         finally:
             free_room(finding)
         recorded = await self._settlement.record(Settled(work, account.kind, worker_id, decided))
-        status = decided.status.value if isinstance(decided, Final) else Status.PENDING.value
-        self._log(account, work, pushed, status, recorded=recorded)
+        status = decided.status if isinstance(decided, Final) else work.status
+        self._log(account, work, pushed, status.value, recorded=recorded)
 
-    def _decide(self, work: Work, pushed: Pushed) -> Final | Postponed:
-        luck = random.random()  # noqa: S311 - jitter, not a secret
-        return verdict(work, pushed, now=self._clock.now(), settle_seconds=self._settle_seconds, luck=luck)
+    def _decide(self, account: Account, work: Work, pushed: Pushed) -> Final | Postponed:
+        luck, now = random.random(), self._clock.now()  # noqa: S311 - jitter, not a secret
+        decided = verdict(work, pushed, now=now, settle_seconds=self._settle_seconds, luck=luck)
+        if isinstance(decided, Final) and decided.status is Status.CONFIRMED:
+            # Its cancellation may have been asked for meanwhile.
+            return replace(decided, cancel_by=now + timedelta(seconds=account.deadline_seconds))
+        return decided
 
     async def _put_aside(self, account: Account, work: Work, worker_id: str) -> None:
         """A bug of ours must neither lose a row nor hold it for ever: it is due again, in doubt, and the log says why."""

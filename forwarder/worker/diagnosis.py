@@ -1,5 +1,6 @@
 """What a push tells of its PMS: whether that is well, is failing, or was not even asked. Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,7 +9,7 @@ from forwarder.store.port import Work
 from forwarder.worker.breaker import Health
 from forwarder.worker.push import Pushed
 
-_ANSWERS = {"confirmed", "rejected", "absent"}
+_ANSWERS = {"confirmed", "rejected", "absent", "cancelled"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +33,10 @@ def diagnose(work: Work, pushed: Pushed) -> Finding:
     if last.reason in NOT_ABOUT_THE_PMS:
         return Finding(Health.UNKNOWN)
     return Finding(Health.FAILING, last.reason or "")
+
+
+def diagnose_together(findings: Iterable[Finding]) -> Finding:
+    """What a push of several tells: well, where one of them was answered; else the first that tells anything."""
+    told = [finding for finding in findings if finding.health is not Health.UNTOUCHED]
+    well = [finding for finding in told if finding.health is Health.WELL]
+    return next(iter(well or told), UNTOUCHED)

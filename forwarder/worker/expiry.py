@@ -1,4 +1,7 @@
-"""Deadlines kept, whatever else goes on: neither a paused account, nor a PMS that is down, nor a long queue holds up the answer."""
+"""Deadlines kept, whatever else goes on: neither a paused account, nor a PMS that is down, nor a long queue holds up the answer.
+
+What is to be cancelled and was surely not sent has its deadline brought forward, and ends here as well.
+"""
 
 import asyncio
 from collections.abc import Collection
@@ -17,7 +20,8 @@ _CLAIM = 250
 
 
 class Expiry:
-    """Ends what was not made by its deadline: FAILED, or IN_DOUBT where an earlier push may have been made."""
+    """Ends what was not made by its deadline: FAILED, or IN_DOUBT where an earlier push may have been made, or CANCELLED where it
+    is not to be made any more; and cancellations that were not carried out by theirs."""
 
     def __init__(
         self,
@@ -43,9 +47,9 @@ class Expiry:
     async def end_expired(self, partitions: Collection[int]) -> None:
         """End what has expired in these partitions, a batch at a time; wait when that was all. Raises `StoreUnavailable`."""
         now = self._clock.now()
-        waiting = self._lanes.withdraw(lambda work: work.status is Status.PENDING and work.deadline_at <= now)
+        waiting = self._lanes.withdraw(lambda work: work.status is not Status.IN_DOUBT and work.deadline_at <= now)
         if waiting:
-            await self._recorder.release(self._lease.worker_id, waiting)
+            await self._lease.give_back(waiting)
         worker_id = self._lease.worker_id
         expired = await self._recorder.claim_expired(worker_id, partitions, now=now, at_most=_CLAIM)
         await asyncio.gather(*(self._end(work, worker_id) for work in expired))

@@ -9,14 +9,17 @@ from datetime import timedelta
 
 import structlog
 
+from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.submission import Submission
 from forwarder.runtime import metrics
 from forwarder.runtime.clock import Clock
 from forwarder.runtime.loops import keep_trying
 from forwarder.store.port import Arrival, Recorder, StoreUnavailable, Work
 from forwarder.tenancy.port import Account, Directory, TenancyUnavailable
+from forwarder.topics.cancellations import decode_cancellation, is_cancellation
 from forwarder.topics.codec import Undecodable, decode_submission, replay_revision
 from forwarder.topics.port import Consumer, Delivery, LogUnavailable, Publisher
+from forwarder.worker.cancellation_intake import CancellationIntake
 from forwarder.worker.dead_letters import DeadLetters
 from forwarder.worker.lanes import Lanes
 from forwarder.worker.lease import Lease
@@ -52,6 +55,7 @@ class Intake:
         self._letters = letters
         self._clock = clock
         self._settings = settings
+        self._cancellations = CancellationIntake(recorder, directory, lanes, lease, clock)
 
     async def take_next(self, consumer: Consumer) -> None:
         """One batch: receive, take in, commit, offer to the lanes. Raises `LogUnavailable`."""
@@ -61,9 +65,11 @@ class Intake:
         if not deliveries:
             metrics.LAG_SECONDS.set(0)
             return
-        received, undecodable = _decode(deliveries)
+        received, cancellations, undecodable = _decode(deliveries)
         if undecodable:
             await self._set_aside(undecodable)
+        # First: what comes in the same batch and is cancelled already is not held, and not sent.
+        await self._cancellations.take_in(cancellations)
         await self._take_in(received)
         await consumer.commit(deliveries)
         oldest = min(delivery.timestamp_ms for delivery in deliveries)
@@ -139,12 +145,18 @@ class Intake:
             _log.error("message.undecodable", partition=delivery.partition, offset=delivery.offset, error=str(error))
 
 
-def _decode(deliveries: Sequence[Delivery]) -> tuple[list[Received], list[tuple[Delivery, Undecodable]]]:
+def _decode(
+    deliveries: Sequence[Delivery],
+) -> tuple[list[Received], list[CancellationRequest], list[tuple[Delivery, Undecodable]]]:
     received: list[Received] = []
+    cancellations: list[CancellationRequest] = []
     undecodable: list[tuple[Delivery, Undecodable]] = []
     for delivery in deliveries:
         try:
-            received.append((decode_submission(delivery.message), delivery))
+            if is_cancellation(delivery.message):
+                cancellations.append(decode_cancellation(delivery.message))
+            else:
+                received.append((decode_submission(delivery.message), delivery))
         except Undecodable as error:
             undecodable.append((delivery, error))
-    return received, undecodable
+    return received, cancellations, undecodable

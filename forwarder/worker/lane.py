@@ -2,17 +2,18 @@
 
 Bounded concurrency, its account's gate (a circuit breaker, a rate budget, what the PMS asked for), and at most one push in flight
 for each room, so that two callers never race for the same nights. Held rows wait here in the order of their coming; rows of a busy
-room stand aside without holding up the others.
+room stand aside without holding up the others. Where the PMS takes several at once, what waits goes together, as one push.
 """
 
 import asyncio
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from forwarder.runtime.clock import Clock
 from forwarder.store.port import Work
 from forwarder.tenancy.port import Account
+from forwarder.worker.batch import Batches, room_of, take_together
 from forwarder.worker.diagnosis import UNTOUCHED, Finding
 from forwarder.worker.gate import Gate
 
@@ -28,12 +29,19 @@ class Lane:
     more."""
 
     def __init__(
-        self, account: Account, gate: Gate, clock: Clock, deliver: Deliver, left: Callable[["Lane", Work], None]
+        self,
+        account: Account,
+        gate: Gate,
+        clock: Clock,
+        deliver: Deliver,
+        left: Callable[["Lane", Work], None],
+        batches: Batches | None = None,
     ) -> None:
         self._gate = gate
         self._clock = clock
         self._deliver = deliver
         self._left = left
+        self._batches = batches
         self._waiting: deque[Work] = deque()
         self._aside: dict[str, deque[Work]] = {}
         self._busy_rooms: set[str] = set()
@@ -91,14 +99,18 @@ class Lane:
 
     def _start_what_may(self) -> None:
         while self._waiting and self._pushing < self.account.concurrency and not self._stopped and self._pause is None:
-            room = _room(self._waiting[0])
+            room = room_of(self._waiting[0])
             if room in self._busy_rooms:
                 self._aside.setdefault(room, deque()).append(self._waiting.popleft())
             elif (delay := self._gate.delay()) == 0.0:
-                self._start(room, self._waiting.popleft())
+                self._start(take_together(self._waiting, self._busy_rooms, self._most_together()))
             else:
                 self._resume_in(delay)
                 return
+
+    def _most_together(self) -> int:
+        # Whether a PMS is well again is found out with one.
+        return 1 if self._batches is None or self._gate.shut else self._batches.most(self.account)
 
     def _resume_in(self, seconds: float) -> None:
         if seconds < math.inf:  # else the push whose end is waited for goes on with the lane
@@ -114,41 +126,42 @@ class Lane:
         self._pause = None
         self._start_what_may()
 
-    def _start(self, room: str, work: Work) -> None:
-        self._busy_rooms.add(room)
+    def _start(self, works: Sequence[Work]) -> None:
+        self._busy_rooms.update(map(room_of, works))
         self._pushing += 1
-        self.waiting -= 1
-        task = asyncio.create_task(self._run(room, self._gate.enter(), work))
+        self.waiting -= len(works)
+        task = asyncio.create_task(self._run(self._gate.enter(), works))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, room: str, entered: int, work: Work) -> None:
+    async def _run(self, entered: int, works: Sequence[Work]) -> None:
         answered = False
 
-        def free_room(finding: Finding) -> None:
+        def free_rooms(finding: Finding) -> None:
             nonlocal answered
             if not answered:
                 answered = True
                 self._gate.leave(entered, finding)
-                self._free(room)
+                self._free(map(room_of, works))
 
         try:
-            await self._deliver(self.account, work, free_room)
+            if len(works) == 1 or self._batches is None:
+                await self._deliver(self.account, works[0], free_rooms)
+            else:
+                await self._batches.deliver(self.account, works, free_rooms)
         finally:
-            free_room(UNTOUCHED)
-            self._left(self, work)
+            free_rooms(UNTOUCHED)
+            for work in works:
+                self._left(self, work)
 
-    def _free(self, room: str) -> None:
+    def _free(self, rooms: Iterable[str]) -> None:
         self._pushing -= 1
-        self._busy_rooms.discard(room)
-        aside = self._aside.get(room)
-        if aside:
-            # Next in turn: it has waited longer than anything behind it.
-            self._waiting.appendleft(aside.popleft())
-            if not aside:
-                del self._aside[room]
+        for room in rooms:
+            self._busy_rooms.discard(room)
+            aside = self._aside.get(room)
+            if aside:
+                # Next in turn: it has waited longer than anything behind it.
+                self._waiting.appendleft(aside.popleft())
+                if not aside:
+                    del self._aside[room]
         self._go_on()
-
-
-def _room(work: Work) -> str:
-    return f"{work.submission.property_id}\0{work.submission.room_id}"

@@ -7,6 +7,7 @@ from forwarder.runtime import metrics
 from forwarder.runtime.clock import Clock
 from forwarder.store.port import Work
 from forwarder.tenancy.port import Account
+from forwarder.worker.batch import Batches
 from forwarder.worker.gate import Gates
 from forwarder.worker.lane import Deliver, Lane
 
@@ -14,10 +15,19 @@ from forwarder.worker.lane import Deliver, Lane
 class Lanes:
     """Opens a lane for each account that has work. `hungry` is set when a lane runs low while the store has more for it."""
 
-    def __init__(self, clock: Clock, deliver: Deliver, *, held_at_most: int, gates: Gates | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        deliver: Deliver,
+        *,
+        held_at_most: int,
+        gates: Gates | None = None,
+        batches: Batches | None = None,
+    ) -> None:
         self._gates = gates or Gates(clock)
         self._clock = clock
         self._deliver = deliver
+        self._batches = batches
         self._held_at_most = held_at_most
         self._lanes: dict[str, Lane] = {}
         self._held: dict[int, Work] = {}
@@ -95,7 +105,7 @@ class Lanes:
         lane = self._lanes.get(account.id)
         if lane is None:
             lane = self._lanes[account.id] = Lane(
-                account, self._gates.of(account), self._clock, self._deliver, self._left
+                account, self._gates.of(account), self._clock, self._deliver, self._left, self._batches
             )
         return lane
 

@@ -10,7 +10,7 @@ who watches, began that lease before it was first seen, and so has lost it.
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import structlog
 
@@ -60,6 +60,11 @@ class Lease:
         """A row was left, because the lease had run out when its turn came. Where nobody took it over before the lease was
         renewed it is still this worker's, and has to be given back: in memory it is nobody's."""
         self._unpushed.add(work_id)
+
+    async def give_back(self, work_ids: Iterable[int]) -> None:
+        """Give back rows whose pushes have not started. Raises `StoreUnavailable`; they are noted then, and given back later."""
+        self._unpushed.update(work_ids)
+        await self.give_back_unpushed()
 
     async def give_back_unpushed(self) -> None:
         """Give back the rows noted so far. Raises `StoreUnavailable`; they stay noted."""

@@ -1,30 +1,41 @@
-"""One submission's push: open the card, apply the rules, look before pushing where a push is in doubt, create.
+"""One submission's push: open the card, apply the rules, look before pushing where a push is in doubt, create; or cancel.
 
 Here is decided what an ambiguous push costs. A PMS that takes an idempotency key is simply asked again with the same key. One
 that can be searched is searched first. One that can neither is never asked twice. After its deadline a submission is looked for,
-where it may have been made, and no longer sent.
+where it may have been made, and no longer sent. So is one that is to be cancelled: what was surely not made is not sent any more,
+what is found is confirmed first, and then cancelled like any other. Only a PMS that knows nothing but keys is asked once more for
+what it may have made, to have something that can be cancelled.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import assert_never
 
-import structlog
-
 from forwarder.pms.port import UNPACED, BadOptions, Connection, Pace, Pms, PmsDirectory, UnknownKind
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected, Status
+from forwarder.reservation.cancellation import not_supported
+from forwarder.reservation.outcome import (
+    Absent,
+    Cancellation,
+    Cancelled,
+    Confirmed,
+    Deferred,
+    InDoubt,
+    Lookup,
+    Outcome,
+    Rejected,
+    Status,
+)
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import CardDetails
-from forwarder.reservation.rules import apply_rules
-from forwarder.runtime import metrics
+from forwarder.reservation.rules import apply_rules, booking_without_card
 from forwarder.runtime.clock import Clock, iso
-from forwarder.store.port import Attempt, Work
+from forwarder.store.port import Attempt, Made, Work
 from forwarder.tenancy.port import Account, CannotOpen, Vault
+from forwarder.worker.attempts import Attempts, with_attempt
 
-_log = structlog.get_logger(__name__)
-
-_ATTEMPTS_KEPT = 50
+_CANCELLED_THERE = "cancelled_in_pms"
+"""Why a look-up is deferred of what the PMS made, and somebody cancelled there."""
 
 
 class LeaseLost(Exception):
@@ -38,7 +49,7 @@ class Pushed:
     `settleable`: the PMS can be asked again about a doubtful one, by key or by look-up; `findable`: by look-up.
     """
 
-    outcome: Outcome
+    outcome: Outcome | Cancellation
     attempts: tuple[Attempt, ...]
     doubtful: bool
     settleable: bool = True
@@ -68,19 +79,50 @@ class Pusher:
         self._connected: dict[str, tuple[Account, Pms]] = {}
 
     async def push(self, account: Account, work: Work) -> Pushed:
-        """Push `work` once to `account`'s PMS. Raises `LeaseLost` where that was no longer this worker's to do."""
+        """Push `work` once to `account`'s PMS, or cancel there what was made of it. Raises `LeaseLost` where that was no longer
+        this worker's to do."""
+        if work.cancel is not None and work.status is Status.PENDING and not work.doubtful:
+            return Pushed(Cancelled(), work.attempts, doubtful=False)
+        ready = self.prepare(account, work)
+        if isinstance(ready, Pushed):
+            return ready
+        pms, booking = ready
+        if work.made is not None:
+            return await self._cancel(account, pms, booking, work, work.made)
+        return await _Push(self, self._clock, account.kind, pms, booking, work).run()
+
+    def prepare(self, account: Account, work: Work) -> tuple[Pms, Booking] | Pushed:
+        """The PMS and what to ask it for; or what became of `work`, where that is decided before anything is sent."""
         ready = self._prepare(account, work)
         if isinstance(ready, Rejected):
             return Pushed(ready, work.attempts, work.doubtful)
         if isinstance(ready, Deferred):
             attempts = with_attempt(work.attempts, "prepare", iso(self._clock.now()), 0, ready)
             return Pushed(ready, attempts, work.doubtful)
-        pms, booking = ready
-        return await _Push(self, self._clock, account.kind, pms, booking, work).run()
+        return ready
+
+    def most_per_create(self, account: Account) -> int:
+        """How many reservations one request to `account`'s PMS can ask for; 1 where that cannot be connected to."""
+        try:
+            return self._connect(account).capabilities.most_per_create
+        except (UnknownKind, BadOptions, CannotOpen):
+            return 1
+
+    async def _cancel(self, account: Account, pms: Pms, booking: Booking, work: Work, made: Made) -> Pushed:
+        if not pms.capabilities.cancel:
+            return Pushed(Rejected(not_supported(booking.reference, account.kind)), work.attempts, doubtful=False)
+        if not self._may_send():
+            raise LeaseLost
+        attempts = Attempts(self._clock, account.kind, booking.reference, work.attempts)
+        asking = pms.cancel(booking, made.pms_reservation_id)
+        outcome: Cancellation = await attempts.make("cancel", asking, Deferred)
+        return Pushed(outcome, attempts.all, doubtful=False)
 
     def _prepare(self, account: Account, work: Work) -> tuple[Pms, Booking] | Rejected | Deferred:
         try:
             pms = self._connect(account)
+            if work.made is not None:
+                return pms, booking_without_card(account.kind, work.submission)
             card = self._open_card(work)
         except UnknownKind as error:
             return Deferred("unknown_kind", str(error))
@@ -122,15 +164,16 @@ class _Push:
     def __init__(self, pusher: Pusher, clock: Clock, kind: str, pms: Pms, booking: Booking, work: Work) -> None:
         self._pusher = pusher
         self._clock = clock
-        self._kind = kind
         self._pms = pms
         self._booking = booking
         self._work = work
-        self._attempts = tuple(work.attempts)
+        self._attempts = Attempts(clock, kind, booking.reference, tuple(work.attempts))
         self._can = pms.capabilities
 
     async def run(self) -> Pushed:
         maybe_made = self._maybe_made()
+        if self._work.cancel is not None:
+            return await self._withdraw(maybe_made=maybe_made)
         if maybe_made and (self._late() or self._work.status is Status.IN_DOUBT):
             return await self._look(self._too_late)
         if maybe_made and not self._can.idempotent_create:
@@ -148,7 +191,19 @@ class _Push:
     async def _too_late(self) -> Outcome:
         return too_late()
 
-    async def _look(self, go_on: Callable[[], Awaitable[Outcome]]) -> Pushed:
+    async def _withdraw(self, *, maybe_made: bool) -> Pushed:
+        """Find out whether there is something to cancel."""
+        if not maybe_made:
+            return self._pushed(Cancelled())
+        only_by_key = self._can.idempotent_create and not self._can.find_by_reference
+        if only_by_key and not self._late() and self._work.status is Status.PENDING:
+            return self._pushed(await self._create(), still_doubtful=True)
+        return await self._look(self._withdrawn)
+
+    async def _withdrawn(self) -> Cancelled:
+        return Cancelled()
+
+    async def _look(self, go_on: Callable[[], Awaitable[Outcome | Cancelled]]) -> Pushed:
         """Look it up; `go_on` where it was surely not made."""
         if not self._can.find_by_reference:
             return self._pushed(InDoubt("cannot_be_checked", "It may have been made, and this PMS cannot be searched."))
@@ -156,6 +211,8 @@ class _Push:
         match found:
             case Confirmed():
                 return self._pushed(found)
+            case Deferred(reason) if reason == _CANCELLED_THERE and self._work.cancel is not None:
+                return self._pushed(Cancelled())
             case Deferred():
                 return self._pushed(found, still_doubtful=True)
             case Absent():
@@ -169,73 +226,25 @@ class _Push:
         late = await self._find()
         return self._pushed(outcome) if isinstance(late, Absent) else self._pushed(late, still_doubtful=True)
 
-    def _pushed(self, outcome: Outcome, *, still_doubtful: bool = False) -> Pushed:
+    def _pushed(self, outcome: Outcome | Cancelled, *, still_doubtful: bool = False) -> Pushed:
         doubtful = isinstance(outcome, InDoubt) or (still_doubtful and isinstance(outcome, Deferred))
         settleable = self._can.idempotent_create or self._can.find_by_reference
-        return Pushed(outcome, self._attempts, doubtful, settleable, self._can.find_by_reference)
+        return Pushed(outcome, self._attempts.all, doubtful, settleable, self._can.find_by_reference)
 
     async def _create(self) -> Outcome:
         if self._late():
             return too_late()
         await self._pusher.before_sending(self._pms, self._work)
-        started = self._start()
-        try:
-            outcome = await self._pms.create(self._booking)
-        except Exception as error:  # noqa: BLE001 - an adapter's bug costs one row, not all; what it sent is unknown
-            _log.exception("adapter.failed", action="create", request_id=self._booking.reference)
-            outcome = InDoubt("adapter_failed", type(error).__name__)
-        self._note("create", started, outcome)
+        # What a failing adapter sent is not known.
+        outcome: Outcome = await self._attempts.make("create", self._pms.create(self._booking), InDoubt)
         return outcome
 
     async def _find(self) -> Lookup:
         await self._pusher.before_sending(self._pms, self._work)
-        started = self._start()
-        try:
-            found = await self._pms.find(self._booking)
-        except Exception as error:  # noqa: BLE001 - as above; a look-up changes nothing.
-            _log.exception("adapter.failed", action="find", request_id=self._booking.reference)
-            found = Deferred("adapter_failed", type(error).__name__)
-        self._note("find", started, found)
+        found: Lookup = await self._attempts.make("find", self._pms.find(self._booking), Deferred)
         return found
-
-    def _start(self) -> tuple[str, float]:
-        return iso(self._clock.now()), self._clock.monotonic()
-
-    def _note(self, action: str, started: tuple[str, float], outcome: Outcome | Lookup) -> None:
-        started_at, began = started
-        seconds = self._clock.monotonic() - began
-        self._attempts = with_attempt(self._attempts, action, started_at, seconds, outcome)
-        metrics.PUSH_SECONDS.labels(self._kind, action).observe(seconds)
-        metrics.PUSHES.labels(self._kind, action, self._attempts[-1].outcome).inc()
 
 
 def too_late() -> Deferred:
     """What becomes of a submission that was surely not made by its deadline."""
     return Deferred("deadline_passed", "It had not been made when its deadline came.")
-
-
-def with_attempt(
-    attempts: tuple[Attempt, ...], action: str, started_at: str, seconds: float, outcome: Outcome | Lookup
-) -> tuple[Attempt, ...]:
-    """`attempts` and one more. Of a great many the first are forgotten; the numbers go on."""
-    number = attempts[-1].number + 1 if attempts else 1
-    name, reason, detail = describe(outcome)
-    latest = Attempt(number, action, started_at, round(seconds * 1000), name, reason, detail)
-    return (*attempts, latest)[-_ATTEMPTS_KEPT:]
-
-
-def describe(outcome: Outcome | Lookup) -> tuple[str, str | None, str | None]:
-    """An outcome's name, reason and detail, as attempts and log lines show them."""
-    match outcome:
-        case Confirmed():
-            return "confirmed", None, None
-        case Absent():
-            return "absent", None, None
-        case Rejected(problem):
-            return "rejected", problem.code, problem.detail
-        case Deferred(reason, detail):
-            return "deferred", reason, detail
-        case InDoubt(reason, detail):
-            return "in_doubt", reason, detail
-        case _:
-            assert_never(outcome)

@@ -1,13 +1,17 @@
 """An operator's word on a submission that is in doubt: it was made, it was not, or it is not to be."""
 
+from dataclasses import replace
 from datetime import timedelta
 
+from forwarder.reservation.catalogue import endings
 from forwarder.reservation.outcome import Absent, Confirmed, Lookup, Rejected, Status
-from forwarder.reservation.problem import Problem
 from forwarder.runtime.clock import Clock, iso
 from forwarder.store.port import Attempt, Repairs, Work
-from forwarder.worker.push import with_attempt
+from forwarder.tenancy.port import Account
+from forwarder.worker.attempts import with_attempt
 from forwarder.worker.verdict import ended
+
+_DEADLINE_SECONDS = Account("", "", "", "", "").deadline_seconds
 
 
 class NotInDoubt(Exception):
@@ -24,15 +28,19 @@ class Repair:
         self._repairs = repairs
         self._clock = clock
 
-    async def confirm(self, request_id: str, pms_reservation_id: str) -> None:
-        """The PMS has it, under that id."""
+    async def confirm(
+        self, request_id: str, pms_reservation_id: str, *, deadline_seconds: float = _DEADLINE_SECONDS
+    ) -> None:
+        """The PMS has it, under that id. Where it is to be cancelled, that is tried for so long."""
         work, word = await self._in_doubt(request_id), Confirmed(pms_reservation_id)
         attempts, now = self._with_word(work, word), self._clock.now()
-        self._check(await self._repairs.settle(ended(work, attempts, Status.CONFIRMED, now=now, confirmed=word)))
+        final = ended(work, attempts, Status.CONFIRMED, now=now, confirmed=word)
+        cancel_by = now + timedelta(seconds=deadline_seconds)
+        self._check(await self._repairs.settle(replace(final, cancel_by=cancel_by)))
 
     async def reject(self, request_id: str, reason: str) -> None:
         """The PMS has it not, and it is not to be tried again, because of `reason`, which the caller reads."""
-        problem = Problem("rejected_by_operator", "The reservation was turned down", 409, reason)
+        problem = endings.REJECTED_BY_OPERATOR.problem(reason)
         work = await self._in_doubt(request_id)
         attempts, now = self._with_word(work, Rejected(problem)), self._clock.now()
         self._check(await self._repairs.settle(ended(work, attempts, Status.REJECTED, now=now, problem=problem)))

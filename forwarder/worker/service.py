@@ -173,9 +173,9 @@ class Worker:
 
     async def _release(self, work_ids: Collection[int]) -> None:
         try:
-            await self._parts.recorder.release(self._lease.worker_id, work_ids)
+            await self._lease.give_back(work_ids)
         except StoreUnavailable as error:
-            # The lease runs out instead; until then they wait.
+            # They wait for the next sweep; or, where there is none any more, for the lease to run out.
             _log.warning("rows.not_released", count=len(work_ids), error=str(error))
 
     async def _wind_down(self) -> None:

@@ -76,7 +76,12 @@ class Settlement:
         return [settled.verdict.work_id in recorded for settled in batch]
 
     def _count(self, settled: Settled) -> None:
-        if isinstance(settled.verdict, Final):
+        if not isinstance(settled.verdict, Final):
+            return
+        cancellation = settled.verdict.event.data.get("cancellation")
+        if cancellation is not None:
+            metrics.CANCELLATIONS.labels(settled.kind, cancellation["status"]).inc()
+        else:
             status = settled.verdict.status.value
             accepted = settled.work.submission.accepted_at
             metrics.OUTCOMES.labels(settled.kind, status).inc()

@@ -63,7 +63,7 @@ class Sweep:
     async def _fill_one(self, account: Account) -> None:
         given_up = self._lanes.configure(account)
         if given_up:
-            await self._recorder.release(self._lease.worker_id, given_up)
+            await self._lease.give_back(given_up)
         room = self._lanes.room_for(account)
         if room == 0 or not self.partitions or not self._lease.held():
             return

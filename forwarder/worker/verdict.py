@@ -7,6 +7,7 @@
     InDoubt, the PMS cannot          → IN_DOUBT              an operator settles it
 
 What is IN_DOUBT already is only looked for: found → CONFIRMED, not there → FAILED, not known → looked for again.
+What is to be cancelled and was surely not made is CANCELLED. What was made of it is cancelled by `cancellation`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,24 +15,30 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, assert_never
 
-from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Rejected, Status
+from forwarder.reservation.catalogue import endings
+from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, InDoubt, Rejected, Status
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.record import Standing, compose_record
 from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.runtime.clock import iso
 from forwarder.store.port import Attempt, Final, Postponed, Work
+from forwarder.worker.cancellation import cancellation_of, cancellation_verdict
 from forwarder.worker.push import Pushed
 from forwarder.worker.retry import next_look, next_try
 
 
 def verdict(work: Work, pushed: Pushed, *, now: datetime, settle_seconds: float, luck: float) -> Final | Postponed:
     """What to record of `pushed`. `settle_seconds`: how long an ambiguous push is left alone; `luck`: jitter in [0, 1)."""
+    if work.made is not None:
+        return cancellation_verdict(work, work.made, pushed, now=now, luck=luck)
     judge = _Judge(work, pushed, now, settle_seconds, luck)
     match pushed.outcome:
         case Confirmed() as confirmed:
             return ended(work, pushed.attempts, Status.CONFIRMED, now=now, confirmed=confirmed)
         case Rejected(problem):
             return ended(work, pushed.attempts, Status.REJECTED, now=now, problem=problem)
+        case Cancelled():
+            return judge.never_made()
         case Deferred() | InDoubt() if work.status is Status.IN_DOUBT and pushed.doubtful:
             return judge.look_again()
         case Deferred(reason, detail, wait):
@@ -67,19 +74,19 @@ class _Judge:
     def give_up(self, reason: str, detail: str) -> Final:
         if self.pushed.doubtful:
             return self.park(reason, detail)
-        problem = Problem(
-            "delivery_failed",
-            "The reservation could not be delivered",
-            503,
+        if self.work.cancel is not None:
+            return self.never_made()
+        problem = endings.DELIVERY_FAILED.problem(
             f"The PMS could not be made to take it before the deadline. Last: {reason}: {detail}",
         )
         return ended(self.work, self.pushed.attempts, Status.FAILED, now=self.now, problem=problem)
 
+    def never_made(self) -> Final:
+        """Cancelled before anything was made."""
+        return ended(self.work, self.pushed.attempts, Status.CANCELLED, now=self.now)
+
     def park(self, reason: str, detail: str) -> Final:
-        problem = Problem(
-            "in_doubt",
-            "The reservation may or may not have been made",
-            503,
+        problem = endings.IN_DOUBT.problem(
             f"The PMS did not say. It is not sent again until that is settled. Last: {reason}: {detail}",
         )
         final = ended(self.work, self.pushed.attempts, Status.IN_DOUBT, now=self.now, problem=problem)
@@ -110,6 +117,7 @@ def ended(
     """How `work` ended: its record and its event. Of a confirmed one `confirmed` is what the PMS gave, of any other `problem` says
     why."""
     submission, moment = work.submission, iso(now)
+    cancelled = status is Status.CANCELLED
     described = None if problem is None else replace(problem, request_id=submission.request_id).as_json()
     pms_id = None if confirmed is None else confirmed.pms_reservation_id
     answer: Mapping[str, Any] | None = None if confirmed is None else confirmed.record
@@ -119,6 +127,7 @@ def ended(
         status,
         work.created_at,
         moment,
+        cancelled_at=moment if cancelled else "",
         pms_reservation_id=pms_id,
         answer=answer,
         problem=described,
@@ -130,8 +139,10 @@ def ended(
         account_id=submission.account_id,
         status=status,
         record=record,
+        cancellation=cancellation_of(work, status) if cancelled else None,
     )
     event = ResultEvent(
         submission.request_id, work.revision + 1, status, submission.key, moment, data, submission.traceparent
     )
-    return Final(work.id, status, attempts, now, record, event, pms_id, described)
+    cancelled_at = now if cancelled else None
+    return Final(work.id, status, attempts, now, record, event, pms_id, described, cancelled_at=cancelled_at)

@@ -8,10 +8,11 @@ import pytest
 from sqlalchemy import Connection, Executable, event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store import holders, leasing, outcomes
+from forwarder.store import cancelling, holders, leasing, outcomes
 from forwarder.store.batch import PARAMETER, as_batch
 from forwarder.store.reader import SqlReader
 from forwarder.store.recorder import SqlRecorder
+from forwarder.store.tables import parked_cancellations
 from tests.support.backends import only
 from tests.support.stored import lease
 from tests.support.works import NOW
@@ -95,6 +96,20 @@ async def test_outcomes_find_their_rows_by_id(full: AsyncEngine) -> None:
     for statement in (outcomes.finish(), outcomes.postpone(), leasing.release(), leasing.mark_pushing()):
         steps = await plan(full, statement, batch)
         assert "reservations_pkey" in steps
+        assert not reads_every_row(steps)
+
+
+async def test_cancellations_find_their_rows_by_request_id(full: AsyncEngine) -> None:
+    names = [{"request_id": f"rsv_{number}", "account_id": "acc1"} for number in range(1, 500, 50)]
+    asked = [each | {"revision": 0, "cancel_requested_at": NOW, "deadline_at": NOW} for each in names]
+    steps = await plan(full, cancelling.ask(), {PARAMETER: as_batch(asked), "now": NOW})
+    assert "reservations_request_id" in steps
+    assert not reads_every_row(steps)
+    async with full.begin() as connection:
+        await connection.execute(parked_cancellations.insert(), [each | {"requested_at": NOW} for each in names])
+    for statement in (cancelling.unpark(), cancelling.forget_parked()):
+        steps = await plan(full, statement, {"now": NOW})
+        assert "reservations_request_id" in steps
         assert not reads_every_row(steps)
 
 

@@ -53,6 +53,7 @@ def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) ->
         "ratePerSecond": 1.5,
         "deadlineSeconds": 86400,
         "paused": True,
+        "options": {},
     }
     assert "secret" not in _forwarder(tmp_path, "account", "list").stdout
     assert json.loads(_forwarder(tmp_path, "key", "revoke", key["id"], "--json").stdout)["revoked"] is True

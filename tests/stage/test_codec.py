@@ -53,11 +53,18 @@ def _encode(submission: Submission) -> Message:
         replace(SUBMISSION, reservation=changed(GENERAL, "roomId", ABSENT)),
         replace(SUBMISSION, deadline_seconds=1),
         replace(SUBMISSION, deadline_seconds=LONGEST_DEADLINE_SECONDS),
+        replace(SUBMISSION, reservation=GENERAL | {"notes": "what stands for a NUL in JSON: \\u0000 \\\\u0000"}),
         replace(SUBMISSION, account_id='odd "id" é', reservation=GENERAL | {"notes": '"}\\ é \u2028'}),
     ],
 )
 def test_a_submission_there_and_back(submission: Submission) -> None:
     assert decode_submission(_encode(submission)) == submission
+
+
+@pytest.mark.parametrize("notes", ["\0", "a\0", "\\\0", "\\\\\0"])
+def test_what_no_database_takes_is_told_from_what_looks_like_it(notes: str) -> None:
+    with pytest.raises(Undecodable, match="the character"):
+        decode_submission(_encode(replace(SUBMISSION, reservation=GENERAL | {"notes": notes})))
 
 
 def test_a_submission_on_the_wire() -> None:

@@ -8,11 +8,12 @@ import pytest
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome
 from forwarder.store.port import Attempt, Work
 from forwarder.tenancy.port import Account
+from forwarder.worker.attempts import describe
 from forwarder.worker.breaker import Health
 from forwarder.worker.delivery import Delivery
 from forwarder.worker.diagnosis import UNTOUCHED, Finding
 from forwarder.worker.lease import Lease
-from forwarder.worker.push import LeaseLost, Pushed, Pusher, describe
+from forwarder.worker.push import LeaseLost, Pushed, Pusher
 from forwarder.worker.settlement import Settled, Settlement
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.works import account, work

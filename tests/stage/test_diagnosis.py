@@ -11,9 +11,10 @@ from forwarder.pms.port import NOT_ABOUT_THE_PMS
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from forwarder.reservation.problem import Problem
 from forwarder.store.port import Attempt, Work
+from forwarder.worker.attempts import describe
 from forwarder.worker.breaker import Health
 from forwarder.worker.diagnosis import UNTOUCHED, Finding, diagnose
-from forwarder.worker.push import Pushed, describe
+from forwarder.worker.push import Pushed
 from tests.support.works import work
 
 BEFORE = Attempt(1, "create", "2027-01-01T00:00:00.000Z", 5, "deferred", "pms_unavailable", "Down.")

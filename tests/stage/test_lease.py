@@ -203,6 +203,25 @@ async def test_what_was_left_unpushed_is_given_back(store: _Store, clock: Manual
     assert (await store.backlog(now=NOW)).due == 0
 
 
+async def test_what_could_not_be_given_back_is_not_forgotten(
+    store: _Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = Lease(store, clock, SECONDS)
+    await lease.renew()
+    (work, _) = await store.take_in(lease.worker_id, arrivals([1, 2]), now=NOW)
+
+    async def away(*_arguments: object) -> None:
+        raise StoreUnavailable("away, for now")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(store, "release", away)
+        with pytest.raises(StoreUnavailable):
+            await lease.give_back([work.id])
+    assert (await store.backlog(now=NOW)).due == 0
+    await lease.give_back_unpushed()
+    assert (await store.backlog(now=NOW)).due == 1
+
+
 async def test_what_is_given_up_is_free_for_the_next_who_looks(store: _Store, clock: ManualClock) -> None:
     lease = Lease(store, clock, SECONDS)
     await lease.renew()

@@ -21,8 +21,8 @@ from forwarder.store.recorder import SqlRecorder
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.embedded import EmbeddedLog
 from forwarder.topics.port import Delivery, Message, Publisher, Topics
+from forwarder.worker.attempts import with_attempt
 from forwarder.worker.dead_letters import DeadLetters, letter_message, replayed
-from forwarder.worker.push import with_attempt
 from tests.support.manual_clock import ManualClock
 from tests.support.stored import CARD, DEADLINE, arrival, final
 from tests.support.works import NOW

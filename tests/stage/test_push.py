@@ -1,28 +1,18 @@
 """One push: rules first, look before pushing where it is in doubt, and never a blind second time."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from forwarder.pms.port import Capabilities, Connection, Limits, UnknownKind
-from forwarder.reservation.booking import Booking
+from forwarder.pms.port import Capabilities
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
-from forwarder.reservation.request import CardDetails
 from forwarder.store.port import Final
-from forwarder.tenancy.port import CannotOpen
-from forwarder.worker.push import LeaseLost, Pusher, too_late
+from forwarder.worker.push import LeaseLost, too_late
 from forwarder.worker.verdict import verdict
-from tests.support.manual_clock import ManualClock
-from tests.support.one_way_pms import OneWayPms
+from tests.support.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, ScriptedPms, pusher_to
 from tests.support.works import NOW, account, work
-
-KEY = Capabilities(idempotent_create=True, find_by_reference=True, cancel=False)
-FIND = Capabilities(idempotent_create=False, find_by_reference=True, cancel=True)
-ONLY_KEY = Capabilities(idempotent_create=True, find_by_reference=False, cancel=False)
-NEITHER = Capabilities(idempotent_create=False, find_by_reference=False, cancel=False)
 
 MADE = Confirmed("pms-1", {"paymentUrl": "https://pay.test/1"})
 REFUSED = Rejected(Problem("room_unavailable", "Taken", 409, "These nights are taken."))
@@ -31,64 +21,10 @@ UNSURE = InDoubt("pms_timeout", "No answer.")
 UNCHECKABLE = InDoubt("cannot_be_checked", "It may have been made, and this PMS cannot be searched.")
 
 
-class _Script(OneWayPms):
-    """A PMS that answers by script, and notes what it was asked."""
-
-    def __init__(self, capabilities: Capabilities, *answers: Outcome | Lookup | Exception) -> None:
-        self.capabilities = capabilities
-        self._answers = list(answers)
-        self.calls: list[str] = []
-        self.bookings: list[Booking] = []
-
-    async def create(self, booking: Booking) -> Outcome:
-        return self._answer("create", booking)  # type: ignore[return-value]
-
-    async def find(self, booking: Booking) -> Lookup:
-        return self._answer("find", booking)  # type: ignore[return-value]
-
-    def _answer(self, action: str, booking: Booking) -> Outcome | Lookup:
-        self.calls.append(action)
-        self.bookings.append(booking)
-        answer = self._answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def kinds(self) -> list[str]:
-        return ["generic"]
-
-    def limits(self, kind: str) -> Limits:
-        return Limits()
-
-    def connect(self, connection: Connection) -> "_Script":
-        if connection.kind == "unknown":
-            raise UnknownKind("There is no PMS kind 'unknown'.")
-        return self
-
-
-class _Vault:
-    def open_card(self, card: SealedCard) -> CardDetails:
-        if card.sealed == "damaged":
-            raise CannotOpen("The card was sealed with a key that is not ours.")
-        return CardDetails(cardNumber=card.sealed)
-
-    def open_text(self, sealed: str) -> str:
-        return sealed
-
-
-def _pusher(pms: _Script, *, may_send: Callable[[], bool] = lambda: True, intents: list[int] | None = None) -> Pusher:
-    async def intend(work_id: int) -> bool:
-        if intents is not None:
-            intents.append(work_id)
-        return work_id != 13
-
-    return Pusher(pms, _Vault(), ManualClock(), may_send=may_send, intend=intend)
-
-
 @pytest.mark.parametrize("answer", [MADE, REFUSED, LATER, UNSURE])
 async def test_a_first_push_creates_once_and_says_what_came_of_it(answer: Outcome) -> None:
-    pms = _Script(FIND, answer)
-    pushed = await _pusher(pms).push(account(), work())
+    pms = ScriptedPms(FIND, answer)
+    pushed = await pusher_to(pms).push(account(), work())
     assert (pushed.outcome, pms.calls) == (answer, ["create"])
     assert pushed.doubtful is (answer is UNSURE)
     assert [attempt.action for attempt in pushed.attempts] == ["create"]
@@ -113,14 +49,14 @@ CASES = [
 async def test_a_doubtful_push_is_resolved_by_what_the_pms_can_do(
     capabilities: Capabilities, answers: list[Outcome | Lookup], asked: list[str], outcome: Outcome, doubtful: bool
 ) -> None:
-    pms = _Script(capabilities, *answers)
-    pushed = await _pusher(pms).push(account(), work(doubtful=True))
+    pms = ScriptedPms(capabilities, *answers)
+    pushed = await pusher_to(pms).push(account(), work(doubtful=True))
     assert (pms.calls, pushed.outcome, pushed.doubtful) == (asked, outcome, doubtful)
 
 
 async def test_where_nothing_can_tell_a_doubtful_push_is_never_made_again() -> None:
-    pms = _Script(NEITHER)
-    pushed = await _pusher(pms).push(account(), work(doubtful=True, pushing=True))
+    pms = ScriptedPms(NEITHER)
+    pushed = await pusher_to(pms).push(account(), work(doubtful=True, pushing=True))
     assert pms.calls == []
     assert isinstance(pushed.outcome, InDoubt)
     final = verdict(work(), pushed, now=NOW, settle_seconds=30, luck=0.5)
@@ -150,9 +86,9 @@ async def test_after_its_deadline_nothing_is_sent_but_look_ups(
     outcome: Outcome,
     doubtful: bool,
 ) -> None:
-    pms = _Script(capabilities, *answers)
+    pms = ScriptedPms(capabilities, *answers)
     row = replace(work(doubtful=pushing, pushing=pushing), deadline_at=NOW)
-    pushed = await _pusher(pms).push(account(), row)
+    pushed = await pusher_to(pms).push(account(), row)
     assert (pms.calls, pushed.outcome, pushed.doubtful) == (asked, outcome, doubtful)
 
 
@@ -168,50 +104,50 @@ async def test_after_its_deadline_nothing_is_sent_but_look_ups(
 async def test_what_is_in_doubt_is_only_looked_for(
     capabilities: Capabilities, answers: list[Outcome | Lookup], asked: list[str], outcome: Outcome
 ) -> None:
-    pms = _Script(capabilities, *answers)
-    pushed = await _pusher(pms).push(account(), replace(work(doubtful=True), status=Status.IN_DOUBT))
+    pms = ScriptedPms(capabilities, *answers)
+    pushed = await pusher_to(pms).push(account(), replace(work(doubtful=True), status=Status.IN_DOUBT))
     assert (pms.calls, pushed.outcome) == (asked, outcome)
 
 
 async def test_where_nothing_can_tell_a_row_whose_push_was_never_begun_is_pushed() -> None:
-    pms = _Script(NEITHER, MADE)
-    pushed = await _pusher(pms).push(account(), work(doubtful=True, pushing=False))
+    pms = ScriptedPms(NEITHER, MADE)
+    pushed = await pusher_to(pms).push(account(), work(doubtful=True, pushing=False))
     assert (pms.calls, pushed.outcome, pushed.doubtful) == (["create"], MADE, False)
 
 
 async def test_where_nothing_can_tell_the_intent_is_durable_before_the_first_byte() -> None:
     intents: list[int] = []
-    pms = _Script(NEITHER, MADE)
-    await _pusher(pms, intents=intents).push(account(), work(5))
+    pms = ScriptedPms(NEITHER, MADE)
+    await pusher_to(pms, intents=intents).push(account(), work(5))
     assert (intents, pms.calls) == ([5], ["create"])
     with pytest.raises(LeaseLost):
-        await _pusher(_Script(NEITHER), intents=intents).push(account(), work(13))
+        await pusher_to(ScriptedPms(NEITHER), intents=intents).push(account(), work(13))
 
 
 async def test_nothing_is_sent_once_the_lease_is_lost() -> None:
-    pms = _Script(KEY, MADE)
+    pms = ScriptedPms(KEY, MADE)
     with pytest.raises(LeaseLost):
-        await _pusher(pms, may_send=lambda: False).push(account(), work())
+        await pusher_to(pms, may_send=lambda: False).push(account(), work())
     assert pms.calls == []
 
 
 async def test_an_adapters_bug_costs_one_row_and_leaves_it_in_doubt() -> None:
-    pushed = await _pusher(_Script(FIND, RuntimeError("bug"))).push(account(), work())
+    pushed = await pusher_to(ScriptedPms(FIND, RuntimeError("bug"))).push(account(), work())
     assert pushed.outcome == InDoubt("adapter_failed", "RuntimeError")
 
 
 async def test_a_rule_refuses_before_anything_is_sent() -> None:
-    pms = _Script(FIND)
-    pushed = await _pusher(pms).push(account(kind="booking-sync"), work(morChannel="PMS"))
+    pms = ScriptedPms(FIND)
+    pushed = await pusher_to(pms).push(account(kind="booking-sync"), work(morChannel="PMS"))
     assert isinstance(pushed.outcome, Rejected)
     assert pushed.outcome.problem.code == "card_required"
     assert pms.calls == []
 
 
 async def test_the_card_is_opened_for_the_push_alone() -> None:
-    pms = _Script(KEY, MADE)
+    pms = ScriptedPms(KEY, MADE)
     sealed = SealedCard("key", "4111111111111111")
-    await _pusher(pms).push(account(), work(card=sealed, cardDetails={"cardNumber": "411111******1111"}))
+    await pusher_to(pms).push(account(), work(card=sealed, cardDetails={"cardNumber": "411111******1111"}))
     booking = pms.bookings[0]
     assert booking.card is not None
     assert booking.card.card_number == "4111111111111111"
@@ -223,7 +159,7 @@ async def test_the_card_is_opened_for_the_push_alone() -> None:
     ("kind", "sealed", "reason"), [("unknown", "x", "unknown_kind"), ("generic", "damaged", "cannot_open")]
 )
 async def test_what_an_operator_can_repair_is_deferred(kind: str, sealed: str, reason: str) -> None:
-    pushed = await _pusher(_Script(KEY)).push(account(kind=kind), work(card=SealedCard("key", sealed)))
+    pushed = await pusher_to(ScriptedPms(KEY)).push(account(kind=kind), work(card=SealedCard("key", sealed)))
     assert isinstance(pushed.outcome, Deferred)
     assert pushed.outcome.reason == reason
     assert [(attempt.action, attempt.reason) for attempt in pushed.attempts] == [("prepare", reason)]
@@ -232,6 +168,6 @@ async def test_what_an_operator_can_repair_is_deferred(kind: str, sealed: str, r
 async def test_of_very_many_attempts_the_last_are_kept_under_their_numbers() -> None:
     row = work()
     for _ in range(60):
-        pushed = await _pusher(_Script(KEY, LATER)).push(account(), row)
+        pushed = await pusher_to(ScriptedPms(KEY, LATER)).push(account(), row)
         row = replace(row, attempts=pushed.attempts)
     assert [attempt.number for attempt in row.attempts] == list(range(11, 61))

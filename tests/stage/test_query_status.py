@@ -52,6 +52,7 @@ async def test_before_it_is_taken_in_the_status_is_pending(house: Stages) -> Non
             "reservationId": None,
             "attempts": [],
             "problem": None,
+            "cancellation": None,
             "record": None,
         }
     }
@@ -69,6 +70,7 @@ async def test_once_taken_in_the_record_is_there(house: Stages) -> None:
             "reservationId": 1,
             "attempts": [],
             "problem": None,
+            "cancellation": None,
             "record": json.loads(stored.record),
         }
     }

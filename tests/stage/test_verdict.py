@@ -8,7 +8,8 @@ import pytest
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
 from forwarder.store.port import Final, Postponed, Work
-from forwarder.worker.push import Pushed, with_attempt
+from forwarder.worker.attempts import with_attempt
+from forwarder.worker.push import Pushed
 from forwarder.worker.retry import LAST_CALL, LOOKED_FOR
 from forwarder.worker.verdict import verdict
 from tests.support.works import NOW, work

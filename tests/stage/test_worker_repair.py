@@ -15,7 +15,7 @@ from forwarder.store.port import Attempt, OutboxEvent, Stored, Work
 from forwarder.store.reader import SqlReader
 from forwarder.store.recorder import SqlRecorder
 from forwarder.store.repairs import SqlRepairs
-from forwarder.worker.push import with_attempt
+from forwarder.worker.attempts import with_attempt
 from forwarder.worker.repair import NotInDoubt, Repair
 from tests.support.manual_clock import ManualClock
 from tests.support.stored import CARD, arrival, final

@@ -125,6 +125,10 @@ class Deployment:
             self.url("ingress") + path, content=json.dumps(body), headers=self.headers(account, **headers)
         )
 
+    async def cancel(self, account: str, request_id: str, **headers: str) -> httpx.Response:
+        path = f"/api/v1/vrs/reservations/{request_id}/cancel"
+        return await self.client.post(self.url("ingress") + path, headers=self.headers(account, **headers))
+
     async def submission(self, account: str, request_id: str) -> dict[str, Any]:
         answer = await self.client.get(
             f"{self.url('query')}/api/v1/vrs/submissions/{request_id}", headers=self.headers(account)

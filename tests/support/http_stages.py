@@ -13,8 +13,10 @@ from starlette.types import ASGIApp
 from forwarder.ingress.outcomes import Outcomes
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
+from forwarder.published.routes import published_routes
 from forwarder.query.parts import QueryParts
 from forwarder.query.routes import query_routes
+from forwarder.reservation.cancellation import Cancellation
 from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import Standing, compose_record
@@ -94,10 +96,12 @@ class Stages:
             reader=self.reader,
             outcomes=self.outcomes,
             clock=self.clock,
+            can_cancel=lambda account: account.kind != "one-way",
             settings=settings,
         )
         query = QueryParts(self.directory, self.reader, self.ids)
-        self.app: ASGIApp = http_app([*ingress_routes(ingress), *query_routes(query)], self.clock)
+        self.routes = [*ingress_routes(ingress), *query_routes(query), *published_routes()]
+        self.app: ASGIApp = http_app(self.routes, self.clock)
         self.client = httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app), base_url="http://forwarder.test", headers=HEADERS
         )
@@ -118,7 +122,15 @@ class Stages:
         await settle()
         return self.requests[-1]
 
-    def take_in(self, message: Message, status: Status = Status.PENDING, **known: Any) -> Stored:
+    def take_in(
+        self,
+        message: Message,
+        status: Status = Status.PENDING,
+        *,
+        revision: int = 0,
+        cancellation: Cancellation | None = None,
+        **known: Any,
+    ) -> Stored:
         """Store a submission as the worker would; the id counts up from 1 and stays with it."""
         submission = decode_submission(message)
         earlier = [row.id for _, row in self.reader.rows if row.request_id == submission.request_id]
@@ -141,13 +153,24 @@ class Stages:
             record,
             (),
             standing.problem,
+            submission.property_id,
+            revision,
+            cancellation,
         )
         self.reader.put(submission.account_id, stored)
         return stored
 
-    async def settle(self, message: Message, status: Status, **known: Any) -> Stored:
+    async def settle(
+        self,
+        message: Message,
+        status: Status,
+        *,
+        revision: int = 1,
+        cancellation: Cancellation | None = None,
+        **known: Any,
+    ) -> Stored:
         """Store the outcome of a submission and announce it, as the worker would."""
-        stored = self.take_in(message, status, **known)
+        stored = self.take_in(message, status, revision=revision, cancellation=cancellation, **known)
         submission = decode_submission(message)
         data = result_data(
             request_id=submission.request_id,
@@ -155,8 +178,9 @@ class Stages:
             account_id=submission.account_id,
             status=status,
             record=from_json(stored.record),
+            cancellation=cancellation,
         )
-        event = ResultEvent(submission.request_id, 1, status, submission.key, stored.updated_at, data)
+        event = ResultEvent(submission.request_id, revision, status, submission.key, stored.updated_at, data)
         await self.log.publish(RESULTS, [encode_result(event)])
         return stored
 

@@ -1,0 +1,58 @@
+"""The conformance kit put to work: an adapter of this process, against its simulator or against any other PMS."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from forwarder.pms.conformance import CHECKS, Check, Result, Site, examine
+from forwarder.pms.directory import check_options, registered
+from forwarder.runtime.clock import SystemClock
+from forwarder.runtime.supervision import Stop, bind, serve
+from forwarder.simulator.app import simulator_app
+from forwarder.simulator.sites import SITES
+from forwarder.simulator.world import World
+
+__all__ = ["CHECKS", "Check", "Result", "Site", "is_simulated", "pause_for", "results", "simulated_site"]
+
+
+def is_simulated(kind: str) -> bool:
+    """Whether the simulator speaks that kind, so that it can be tried with nothing from outside."""
+    return kind in SITES
+
+
+def pause_for(kind: str) -> float:
+    """Seconds for each request by which a PMS of that kind, which is somebody's, is not asked more than it publishes."""
+    return max((limit.seconds / limit.requests for limit in registered().kinds[kind].limits.each), default=0.0)
+
+
+@asynccontextmanager
+async def simulated_site(kind: str) -> AsyncIterator[Site]:
+    """A simulated PMS of that kind, in this process and on a free port of loopback."""
+    simulated = SITES[kind]
+    with World(SystemClock()) as world:
+        listening, stop = bind("127.0.0.1", 0), Stop()
+        serving = asyncio.create_task(serve(simulator_app(world), listening, stop, grace_seconds=1.0))
+        try:
+            yield Site(
+                f"http://127.0.0.1:{listening.getsockname()[1]}/conformance/{simulated.path}",
+                simulated.credential,
+                simulated.options,
+                held=world.standing,
+                refusals=simulated.refusals,
+            )
+        finally:
+            stop.set()
+            await serving
+            listening.close()
+
+
+async def results(kind: str, site: Site | None, checks: Sequence[Check]) -> AsyncIterator[Result]:
+    """What comes of each check, as it ends, at `site` or else at the simulator. Raises `UnknownKind`, `BadOptions`."""
+    if site is None:
+        async with simulated_site(kind) as simulated:
+            async for result in results(kind, simulated, checks):
+                yield result
+        return
+    check_options(kind, site.options_at(site.base_url))
+    async for result in examine(kind, registered().kinds[kind], site, checks):
+        yield result

@@ -1,0 +1,57 @@
+"""An account's credential and options, as commands take them: given one by one, or in files."""
+
+import json
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from forwarder.cli.output import WrongUsage
+
+
+def credential_from(given: str | None, file: Path | None) -> str:
+    """The credential: as it was given, or the text of the file (`-` is standard input) without the line feed at its end; empty
+    where there is neither. Raises `WrongUsage`."""
+    if file is None:
+        return given or ""
+    if given:
+        raise WrongUsage("Give either --credential or --credential-file.")
+    return (sys.stdin.read() if str(file) == "-" else _text(file)).rstrip("\r\n")
+
+
+def options_from(given: Sequence[str] | None, file: Path | None) -> dict[str, Any]:
+    """The options of the file, JSON or TOML by its name, and then each `NAME=VALUE`, whose value is JSON where it can be read as
+    such, and text otherwise. Raises `WrongUsage`."""
+    options = {} if file is None else _table(file)
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise WrongUsage(f"--option wants NAME=VALUE; it is {name!r}.")
+        options[name] = _value(value)
+    return options
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _table(file: Path) -> dict[str, Any]:
+    text = _text(file)
+    try:
+        table = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+    except ValueError as error:
+        raise WrongUsage(f"{file} cannot be read as {'TOML' if file.suffix == '.toml' else 'JSON'}: {error}") from error
+    if not isinstance(table, dict):
+        raise WrongUsage(f"{file} holds no table of options.")
+    return table
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongUsage(f"{file} cannot be read: {error}") from error

@@ -1,0 +1,40 @@
+"""How much one process takes on at a time. What is beyond is sent away before its body is read, so that memory stays bounded."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from forwarder.ingress.call import Call
+from forwarder.reservation.request import MAX_BODY_BYTES
+
+
+class Admission:
+    """Places for `most_calls` calls, whose bodies have `most_bytes` together. A body is counted as long as it is said to be; where
+    nothing is said, as long as a body may be. A call keeps its place until it was decided what to answer it, while it waits
+    for its outcome too."""
+
+    def __init__(self, *, most_calls: int, most_bytes: int) -> None:
+        self._most_calls = most_calls
+        self._most_bytes = max(most_bytes, MAX_BODY_BYTES)
+        self._calls = 0
+        self._bytes = 0
+
+    @contextmanager
+    def place(self, call: Call) -> Iterator[bool]:
+        """A place for the block; False where there is none."""
+        size = _size_of_body(call)
+        if self._calls >= self._most_calls or self._bytes + size > self._most_bytes:
+            yield False
+            return
+        self._calls += 1
+        self._bytes += size
+        try:
+            yield True
+        finally:
+            self._calls -= 1
+            self._bytes -= size
+
+
+def _size_of_body(call: Call) -> int:
+    """In bytes. One that is too long is not read."""
+    declared = call.headers.get("content-length", "")
+    return min(int(declared), MAX_BODY_BYTES) if declared.isdecimal() else MAX_BODY_BYTES

@@ -1,0 +1,143 @@
+"""One reservation from its request to its result, for the contracts to show. Made by the code that makes the real ones. Pure."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+
+from forwarder.ingress.draft import published_form
+from forwarder.reservation.cancellation import Cancellation, CancellationStatus
+from forwarder.reservation.catalogue import endings, requests
+from forwarder.reservation.identity import RequestIds
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.problem import Fault
+from forwarder.reservation.record import Standing, compose_record
+from forwarder.reservation.request import BookingEngineRequest, Operation
+from forwarder.reservation.submission import Submission, fingerprint
+
+ACCOUNT_ID: Final = "seaside-generic"
+WORKSPACE_ID: Final = "seaside"
+ACCEPTED_AT: Final = "2027-01-15T09:30:00.000Z"
+SETTLED_AT: Final = "2027-01-15T09:30:00.412Z"
+CANCELLED_AT: Final = "2027-01-20T16:05:00.120Z"
+TRACEPARENT: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+IDEMPOTENCY_KEY: Final = '"order-42"'
+PMS_ID: Final = "PMS-7001"
+
+BOOKING_ENGINE: Final[Mapping[str, Any]] = {
+    "morChannel": "SELF",
+    "propertyId": 1001,
+    "roomId": "A-7",
+    "arrivalDate": "2027-06-01",
+    "departureDate": "2027-06-05",
+    "arrivalEstimatedTime": "15:00",
+    "guest": {
+        "name": "Ana Ruiz",
+        "firstName": "Ana",
+        "lastName": "Ruiz",
+        "email": "ana.ruiz@example.com",
+        "phone": "+34 600 111 222",
+        "address": {
+            "line1": "Calle Mayor 1",
+            "line2": "",
+            "postalCode": "28013",
+            "city": "Madrid",
+            "state": "Madrid",
+            "country": "ES",
+        },
+    },
+    "numberOfGuests": 3,
+    "numberOfAdults": 2,
+    "numberOfChildren": 1,
+    "totalPrice": 480.5,
+    "currency": "EUR",
+    "notes": "Late arrival",
+    "transactionId": "tx-81",
+}
+GENERAL: Final[Mapping[str, Any]] = {
+    "propertyId": 1001,
+    "arrivalDate": "2027-06-01",
+    "departureDate": "2027-06-05",
+    "guest": {"name": "Ana Ruiz", "email": "ana.ruiz@example.com"},
+    "numberOfGuests": 3,
+    "totalPrice": 480.5,
+    "currency": "EUR",
+}
+CANCELLATION: Final[Mapping[str, Any]] = {"reason": "The guest is ill."}
+FAULT: Final = Fault("/guest/email", "invalid_value", "must be an e-mail address, such as guest@example.com")
+
+
+def request_id() -> str:
+    """The submission that the examples are about."""
+    return RequestIds(b"an example alone").derive(ACCOUNT_ID, "order-42")
+
+
+def submission(operation: Operation = "booking-engine") -> Submission:
+    """It, as it travels."""
+    body = published_form(BookingEngineRequest.model_validate_json(to_json(BOOKING_ENGINE)), None)
+    return Submission(
+        request_id=request_id(),
+        workspace_id=WORKSPACE_ID,
+        account_id=ACCOUNT_ID,
+        operation=operation,
+        accepted_at=datetime(2027, 1, 15, 9, 30, tzinfo=UTC),
+        reservation=from_json(body),
+        fingerprint=fingerprint(operation, body),
+        traceparent=TRACEPARENT,
+    )
+
+
+_WHY: Final = {
+    Status.REJECTED: (endings.ROOM_UNAVAILABLE, "The room is taken on 2027-06-03."),
+    Status.FAILED: (
+        endings.DELIVERY_FAILED,
+        "The PMS could not be made to take it before the deadline. Last: pms_unavailable: The PMS is not in service.",
+    ),
+    Status.IN_DOUBT: (
+        endings.IN_DOUBT,
+        "The PMS did not say. It is not sent again until that is settled. Last: pms_timed_out: No answer came in time.",
+    ),
+}
+
+
+def problem(status: Status) -> Mapping[str, Any] | None:
+    """Why it is of that status; None where nothing is wrong."""
+    if status not in _WHY:
+        return None
+    kind, detail = _WHY[status]
+    return kind.problem(detail, request_id()).as_json()
+
+
+def record(status: Status) -> dict[str, Any]:
+    """Its record while it is of that status."""
+    cancelled_at = CANCELLED_AT if status is Status.CANCELLED else ""
+    made = status in (Status.CONFIRMED, Status.CANCELLED)
+    standing = Standing(
+        id=1,
+        request_id=request_id(),
+        status=status,
+        created_at=ACCEPTED_AT,
+        updated_at=cancelled_at or SETTLED_AT,
+        cancelled_at=cancelled_at,
+        pms_reservation_id=PMS_ID if made else None,
+        problem=problem(status),
+    )
+    return compose_record(submission().reservation, standing)
+
+
+def cancellation(status: CancellationStatus) -> Cancellation:
+    """Its cancellation, while that stands so."""
+    why: dict[str, Any] | None = None
+    if status is CancellationStatus.REFUSED:
+        why = endings.CANCELLATION_REFUSED.problem("Too late: the guest arrives today.", request_id()).as_json()
+    if status is CancellationStatus.FAILED:
+        detail = "The PMS could not be made to cancel it before the deadline. It may be asked for again."
+        why = endings.CANCELLATION_FAILED.problem(detail, request_id()).as_json()
+    return Cancellation(status, CANCELLED_AT, CANCELLATION["reason"], why)
+
+
+def invalid() -> dict[str, Any]:
+    """The refusal of a request with a fault."""
+    detail = "The request has 1 fault; errors names each by JSON Pointer."
+    return requests.VALIDATION_FAILED.problem(detail, faults=(FAULT,)).as_json()

@@ -1,0 +1,58 @@
+"""The headers of the topics' messages: CloudEvents' attributes, and what a dead letter adds. Pure."""
+
+from typing import Any, Final
+
+from forwarder.topics.codec import REPLAY_OF
+from forwarder.topics.port import Message
+from forwarder.worker.dead_letters import EVENT_ID, FAILURE_CLASS, FAILURE_CLASSES
+
+_TEXT: Final = {"type": "string"}
+_COUNT: Final = {"type": "string", "pattern": "^[0-9]+$"}
+
+
+def event_headers(kind: str) -> dict[str, Any]:
+    """Of a message of that type."""
+    own = {
+        "ce_type": {"const": kind},
+        REPLAY_OF: {**_TEXT, "description": "The event of the failure that this replays."},
+    }
+    return _object(_CLOUD_EVENT | own, optional=("traceparent", REPLAY_OF))
+
+
+def dead_letter_headers() -> dict[str, Any]:
+    """Of a dead letter: those that the message came with, and why it was set aside."""
+    return _object(_CLOUD_EVENT | _DEAD_LETTER, optional=(*_CLOUD_EVENT, EVENT_ID))
+
+
+def shown_headers(message: Message) -> dict[str, str]:
+    """The headers of `message` as text."""
+    return {name: value.decode() for name, value in message.headers}
+
+
+def _object(properties: dict[str, Any], *, optional: tuple[str, ...]) -> dict[str, Any]:
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "required": required, "properties": properties}
+
+
+_CLOUD_EVENT: Final[dict[str, Any]] = {
+    "ce_specversion": {"const": "1.0"},
+    "ce_id": {**_TEXT, "description": "The same each time that the event is published."},
+    "ce_source": {"const": "/forwarder"},
+    "ce_type": _TEXT,
+    "ce_time": {**_TEXT, "format": "date-time"},
+    "ce_subject": {**_TEXT, "description": "The `requestId`."},
+    "content-type": {"const": "application/json"},
+    "traceparent": {**_TEXT, "description": "W3C Trace Context of the submission, where it came with one."},
+}
+_DEAD_LETTER: Final[dict[str, Any]] = {
+    "dlt-original-topic": _TEXT,
+    "dlt-original-partition": _COUNT,
+    "dlt-original-offset": _COUNT,
+    "dlt-original-timestamp": {**_COUNT, "description": "Milliseconds since 1970, UTC."},
+    "dlt-original-consumer-group": _TEXT,
+    "dlt-exception-class": {**_TEXT, "description": "What went wrong last, for programs."},
+    "dlt-exception-message": {**_TEXT, "description": "The same for people."},
+    "dlt-attempts": _COUNT,
+    FAILURE_CLASS: {**_TEXT, "enum": list(FAILURE_CLASSES)},
+    EVENT_ID: {**_TEXT, "description": "The result event of the failure."},
+}

@@ -1,0 +1,90 @@
+"""The schemas of the requests, as published: those that bodies are validated with, and what each field means."""
+
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Final
+
+from forwarder.reservation.cancellation import CancellationBody
+from forwarder.reservation.currency import DECIMALS
+from forwarder.reservation.json_schema import schema_of
+from forwarder.reservation.request import CURRENCY, MAX_NIGHTS, BookingEngineRequest, GeneralRequest
+
+_ABOUT: Final = {
+    "BookingEngineRequest": "What a direct-booking website, or its provider, submits. Fields that are not named here are dropped.",
+    "GeneralRequest": "The smaller form, mostly optional. Fields that are not named here are dropped.",
+    "CancellationBody": "What may be said with a cancellation. The body may be left out.",
+    "Guest": "The guest. Only the phone may be missing.",
+    "GeneralGuest": "The guest, as far as known.",
+    "Address": "The guest's address.",
+    "GeneralAddress": "The guest's address, as far as known. The country is free text.",
+    "CardDetails": "A payment card. It is sealed on arrival: nothing but the worker that pushes the reservation can read it.",
+}
+_FIELDS: Final = {
+    "morChannel": "Who is Merchant of Record. `SELF`: the host or the booking engine takes the payment; `PMS`: the PMS does.",
+    "propertyId": "The property's identifier in the PMS.",
+    "roomId": "The identifier of the room, or room type, in the PMS. Where the PMS has none: the same as `propertyId`.",
+    "arrivalDate": "The first night, `YYYY-MM-DD`.",
+    "departureDate": f"The day of departure, `YYYY-MM-DD`: 1 to {MAX_NIGHTS} nights after `arrivalDate`.",
+    "arrivalEstimatedTime": "When the guest is expected, such as `15:00`.",
+    "departureEstimatedTime": "When the guest is expected to leave, such as `11:00`.",
+    "guest": "Who comes.",
+    "numberOfGuests": "All guests.",
+    "numberOfAdults": "The adults among the guests.",
+    "numberOfChildren": "The children among the guests.",
+    "numberOfInfants": "The infants among the guests.",
+    "numberOfPets": "The pets that come along.",
+    "totalPrice": "The price of the whole stay, with no more decimals than its currency has.",
+    "currency": "ISO 4217.",
+    "notes": "Notes on the stay.",
+    "comments": "Further remarks on the stay.",
+    "status": "`CONFIRMED`, in any case of letters: what comes in here is always a confirmed reservation.",
+    "paymentProviderKey": "A token of the card-payment provider.",
+    "paymentProviderId": "The payment provider's identifier. For an integration of kind `website-builder`: the website's.",
+    "transactionId": "The payment's identifier at the host's payment gateway.",
+    "cardDetails": "Needed where the integration is of kind `booking-sync` and `morChannel` is `PMS`.",
+    "promotionCode": "The promotion that the price is from.",
+    "name": "The full name.",
+    "firstName": "The first name.",
+    "lastName": "The last name.",
+    "email": "The e-mail address.",
+    "phone": "The telephone number.",
+    "address": "Where the guest lives.",
+    "line1": "The first line of the address.",
+    "line2": "The second line; may be empty.",
+    "postalCode": "The postal code.",
+    "city": "The city.",
+    "state": "The state or province.",
+    "country": "ISO 3166-1 alpha-2 in the booking-engine operation; free text in the general one.",
+    "cardNumber": "The card's number.",
+    "cardHolderName": "The name on the card.",
+    "expiryMonth": "The month in which the card expires, such as `09`.",
+    "expiryYear": "The year in which the card expires, such as `2031`.",
+    "cvv": "The card verification value. It is never stored unsealed, and erased with the final outcome.",
+    "reason": "Why it is cancelled; shown with the cancellation.",
+}
+
+
+def request_schemas(ref: str) -> dict[str, Any]:
+    """The schema of each request, and of each part of one, by name. `ref` is where a reference finds them."""
+    parts: dict[str, Any] = {}
+    for model in (BookingEngineRequest, GeneralRequest, CancellationBody):
+        parts[model.__name__] = schema_of(model, parts, ref=ref)
+    return {name: _described(name, _plain(part)) for name, part in sorted(parts.items())}
+
+
+def _described(name: str, schema: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    fields = {field: {"description": _FIELDS[field], **rest} for field, rest in schema["properties"].items()}
+    return {**schema, "description": _ABOUT[name], "properties": fields}
+
+
+def _plain(schema: Any) -> Any:
+    """The same, plainer: one kind of number where any will do, and the currencies that there are."""
+    if isinstance(schema, list):
+        return [_plain(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("pattern") == CURRENCY:
+        return {"type": "string", "enum": sorted(DECIMALS)}
+    types = [branch.get("type") for branch in schema.get("anyOf", ())]
+    if "number" in types:
+        schema = {**schema, "anyOf": [branch for branch in schema["anyOf"] if branch.get("type") != "integer"]}
+    return {name: _plain(part) for name, part in schema.items()}

@@ -1,0 +1,52 @@
+"""What the service shows of its own contract: the document, its page, and what each problem means. Touches the web framework."""
+
+from dataclasses import asdict
+from functools import cache
+from typing import Final
+
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.routing import Route
+
+from forwarder.published.docs_page import docs_page
+from forwarder.published.openapi import openapi
+from forwarder.published.problem_pages import problem_page, problems_page
+from forwarder.reservation.catalogue.chapters import CATALOGUE
+from forwarder.reservation.catalogue.requests import NOT_FOUND
+from forwarder.runtime.http import JSON, Answer, Routes, problem_answer
+
+_HTML: Final = b"text/html; charset=utf-8"
+_PAGE_HEADERS: Final = (
+    # A page of ours runs nothing and fetches nothing.
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"max-age=300"),
+)
+_VARY: Final = (b"vary", b"Accept")
+
+
+@cache
+def published_routes() -> Routes:
+    """`/openapi.json`, `/docs`, `/problems` and `/problems/<code>`; nobody needs a key for them. Made once."""
+    document = openapi()
+    return [
+        Route("/openapi.json", Answer(200, to_json(document)), methods=["GET"]),
+        Route("/docs", _page(docs_page(document)), methods=["GET"]),
+        Route("/problems", _page(problems_page()), methods=["GET"]),
+        Route("/problems/{code}", _problem),
+    ]
+
+
+async def _problem(request: Request) -> Answer:
+    """A page; JSON to those who ask for that alone."""
+    one = CATALOGUE.get(request.path_params["code"])
+    if one is None:
+        return problem_answer(NOT_FOUND.problem("No problem has this code."))
+    accept = request.headers.get("accept", "")
+    if "application/json" in accept and "text/html" not in accept:
+        return Answer(200, to_json({"type": f"/problems/{one.code}", **asdict(one)}), (_VARY,), JSON)
+    return _page(problem_page(one), _VARY)
+
+
+def _page(html: str, *headers: tuple[bytes, bytes]) -> Answer:
+    return Answer(200, html.encode(), (*_PAGE_HEADERS, *headers), _HTML)

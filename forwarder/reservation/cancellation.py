@@ -1,0 +1,114 @@
+"""Cancelling what was submitted: how it is asked for, how that stands, and why it may come to nothing. Pure.
+
+REQUESTED → DONE         the reservation is CANCELLED
+          → REFUSED      the PMS said no: the reservation stays CONFIRMED      may be asked for again
+          → FAILED       the PMS could not be asked in time: as before         may be asked for again
+          → NOT_NEEDED   nothing was made: it ended REJECTED or FAILED
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from forwarder.reservation.catalogue import endings
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.problem import Problem
+from forwarder.reservation.request import NO_NUL
+
+MAX_REASON: Final = 1000
+
+_FAILED: Final = "cancellation_failed"
+
+
+class CancellationStatus(StrEnum):
+    """How a cancellation that was asked for stands."""
+
+    REQUESTED = "REQUESTED"
+    DONE = "DONE"
+    REFUSED = "REFUSED"
+    FAILED = "FAILED"
+    NOT_NEEDED = "NOT_NEEDED"
+
+
+class CancellationBody(BaseModel):
+    """What a caller may say with a cancellation. Unknown fields are dropped."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    reason: Annotated[str, Field(max_length=MAX_REASON, pattern=NO_NUL)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancellationRequest:
+    """That the submission is to be cancelled, as it travels from the ingress to the worker.
+
+    `revision`: that of the submission's last event when this was asked for, 0 before the first or where it was not known. A
+    cancellation that came to nothing is asked for anew only by a request that knew of that: one that is delivered again did not.
+    """
+
+    request_id: str
+    account_id: str
+    key: str
+    requested_at: datetime
+    reason: str | None = None
+    revision: int = 0
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """How a cancellation stands. `requested_at` is ISO 8601; `problem` says why it came to nothing."""
+
+    status: CancellationStatus
+    requested_at: str
+    reason: str | None = None
+    problem: Mapping[str, Any] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "status": self.status.value,
+            "requestedAt": self.requested_at,
+            "reason": self.reason,
+            "problem": self.problem,
+        }
+
+
+def cancellation_status(status: Status, problem: Mapping[str, Any] | None) -> CancellationStatus:
+    """How the cancellation of a submission of that `status` stands; `problem` is its own, where it came to nothing."""
+    if problem is not None:
+        return CancellationStatus.FAILED if problem.get("code") == _FAILED else CancellationStatus.REFUSED
+    match status:
+        case Status.CANCELLED:
+            return CancellationStatus.DONE
+        case Status.REJECTED | Status.FAILED:
+            return CancellationStatus.NOT_NEEDED
+        case Status.PENDING | Status.CONFIRMED | Status.IN_DOUBT:
+            return CancellationStatus.REQUESTED
+
+
+def not_made(request_id: str, status: Status) -> Problem:
+    """There is nothing to cancel."""
+    return endings.NOT_MADE.problem(
+        f"The submission ended {status.value}: nothing was made of it.",
+        request_id,
+    )
+
+
+def not_supported(request_id: str, kind: str) -> Problem:
+    """Its kind of PMS takes no cancellations."""
+    return endings.CANCELLATION_NOT_SUPPORTED.problem(
+        f"A PMS of kind {kind} takes no cancellations from here: cancel it there.",
+        request_id,
+    )
+
+
+def cancellation_failed(request_id: str, reason: str, detail: str) -> Problem:
+    """The PMS could not be asked in time; the last that came of it was `reason`."""
+    return endings.CANCELLATION_FAILED.problem(
+        f"The PMS could not be made to cancel it before the deadline. It may be asked for again. Last: {reason}: {detail}",
+        request_id,
+    )

@@ -1,0 +1,67 @@
+"""Cancellations as messages of the requests topic, beside the submissions that they are about: CloudEvents, as `codec` has them."""
+
+from typing import Annotated
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic_core import to_json
+
+from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest
+from forwarder.runtime.clock import iso
+from forwarder.topics.codec import Undecodable, event_headers, has_nul, header
+from forwarder.topics.port import Message
+
+_REQUESTED = "reservation.cancellation_requested.v1"
+
+_Id = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+def encode_cancellation(request: CancellationRequest) -> Message:
+    """The message that carries `request`. What is asked for twice as of one revision has one event id."""
+    requested_at = iso(request.requested_at)
+    value = {
+        "requestId": request.request_id,
+        "integrationAccountId": request.account_id,
+        "requestedAt": requested_at,
+        "reason": request.reason,
+        "revision": request.revision,
+    }
+    event_id = f"{request.request_id}.cancellation.{request.revision}"
+    headers = event_headers(event_id, _REQUESTED.encode(), requested_at, request.request_id, request.traceparent)
+    return Message(request.key.encode(), to_json(value), headers)
+
+
+def is_cancellation(message: Message) -> bool:
+    """Whether `message` says that it is one."""
+    return header(message.headers, "ce_type") == _REQUESTED
+
+
+def decode_cancellation(message: Message) -> CancellationRequest:
+    """The cancellation in `message`. Raises `Undecodable`."""
+    if has_nul(message.value):
+        raise Undecodable("not a cancellation: it has the character U+0000")
+    try:
+        body = _Envelope.model_validate_json(message.value)
+        key = message.key.decode()
+    except ValueError as error:
+        raise Undecodable(f"not a cancellation: {type(error).__name__}") from error
+    return CancellationRequest(
+        request_id=body.requestId,
+        account_id=body.integrationAccountId,
+        key=key,
+        requested_at=body.requestedAt,
+        reason=body.reason,
+        revision=body.revision,
+        traceparent=header(message.headers, "traceparent"),
+    )
+
+
+class _Envelope(BaseModel):
+    """The message's value; a later version may add to it."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    requestId: _Id  # noqa: N815 - the message's own names
+    integrationAccountId: _Id  # noqa: N815
+    requestedAt: AwareDatetime  # noqa: N815
+    reason: Annotated[str, Field(max_length=MAX_REASON)] | None
+    revision: Annotated[int, Field(ge=0, lt=10**9)]

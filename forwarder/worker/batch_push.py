@@ -1,0 +1,83 @@
+"""Several submissions pushed in one request. What each came to is its own, and so are its attempts."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from forwarder.pms.port import Pms
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import InDoubt, Outcome
+from forwarder.runtime.clock import Clock
+from forwarder.store.port import Work
+from forwarder.tenancy.port import Account
+from forwarder.worker.attempts import Attempts
+from forwarder.worker.push import LeaseLost, Pushed, Pusher, too_late
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    work: Work
+    pms: Pms
+    booking: Booking
+
+
+class BatchPusher:
+    """Pushes first tries together."""
+
+    def __init__(self, pusher: Pusher, clock: Clock) -> None:
+        self._pusher = pusher
+        self._clock = clock
+
+    async def push(self, account: Account, works: Sequence[Work]) -> Sequence[Pushed | None]:
+        """What became of each of `works`; None of one that was no longer this worker's to push."""
+        decided: dict[int, Pushed | None] = {}
+        ready: list[_Ready] = []
+        for work in works:
+            prepared = self._pusher.prepare(account, work)
+            if isinstance(prepared, Pushed):
+                decided[work.id] = prepared
+            elif self._clock.now() >= work.deadline_at:
+                decided[work.id] = Pushed(too_late(), work.attempts, doubtful=False)
+            else:
+                ready.append(_Ready(work, *prepared))
+        ours = await asyncio.gather(*(self._may_send(each) for each in ready))
+        decided |= {each.work.id: None for each, may in zip(ready, ours, strict=True) if not may}
+        decided |= await self._create(account, [each for each, may in zip(ready, ours, strict=True) if may])
+        return [decided[work.id] for work in works]
+
+    async def _may_send(self, ready: _Ready) -> bool:
+        try:
+            await self._pusher.before_sending(ready.pms, ready.work)
+        except LeaseLost:
+            return False
+        return True
+
+    async def _create(self, account: Account, ready: Sequence[_Ready]) -> dict[int, Pushed | None]:
+        if not ready:
+            return {}
+        began = self._clock.now(), self._clock.monotonic()
+        outcomes = await self._ask(ready)
+        pushed: dict[int, Pushed | None] = {}
+        for each, outcome in zip(ready, outcomes, strict=True):
+            attempts = Attempts(self._clock, account.kind, each.booking.reference, tuple(each.work.attempts))
+            attempts.note("create", began, outcome)
+            can = each.pms.capabilities
+            settleable = can.idempotent_create or can.find_by_reference
+            doubtful = isinstance(outcome, InDoubt)
+            pushed[each.work.id] = Pushed(outcome, attempts.all, doubtful, settleable, can.find_by_reference)
+        return pushed
+
+    async def _ask(self, ready: Sequence[_Ready]) -> Sequence[Outcome]:
+        try:
+            outcomes = await ready[0].pms.create_many([each.booking for each in ready])
+        except Exception as error:  # noqa: BLE001 - an adapter's bug costs these rows, not all; what it sent is unknown
+            _log.exception("adapter.failed", action="create_many", count=len(ready))
+            return [InDoubt("adapter_failed", type(error).__name__)] * len(ready)
+        if len(outcomes) != len(ready):
+            _log.error("adapter.failed", action="create_many", count=len(ready), outcomes=len(outcomes))
+            return [InDoubt("adapter_failed", "It did not say what became of each.")] * len(ready)
+        return outcomes

@@ -1,0 +1,94 @@
+"""From what a cancellation came to, to what is recorded: done, refused, or another try. Pure.
+
+    Cancelled    → CANCELLED
+    Rejected     → stays CONFIRMED, with the PMS's no
+    Deferred     → tried again       no time left → stays CONFIRMED, with the problem
+
+It may be asked for any number of times, so that a doubt about one is no more than a delay.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from forwarder.reservation.cancellation import Cancellation, cancellation_failed, cancellation_status
+from forwarder.reservation.outcome import Cancelled, Deferred, Rejected, Status
+from forwarder.reservation.problem import Problem
+from forwarder.reservation.result import ResultEvent, result_data
+from forwarder.runtime.clock import iso
+from forwarder.store.port import Final, Made, Postponed, Work
+from forwarder.worker.push import Pushed
+from forwarder.worker.retry import next_try
+
+
+def cancellation_verdict(work: Work, made: Made, pushed: Pushed, *, now: datetime, luck: float) -> Final | Postponed:
+    """What to record of the try to cancel what was `made` of `work`. `luck`: jitter in [0, 1)."""
+    request_id = work.submission.request_id
+    match pushed.outcome:
+        case Cancelled():
+            return _cancelled(work, made, pushed, now)
+        case Rejected(problem):
+            return _kept(work, made, pushed, now, problem)
+        case Deferred(reason, detail, wait):
+            due = next_try(work.tries + 1, now=now, deadline=work.deadline_at, at_least_seconds=wait, luck=luck)
+            if due is not None:
+                return Postponed(work.id, pushed.attempts, now, due, doubtful=False)
+            return _kept(work, made, pushed, now, cancellation_failed(request_id, *_last(pushed, reason, detail)))
+        case other:
+            raise TypeError(f"no outcome of a cancellation: {type(other).__name__}")
+
+
+def cancellation_of(work: Work, status: Status, problem: Mapping[str, Any] | None = None) -> Cancellation | None:
+    """How the cancellation of `work` stands, that now is of `status`; None where none was asked for."""
+    if work.cancel is None:
+        return None
+    asked = work.cancel
+    return Cancellation(cancellation_status(status, problem), asked.requested_at, asked.reason, problem)
+
+
+def _cancelled(work: Work, made: Made, pushed: Pushed, now: datetime) -> Final:
+    moment, status = iso(now), Status.CANCELLED
+    record = {**made.record, "updatedAt": moment, "cancelledAt": moment, "status": status.value}
+    event = _event(work, status, record, moment, None)
+    return Final(work.id, status, pushed.attempts, now, record, event, made.pms_reservation_id, None, cancelled_at=now)
+
+
+def _kept(work: Work, made: Made, pushed: Pushed, now: datetime, problem: Problem) -> Final:
+    status, described = Status.CONFIRMED, problem.as_json()
+    event = _event(work, status, made.record, iso(now), described)
+    return Final(
+        work.id,
+        status,
+        pushed.attempts,
+        now,
+        made.record,
+        event,
+        made.pms_reservation_id,
+        None,
+        cancel_problem=described,
+    )
+
+
+def _event(
+    work: Work, status: Status, record: Mapping[str, Any], moment: str, problem: Mapping[str, Any] | None
+) -> ResultEvent:
+    submission = work.submission
+    data = result_data(
+        request_id=submission.request_id,
+        workspace_id=submission.workspace_id,
+        account_id=submission.account_id,
+        status=status,
+        record=record,
+        cancellation=cancellation_of(work, status, problem),
+    )
+    return ResultEvent(
+        submission.request_id, work.revision + 1, status, submission.key, moment, data, submission.traceparent
+    )
+
+
+def _last(pushed: Pushed, reason: str, detail: str) -> tuple[str, str]:
+    """What went wrong last, where the deadline came between two tries."""
+    last = pushed.attempts[-1] if pushed.attempts else None
+    if last is None or last.action != "cancel" or last.reason is None:
+        return reason, detail
+    return last.reason, last.detail or detail

@@ -1,0 +1,93 @@
+"""The HTTP contract against a running forwarder: thousands of requests that keep to it and break it, by schemathesis."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.backends import Backend
+from tests.support.deployment import Deployment, Site, booking, deploy
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 240
+# JSON Schema cannot say that one day is after another, nor how many decimals a currency has.
+ALSO_EXPECTED = ["2xx", "404", "409", "422"]
+# Of its path, {id} takes "booking-engine" too: GET is answered that there is no such reservation.
+SHARED_PATH = "/api/v1/vrs/reservations/booking-engine"
+
+
+@pytest.fixture
+def site(site: Site) -> Site:
+    """Nobody waits long for an outcome."""
+    short = {"FORWARDER_WAIT_SECONDS": "1", "FORWARDER_MAX_WAIT_SECONDS": "1", "FORWARDER_LOG_LEVEL": "info"}
+    return Site(site.backend, site.directory, {**site.settings, **short}, site.reaper)
+
+
+@pytest.mark.timeout(2 * SECONDS)
+async def test_schemathesis_finds_nothing(site: Site, backend: Backend, tmp_path: Path) -> None:
+    async with deploy(site) as deployment:
+        await deployment.add_account("generic")
+        accepted = (await deployment.submit("generic", booking(1))).json()["data"]
+        settled = await deployment.settled("generic", accepted["requestId"])
+        parts = [("ingress", ["Submitting", "About"]), ("query", ["Reading"])]
+        if backend == "embedded":
+            parts = [("up", ["Submitting", "Reading", "About"])]
+        for role, tags in parts:
+            config = _config(tmp_path / f"{role}.toml", settled)
+            report = await asyncio.to_thread(_run, deployment, role, config, tags)
+            cases = re.search(r"(\d+) generated", report)
+            assert cases is not None, report
+            assert int(cases[1]) > 50
+            print(f"{role} on {backend}: {cases[1]} cases, no failure")
+        for role in deployment.roles:
+            assert "request.failed" not in deployment.log(role).read_text()
+
+
+def _config(path: Path, known: Mapping[str, Any]) -> Path:
+    """`known`: a submission that there is. All checks are on unless something is said of them here."""
+    path.write_text(f"""
+[generation]
+allow-extra-parameters = false
+
+[checks.positive_data_acceptance]
+expected-statuses = {json.dumps(ALSO_EXPECTED)}
+
+[parameters]
+"path.request_id" = {json.dumps(known["requestId"])}
+
+[[operations]]
+include-path = "{SHARED_PATH}"
+checks.unsupported_method.enabled = false
+checks.allow_header_conformance.enabled = false
+""")
+    return path
+
+
+def _run(deployment: Deployment, role: str, config: Path, tags: Sequence[str]) -> str:
+    """What schemathesis prints. Fails with it where it found something."""
+    headers = {**deployment.headers("generic")}
+    del headers["Content-Type"]
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "schemathesis.cli", "--config-file", config, "run", ROOT / "schemas" / "openapi.json"),
+            *("--url", deployment.url(role), "--seed", "1", "--max-examples", "5", "--no-color"),
+            *("--request-timeout", "20", "--continue-on-failure"),
+            *(part for tag in tags for part in ("--include-tag", tag)),
+            *(part for name, value in headers.items() for part in ("--header", f"{name}: {value}")),
+        ],
+        cwd=config.parent,
+        env={**os.environ, "SCHEMATHESIS_HOOKS": "tests.support.schemathesis_checks", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
+    return done.stdout

@@ -1,0 +1,160 @@
+"""`forwarder account add` and `set`: options and credentials, from files and not, and what is said of those that are wrong."""
+
+import asyncio
+import io
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forwarder.cli.program import run
+from forwarder.runtime.data_dir import secret_in
+from forwarder.store.engine import open_engine
+from forwarder.tenancy.port import Account
+from forwarder.tenancy.registry import SqlRegistry
+from forwarder.tenancy.sealing import SecretVault
+
+OAUTH = '{"clientId": "app", "clientSecret": "s3cr3t", "refreshToken": "r-0"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Command:
+    """Runs commands in a directory with an embedded forwarder of its own, in which there is the workspace "acme"."""
+
+    def __init__(self, run_in: Path, run_command: Callable[[tuple[str, ...], str], Ended]) -> None:
+        self.directory = run_in
+        self._run = run_command
+        assert self("workspace", "add", "acme").code == 0
+
+    def __call__(self, *arguments: str, given: str = "") -> Ended:
+        return self._run(arguments, given)
+
+    def add(self, *arguments: str) -> Ended:
+        where = (
+            "--workspace",
+            "acme",
+            "--kind",
+            "booking-sync",
+            "--base-url",
+            "https://pms.test/api/v3",
+            "--id",
+            "acc",
+        )
+        return self("account", "add", *where, *arguments)
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FORWARDER_DATA_DIR", ".forwarder")
+
+    def run_command(arguments: tuple[str, ...], given: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["forwarder", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(given))
+        with pytest.raises(SystemExit) as ended:
+            run()
+        said = capsys.readouterr()
+        code = ended.value.code
+        return Ended(code if isinstance(code, int) else 0, said.out, said.err)
+
+    return Command(tmp_path, run_command)
+
+
+def listed(command: Command) -> dict[str, Any]:
+    answer = command("account", "list", "--json")
+    [account] = json.loads(answer.out)
+    assert not [secret for secret in ("s3cr3t", "r-0", "plain") if secret in answer.out]
+    assert isinstance(account, dict)
+    return account
+
+
+def credential(command: Command) -> str:
+    """What the worker would be let in with."""
+
+    async def read() -> Account:
+        engine = open_engine(command.directory / ".forwarder" / "store.sqlite3")
+        try:
+            [account] = await SqlRegistry(engine).accounts()
+            return account
+        finally:
+            await engine.dispose()
+
+    return SecretVault([secret_in(command.directory / ".forwarder")]).open_text(asyncio.run(read()).credential)
+
+
+def test_options_are_given_one_by_one_or_in_a_file(command: Command) -> None:
+    (command.directory / "options.toml").write_text(
+        'sourceId = 7\ncheckinTime = "16:00"\n[securePayments]\ngatewayId = "1"\ngatewayName = "stripe"\n'
+    )
+    options = ("--options-file", "options.toml", "--option", "checkinTime=15:00", "--option", "liveQuote=true")
+    added = command.add(*options)
+    assert added.code == 0, added.err
+    assert listed(command)["options"] == {
+        "sourceId": 7,
+        "checkinTime": "15:00",
+        "securePayments": {"gatewayId": "1", "gatewayName": "stripe"},
+        "liveQuote": True,
+    }
+
+
+def test_a_credential_comes_from_a_file_or_from_standard_input(command: Command) -> None:
+    (command.directory / "credential.json").write_text(OAUTH + "\n")
+    assert command.add("--credential-file", "credential.json").code == 0
+    assert credential(command) == OAUTH
+    changed = command("account", "set", "acc", "--credential-file", "-", given="plain-token\n")
+    assert changed.code == 0, changed.err
+    assert credential(command) == "plain-token"
+
+
+def test_options_are_changed_without_the_credential(command: Command) -> None:
+    assert command.add("--credential", "plain-token", "--option", "sourceId=7").code == 0
+    changed = command("account", "set", "acc", "--option", "sourceId=null", "--option", "liveQuote=true", "--json")
+    assert json.loads(changed.out)["options"] == listed(command)["options"] == {"liveQuote": True}
+    (command.directory / "options.json").write_text('{"strictBookings": true}')
+    assert command("account", "set", "acc", "--options-file", "options.json").code == 0
+    assert listed(command)["options"] == {"strictBookings": True}
+    assert credential(command) == "plain-token"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--option", "sourceId=0"), "sourceId"),
+        (("--option", "fax=1"), "fax"),
+        (("--option", "liveQuote"), "NAME=VALUE"),
+        (("--options-file", "none.json"), "none.json"),
+        (("--credential-file", "none"), "none"),
+        (("--credential", "a", "--credential-file", "none"), "either"),
+    ],
+)
+def test_what_is_wrong_is_named_and_nothing_added(command: Command, arguments: tuple[str, ...], says: str) -> None:
+    refused = command.add(*arguments)
+    assert refused.code == 2
+    assert says in refused.err
+    assert "Traceback" not in refused.err
+    assert command("account", "list", "--json").out == "[]\n"
+
+
+def test_a_change_that_is_wrong_changes_nothing(command: Command) -> None:
+    assert command.add("--option", "sourceId=7").code == 0
+    for arguments, code, says in (
+        (("acc", "--option", "sourceId=0"), 2, "sourceId"),
+        (("acc",), 2, "--credential-file"),
+        (("none", "--option", "sourceId=1"), 1, "none"),
+    ):
+        refused = command("account", "set", *arguments)
+        assert refused.code == code
+        assert says in refused.err
+    assert listed(command)["options"] == {"sourceId": 7}

@@ -1,0 +1,65 @@
+"""Where the code makes problems, and which of the catalogue it uses, read from its sources."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import forwarder
+from forwarder.reservation.catalogue import endings, requests, service
+from forwarder.reservation.catalogue.problem_type import ProblemType
+
+_ROOT = Path(forwarder.__file__).parent
+_ELSEWHERE = (
+    _ROOT / "reservation" / "catalogue",
+    _ROOT / "simulator",  # a PMS's problems, not the service's
+    _ROOT / "published",  # shows them
+)
+_MODULES = {"endings": endings, "requests": requests, "service": service}
+
+
+def made_by_hand() -> list[str]:
+    """Every place where a `Problem` is made otherwise than by the catalogue."""
+    return [
+        f"{path}:{node.lineno}"
+        for path, node in _nodes()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Problem"
+    ]
+
+
+def used() -> set[str]:
+    """The codes of the catalogue's problems that are made somewhere."""
+    codes = {one.code for _, node in _nodes() for one in _meant(node)}
+    return codes | {one.code for one in endings.REFUSALS}  # which are chosen by what a PMS says
+
+
+def fault_codes() -> set[str]:
+    """The codes of the faults of a request, as they are written where bodies and query parameters are read."""
+    sources = (_ROOT / "reservation" / "validation.py", _ROOT / "query" / "paging.py")
+    return {code for path in sources for node in ast.walk(_parsed(path)) for code in _fault_code(node)}
+
+
+def _nodes() -> Iterator[tuple[Path, ast.AST]]:
+    for path in sorted(_ROOT.rglob("*.py")):
+        if not any(path.is_relative_to(folder) for folder in _ELSEWHERE):
+            yield from ((path.relative_to(_ROOT), node) for node in ast.walk(_parsed(path)))
+
+
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _meant(node: ast.AST) -> Iterator[ProblemType]:
+    match node:
+        case ast.Attribute(value=ast.Name(id=module), attr=name) if module in _MODULES:
+            meant = getattr(_MODULES[module], name, None)
+            if isinstance(meant, ProblemType):
+                yield meant
+
+
+def _fault_code(node: ast.AST) -> Iterator[str]:
+    """Of `Fault(pointer, code, detail)`, and of a `return code, detail`."""
+    match node:
+        case ast.Call(func=ast.Name(id="Fault"), args=[_, ast.Constant(value=str(code)), *_]):
+            yield code
+        case ast.Return(value=ast.Tuple(elts=[ast.Constant(value=str(code)), _])):
+            yield code

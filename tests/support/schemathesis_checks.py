@@ -1,0 +1,36 @@
+"""Checks of ours for schemathesis, which loads this file: whatever is refused is a problem of the catalogue, and for a reason.
+
+Run by tests/journey/test_http_contract.py.
+"""
+
+import schemathesis
+from schemathesis import Case, CheckContext, GenerationMode, Response
+
+from forwarder.reservation.catalogue.chapters import CATALOGUE
+
+_PROBLEM = "application/problem+json"
+# What JSON Schema cannot say: a body may break these and be of its schema all the same.
+_BETWEEN_FIELDS = {"departure_not_after_arrival", "stay_too_long", "too_many_decimals"}
+_NOT_OF_THE_BODY = {"idempotency_key_reused", "card_required", "website_id_required"}
+
+
+@schemathesis.check
+def refusals_are_problems(_context: CheckContext, response: Response, _case: Case) -> None:
+    """Every status of an error comes with a problem, its status and a code of the catalogue."""
+    if response.status_code < 400:
+        return
+    assert response.headers["content-type"] == [_PROBLEM], response.headers["content-type"]
+    problem = response.json()
+    assert problem["status"] == response.status_code
+    assert CATALOGUE[problem["code"]].title == problem["title"]
+    assert problem["type"] == f"/problems/{problem['code']}"
+
+
+@schemathesis.check
+def what_is_of_the_schema_is_valid(_context: CheckContext, response: Response, case: Case) -> None:
+    """What keeps to the schemas is refused as invalid only for a rule between fields."""
+    if response.status_code != 422 or case.meta is None or case.meta.generation.mode is not GenerationMode.POSITIVE:
+        return
+    problem = response.json()
+    faults = {fault["code"] for fault in problem.get("errors", ())}
+    assert problem["code"] in _NOT_OF_THE_BODY or (faults and faults <= _BETWEEN_FIELDS), problem

@@ -1,0 +1,362 @@
+"""Adapters that each break one promise, and are right in all else: what the conformance kit has to find out."""
+
+import asyncio
+import logging
+import socket
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Final
+
+import httpx
+from pydantic import ConfigDict
+
+from forwarder.pms.adapter import NoOptions
+from forwarder.pms.failure import NoAnswer, NotSent
+from forwarder.pms.generic import GenericAdapter
+from forwarder.pms.port import Capabilities, Connection
+from forwarder.pms.wire import Send
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import (
+    Absent,
+    Cancellation,
+    Cancelled,
+    Confirmed,
+    Deferred,
+    InDoubt,
+    Lookup,
+    Outcome,
+    Rejected,
+)
+from forwarder.runtime.clock import Clock
+
+_LOOKS_UP: Final = Capabilities(idempotent_create=False, find_by_reference=True, cancel=True)
+
+
+class UndescribedOptions(GenericAdapter):
+    class Options(NoOptions):
+        station: str = "main"
+
+    options: ClassVar[type[NoOptions]] = Options
+
+
+class AnyOptions(GenericAdapter):
+    class Options(NoOptions):
+        model_config = ConfigDict(extra="allow")
+
+    options: ClassVar[type[NoOptions]] = Options
+
+
+class ConnectsAtOnce(GenericAdapter):
+    opened: ClassVar[list[socket.socket]] = []
+
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        super().__init__(connection, clock)
+        where = httpx.URL(connection.base_url)
+        if where.host == "127.0.0.1" and not self.opened:
+            self.opened.append(socket.create_connection((where.host, where.port or 80)))
+
+
+class ConfirmsNothing(GenericAdapter):
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        await self.find(booking, send)
+        return Confirmed("F1")
+
+
+class OddRecord(GenericAdapter):
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        outcome = await super().create(booking, send)
+        return replace(outcome, record={"fax": "F1"}) if isinstance(outcome, Confirmed) else outcome
+
+
+class SharesState(GenericAdapter):
+    """Keeps what it is asked in itself, where the next push changes it."""
+
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        self._now = booking
+        await asyncio.sleep(0)
+        return await super().create(self._now, send)
+
+
+class KeyOfItsOwn(GenericAdapter):
+    """A new idempotency key for each push, which is none."""
+
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        async def renamed(request: httpx.Request) -> httpx.Response:
+            if request.method == "POST":
+                request.headers["Idempotency-Key"] = f'"{uuid.uuid4()}"'
+            return await send(request)
+
+        return await super().create(booking, renamed)
+
+
+class ReversesBatches(GenericAdapter):
+    capabilities: ClassVar[Capabilities] = replace(GenericAdapter.capabilities, most_per_create=3)
+
+    async def create_many(self, bookings: Sequence[Booking], send: Send) -> Sequence[Outcome]:
+        return [await self.create(booking, send) for booking in bookings][::-1]
+
+
+class FindsNothing(GenericAdapter):
+    async def find(self, booking: Booking, send: Send) -> Lookup:
+        found = await super().find(booking, send)
+        return Absent() if isinstance(found, Confirmed) else found
+
+
+class CancelsNothing(GenericAdapter):
+    async def cancel(self, booking: Booking, _pms_reservation_id: str, send: Send) -> Cancellation:
+        found = await self.find(booking, send)
+        return found if isinstance(found, Deferred) else Cancelled()
+
+
+class PutsOffRefusals(GenericAdapter):
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        outcome = await super().create(booking, send)
+        return Deferred("refused", outcome.problem.detail) if isinstance(outcome, Rejected) else outcome
+
+
+class OneCodeForAll(GenericAdapter):
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        outcome = await super().create(booking, send)
+        if isinstance(outcome, Rejected) and outcome.problem.code != "room_unavailable":
+            return Rejected(replace(outcome.problem, code="pms_refused"))
+        return outcome
+
+
+class PassesOn(GenericAdapter):
+    """What the PMS says when it refuses, word for word."""
+
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        said: list[httpx.Response] = []
+
+        async def heard(request: httpx.Request) -> httpx.Response:
+            said.append(await send(request))
+            return said[-1]
+
+        outcome = await super().create(booking, heard)
+        if isinstance(outcome, Rejected):
+            return Rejected(replace(outcome.problem, detail=said[-1].text))
+        return outcome
+
+
+class TakesDoubtForNo(GenericAdapter):
+    """A time-out is reported as surely not made."""
+
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        try:
+            outcome = await super().create(booking, send)
+        except NoAnswer as failure:
+            return Deferred(failure.reason, failure.detail)
+        return Deferred(outcome.reason, outcome.detail) if isinstance(outcome, InDoubt) else outcome
+
+
+class TriesAgainBlindly(KeyOfItsOwn):
+    """Sends again what was not answered, with no key to go by."""
+
+    capabilities: ClassVar[Capabilities] = _LOOKS_UP
+
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        try:
+            return await super().create(booking, send)
+        except NoAnswer:
+            return await super().create(booking, send)
+
+
+class TakesFailureForNo(GenericAdapter):
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        outcome = await super().create(booking, send)
+        return Deferred("pms_failed", "HTTP 500") if isinstance(outcome, InDoubt) else outcome
+
+
+class RaisesOnStrangeAnswers(GenericAdapter):
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        async def read(request: httpx.Request) -> httpx.Response:
+            response = await send(request)
+            if response.status_code == httpx.codes.CREATED:
+                _ = response.json()["id"]
+            return response
+
+        return await super().create(booking, read)
+
+
+class TakesFailureForAbsence(GenericAdapter):
+    async def find(self, booking: Booking, send: Send) -> Lookup:
+        found = await super().find(booking, send)
+        return Absent() if isinstance(found, Deferred) and found.reason == "pms_failed" else found
+
+
+class TakesAnyNotFoundForCancelled(GenericAdapter):
+    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> Cancellation:
+        outcome = await super().cancel(booking, pms_reservation_id, send)
+        return Cancelled() if isinstance(outcome, Deferred) and "404" in outcome.detail else outcome
+
+
+class RefusesWhenThrottled(GenericAdapter):
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        outcome = await super().create(booking, send)
+        if isinstance(outcome, Deferred) and outcome.reason == "pms_throttled":
+            return InDoubt(outcome.reason, outcome.detail)
+        return outcome
+
+
+class ForgetsTheWait(GenericAdapter):
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        outcome = await super().create(booking, send)
+        return replace(outcome, retry_after_seconds=None) if isinstance(outcome, Deferred) else outcome
+
+
+class FollowsRedirects(GenericAdapter):
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        async def followed(request: httpx.Request) -> httpx.Response:
+            response = await send(request)
+            if response.status_code in (301, 302, 307, 308):
+                moved = httpx.Request(request.method, request.url.join(response.headers["location"]))
+                return await send(moved)
+            return response
+
+        return await super().create(booking, followed)
+
+
+class RaisesOnBadAddresses(GenericAdapter):
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        try:
+            return await super().create(booking, send)
+        except NotSent as failure:
+            raise ValueError(failure.reason) from failure
+
+
+class TakesItsTime(GenericAdapter):
+    taken: ClassVar[bool] = False  # once will do: it is a long time
+
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        try:
+            return await super().create(booking, send)
+        except NoAnswer as failure:
+            if failure.reason == "pms_timed_out" and not TakesItsTime.taken:
+                TakesItsTime.taken = True
+                await asyncio.sleep(6)
+            raise
+
+
+class SwallowsCancellation(GenericAdapter):
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        try:
+            return await super().create(booking, send)
+        except asyncio.CancelledError:
+            return InDoubt("cancelled", "It was cancelled.")
+
+
+class LeavesTasksBehind(GenericAdapter):
+    left: ClassVar[set[asyncio.Task[None]]] = set()
+
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        try:
+            return await super().create(booking, send)
+        except asyncio.CancelledError:
+            self.left.add(asyncio.create_task(asyncio.sleep(60)))
+            raise
+
+
+class ClientOfItsOwn(GenericAdapter):
+    """Goes around `send`, and never closes what it opens."""
+
+    clients: ClassVar[list[httpx.AsyncClient]] = []
+
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        async def around(request: httpx.Request) -> httpx.Response:
+            client = httpx.AsyncClient(timeout=2)
+            self.clients.append(client)
+            try:
+                return await client.send(
+                    client.build_request(request.method, request.url, headers=request.headers, content=request.read())
+                )
+            except httpx.HTTPError as error:
+                raise NoAnswer("lost", type(error).__name__) from error
+
+        return await super().create(booking, around if self._base_url.startswith("http://127") else send)
+
+
+class AsksTwice(GenericAdapter):
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        found = await self.find(booking, send)
+        return found if isinstance(found, Deferred) else await super().create(booking, send)
+
+
+class CountsInFloats(GenericAdapter):
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        cents = int(float(booking.total_price or 0) * 100)
+        return await super().create(replace(booking, fields={**booking.fields, "totalPrice": cents / 100}), send)
+
+
+class WritesTheCard(GenericAdapter):
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        if booking.card is not None:
+            logging.getLogger("acme").debug("charging %s", booking.card.card_number)
+        return await super().create(booking, send)
+
+
+class ShowsWhatItWasAsked(GenericAdapter):
+    """Its `repr`, and what it raises, hold the whole request."""
+
+    _last: bytes = b""
+
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        async def kept(request: httpx.Request) -> httpx.Response:
+            self._last = request.read()
+            response = await send(request)
+            if response.status_code == httpx.codes.CREATED and "html" in response.text:
+                raise RuntimeError(self._last)
+            return response
+
+        return await super().create(booking, kept)
+
+
+class ShowsItsCredential(GenericAdapter):
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._credential})"
+
+
+class PrintsItsCredential(GenericAdapter):
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        print("asking with", self._headers)
+        return await super().create(booking, send)
+
+
+CAUGHT_BY: Final[Sequence[tuple[Any, str, str]]] = (
+    (UndescribedOptions, "describes-its-options", "station has no description"),
+    (AnyOptions, "describes-its-options", "is not refused"),
+    (ConnectsAtOnce, "opens-nothing-by-itself", "asked the PMS something"),
+    (ConfirmsNothing, "makes-reservations", "holds 0 reservations"),
+    (OddRecord, "makes-reservations", "not of a record: fax"),
+    (SharesState, "makes-many-at-once", "were given"),
+    (KeyOfItsOwn, "creates-idempotently", "the same booking again"),
+    (ReversesBatches, "creates-batches", "of the batch, number 0"),
+    (FindsNothing, "finds-by-reference", "is Absent"),
+    (CancelsNothing, "cancels", "holds the reservation as before"),
+    (PutsOffRefusals, "refuses-taken-nights", "Deferred"),
+    (OneCodeForAll, "refuses-by-its-codes", "not property_not_found"),
+    (PassesOn, "tells-nothing-of-the-guest", "maria@example.com"),
+    (TakesDoubtForNo, "doubts-what-may-be-made", "Deferred"),
+    (TriesAgainBlindly, "doubts-what-may-be-made", "room_unavailable"),
+    (RaisesOnStrangeAnswers, "doubts-what-may-be-made", "create raised"),
+    (TakesFailureForNo, "doubts-what-it-cannot-know", "HTTP 500"),
+    (TakesFailureForAbsence, "looks-up-truly", "HTTP 500, before the PMS had the request: it said Absent"),
+    (TakesAnyNotFoundForCancelled, "cancels-truly", "HTTP 404"),
+    (RefusesWhenThrottled, "puts-off-what-was-not-done", "HTTP 429"),
+    (ForgetsTheWait, "puts-off-what-was-not-done", "retry_after_seconds=None"),
+    (FollowsRedirects, "follows-no-redirect", "were followed"),
+    (RaisesOnBadAddresses, "survives-wrong-settings", "ValueError"),
+    (TakesItsTime, "keeps-its-time", "it took"),
+    (SwallowsCancellation, "can-be-cancelled", "it went on"),
+    (LeavesTasksBehind, "can-be-cancelled", "it left behind"),
+    (ClientOfItsOwn, "leaves-nothing-open", "open after the directory was closed"),
+    (ClientOfItsOwn, "minds-the-pace", "0 of them went through"),
+    (AsksTwice, "minds-the-pace", "a push made 2 requests"),
+    (CountsInFloats, "keeps-amounts-exact", "1.15"),
+    (WritesTheCard, "hides-cards", "charging"),
+    (ShowsWhatItWasAsked, "hides-cards", "RuntimeError"),
+    (PassesOn, "hides-cards", "was not taken"),
+    (ShowsItsCredential, "hides-the-credential", "ShowsItsCredential"),
+    (PrintsItsCredential, "hides-the-credential", "asking with"),
+)
+"""Each, the check that has to find it out, and words of its finding."""
