@@ -36,8 +36,8 @@ class SecurePayments(NoOptions):
         "PaymentGateway", description="The gateway's type."
     )
     url: _SecretsUrl = Field(SECURE_PAYMENTS, description="Where the vendor's payment platform takes cards.")
-    hold_minutes: Annotated[int, Field(ge=2, le=60)] = Field(
-        10, description="For how long the nights are held while the card is charged."
+    hold_minutes: Annotated[int, Field(ge=6, le=60)] = Field(
+        10, description="For how long the nights are held while the card is charged: longer than any push may take."
     )
 
     @property

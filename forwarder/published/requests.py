@@ -61,6 +61,11 @@ _FIELDS: Final = {
     "cvv": "The card verification value. It is never stored unsealed, and erased with the final outcome.",
     "reason": "Why it is cancelled; shown with the cancellation.",
 }
+_CURRENCY: Final = {
+    "type": "string",
+    "description": "A currency code of ISO 4217 that is in use.",
+    "enum": sorted(DECIMALS),
+}
 
 
 def request_schemas(ref: str) -> dict[str, Any]:
@@ -68,7 +73,8 @@ def request_schemas(ref: str) -> dict[str, Any]:
     parts: dict[str, Any] = {}
     for model in (BookingEngineRequest, GeneralRequest, CancellationBody):
         parts[model.__name__] = schema_of(model, parts, ref=ref)
-    return {name: _described(name, _plain(part)) for name, part in sorted(parts.items())}
+    described = {name: _described(name, _plain(part, ref)) for name, part in parts.items()}
+    return dict(sorted({**described, "Currency": _CURRENCY}.items()))
 
 
 def _described(name: str, schema: MutableMapping[str, Any]) -> Mapping[str, Any]:
@@ -76,15 +82,15 @@ def _described(name: str, schema: MutableMapping[str, Any]) -> Mapping[str, Any]
     return {**schema, "description": _ABOUT[name], "properties": fields}
 
 
-def _plain(schema: Any) -> Any:
-    """The same, plainer: one kind of number where any will do, and the currencies that there are."""
+def _plain(schema: Any, ref: str) -> Any:
+    """The same, plainer: one kind of number where any will do, and the currencies by reference."""
     if isinstance(schema, list):
-        return [_plain(part) for part in schema]
+        return [_plain(part, ref) for part in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("pattern") == CURRENCY:
-        return {"type": "string", "enum": sorted(DECIMALS)}
+        return {"$ref": f"{ref}Currency"}
     types = [branch.get("type") for branch in schema.get("anyOf", ())]
     if "number" in types:
         schema = {**schema, "anyOf": [branch for branch in schema["anyOf"] if branch.get("type") != "integer"]}
-    return {name: _plain(part) for name, part in schema.items()}
+    return {name: _plain(part, ref) for name, part in schema.items()}

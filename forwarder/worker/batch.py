@@ -1,7 +1,7 @@
 """Rows that go to their PMS together: where one request can ask for several reservations, each with its own outcome.
 
-Together go rows of different rooms of which nothing was sent yet. What is in doubt, or is to be cancelled, goes alone. Nothing waits
-for others to come: a batch is what waits when its turn comes.
+Together go rows of different rooms of which nothing was sent yet. What is in doubt, or is to be cancelled, goes alone. Nothing
+waits for others to come: a batch is what waits when its turn comes.
 """
 
 from collections import deque

@@ -1,7 +1,7 @@
 """Several submissions pushed in one request. What each came to is its own, and so are its attempts."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -32,36 +32,30 @@ class BatchPusher:
         self._pusher = pusher
         self._clock = clock
 
-    async def push(self, account: Account, works: Sequence[Work]) -> Sequence[Pushed | None]:
-        """What became of each of `works`; None of one that was no longer this worker's to push."""
-        decided: dict[int, Pushed | None] = {}
-        ready: list[_Ready] = []
-        for work in works:
-            prepared = self._pusher.prepare(account, work)
-            if isinstance(prepared, Pushed):
-                decided[work.id] = prepared
-            elif self._clock.now() >= work.deadline_at:
-                decided[work.id] = Pushed(too_late(), work.attempts, doubtful=False)
-            else:
-                ready.append(_Ready(work, *prepared))
-        ours = await asyncio.gather(*(self._may_send(each) for each in ready))
-        decided |= {each.work.id: None for each, may in zip(ready, ours, strict=True) if not may}
-        decided |= await self._create(account, [each for each, may in zip(ready, ours, strict=True) if may])
-        return [decided[work.id] for work in works]
+    async def push(self, account: Account, works: Sequence[Work]) -> Sequence[Pushed | Exception]:
+        """What became of each of `works`: `LeaseLost` of one that was no longer this worker's to push, or what a bug raised."""
+        ready = await asyncio.gather(*(self._ready(account, work) for work in works), return_exceptions=True)
+        if not self._pusher.may_send():  # The last look at the lease, for all of them.
+            ready = [LeaseLost() if isinstance(each, _Ready) else each for each in ready]
+        created = await self._create(account, [each for each in ready if isinstance(each, _Ready)])
+        return [created[each.work.id] if isinstance(each, _Ready) else _decided(each) for each in ready]
 
-    async def _may_send(self, ready: _Ready) -> bool:
-        try:
-            await self._pusher.before_sending(ready.pms, ready.work)
-        except LeaseLost:
-            return False
-        return True
+    async def _ready(self, account: Account, work: Work) -> _Ready | Pushed:
+        prepared = self._pusher.prepare(account, work)
+        if isinstance(prepared, Pushed):
+            return prepared
+        if self._clock.now() >= work.deadline_at:
+            return Pushed(too_late(), work.attempts, doubtful=False)
+        pms, booking = prepared
+        await self._pusher.before_sending(pms, work)
+        return _Ready(work, pms, booking)
 
-    async def _create(self, account: Account, ready: Sequence[_Ready]) -> dict[int, Pushed | None]:
+    async def _create(self, account: Account, ready: Sequence[_Ready]) -> Mapping[int, Pushed]:
         if not ready:
             return {}
         began = self._clock.now(), self._clock.monotonic()
         outcomes = await self._ask(ready)
-        pushed: dict[int, Pushed | None] = {}
+        pushed = {}
         for each, outcome in zip(ready, outcomes, strict=True):
             attempts = Attempts(self._clock, account.kind, each.booking.reference, tuple(each.work.attempts))
             attempts.note("create", began, outcome)
@@ -81,3 +75,9 @@ class BatchPusher:
             _log.error("adapter.failed", action="create_many", count=len(ready), outcomes=len(outcomes))
             return [InDoubt("adapter_failed", "It did not say what became of each.")] * len(ready)
         return outcomes
+
+
+def _decided(before_sending: Pushed | BaseException) -> Pushed | Exception:
+    if isinstance(before_sending, Pushed | Exception):
+        return before_sending
+    raise before_sending

@@ -1,6 +1,8 @@
 """One row from the lane to the record: push, verdict, record, and one wide log line at the end."""
 
+import asyncio
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -11,7 +13,8 @@ from forwarder.runtime.clock import Clock
 from forwarder.store.port import Final, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.attempts import describe
-from forwarder.worker.diagnosis import UNTOUCHED, diagnose
+from forwarder.worker.batch_push import BatchPusher
+from forwarder.worker.diagnosis import UNTOUCHED, diagnose, diagnose_together
 from forwarder.worker.lane import FreeRoom
 from forwarder.worker.lease import Lease
 from forwarder.worker.push import LeaseLost, Pushed, Pusher
@@ -30,6 +33,7 @@ class Delivery:
         self, pusher: Pusher, settlement: Settlement, lease: Lease, clock: Clock, *, settle_seconds: float
     ) -> None:
         self._pusher = pusher
+        self._together = BatchPusher(pusher, clock)
         self._settlement = settlement
         self._lease = lease
         self._clock = clock
@@ -37,24 +41,54 @@ class Delivery:
 
     async def deliver(self, account: Account, work: Work, free_room: FreeRoom) -> None:
         """Push `work` once and record what it came to. `free_room` is called as soon as the PMS has answered."""
-        worker_id = self._lease.worker_id
-        finding = UNTOUCHED
+        worker_id, finding = self._lease.worker_id, UNTOUCHED
+        pushed: Pushed | Exception
         try:
             pushed = await self._pusher.push(account, work)
             finding = diagnose(work, pushed)
-            decided = self._decide(account, work, pushed)
-        except LeaseLost:
+        except Exception as error:  # noqa: BLE001 - one row is at stake, not the worker
+            pushed = error
+        finally:
+            free_room(finding)
+        await self._conclude(account, work, worker_id, pushed)
+
+    async def deliver_together(self, account: Account, works: Sequence[Work], free_rooms: FreeRoom) -> None:
+        """As `deliver`, all of `works` in one request."""
+        worker_id, finding = self._lease.worker_id, UNTOUCHED
+        pushed: Sequence[Pushed | Exception]
+        try:
+            pushed = await self._together.push(account, works)
+            pairs = zip(works, pushed, strict=True)
+            finding = diagnose_together(diagnose(work, each) for work, each in pairs if isinstance(each, Pushed))
+        except Exception as error:  # noqa: BLE001 - as above
+            pushed = [error] * len(works)
+        finally:
+            free_rooms(finding)
+        await asyncio.gather(
+            *(self._conclude(account, work, worker_id, each) for work, each in zip(works, pushed, strict=True))
+        )
+
+    async def _conclude(self, account: Account, work: Work, worker_id: str, pushed: Pushed | Exception) -> None:
+        if isinstance(pushed, LeaseLost):
             _log.warning("reservation.left", request_id=work.submission.request_id, reason="lease_lost")
             self._lease.note_unpushed(work.id)
             return
-        except Exception:  # noqa: BLE001 - one row is at stake, not the worker
-            await self._put_aside(account, work, worker_id)
+        if isinstance(pushed, Exception):
+            await self._put_aside(account, work, worker_id, pushed)
             return
-        finally:
-            free_room(finding)
+        decided = self._decided(account, work, pushed)
+        if isinstance(decided, Exception):
+            await self._put_aside(account, work, worker_id, decided)
+            return
         recorded = await self._settlement.record(Settled(work, account.kind, worker_id, decided))
         status = decided.status if isinstance(decided, Final) else work.status
         self._log(account, work, pushed, status.value, recorded=recorded)
+
+    def _decided(self, account: Account, work: Work, pushed: Pushed) -> Final | Postponed | Exception:
+        try:
+            return self._decide(account, work, pushed)
+        except Exception as error:  # noqa: BLE001 - as above
+            return error
 
     def _decide(self, account: Account, work: Work, pushed: Pushed) -> Final | Postponed:
         luck, now = random.random(), self._clock.now()  # noqa: S311 - jitter, not a secret
@@ -64,9 +98,9 @@ class Delivery:
             return replace(decided, cancel_by=now + timedelta(seconds=account.deadline_seconds))
         return decided
 
-    async def _put_aside(self, account: Account, work: Work, worker_id: str) -> None:
+    async def _put_aside(self, account: Account, work: Work, worker_id: str, bug: Exception) -> None:
         """A bug of ours must neither lose a row nor hold it for ever: it is due again, in doubt, and the log says why."""
-        _log.exception("delivery.failed", request_id=work.submission.request_id, reservation_id=work.id)
+        _log.error("delivery.failed", request_id=work.submission.request_id, reservation_id=work.id, exc_info=bug)
         now = self._clock.now()
         again = Postponed(work.id, work.attempts, now, now + _AFTER_A_BUG, doubtful=True)
         await self._settlement.record(Settled(work, account.kind, worker_id, again))

@@ -8,7 +8,7 @@ room stand aside without holding up the others. Where the PMS takes several at o
 import asyncio
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from forwarder.runtime.clock import Clock
 from forwarder.store.port import Work
@@ -142,7 +142,7 @@ class Lane:
             if not answered:
                 answered = True
                 self._gate.leave(entered, finding)
-                self._free(map(room_of, works))
+                self._free([room_of(work) for work in works])
 
         try:
             if len(works) == 1 or self._batches is None:
@@ -154,9 +154,9 @@ class Lane:
             for work in works:
                 self._left(self, work)
 
-    def _free(self, rooms: Iterable[str]) -> None:
+    def _free(self, rooms: Sequence[str]) -> None:
         self._pushing -= 1
-        for room in rooms:
+        for room in reversed(rooms):
             self._busy_rooms.discard(room)
             aside = self._aside.get(room)
             if aside:

@@ -73,7 +73,7 @@ class Pusher:
         self._pms = pms
         self._vault = vault
         self._clock = clock
-        self._may_send = may_send
+        self.may_send = may_send
         self._intend = intend
         self._pace = pace
         self._connected: dict[str, tuple[Account, Pms]] = {}
@@ -111,7 +111,7 @@ class Pusher:
     async def _cancel(self, account: Account, pms: Pms, booking: Booking, work: Work, made: Made) -> Pushed:
         if not pms.capabilities.cancel:
             return Pushed(Rejected(not_supported(booking.reference, account.kind)), work.attempts, doubtful=False)
-        if not self._may_send():
+        if not self.may_send():
             raise LeaseLost
         attempts = Attempts(self._clock, account.kind, booking.reference, work.attempts)
         asking = pms.cancel(booking, made.pms_reservation_id)
@@ -154,7 +154,7 @@ class Pusher:
         settleable = pms.capabilities.idempotent_create or pms.capabilities.find_by_reference
         if not settleable and not await self._intend(work.id):
             raise LeaseLost
-        if not self._may_send():
+        if not self.may_send():
             raise LeaseLost
 
 

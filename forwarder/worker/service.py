@@ -20,6 +20,7 @@ from forwarder.store.port import Recorder, StoreUnavailable
 from forwarder.tenancy.port import Directory, TenancyUnavailable, Vault
 from forwarder.topics.port import Consumer, Log, LogUnavailable, Publisher, Topics
 from forwarder.worker.announcer import Announcer
+from forwarder.worker.batch import Batches
 from forwarder.worker.dead_letters import DeadLetters
 from forwarder.worker.delivery import Delivery
 from forwarder.worker.expiry import Expiry
@@ -72,7 +73,8 @@ class Worker:
             parts.pms, parts.vault, clock, may_send=self._lease.held, intend=self._intents.submit, pace=gates.of
         )
         delivery = Delivery(pusher, self._settlement, self._lease, clock, settle_seconds=settings.settle_seconds)
-        self._lanes = Lanes(clock, delivery.deliver, held_at_most=settings.held_at_most, gates=gates)
+        batches = Batches(pusher.most_per_create, delivery.deliver_together)
+        self._lanes = Lanes(clock, delivery.deliver, held_at_most=settings.held_at_most, gates=gates, batches=batches)
         self._sweep = Sweep(recorder, parts.directory, self._lanes, self._lease, clock, settings.sweep_seconds)
         self._expiry = Expiry(
             recorder,

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import date
 from typing import Any
 
 import pytest
@@ -9,7 +11,11 @@ import pytest_asyncio
 
 from forwarder.assembly.conformance import simulated_site
 from forwarder.pms.conformance import CHECKS, Site, averify, examine
-from tests.support.wrong_adapters import CAUGHT_BY, ClientOfItsOwn, ConnectsAtOnce, LeavesTasksBehind
+from forwarder.pms.conformance.site import Stays
+from forwarder.pms.conformance.trial import trial
+from forwarder.pms.generic import GenericAdapter
+from forwarder.reservation.outcome import Confirmed
+from tests.support.wrong_adapters import CAUGHT_BY, CancelsNothing, ClientOfItsOwn, ConnectsAtOnce, LeavesTasksBehind
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -56,3 +62,23 @@ async def test_what_is_wrong_is_an_assertion_for_test_runners(site: Site) -> Non
     adapter, name, said = CAUGHT_BY[0]
     with pytest.raises(AssertionError, match=said):
         await averify(BY_NAME[name], adapter, site)
+
+
+async def test_a_pms_with_one_room_is_left_as_it_was(site: Site) -> None:
+    in_one_room = replace(site, property_id="7", room_id="A", first_night=date(2028, 1, 1), tidy=True, stays=Stays())
+    quick = [BY_NAME[name] for name in ("makes-reservations", "cancels", "looks-up-truly", "doubts-what-may-be-made")]
+    results = [result async for result in examine("generic", GenericAdapter, in_one_room, quick)]
+    assert [result.verdict for result in results] == ["passed"] * len(quick)
+    assert in_one_room.booking().arrival == date(2028, 1, 1)  # which is free again
+    with_nothing_tidied = replace(in_one_room, tidy=False, stays=Stays())
+    async with trial("generic", GenericAdapter, with_nothing_tidied) as tried:
+        assert isinstance(await tried.create(with_nothing_tidied.booking()), Confirmed)
+        assert isinstance(await tried.create(with_nothing_tidied.booking()), Confirmed)
+
+
+async def test_without_a_count_of_the_pms_its_look_up_is_asked(site: Site) -> None:
+    checks = [BY_NAME[name] for name in ("makes-reservations", "cancels", "doubts-what-may-be-made", "creates-batches")]
+    results = [result async for result in examine("generic", GenericAdapter, replace(site, held=None), checks)]
+    assert [result.verdict for result in results] == ["passed"] * 3 + ["not applicable"]
+    (found_out,) = [r async for r in examine("wrong", CancelsNothing, replace(site, held=None), [BY_NAME["cancels"]])]
+    assert found_out.verdict == "failed"

@@ -89,7 +89,7 @@ async def test_a_reservation_goes_through_it(
 ) -> None:
     settings = {**site_settings("embedded", tmp_path, None, None), "PYTHONPATH": str(acme)}
     async with deploy(Site("embedded", tmp_path, settings, real_servers.reaper)) as deployment:
-        await _add_fax(deployment, gateway)
+        await _add_fax(deployment, gateway, tmp_path / "key")
         answer = await deployment.submit("hotel-fax", booking(1))
         assert answer.status_code == 202, answer.text
         (record,) = await deployment.all_settled("hotel-fax", 1)
@@ -98,9 +98,21 @@ async def test_a_reservation_goes_through_it(
     assert record["finances"]["totalPrice"] == 480.5
 
 
-async def _add_fax(deployment: Deployment, gateway: str) -> None:
+async def _add_fax(deployment: Deployment, gateway: str, key: Path) -> None:
+    key.write_text(f"{KEY}\n")
     await deployment.command(
-        *("account", "add", "--workspace", "demo", "--kind", "fax", "--base-url", gateway, "--credential", KEY),
+        *(
+            "account",
+            "add",
+            "--workspace",
+            "demo",
+            "--kind",
+            "fax",
+            "--base-url",
+            gateway,
+            "--credential-file",
+            str(key),
+        ),
         *("--id", "hotel-fax"),
     )
 

@@ -188,7 +188,7 @@ GATEWAY = {"gatewayId": "123", "gatewayName": "stripe"}
         {},
         {"strictBookings": True, "liveQuote": True, "sourceId": 7, "checkinTime": "16:00", "checkoutTime": "10:00"},
         {"recordPayments": True, "securePayments": GATEWAY},
-        {"securePayments": {**GATEWAY, "url": "http://127.0.0.1:9/api", "holdMinutes": 5}},
+        {"securePayments": {**GATEWAY, "url": "http://127.0.0.1:9/api", "holdMinutes": 6}},
         {"tokenUrl": "https://auth.example/oauth/token", "redirectUri": "urn:ietf:wg:oauth:2.0:oob"},
     ],
 )
@@ -207,6 +207,7 @@ def test_options_that_an_account_may_have(options: dict[str, Any]) -> None:
         ({"sourceId": 0}, "sourceId"),
         ({"securePayments": {}}, "securePayments.gatewayId"),
         ({"securePayments": {**GATEWAY, "url": "http://pay.example/api"}}, "https://"),
+        ({"securePayments": {**GATEWAY, "holdMinutes": 5}}, "holdMinutes"),
         ({"tokenUrl": "http://auth.example/token"}, "https://"),
         ({"tokenUrl": "ftp://auth.example/token"}, "tokenUrl"),
     ],

@@ -1,6 +1,7 @@
 """The simulated BookingSync."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -71,3 +72,95 @@ async def test_booking_sync_cancels_and_frees_the_nights(client: SimulatorClient
     assert [booking["status"] for booking in with_cancelled] == ["Canceled"]
     assert (await client.sync("R2")).status_code == 201
     assert client.world.stats()["cancelled"] == 1
+
+
+async def rotated(client: SimulatorClient, refresh: str, secret: str = "s") -> tuple[int, dict[str, Any]]:
+    form = {"grant_type": "refresh_token", "client_id": "app", "client_secret": secret, "refresh_token": refresh}
+    answer = await client.http.post(SYNC.replace("/api/v3", "/oauth/token"), data=form)
+    return answer.status_code, answer.json()
+
+
+async def lets_in(client: SimulatorClient, token: str) -> bool:
+    answer = await client.http.get(f"{SYNC}/bookings", headers={"Authorization": f"Bearer {token}"})
+    return answer.status_code == 200
+
+
+async def test_booking_sync_ends_old_tokens_when_the_new_one_is_first_used(client: SimulatorClient) -> None:
+    _, first = await rotated(client, "the account's own")
+    assert (first["expires_in"], first["token_type"]) == (7200, "bearer")
+    assert await lets_in(client, first["access_token"])
+    assert (await rotated(client, "the account's own"))[0] == 401
+    _, second = await rotated(client, first["refresh_token"])
+    _, third = await rotated(client, first["refresh_token"])
+    assert await lets_in(client, first["access_token"])
+    assert await lets_in(client, third["access_token"])
+    assert not await lets_in(client, first["access_token"])
+    assert (await rotated(client, first["refresh_token"]))[1]["error"] == "invalid_grant"
+    assert await lets_in(client, second["access_token"])
+
+
+async def test_booking_sync_tokens_end_with_their_time() -> None:
+    clock = ManualClock(NOW)
+    async with simulated(World(clock)) as client:
+        _, token = await rotated(client, "r")
+        await clock.advance(7199)
+        assert await lets_in(client, token["access_token"])
+        await clock.advance(1)
+        assert not await lets_in(client, token["access_token"])
+        assert not await lets_in(client, "sim-access-99")
+
+
+@pytest.mark.parametrize(
+    ("refresh", "secret", "error"),
+    [
+        ("wrong", "s", "invalid_grant"),
+        ("sim-refresh-99", "s", "invalid_grant"),
+        ("", "s", "invalid_grant"),
+        ("r", "wrong", "invalid_client"),
+        ("r", "", "invalid_client"),
+    ],
+)
+async def test_booking_sync_grants_nothing_to_others(
+    client: SimulatorClient, refresh: str, secret: str, error: str
+) -> None:
+    status, body = await rotated(client, refresh, secret)
+    assert (status, body["error"]) == (401, error)
+
+
+async def test_booking_sync_ends_what_was_only_held() -> None:
+    clock = ManualClock(NOW)
+    async with simulated(World(clock)) as client:
+        held = await client.sync(booked=False, tentative_expires_at="2027-01-01T00:10:00Z")
+        assert held.json()["bookings"][0]["status"] == "Tentative"
+        assert (await client.sync("R2")).status_code == 422
+        await clock.advance(600)
+        assert (await client.sync("R2")).status_code == 201
+        shown = (await client.http.get(f"{SYNC}/bookings?include_canceled=true")).json()["bookings"]
+    assert [(booking["status"], booking["booked"]) for booking in shown] == [("Canceled", False), ("Booked", True)]
+
+
+async def test_booking_sync_quotes_what_is_free(client: SimulatorClient) -> None:
+    query = {"rental_id": "7", "start_at": "2027-03-01", "end_at": "2027-03-04"}
+    [rental] = (await client.http.get(f"{SYNC}/rentals/search", params=query)).json()["rentals"]
+    assert (rental["id"], rental["initial_price"], rental["final_price"]) == (7, 300.0, 380.0)
+    await client.sync()
+    assert (await client.http.get(f"{SYNC}/rentals/search", params=query)).json()["rentals"] == []
+    query["start_at"], query["end_at"] = "2027-03-04", "2027-03-05"
+    assert (await client.http.get(f"{SYNC}/rentals/search", params=query)).json()["rentals"]
+
+
+async def test_booking_sync_wants_a_payments_facts(client: SimulatorClient) -> None:
+    [made] = (await client.sync()).json()["bookings"]
+    path = f"{SYNC}/bookings/{made['id']}/payments"
+    for payment, missing in (
+        ({"amount_in_cents": 100, "currency": "EUR", "kind": "cash"}, {"paid_at"}),
+        (
+            {"amount_in_cents": 100, "currency": "EUR", "kind": "instant-booking"},
+            {"gateway_id", "gateway_name", "gateway_type"},
+        ),
+        ({"amount_in_cents": 100, "currency": "EUR", "kind": "gold", "paid_at": "2027-01-01T00:00:00Z"}, {"kind"}),
+        ({}, {"amount_in_cents", "currency", "kind", "paid_at"}),
+    ):
+        refused = await client.http.post(path, json={"payments": [payment]})
+        assert (refused.status_code, set(refused.json()["errors"])) == (422, missing)
+    assert (await client.http.post(path.replace(str(made["id"]), "9"), json={"payments": [{}]})).status_code == 404

@@ -150,3 +150,16 @@ async def test_stopping_and_starting_again_goes_on_where_it_was(bench: Bench) ->
     async with bench.worker():
         await bench.rows("CONFIRMED", 20)
     assert len(set(bench.pms.asked)) == 20
+
+
+async def test_where_one_request_takes_many_each_still_has_its_own_record_and_event(bench: Bench) -> None:
+    bench.pms.capabilities = replace(bench.pms.capabilities, most_per_create=5)
+    bench.accounts.one = replace(bench.accounts.one, concurrency=1)
+    await bench.submit(*(fresh(number) for number in range(1, 31)))
+    async with bench.worker():
+        rows = await bench.rows("CONFIRMED", 30)
+        events = await bench.read(TOPICS.results, 30)
+    assert {row.attempts for row in rows} == {1}
+    assert len(set(bench.pms.asked)) == len(bench.pms.asked) == 30
+    assert len({subject(event.message.headers) for event in events}) == 30
+    assert max(bench.pms.together) == 5

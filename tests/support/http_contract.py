@@ -63,7 +63,7 @@ class HttpContract:
     def _check_body(self, content: Mapping[str, Any], response: httpx.Response) -> None:
         media_type = response.headers["content-type"].partition(";")[0]
         assert media_type in content, media_type
-        value = response.text if media_type == "text/html" else response.json()
+        value: Any = response.text if media_type == "text/html" else response.json()
         self.validate(content[media_type]["schema"], value)
         if media_type == "application/problem+json":
             assert value["code"] in content[media_type]["examples"], (

@@ -3,6 +3,8 @@
 Run by tests/journey/test_http_contract.py.
 """
 
+from typing import Any
+
 import schemathesis
 from schemathesis import Case, CheckContext, GenerationMode, Response
 
@@ -15,7 +17,7 @@ _NOT_OF_THE_BODY = {"idempotency_key_reused", "card_required", "website_id_requi
 
 
 @schemathesis.check
-def refusals_are_problems(_context: CheckContext, response: Response, _case: Case) -> None:
+def refusals_are_problems(_context: CheckContext, response: Response, _case: Case[Any]) -> None:
     """Every status of an error comes with a problem, its status and a code of the catalogue."""
     if response.status_code < 400:
         return
@@ -27,7 +29,7 @@ def refusals_are_problems(_context: CheckContext, response: Response, _case: Cas
 
 
 @schemathesis.check
-def what_is_of_the_schema_is_valid(_context: CheckContext, response: Response, case: Case) -> None:
+def what_is_of_the_schema_is_valid(_context: CheckContext, response: Response, case: Case[Any]) -> None:
     """What keeps to the schemas is refused as invalid only for a rule between fields."""
     if response.status_code != 422 or case.meta is None or case.meta.generation.mode is not GenerationMode.POSITIVE:
         return

@@ -47,6 +47,7 @@ ACCOUNTS: Final[Mapping[str, SimulatedAccount]] = {
         more={"fields": {"totalPrice": 380}, "refusals": {}},  # what three nights cost there
         liveQuote=True,
     ),
+    "cloudbeds without a source": SimulatedAccount("cloudbeds", "cloudbeds", {"options": {}}),
     "generic with a mapping": SimulatedAccount("generic", "cloudbeds", {"options": {"mapping": CLOUDBEDS_LIKE}}),
     "hostaway by client credentials": SimulatedAccount("hostaway", "hostaway", {"credential": "4711:a-client-secret"}),
 }

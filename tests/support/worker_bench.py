@@ -47,6 +47,7 @@ class Pms:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.to_cancel: list[str] = []
+        self.together: list[int] = []
         self.putting_off = False
         self.cancels: Cancellation = Cancelled()
         self.when_asked: Callable[[], None] = lambda: None
@@ -62,6 +63,7 @@ class Pms:
         return Confirmed(f"pms-{booking.reference}")
 
     async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
+        self.together.append(len(bookings))
         return [await self.create(booking) for booking in bookings]
 
     async def find(self, booking: Booking) -> Lookup:

@@ -14,6 +14,7 @@ from forwarder.pms.conformance.wire import faulty_wire
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred
 
 _SETTLING_SECONDS: Final = 5.0
+_IDLE_SECONDS: Final = 10.0  # idle connections end by themselves, after `Connections.idle_seconds`
 _LOOK_EVERY_SECONDS: Final = 0.02
 _PUSHES: Final = 10
 
@@ -96,7 +97,8 @@ async def _met_or_done(met: asyncio.Event, push: asyncio.Task[Any]) -> None:
 
 
 async def leaves_nothing_open(trial: Trial) -> Findings:
-    """Connections are used again and given back, whatever became of the exchanges on them; closing the directory closes them."""
+    """Connections are used again and given back, whatever became of the exchanges on them; soon after the
+    directory was closed none is open."""
     async with faulty_wire(trial.site.base_url) as wire:
         own = Trial(trial.kind, trial.adapter, trial.site, wire)
         async with own.directory(1.0) as directory:
@@ -107,7 +109,7 @@ async def leaves_nothing_open(trial: Trial) -> Findings:
                 yield f"{_PUSHES} pushes, one after the other, opened {wire.connections} connections"
             for strike in (*after(LOST), next(after(SLOW))):
                 await own.struck(strike, None, lambda: own.create(own.site.booking(), pms))
-        if left := await _settled(lambda: wire.open_connections):
+        if left := await _settled(lambda: wire.open_connections, _IDLE_SECONDS):
             yield f"{left} of {wire.connections} connections are open after the directory was closed"
 
 
@@ -139,9 +141,9 @@ class _Counted:
         pass
 
 
-async def _settled(left: Callable[[], Any]) -> Any:
+async def _settled(left: Callable[[], Any], seconds: float = _SETTLING_SECONDS) -> Any:
     """What is left once it has had its time to end."""
-    for _ in range(round(_SETTLING_SECONDS / _LOOK_EVERY_SECONDS)):
+    for _ in range(round(seconds / _LOOK_EVERY_SECONDS)):
         if not left():
             break
         await asyncio.sleep(_LOOK_EVERY_SECONDS)

@@ -1,9 +1,8 @@
 """Where an adapter is tried: a PMS that may be booked in, the account that speaks to it, and the stays that are booked there."""
 
-import itertools
 import secrets
 from base64 import b32encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from decimal import Decimal
@@ -39,7 +38,22 @@ _GUEST: Final = {
         "country": "ES",
     },
 }
-_NIGHTS: Final = timedelta(days=3)
+_STAY: Final = timedelta(days=3)
+_STAY_IN_ONE_ROOM: Final = timedelta(days=1)  # a calendar is not open for ever
+
+
+class Stays:
+    """Counts the stays of a site from 1, and from 1 again once all were cancelled."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def next(self) -> int:
+        self._count += 1
+        return self._count
+
+    def restart(self) -> None:
+        self._count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +86,16 @@ class Site:
     seconds_between: float = 0.0
     tidy: bool = False
     grants: Grants = field(default_factory=MemoryGrants, repr=False)
-    stays: Iterator[int] = field(default_factory=lambda: itertools.count(1), repr=False)
+    stays: Stays = field(default_factory=Stays, repr=False)
 
     def booking(self, *, card: CardDetails | None = None, price: Decimal = Decimal("450.35"), **fields: Any) -> Booking:
         """A booking of nights that are free, under a reference that nobody used; `fields` are added, or replace its own."""
-        number = next(self.stays)
-        property_id = 5000 + number if self.property_id is None else self.property_id
-        arrival = self.first_night if self.property_id is None else self.first_night + number * _NIGHTS
+        property_id, arrival, nights = self._free()
         own = {
             "propertyId": property_id,
             "roomId": property_id if self.room_id is None else self.room_id,
             "arrivalDate": arrival.isoformat(),
-            "departureDate": (arrival + _NIGHTS).isoformat(),
+            "departureDate": (arrival + nights).isoformat(),
             "guest": _GUEST,
             "numberOfGuests": 3,
             "numberOfAdults": 2,
@@ -93,6 +105,12 @@ class Site:
             "notes": "Late arrival",
         }
         return Booking(_new_reference(), {**own, **self.fields, **fields}, card or self.card, website_id="site-7")
+
+    def _free(self) -> tuple[str | int, date, timedelta]:
+        number = self.stays.next()
+        if self.property_id is None:
+            return 5000 + number, self.first_night, _STAY
+        return self.property_id, self.first_night + (number - 1) * _STAY_IN_ONE_ROOM, _STAY_IN_ONE_ROOM
 
     def options_at(self, origin: str) -> Mapping[str, Any]:
         """The account's options where the PMS seems to be at `origin`."""

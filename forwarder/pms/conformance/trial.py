@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -58,6 +58,7 @@ class Trial:
         self.registry = Registry({kind: adapter})
         self._directories: dict[str, PmsDirectory] = {}
         self._asked: list[Booking] = []
+        self._course: Course | None = None
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator["Trial"]:
@@ -68,7 +69,7 @@ class Trial:
             if self.site.tidy:
                 await self._tidy()
 
-    def directory(self, push_seconds: float) -> Any:
+    def directory(self, push_seconds: float) -> AbstractAsyncContextManager[PmsDirectory]:
         """A directory of this adapter alone, to be entered."""
         patience = Patience(push_seconds=push_seconds, longest_pause=0.01)
         return open_directory(SystemClock(), patience=patience, registry=self.registry)
@@ -163,10 +164,9 @@ class Trial:
 
     async def course(self) -> Course:
         """Found out by a push that goes well, and others whose answers are lost."""
-        known: Course | None = self.__dict__.get("_course")
-        if known is None:
-            known = self.__dict__["_course"] = await self._found_out()
-        return known
+        if self._course is None:
+            self._course = await self._found_out()
+        return self._course
 
     async def _found_out(self) -> Course:
         await self.made()  # tokens and the like are there from now on
@@ -191,6 +191,7 @@ class Trial:
             found = await self.find(booking)
             if isinstance(found, Confirmed):
                 await self.cancel(booking, found.pms_reservation_id)
+        self.site.stays.restart()
 
 
 @asynccontextmanager
