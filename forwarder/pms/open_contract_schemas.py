@@ -2,10 +2,9 @@
 
 from typing import Any, Final
 
-from pydantic import BaseModel
-
 from forwarder.pms.answer import RecordFields
 from forwarder.pms.generic import KEY_REUSED, NOT_THERE, REFUSALS, STILL_WORKING
+from forwarder.reservation.json_schema import schema_of
 from forwarder.reservation.request import BookingEngineRequest, GeneralRequest
 
 REF: Final = "#/components/schemas/"
@@ -15,7 +14,8 @@ REF: Final = "#/components/schemas/"
 def contract_schemas() -> dict[str, Any]:
     """Every schema by its name."""
     parts: dict[str, Any] = {}
-    engine, general, record = (_schema(model, parts) for model in (BookingEngineRequest, GeneralRequest, RecordFields))
+    models = (BookingEngineRequest, GeneralRequest, RecordFields)
+    engine, general, record = (schema_of(model, parts, ref=REF) for model in models)
     # Both operations' fields, as loose as the looser of the two: a PMS gets either.
     fields = engine["properties"] | general["properties"]
     request = {
@@ -33,25 +33,6 @@ def contract_schemas() -> dict[str, Any]:
     }
     used = {name: part for name, part in parts.items() if name not in ("Guest", "Address")}
     return {"ReservationRequest": request, "Reservation": _reservation(record), "Problem": _problem()} | used
-
-
-def _schema(model: type[BaseModel], parts: dict[str, Any]) -> dict[str, Any]:
-    """The schema of `model`; those that it refers to are added to `parts`."""
-    schema: dict[str, Any] = _tidy(model.model_json_schema(by_alias=True, ref_template=REF + "{model}"))
-    parts |= schema.pop("$defs", {})
-    return schema
-
-
-def _tidy(schema: Any) -> Any:
-    """Without the titles that pydantic makes of names, and without defaults of null, which say nothing."""
-    if isinstance(schema, list):
-        return [_tidy(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    noise = {"title"} if isinstance(schema.get("title"), str) else set()
-    if schema.get("default", "") is None:
-        noise.add("default")
-    return {name: _tidy(part) for name, part in schema.items() if name not in noise}
 
 
 def _reservation(record: dict[str, Any]) -> dict[str, Any]:

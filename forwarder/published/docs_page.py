@@ -49,10 +49,10 @@ class _Reader:
         about = paragraphs(operation["description"]) if "description" in operation else ""
         body = self._content(operation["requestBody"]) if "requestBody" in operation else ""
         return (
-            f'<details id="{operation["operationId"]}"><summary><span class="method {method}">{method.upper()}</span> '
-            f"<code>{escape(path)}</code> {escape(operation['summary'])}</summary>{about}"
+            f'<details><summary><span class="method {method}">{method.upper()}</span> <code>{escape(path)}</code> '
+            f'{escape(operation["summary"])}</summary><div id="{operation["operationId"]}">{about}'
             f"{self._parameters(operation.get('parameters', ()))}"
-            f"{'<h4>Body</h4>' + body if body else ''}<h4>Answers</h4>{self._responses(operation['responses'])}</details>"
+            f"{'<h4>Body</h4>' + body if body else ''}<h4>Answers</h4>{self._responses(operation['responses'])}</div></details>"
         )
 
     def _parameters(self, parameters: Sequence[_Json]) -> str:
@@ -67,7 +67,7 @@ class _Reader:
 
     def _responses(self, responses: _Json) -> str:
         return "".join(
-            f"<details><summary><b>{status}</b> {self._summary(one)}</summary>{paragraphs(one['description'])}"
+            f"<details><summary><b>{status}</b> {self._summary(one)}</summary>{self._codes(one)}"
             f"{self._headers(one.get('headers', {}))}{self._content(one)}</details>"
             for status, one in responses.items()
         )
@@ -77,6 +77,9 @@ class _Reader:
         if problems is None:
             return prose(response["description"])
         return " ".join(f"<code>{escape(code)}</code>" for code in problems["examples"])
+
+    def _codes(self, response: _Json) -> str:
+        return paragraphs(response["description"]) if "application/problem+json" in response["content"] else ""
 
     def _headers(self, headers: _Json) -> str:
         rows = "".join(
@@ -105,7 +108,8 @@ class _Reader:
         )
         about = f"<p>{prose(schema.get('description', ''))}</p>"
         inside = f"<table>{rows}</table>" if rows else f"<p>{self._type(schema)}</p>"
-        return f'<details id="{name}"><summary><b>{escape(name)}</b></summary>{about}{inside}</details>'
+        # The identifier is inside, so that a browser that goes there opens it.
+        return f'<details><summary><b>{escape(name)}</b></summary><div id="{name}">{about}{inside}</div></details>'
 
     def _type(self, schema: _Json) -> str:
         return " or ".join(dict.fromkeys(self._types(schema)))

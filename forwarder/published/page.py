@@ -14,7 +14,7 @@ a{color:var(--get)}code,pre{font:.875em/1.5 ui-monospace,monospace}
 code{background:var(--soft);border-radius:.25rem;padding:.1em .3em;overflow-wrap:anywhere}
 pre{background:var(--soft);border-radius:.4rem;padding:.8rem;overflow:auto}pre code{background:none;padding:0}
 table{border-collapse:collapse;width:100%;font-size:.93em}td,th{text-align:left;vertical-align:top;padding:.35rem .6rem .35rem 0;
-border-bottom:1px solid var(--line)}
+border-bottom:1px solid var(--line)}td:first-child{width:13rem}
 details{border:1px solid var(--line);border-radius:.4rem;margin:.6rem 0;padding:.2rem .8rem}summary{cursor:pointer;padding:.35rem 0}
 details>*:last-child{margin-bottom:.6rem}
 .method{display:inline-block;min-width:3.2rem;font-weight:700;color:var(--get)}.post{color:var(--post)}.quiet{opacity:.7}

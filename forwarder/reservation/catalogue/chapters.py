@@ -25,7 +25,7 @@ CHAPTERS: Final = (
     ),
     Chapter(
         "What was sent",
-        "The request itself. Nothing was accepted; the same request will be refused again.",
+        "The request itself. Nothing was accepted.",
         (
             requests.UNSUPPORTED_MEDIA_TYPE,
             requests.BODY_TOO_LARGE,
@@ -84,7 +84,8 @@ CHAPTERS: Final = (
     ),
     Chapter(
         "Cancellations",
-        "The first two are answered; the others are recorded with the submission, under `cancellation`.",
+        "The first two are answered at once. The others are answered to whoever waits, and recorded with the submission, under "
+        "`cancellation`.",
         (
             endings.NOT_MADE,
             endings.CANCELLATION_NOT_SUPPORTED,
