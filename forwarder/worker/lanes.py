@@ -9,6 +9,7 @@ from forwarder.store.port import Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.batch import Batches
 from forwarder.worker.gate import Gates
+from forwarder.worker.hold import Hold
 from forwarder.worker.lane import Deliver, Lane
 
 
@@ -28,9 +29,8 @@ class Lanes:
         self._clock = clock
         self._deliver = deliver
         self._batches = batches
-        self._held_at_most = held_at_most
         self._lanes: dict[str, Lane] = {}
-        self._held: dict[int, Work] = {}
+        self._held = Hold(rows=held_at_most)
         self._stopped = False
         self.hungry = asyncio.Event()
 
@@ -46,20 +46,24 @@ class Lanes:
             return 0
         lane = self._lanes.get(account.id)
         others = len(self._lanes) - (lane is not None)
-        share = max(self._held_at_most // (others + 1), 1)
+        share = max(self._held.at_most // (others + 1), 1)
         if self._gates.of(account).shut:
             share = min(share, account.concurrency)
         waiting = 0 if lane is None else lane.waiting
-        return max(min(share - waiting, self._held_at_most - self.held), 0)
+        return max(min(share - waiting, self._held.at_most - self.held), 0)
 
-    def offer(self, account: Account, works: Sequence[Work]) -> None:
-        """Hold these rows and deliver each in its turn."""
+    def offer(self, account: Account, works: Sequence[Work]) -> Sequence[int]:
+        """Hold these rows and deliver each in its turn; the ids of those that were not taken on, for a delivery of theirs under a
+        lease that was lost is not over yet."""
         lane = self._lane(account)
+        under_way = []
         for work in works:
-            if work.id not in self._held:
-                self._held[work.id] = work
+            if self._held.take(work):
                 lane.offer(work)
+            else:
+                under_way.append(work.id)
         metrics.HELD.set(self.held)
+        return under_way
 
     def note_more(self, account: Account, *, more: bool = True) -> None:
         """Remember whether the account has due rows in the store beyond those that are held."""
@@ -112,7 +116,7 @@ class Lanes:
     def _give_up(self, lane: Lane, unwanted: Callable[[Work], bool]) -> list[int]:
         given_up = [work.id for work in lane.withdraw(unwanted)]
         for work_id in given_up:
-            del self._held[work_id]
+            self._held.drop(work_id)
         if given_up:
             lane.more_in_store = True
         return given_up
@@ -126,7 +130,7 @@ class Lanes:
                 del self._lanes[account_id]
 
     def _left(self, lane: Lane, work: Work) -> None:
-        self._held.pop(work.id, None)
+        self._held.drop(work.id)
         metrics.HELD.set(self.held)
         if _running_low(lane):
             self.hungry.set()
