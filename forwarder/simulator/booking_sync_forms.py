@@ -117,8 +117,6 @@ def number(rental: str) -> int | str:
 
 def booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """A booking as it is shown when it has just been made."""
-    price, held = asked.get("final_price"), asked.get("tentative_expires_at")
-    initial = asked.get("initial_price") or price
     shown: dict[str, Any] = {
         "links": {"account": 1, "rental": number(rental), "client": asked.get("client_id"), "payments": []},
         "id": made_id,
@@ -128,14 +126,8 @@ def booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[s
         "reference": f"{made_id:06X}",
         "booked": bool(asked.get("booked")),
         "unavailable": False,
-        "tentative_expires_at": held,
-        "initial_price": initial,
-        "initial_rental_price": initial,
-        "final_rental_price": initial,
-        "final_price": price,
-        "paid_amount": "0.0",
-        "payment_left_to_collect": price,
-        "currency": asked.get("currency"),
+        "tentative_expires_at": asked.get("tentative_expires_at"),
+        **_prices(asked),
         "notes": asked.get("notes"),
         "adults": asked.get("adults"),
         "children": asked.get("children"),
@@ -151,6 +143,20 @@ def booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[s
         shown["bookings_fees"] = [_fee(number_, fee) for number_, fee in enumerate(asked.get("bookings_fees", ()), 1)]
         shown["bookings_taxes"] = [_tax(number_, tax) for number_, tax in enumerate(asked.get("bookings_taxes", ()), 1)]
     return shown
+
+
+def _prices(asked: Mapping[str, Any]) -> dict[str, Any]:
+    price = asked.get("final_price")
+    initial = asked.get("initial_price") or price
+    return {
+        "initial_price": initial,
+        "initial_rental_price": initial,
+        "final_rental_price": initial,
+        "final_price": price,
+        "paid_amount": "0.0",
+        "payment_left_to_collect": price,
+        "currency": asked.get("currency"),
+    }
 
 
 def _fee(fee_id: int, fee: Mapping[str, Any]) -> dict[str, Any]:
