@@ -1,4 +1,4 @@
-"""`forwarder submissions …`: what became of what was submitted, in every workspace; settling by hand what is in doubt; cancelling."""
+"""`forwarder submissions …`: what became of what was submitted, in every workspace; settling what is in doubt; cancelling."""
 
 from functools import partial
 from typing import Annotated, Any, assert_never

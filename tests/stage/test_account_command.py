@@ -18,6 +18,8 @@ from forwarder.tenancy.port import Account
 from forwarder.tenancy.registry import SqlRegistry
 from forwarder.tenancy.sealing import SecretVault
 
+pytestmark = pytest.mark.usefixtures("logging_as_before")
+
 OAUTH = '{"clientId": "app", "clientSecret": "s3cr3t", "refreshToken": "r-0"}'
 
 

@@ -15,7 +15,6 @@ from forwarder.published.yaml import to_yaml
 from forwarder.reservation.outcome import Status
 from forwarder.topics.port import Message
 from tests.support.asyncapi_parser import parse
-from tests.support.backends import missing
 from tests.support.bodies import BOOKING_ENGINE, GENERAL
 from tests.support.http_stages import BOOKING_ENGINE_PATH, GENERAL_PATH, RESULTS, Stages, stages
 from tests.support.ladder import Unavailable
@@ -35,7 +34,7 @@ def test_the_official_parser_takes_the_document(published: str) -> None:
     try:
         verdict = parse(published)
     except Unavailable as reason:
-        missing(reason)
+        pytest.skip(str(reason))
     assert verdict.understood, verdict.faults
     assert verdict.faults == []
 
@@ -46,7 +45,7 @@ def test_the_official_parser_would_have_found_a_fault(published: str) -> None:
     try:
         verdict = parse(json.dumps(broken))
     except Unavailable as reason:
-        missing(reason)
+        pytest.skip(str(reason))
     assert not verdict.understood
     assert verdict.faults
 

@@ -6,6 +6,8 @@ import pytest
 
 from forwarder.cli.program import run
 
+pytestmark = pytest.mark.usefixtures("logging_as_before")
+
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
