@@ -55,6 +55,7 @@ class Environment(BaseSettings):
     push_timeout_seconds: Annotated[float, Field(gt=0, le=300)] = 30.0
     held_at_most: Annotated[int, Field(ge=1)] = 8000
     lease_seconds: Annotated[float, Field(gt=0)] = 45.0
+    session_seconds: Annotated[float, Field(ge=1, le=300)] = 10.0
     grace_seconds: Annotated[float, Field(ge=0)] = 20.0
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
     log_format: LogFormat = "auto"

@@ -50,14 +50,16 @@ class Backend:
 
 
 @asynccontextmanager
-async def open_log(backend: Embedded | Distributed, *, partitions: int) -> AsyncIterator[Log]:
+async def open_log(
+    backend: Embedded | Distributed, *, partitions: int, session_seconds: float = 10.0
+) -> AsyncIterator[Log]:
     """The log; its parts connect when they are entered."""
     match backend:
         case Embedded(data_dir):
             data_dir.mkdir(parents=True, exist_ok=True)
             yield EmbeddedLog(data_dir / _LOG_FILE, partitions=partitions)
         case Distributed(bootstrap_servers):
-            yield KafkaLog(bootstrap_servers)
+            yield KafkaLog(bootstrap_servers, session_timeout_seconds=session_seconds)
 
 
 @asynccontextmanager
@@ -72,7 +74,10 @@ async def open_backend(settings: Settings) -> AsyncIterator[Backend]:
         await require_current(engine)
         if isinstance(settings.backend, Embedded):
             await publish_key(engine, secret_of(settings))
-        async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
+        environment = settings.environment
+        async with open_log(
+            settings.backend, partitions=environment.partitions, session_seconds=environment.session_seconds
+        ) as log:
             directory, registry = SqlDirectory(engine, clock), SqlRegistry(engine)
             yield Backend(settings, clock, log, engine, directory, registry, SqlOverview(engine), SqlRepairs(engine))
     finally:

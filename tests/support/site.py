@@ -29,6 +29,7 @@ def site_settings(backend: Backend, directory: Path, kafka: str | None, database
         # Short, so that a test need not wait long for what a killed process held.
         "FORWARDER_PUSH_TIMEOUT_SECONDS": "4",
         "FORWARDER_LEASE_SECONDS": "6",
+        "FORWARDER_SESSION_SECONDS": "3",
     }
     if backend == "embedded":
         return common
