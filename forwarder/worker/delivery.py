@@ -19,6 +19,7 @@ from forwarder.worker.lane import FreeRoom
 from forwarder.worker.lease import Lease
 from forwarder.worker.push import LeaseLost, Pushed, Pusher
 from forwarder.worker.settlement import Settled, Settlement
+from forwarder.worker.settling import Settling
 from forwarder.worker.verdict import verdict
 
 _log = structlog.get_logger(__name__)
@@ -38,10 +39,16 @@ class Delivery:
         self._lease = lease
         self._clock = clock
         self._settle_seconds = settle_seconds
+        self._settling = Settling(clock, settle_seconds)
 
     async def deliver(self, account: Account, work: Work, free_room: FreeRoom) -> None:
         """Push `work` once and record what it came to. `free_room` is called as soon as the PMS has answered."""
         worker_id, finding = self._lease.worker_id, UNTOUCHED
+        unsettled_seconds = self._settling.seconds_left(work)
+        if unsettled_seconds > 0.0:
+            free_room(finding)
+            await self._leave_alone(account, work, worker_id, unsettled_seconds)
+            return
         pushed: Pushed | Exception
         try:
             pushed = await self._pusher.push(account, work)
@@ -76,6 +83,7 @@ class Delivery:
         if isinstance(pushed, Exception):
             await self._put_aside(account, work, worker_id, pushed)
             return
+        self._settling.note(work, pushed)
         decided = self._decided(account, work, pushed)
         if isinstance(decided, Exception):
             await self._put_aside(account, work, worker_id, decided)
@@ -97,6 +105,11 @@ class Delivery:
             # Its cancellation may have been asked for meanwhile.
             return replace(decided, cancel_by=now + timedelta(seconds=account.deadline_seconds))
         return decided
+
+    async def _leave_alone(self, account: Account, work: Work, worker_id: str, seconds: float) -> None:
+        now = self._clock.now()
+        later = Postponed(work.id, work.attempts, now, now + timedelta(seconds=seconds), doubtful=True)
+        await self._settlement.record(Settled(work, account.kind, worker_id, later))
 
     async def _put_aside(self, account: Account, work: Work, worker_id: str, bug: Exception) -> None:
         """A bug of ours must neither lose a row nor hold it for ever: it is due again, in doubt, and the log says why."""

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from forwarder.reservation.outcome import Status
 from forwarder.runtime.clock import Clock
 from forwarder.store.port import Recorder, Work
-from forwarder.tenancy.port import Directory
+from forwarder.tenancy.port import Directory, TenancyUnavailable
 from forwarder.worker.lanes import Lanes
 from forwarder.worker.lease import Lease
 from forwarder.worker.push import Pushed, too_late
@@ -51,14 +51,23 @@ class Expiry:
         if waiting:
             await self._lease.give_back(waiting)
         worker_id = self._lease.worker_id
-        expired = await self._recorder.claim_expired(worker_id, partitions, now=now, at_most=_CLAIM)
+        expired = await self._lease.claim(
+            lambda worker_id: self._recorder.claim_expired(worker_id, partitions, now=now, at_most=_CLAIM)
+        )
         await asyncio.gather(*(self._end(work, worker_id) for work in expired))
         if len(expired) < _CLAIM:
             await self._clock.sleep(self._interval_seconds)
 
     async def _end(self, work: Work, worker_id: str) -> None:
-        account = await self._directory.account(work.submission.account_id)
+        kind = await self._kind_of(work.submission.account_id)
         pushed = Pushed(too_late(), work.attempts, work.doubtful)
         decided = verdict(work, pushed, now=self._clock.now(), settle_seconds=self._settle_seconds, luck=0.0)
-        kind = "unknown" if account is None else account.kind
         await self._settlement.record(Settled(work, kind, worker_id, decided))
+
+    async def _kind_of(self, account_id: str) -> str:
+        """For the metrics; who cannot tell holds up nothing."""
+        try:
+            account = await self._directory.account(account_id)
+        except TenancyUnavailable:
+            account = None
+        return "unknown" if account is None else account.kind

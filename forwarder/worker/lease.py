@@ -9,13 +9,14 @@ beat in the store, and the others watch it. Whose beat stands still for the leng
 who watches, began that lease before it was first seen, and so has lost it.
 """
 
+import asyncio
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import structlog
 
 from forwarder.runtime.clock import Clock
-from forwarder.store.port import Pulse, Recorder, StoreUnavailable
+from forwarder.store.port import Pulse, Recorder, StoreUnavailable, Work
 
 _log = structlog.get_logger(__name__)
 
@@ -29,6 +30,7 @@ class Lease:
         self._seconds = seconds
         self._ends = float("-inf")
         self._unpushed: set[int] = set()
+        self._changing_hands = asyncio.Lock()
         self.worker_id = _new_id()
 
     @property
@@ -57,8 +59,8 @@ class Lease:
         return False
 
     def note_unpushed(self, work_id: int) -> None:
-        """A row was left, because the lease had run out when its turn came. Where nobody took it over before the lease was
-        renewed it is still this worker's, and has to be given back: in memory it is nobody's."""
+        """A row was left: the lease had run out when its turn came, or a delivery of it under an earlier lease is not over yet.
+        Where it is this worker's all the same it has to be given back: in memory it is nobody's."""
         self._unpushed.add(work_id)
 
     async def give_back(self, work_ids: Iterable[int]) -> None:
@@ -68,10 +70,19 @@ class Lease:
 
     async def give_back_unpushed(self) -> None:
         """Give back the rows noted so far. Raises `StoreUnavailable`; they stay noted."""
-        unpushed = frozenset(self._unpushed)
-        if unpushed:
-            await self._recorder.release(self.worker_id, unpushed)
-            self._unpushed -= unpushed
+        async with self._changing_hands:
+            unpushed = frozenset(self._unpushed)
+            if unpushed:
+                await self._recorder.release(self.worker_id, unpushed)
+                self._unpushed -= unpushed
+
+    async def claim(self, claim: Callable[[str], Awaitable[Sequence[Work]]]) -> Sequence[Work]:
+        """What `claim` leases to this worker. A row whose giving back was not answered may be among them: now that it is held anew,
+        it is not given back any more."""
+        async with self._changing_hands:
+            works = await claim(self.worker_id)
+            self._unpushed.difference_update(work.id for work in works)
+            return works
 
     async def give_up(self) -> None:
         """Let go at once of whatever is still held under this lease. Raises `StoreUnavailable`."""

@@ -68,11 +68,13 @@ class Sweep:
         if room == 0 or not self.partitions or not self._lease.held():
             return
         at_most = min(room, _CLAIM)
-        works = await self._recorder.claim(
-            self._lease.worker_id, account.id, self.partitions, now=self._clock.now(), at_most=at_most
+        now, partitions = self._clock.now(), self.partitions
+        works = await self._lease.claim(
+            lambda worker_id: self._recorder.claim(worker_id, account.id, partitions, now=now, at_most=at_most)
         )
         if works:
-            self._lanes.offer(account, works)
+            for work_id in self._lanes.offer(account, works):
+                self._lease.note_unpushed(work_id)
             self._lanes.note_more(account, more=len(works) == at_most)
         else:
             self._lanes.close_if_idle(account.id)

@@ -1,12 +1,13 @@
 """A delivery says what it found of the PMS as soon as the PMS has answered, before it records anything."""
 
 import asyncio
+from datetime import timedelta
 from typing import cast
 
 import pytest
 
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome
-from forwarder.store.port import Attempt, Work
+from forwarder.store.port import Attempt, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.attempts import describe
 from forwarder.worker.breaker import Health
@@ -16,9 +17,10 @@ from forwarder.worker.lease import Lease
 from forwarder.worker.push import LeaseLost, Pushed, Pusher
 from forwarder.worker.settlement import Settled, Settlement
 from tests.support.manual_clock import ManualClock, settle
-from tests.support.works import account, work
+from tests.support.works import NOW, account, work
 
 DOWN = Deferred("pms_unavailable", "Down.")
+WORK = work()
 
 
 class _Worker:
@@ -31,8 +33,10 @@ class _Worker:
         self.may_record = asyncio.Event()
         self.recorded: list[Settled] = []
         self.unpushed: list[int] = []
+        self.pushed: list[int] = []
 
     async def push(self, _account: Account, work: Work) -> Pushed:
+        self.pushed.append(work.id)
         if isinstance(self._outcome, Exception):
             raise self._outcome
         name, reason, detail = describe(self._outcome)
@@ -47,13 +51,13 @@ class _Worker:
     def note_unpushed(self, work_id: int) -> None:
         self.unpushed.append(work_id)
 
-    async def deliver(self) -> list[Finding]:
+    async def deliver(self, *, row: Work = WORK) -> list[Finding]:
         """What the lane hears; but for a bug of ours, before anything is recorded."""
         heard: list[Finding] = []
         delivery = Delivery(
             cast("Pusher", self), cast("Settlement", self), cast("Lease", self), ManualClock(), settle_seconds=30.0
         )
-        delivering = asyncio.create_task(delivery.deliver(account(), work(), heard.append))
+        delivering = asyncio.create_task(delivery.deliver(account(), row, heard.append))
         await settle()
         assert heard or isinstance(self._outcome, RuntimeError)
         self.may_record.set()
@@ -84,6 +88,15 @@ async def test_so_it_is_when_the_lease_was_lost() -> None:
     worker = _Worker(LeaseLost())
     assert await worker.deliver() == [UNTOUCHED]
     assert (worker.unpushed, worker.recorded) == ([1], [])
+
+
+async def test_what_may_not_have_come_to_rest_is_left_alone() -> None:
+    unanswered = Attempt(1, "create", "2027-01-01T00:00:00.000Z", 5, "in_doubt")
+    worker = _Worker(Confirmed("7"))
+    assert await worker.deliver(row=work(doubtful=True, attempts=(unanswered,))) == [UNTOUCHED]
+    assert worker.pushed == []
+    (settled,) = worker.recorded
+    assert settled.verdict == Postponed(1, (unanswered,), NOW, NOW + timedelta(seconds=30), doubtful=True)
 
 
 async def test_and_by_a_bug_of_ours() -> None:

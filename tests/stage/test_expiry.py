@@ -13,7 +13,7 @@ from forwarder.store.migrate import migrate
 from forwarder.store.overview import SqlOverview
 from forwarder.store.port import Work
 from forwarder.store.recorder import SqlRecorder
-from forwarder.tenancy.port import Account
+from forwarder.tenancy.port import Account, TenancyUnavailable
 from forwarder.topics.codec import header, subject
 from forwarder.topics.port import Message, Topics
 from forwarder.worker.announcer import Announcer
@@ -135,6 +135,17 @@ def _letters(worker: _Worker) -> list[Message]:
 @pytest.mark.parametrize("one", [replace(account(), paused=True), None])
 async def test_no_account_keeps_it_waiting(worker: _Worker, one: Account | None) -> None:
     worker.accounts.one = one
+    await worker.recorder.take_in(worker.lease.worker_id, [arrival(1, held=False)], now=NOW)
+    await worker.clock.advance(IN_TIME_SECONDS + 1.0)
+    await worker.end_expired()
+    assert await worker.statuses() == ["FAILED"]
+
+
+async def test_a_directory_that_is_away_keeps_nothing_waiting(worker: _Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(_account_id: str) -> None:
+        raise TenancyUnavailable("away")
+
+    monkeypatch.setattr(worker.accounts, "account", away)
     await worker.recorder.take_in(worker.lease.worker_id, [arrival(1, held=False)], now=NOW)
     await worker.clock.advance(IN_TIME_SECONDS + 1.0)
     await worker.end_expired()

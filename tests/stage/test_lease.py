@@ -1,7 +1,7 @@
 """Leases by monotonic clocks alone: what a holder may trust, and whom a watcher takes for stopped."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -220,6 +220,28 @@ async def test_what_could_not_be_given_back_is_not_forgotten(
     assert (await store.backlog(now=NOW)).due == 0
     await lease.give_back_unpushed()
     assert (await store.backlog(now=NOW)).due == 1
+
+
+async def test_what_is_claimed_again_is_not_given_back_although_its_giving_back_was_not_answered(
+    store: _Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = Lease(store, clock, SECONDS)
+    await lease.renew()
+    (work,) = await store.take_in(lease.worker_id, arrivals([1]), now=NOW)
+    release = store.release
+
+    async def unanswered(worker_id: str, work_ids: Collection[int]) -> None:
+        await release(worker_id, work_ids)
+        raise StoreUnavailable("the answer was lost")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(store, "release", unanswered)
+        with pytest.raises(StoreUnavailable):
+            await lease.give_back([work.id])
+    (again,) = await lease.claim(lambda worker_id: store.claim(worker_id, "acc", range(16), now=NOW, at_most=5))
+    assert again.id == work.id
+    await lease.give_back_unpushed()
+    assert (await store.backlog(now=NOW)).due == 0
 
 
 async def test_what_is_given_up_is_free_for_the_next_who_looks(store: _Store, clock: ManualClock) -> None:
