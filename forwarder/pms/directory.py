@@ -11,12 +11,12 @@ import structlog
 from pydantic import ValidationError
 
 from forwarder.pms.adapter import AdapterKind, ConnectedPms
-from forwarder.pms.beds24 import Beds24Adapter
-from forwarder.pms.booking_sync import BookingSyncAdapter
-from forwarder.pms.cloudbeds import CLOUDBEDS
+from forwarder.pms.beds24.adapter import Beds24Adapter
+from forwarder.pms.booking_sync.adapter import BookingSyncAdapter
+from forwarder.pms.cloudbeds.adapter import CLOUDBEDS
 from forwarder.pms.generic_kind import GENERIC
 from forwarder.pms.grants import GrantKeeper
-from forwarder.pms.hostaway import HostawayAdapter
+from forwarder.pms.hostaway.adapter import HostawayAdapter
 from forwarder.pms.port import BadOptions, Connection, Limits, Pms, PmsDirectory, UnknownKind
 from forwarder.pms.registry import Registry, load_registry
 from forwarder.pms.transport import Connections, RustTransport

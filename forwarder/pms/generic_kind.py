@@ -7,8 +7,8 @@ from pydantic import Field
 from forwarder.pms.adapter import Adapter, NoOptions
 from forwarder.pms.generic import GenericAdapter
 from forwarder.pms.kind import Kind
-from forwarder.pms.mapped import MappedAdapter
-from forwarder.pms.mapping import MappingOption
+from forwarder.pms.mapping.adapter import MappedAdapter
+from forwarder.pms.mapping.model import MappingOption
 from forwarder.pms.port import Connection
 from forwarder.runtime.clock import Clock
 

@@ -99,7 +99,7 @@ def _reasons() -> set[str]:
     """Every reason of a `Deferred` or `InDoubt` that the product's sources name."""
     root = Path(dead_letters.__file__).parents[1]
     made = re.compile(r"\b(?:Deferred|InDoubt|NotSent|NoAnswer)\(\s*\"([a-z_]+)\"")
-    sources = [*root.glob("pms/*.py"), *root.glob("worker/*.py")]
+    sources = [*root.glob("pms/**/*.py"), *root.glob("worker/*.py")]
     return {reason for source in sources for reason in made.findall(source.read_text("utf-8"))}
 
 

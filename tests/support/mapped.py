@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from forwarder.pms.generic_kind import GenericOptions
-from forwarder.pms.mapping import PmsMapping
+from forwarder.pms.mapping.model import PmsMapping
 
 CLOUDBEDS_LIKE: Final = """
 auth = {form = "header", name = "x-api-key"}

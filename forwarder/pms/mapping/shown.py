@@ -5,8 +5,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from forwarder.pms.json_path import JsonPath
-from forwarder.pms.mapping_parts import Table, Text, nonsense
+from forwarder.pms.mapping.json_path import JsonPath
+from forwarder.pms.mapping.parts import Table, Text, nonsense
 
 RecordName = Literal[
     "source",

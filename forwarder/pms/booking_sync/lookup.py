@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 
 import httpx
 
-from forwarder.pms.booking_sync_answer import SyncBooking, bookings_in
-from forwarder.pms.booking_sync_api import BookingSyncApi
+from forwarder.pms.booking_sync.answer import SyncBooking, bookings_in
+from forwarder.pms.booking_sync.api import BookingSyncApi
 from forwarder.pms.discretion import without_card
 from forwarder.pms.failure import harmless
 from forwarder.pms.wire import Send

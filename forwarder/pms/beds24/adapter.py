@@ -25,9 +25,9 @@ from typing import ClassVar, Final
 import httpx
 
 from forwarder.pms.authorization import Authorization
-from forwarder.pms.beds24_answers import HELD, Posted, ShownBooking, page_in, posted_in, token_in
-from forwarder.pms.beds24_faults import Meaning, meaning_of, unknown_room
-from forwarder.pms.beds24_wire import (
+from forwarder.pms.beds24.answers import HELD, Posted, ShownBooking, page_in, posted_in, token_in
+from forwarder.pms.beds24.faults import Meaning, meaning_of, unknown_room
+from forwarder.pms.beds24.wire import (
     CANCELLED,
     Beds24Options,
     cancellation_body,

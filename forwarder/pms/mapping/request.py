@@ -10,10 +10,10 @@ import httpx
 from pydantic_core import to_json
 
 from forwarder.pms.failure import NotSent
-from forwarder.pms.json_path import assembled
-from forwarder.pms.mapped_fields import DoesNotFit, as_text, field_value, written
-from forwarder.pms.mapping import Create, Operation, PmsMapping
-from forwarder.pms.mapping_parts import Auth, Source, Sources, placeholders
+from forwarder.pms.mapping.fields import DoesNotFit, as_text, field_value, written
+from forwarder.pms.mapping.json_path import assembled
+from forwarder.pms.mapping.model import Create, Operation, PmsMapping
+from forwarder.pms.mapping.parts import Auth, Source, Sources, placeholders
 from forwarder.pms.wire import Headers, bearer, credential_header, path_segment, request_to
 from forwarder.reservation.booking import Booking
 

@@ -30,7 +30,7 @@ from forwarder.pms.discretion import discreet, without_card
 from forwarder.pms.failure import harmless, not_understood, unexpected
 from forwarder.pms.generic import refusal
 from forwarder.pms.grants import Grant
-from forwarder.pms.hostaway_wire import (
+from forwarder.pms.hostaway.wire import (
     GONE,
     HELD,
     Envelope,
@@ -46,7 +46,7 @@ from forwarder.pms.hostaway_wire import (
     token_body,
     token_in,
 )
-from forwarder.pms.hostaway_words import Meaning, meaning_of
+from forwarder.pms.hostaway.words import Meaning, meaning_of
 from forwarder.pms.port import Capabilities, Connection, Limit, Limits
 from forwarder.pms.token_answer import no_token
 from forwarder.pms.wire import Send, bearer, request_to

@@ -23,9 +23,9 @@ from typing import Any, Final
 import httpx
 
 from forwarder.pms.answer import identifier, read_object
-from forwarder.pms.cloudbeds_messages import Meaning, meaning_of, message_of
-from forwarder.pms.cloudbeds_options import CloudbedsOptions
-from forwarder.pms.cloudbeds_wire import (
+from forwarder.pms.cloudbeds.messages import Meaning, meaning_of, message_of
+from forwarder.pms.cloudbeds.options import CloudbedsOptions
+from forwarder.pms.cloudbeds.wire import (
     answer_in,
     cancellation_form,
     details_query,

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import httpx
 
 from forwarder.pms.answer import amount, read_object, record_fields
-from forwarder.pms.cloudbeds_options import CloudbedsOptions
+from forwarder.pms.cloudbeds.options import CloudbedsOptions
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.request import json_number
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from forwarder.pms.generic import REFUSALS
-from forwarder.pms.json_path import JsonPath, clashes
-from forwarder.pms.mapped_fields import CARD_FIELDS, FIELDS, PMS_ID
-from forwarder.pms.mapping_parts import (
+from forwarder.pms.mapping.fields import CARD_FIELDS, FIELDS, PMS_ID
+from forwarder.pms.mapping.json_path import JsonPath, clashes
+from forwarder.pms.mapping.parts import (
     Auth,
     Condition,
     HeaderName,
@@ -27,7 +27,7 @@ from forwarder.pms.mapping_parts import (
     nonsense,
     placeholders,
 )
-from forwarder.pms.mapping_shown import Shown
+from forwarder.pms.mapping.shown import Shown
 from forwarder.pms.port import Capabilities
 
 DEFERRED: Final = "deferred"

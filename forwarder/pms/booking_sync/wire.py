@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from forwarder.pms.booking_sync_options import BookingSyncOptions
-from forwarder.pms.booking_sync_quote import Quote
+from forwarder.pms.booking_sync.options import BookingSyncOptions
+from forwarder.pms.booking_sync.quote import Quote
 from forwarder.reservation.booking import Booking
 
 _LABEL: Final = "default"

@@ -7,12 +7,12 @@ import httpx
 
 from forwarder.pms.failure import NotSent, harmless, not_understood, retry_after, unexpected
 from forwarder.pms.generic import refusal
-from forwarder.pms.json_path import value_at
-from forwarder.pms.mapped_answer import body_of, found, hides_its_reference, is_ours, made, verdict, words
-from forwarder.pms.mapped_fields import DoesNotFit
-from forwarder.pms.mapped_request import Asked, Requests
-from forwarder.pms.mapping import ABSENT, CANCELLED, DEFERRED, IN_DOUBT, Find, Operation, PmsMapping
-from forwarder.pms.mapping_parts import Rule
+from forwarder.pms.mapping.answer import body_of, found, hides_its_reference, is_ours, made, verdict, words
+from forwarder.pms.mapping.fields import DoesNotFit
+from forwarder.pms.mapping.json_path import value_at
+from forwarder.pms.mapping.model import ABSENT, CANCELLED, DEFERRED, IN_DOUBT, Find, Operation, PmsMapping
+from forwarder.pms.mapping.parts import Rule
+from forwarder.pms.mapping.request import Asked, Requests
 from forwarder.pms.port import Capabilities, Connection
 from forwarder.pms.wire import Send
 from forwarder.reservation.booking import Booking

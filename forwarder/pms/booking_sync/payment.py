@@ -22,10 +22,10 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from forwarder.pms.booking_sync_answer import SyncBooking, bookings_in, errors_in, payment_id_in
-from forwarder.pms.booking_sync_api import BookingSyncApi
-from forwarder.pms.booking_sync_options import SecurePayments
-from forwarder.pms.booking_sync_wire import address_of, given
+from forwarder.pms.booking_sync.answer import SyncBooking, bookings_in, errors_in, payment_id_in
+from forwarder.pms.booking_sync.api import BookingSyncApi
+from forwarder.pms.booking_sync.options import SecurePayments
+from forwarder.pms.booking_sync.wire import address_of, given
 from forwarder.pms.discretion import discreet
 from forwarder.pms.failure import NotSent
 from forwarder.pms.generic import refusal

@@ -9,7 +9,7 @@
     DELETE {base_url}/bookings/:id                  to cancel
 
 BookingSync has no rooms: a rental is our property. A client that was created for a booking that then failed stays behind; nobody
-is booked by it. Cards are no part of this API; `booking_sync_payment` says which way they go where `securePayments` is set.
+is booked by it. Cards are no part of this API; `payment` says which way they go where `securePayments` is set.
 """
 
 from datetime import datetime
@@ -20,13 +20,13 @@ from urllib.parse import urlencode
 
 import httpx
 
-from forwarder.pms.booking_sync_answer import SyncBooking, bookings_in, client_id_in, refusal_in, rental_id_in
-from forwarder.pms.booking_sync_api import BookingSyncApi
-from forwarder.pms.booking_sync_lookup import confirmed, look_up
-from forwarder.pms.booking_sync_options import BookingSyncOptions
-from forwarder.pms.booking_sync_payment import CardPayment, charges_card, paid_elsewhere, payment_of_before
-from forwarder.pms.booking_sync_quote import NotFree, Quote, quote_in
-from forwarder.pms.booking_sync_wire import adults, booking_body, client_body, given, strict_booking_body
+from forwarder.pms.booking_sync.answer import SyncBooking, bookings_in, client_id_in, refusal_in, rental_id_in
+from forwarder.pms.booking_sync.api import BookingSyncApi
+from forwarder.pms.booking_sync.lookup import confirmed, look_up
+from forwarder.pms.booking_sync.options import BookingSyncOptions
+from forwarder.pms.booking_sync.payment import CardPayment, charges_card, paid_elsewhere, payment_of_before
+from forwarder.pms.booking_sync.quote import NotFree, Quote, quote_in
+from forwarder.pms.booking_sync.wire import adults, booking_body, client_body, given, strict_booking_body
 from forwarder.pms.failure import harmless, not_understood
 from forwarder.pms.generic import refusal
 from forwarder.pms.port import Capabilities, Connection, Limit, Limits

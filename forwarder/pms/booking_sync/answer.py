@@ -10,7 +10,7 @@ import httpx
 from pydantic import BaseModel, StrictInt, StrictStr, ValidationError
 
 from forwarder.pms.answer import amount, finances, read_object, record_fields
-from forwarder.pms.booking_sync_quote import in_one_language
+from forwarder.pms.booking_sync.quote import in_one_language
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.request import json_number
 

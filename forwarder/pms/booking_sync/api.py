@@ -14,7 +14,7 @@ import httpx
 from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
 
 from forwarder.pms.authorization import Authorization
-from forwarder.pms.booking_sync_options import BookingSyncOptions, OAuthCredential, credential_of
+from forwarder.pms.booking_sync.options import BookingSyncOptions, OAuthCredential, credential_of
 from forwarder.pms.failure import NoAnswer, NotSent, bounded, harmless, outcome_of, unexpected
 from forwarder.pms.grants import Grant
 from forwarder.pms.port import Connection
