@@ -16,6 +16,7 @@ from pydantic_core import to_json
 from forwarder.reservation.outcome import Status
 from forwarder.runtime.clock import Clock
 from forwarder.runtime.metrics import WAITING
+from forwarder.runtime.waiting import first_of
 from forwarder.topics.codec import Undecodable, decode_data, header, subject
 from forwarder.topics.port import Delivery, LogUnavailable, Message, Tail
 
@@ -113,7 +114,7 @@ class Outcomes:
     async def _start(self) -> None:
         if not self._following.is_set():
             self._wanted.set()
-            await _first_of(self._following.wait(), self._clock.sleep(_START_SECONDS))
+            await first_of(self._following.wait(), self._clock.sleep(_START_SECONDS))
 
     async def _follow(self) -> None:
         """Read from the topic's end on until nobody has waited for a while."""
@@ -168,7 +169,7 @@ class Expected:
     async def within(self, seconds: float, gone: Callable[[], Awaitable[None]]) -> Settled | None:
         """The outcome; None when it did not come in time, or when `gone` returned first: nobody is there any more."""
         if not self._future.done():
-            await _first_of(self._future, self._clock.sleep(seconds), gone())
+            await first_of(self._future, self._clock.sleep(seconds), gone())
         return None if self._future.cancelled() else self._future.result()
 
 
@@ -186,14 +187,3 @@ def _settled(message: Message) -> Settled:
 def _settle(future: asyncio.Future[Settled | None], settled: Settled | None) -> None:
     if not future.done():
         future.set_result(settled)
-
-
-async def _first_of(*awaitables: Awaitable[Any]) -> None:
-    """Return when the first is done; the others are cancelled, and have ended."""
-    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

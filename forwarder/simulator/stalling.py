@@ -6,12 +6,12 @@ The connection itself is touched for one thing: to reset it, which ASGI has no w
 import asyncio
 import socket
 import struct
-from collections.abc import Awaitable
 
 from starlette.types import Receive, Scope, Send
 
 from forwarder.runtime.clock import Clock
 from forwarder.runtime.http import Answer
+from forwarder.runtime.waiting import first_of
 
 _DRIP_SECONDS = 0.5
 _SHORTEST_DRIP = 1_000
@@ -24,7 +24,7 @@ class Hang:
         self._lifted = lifted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await _first_of(disconnected(receive), self._lifted.wait())
+        await first_of(disconnected(receive), self._lifted.wait())
         await reset(scope, receive, send)
 
 
@@ -39,7 +39,7 @@ class Drip:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         dripping = asyncio.ensure_future(self._drip(send))
-        await _first_of(dripping, disconnected(receive), self._lifted.wait())
+        await first_of(dripping, disconnected(receive), self._lifted.wait())
         if dripping.cancelled():
             await reset(scope, receive, send)
 
@@ -76,14 +76,3 @@ async def disconnected(receive: Receive) -> None:
     """Return when the client is gone; what it still sends is passed over."""
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _first_of(*awaitables: Awaitable[object]) -> None:
-    """Return when the first is done; the others are cancelled, and have ended."""
-    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -26,7 +26,7 @@ import httpx
 
 from forwarder.pms.authorization import Authorization
 from forwarder.pms.beds24.answers import HELD, Posted, ShownBooking, page_in, posted_in, token_in
-from forwarder.pms.beds24.faults import Meaning, meaning_of, unknown_room
+from forwarder.pms.beds24.faults import meaning_of, unknown_room
 from forwarder.pms.beds24.wire import (
     CANCELLED,
     Beds24Options,
@@ -45,6 +45,7 @@ from forwarder.pms.pace import hold_off_asked
 from forwarder.pms.port import Capabilities, Connection, Limit, Limits
 from forwarder.pms.token_answer import no_token
 from forwarder.pms.wire import Send, credential_header, request_to
+from forwarder.pms.wording import told
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
     Absent,
@@ -181,17 +182,7 @@ class Beds24Adapter:
         return InDoubt("pms_answer_not_understood", "The PMS does not say whether it made the booking.")
 
     def _refused(self, said: Posted, booking: Booking) -> Rejected | Deferred | InDoubt:
-        meaning = meaning_of(said.faults, room_named=_names_room(booking))
-        words = discreet(said.words, booking) or "nothing more"
-        match meaning:
-            case Meaning.NOT_LET_IN:
-                return Deferred("pms_unauthorized", f"The PMS does not let the account do this. It says: {words}")
-            case Meaning.THROTTLED:
-                return Deferred("pms_throttled", f"The PMS takes no more requests for now. It says: {words}")
-            case Meaning.FAILED:
-                return InDoubt("pms_failed", f"The PMS failed while it had the request. It says: {words}")
-            case str():
-                return refusal(booking, meaning, said.words)
+        return told(meaning_of(said.faults, room_named=_names_room(booking)), said.words, booking)
 
     async def _send(
         self, method: str, path: str, send: Send, content: bytes = b"", *, query: str = ""

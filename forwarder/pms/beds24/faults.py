@@ -6,17 +6,9 @@ words are looked for that may be expected in such.
 
 import re
 from collections.abc import Sequence
-from enum import Enum, auto
 from typing import Final
 
-
-class Meaning(Enum):
-    """What an error says that does not speak of the reservation."""
-
-    NOT_LET_IN = auto()
-    THROTTLED = auto()
-    FAILED = auto()
-
+from forwarder.pms.wording import Meaning
 
 _FAILED = re.compile(
     r"internal|unexpected|try (again|later)|time.?out|timed out|went wrong|exception|\b(service|server)\b",

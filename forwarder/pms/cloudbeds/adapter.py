@@ -23,7 +23,7 @@ from typing import Any, Final
 import httpx
 
 from forwarder.pms.answer import identifier, read_object
-from forwarder.pms.cloudbeds.messages import Meaning, meaning_of, message_of
+from forwarder.pms.cloudbeds.messages import meaning_of, message_of
 from forwarder.pms.cloudbeds.options import CloudbedsOptions
 from forwarder.pms.cloudbeds.wire import (
     answer_in,
@@ -34,12 +34,13 @@ from forwarder.pms.cloudbeds.wire import (
     reservation_form,
     status_of,
 )
-from forwarder.pms.discretion import discreet, without_card
+from forwarder.pms.discretion import without_card
 from forwarder.pms.failure import NoAnswer, NotSent, harmless, not_understood, unexpected
 from forwarder.pms.generic import refusal
 from forwarder.pms.kind import Kind
 from forwarder.pms.port import Capabilities, Connection, Limit, Limits
 from forwarder.pms.wire import Headers, Send, bearer, credential_header, request_to
+from forwarder.pms.wording import told
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
     Absent,
@@ -105,16 +106,7 @@ class CloudbedsAdapter:
     def _refused(self, body: Mapping[str, Any], booking: Booking) -> Rejected | Deferred | InDoubt:
         message = message_of(body)
         meaning = meaning_of(message, property_asked=self._options.property_id is None)
-        said = discreet(message, booking) or "nothing more"
-        match meaning:
-            case Meaning.NOT_LET_IN:
-                return Deferred("pms_unauthorized", f"The PMS does not let the account in. It says: {said}")
-            case Meaning.THROTTLED:
-                return Deferred("pms_throttled", f"The PMS takes no more requests for now. It says: {said}")
-            case Meaning.FAILED:
-                return InDoubt("pms_failed", f"The PMS failed while it had the request. It says: {said}")
-            case str():
-                return refusal(booking, meaning, message)
+        return told(meaning, message, booking)
 
     async def find(self, booking: Booking, send: Send) -> Lookup:
         """`Absent` for an empty list alone: one with other bookings was not searched by our reference."""

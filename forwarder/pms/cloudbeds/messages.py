@@ -2,17 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from enum import Enum, auto
 from typing import Any, Final
 
-
-class Meaning(Enum):
-    """What the message of a `success: false` says, where it does not speak of the reservation."""
-
-    NOT_LET_IN = auto()
-    THROTTLED = auto()
-    FAILED = auto()
-
+from forwarder.pms.wording import Meaning
 
 # The vendor documents the first three of these messages (Common API errors & How to handle); it publishes no list of the others,
 # so that words are looked for that may be expected in them.

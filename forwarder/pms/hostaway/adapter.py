@@ -46,10 +46,11 @@ from forwarder.pms.hostaway.wire import (
     token_body,
     token_in,
 )
-from forwarder.pms.hostaway.words import Meaning, meaning_of
+from forwarder.pms.hostaway.words import meaning_of
 from forwarder.pms.port import Capabilities, Connection, Limit, Limits
 from forwarder.pms.token_answer import no_token
 from forwarder.pms.wire import Send, bearer, request_to
+from forwarder.pms.wording import told
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
     Absent,
@@ -109,16 +110,7 @@ class HostawayAdapter:
         meaning = meaning_of(envelope.words)
         if response.status_code == HTTPStatus.NOT_FOUND and meaning == "pms_refused":
             return unexpected(response, self._clock.now())  # Hostaway's word for a path that it does not have, too
-        words = discreet(envelope.words, booking) or "nothing more"
-        match meaning:
-            case Meaning.NOT_LET_IN:
-                return Deferred("pms_unauthorized", f"The PMS does not let the account do this. It says: {words}")
-            case Meaning.THROTTLED:
-                return Deferred("pms_throttled", f"The PMS takes no more requests for now. It says: {words}")
-            case Meaning.FAILED:
-                return InDoubt("pms_failed", f"The PMS failed while it had the request. It says: {words}")
-            case str():
-                return refusal(booking, meaning, envelope.words)
+        return told(meaning, envelope.words, booking)
 
     async def find(self, booking: Booking, send: Send) -> Lookup:
         listing_id = listing_id_of(booking)

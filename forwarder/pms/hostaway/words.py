@@ -5,17 +5,9 @@ it is no refusal of the reservation; words are looked for that may be expected i
 """
 
 import re
-from enum import Enum, auto
 from typing import Final
 
-
-class Meaning(Enum):
-    """What a failure says that does not speak of the reservation."""
-
-    NOT_LET_IN = auto()
-    THROTTLED = auto()
-    FAILED = auto()
-
+from forwarder.pms.wording import Meaning
 
 _MEANINGS: Final = (
     (re.compile(r"rate limit|too many requests", re.IGNORECASE), Meaning.THROTTLED),

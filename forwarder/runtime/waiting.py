@@ -1,0 +1,16 @@
+"""Waiting for whichever comes first."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+
+async def first_of(*awaitables: Awaitable[Any]) -> None:
+    """Return when the first is done; the others are cancelled, and have ended. What any of them raised is passed over."""
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
