@@ -11,7 +11,7 @@ from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json
 from forwarder.cli.running import with_backend
 from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest, CancellationStatus
 from forwarder.reservation.outcome import Status
-from forwarder.store.port import Stored, Summary
+from forwarder.store.reading import Stored, Summary
 from forwarder.topics.cancellations import encode_cancellation
 
 RequestId = Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")]

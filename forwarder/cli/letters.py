@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from forwarder.reservation.outcome import Status
-from forwarder.store.port import Overview
+from forwarder.store.reading import Overview
 from forwarder.topics.codec import Undecodable, decode_data, header
 from forwarder.topics.port import Delivery, Log, Message
 from forwarder.topics.to_end import read_to_end

@@ -12,7 +12,7 @@ from forwarder.cli.cancellation import RequestId, not_taken_in
 from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json, show_one, show_rows
 from forwarder.cli.running import with_backend
 from forwarder.reservation.outcome import Status
-from forwarder.store.port import Summary
+from forwarder.store.reading import Summary
 from forwarder.worker.repair import NotInDoubt, Repair
 
 _COLUMNS = ("id", "status", "requestId", "account", "attempts", "problem")

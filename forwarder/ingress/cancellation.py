@@ -25,7 +25,8 @@ from forwarder.reservation.cancellation import (
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problem import Problem
 from forwarder.runtime.metrics import PUBLISH_SECONDS
-from forwarder.store.port import Stored, StoreUnavailable
+from forwarder.store.port import StoreUnavailable
+from forwarder.store.reading import Stored
 from forwarder.tenancy.access import Caller
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.port import LogUnavailable

@@ -7,7 +7,7 @@ from forwarder.ingress.draft import Draft
 from forwarder.ingress.problems import key_reused
 from forwarder.ingress.receipt import Receipt, receipt_of
 from forwarder.reservation.problem import Problem
-from forwarder.store.port import Reader
+from forwarder.store.reading import Reader
 
 
 @dataclass(frozen=True, slots=True)

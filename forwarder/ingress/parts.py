@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from forwarder.ingress.outcomes import Outcomes
 from forwarder.reservation.identity import RequestIds
 from forwarder.runtime.clock import Clock
-from forwarder.store.port import Reader
+from forwarder.store.reading import Reader
 from forwarder.tenancy.port import Account, CardSealer, Directory
 from forwarder.topics.port import Publisher
 

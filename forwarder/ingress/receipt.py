@@ -10,7 +10,7 @@ from forwarder.ingress.terms import Wait
 from forwarder.reservation.catalogue import endings
 from forwarder.reservation.outcome import Status
 from forwarder.runtime.http import NO_STORE, PROBLEM_JSON, Answer, retry_after
-from forwarder.store.port import Stored
+from forwarder.store.reading import Stored
 
 _REJECTED = endings.REJECTED.problem("The property management system gave no reason.")
 

@@ -14,7 +14,8 @@ from forwarder.query.paging import DEFAULT_LIMIT, FIRST, write_page
 from forwarder.query.status import untaken_status, write_status
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Status
-from forwarder.store.port import Attempt, Page, Stored
+from forwarder.store.reading import Page, Stored
+from forwarder.store.work import Attempt
 
 _ORIGIN: Final = "https://forwarder.example"
 _SUCCEEDED: Final = Attempt(1, "create", "2027-01-15T09:30:00.020Z", 380, "confirmed")

@@ -8,7 +8,7 @@ from pydantic_core import to_json
 
 from forwarder.reservation.catalogue import requests
 from forwarder.reservation.problem import Fault, Problem
-from forwarder.store.port import Page
+from forwarder.store.reading import Page
 
 DEFAULT_LIMIT: Final = 10
 LARGEST_LIMIT: Final = 200

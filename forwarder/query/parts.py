@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from forwarder.reservation.identity import RequestIds
-from forwarder.store.port import Reader
+from forwarder.store.reading import Reader
 from forwarder.tenancy.port import Directory
 
 

@@ -5,7 +5,8 @@ from typing import Any
 from pydantic_core import to_json
 
 from forwarder.reservation.outcome import Status
-from forwarder.store.port import Attempt, Stored
+from forwarder.store.reading import Stored
+from forwarder.store.work import Attempt
 
 
 def write_status(stored: Stored) -> bytes:

@@ -11,8 +11,8 @@ from forwarder.reservation.outcome import Status
 from forwarder.runtime.clock import iso
 from forwarder.store.batch import PARAMETER, as_batch, batch_of
 from forwarder.store.database import Database
-from forwarder.store.port import Stored, Summary
 from forwarder.store.reader import SqlReader
+from forwarder.store.reading import Stored, Summary
 from forwarder.store.rows import attempts_of
 from forwarder.store.tables import reservations
 

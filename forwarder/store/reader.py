@@ -13,7 +13,8 @@ from forwarder.reservation.record import Standing, compose_record
 from forwarder.runtime.clock import iso
 from forwarder.store.database import Database
 from forwarder.store.keyset import FIRST, neighbours
-from forwarder.store.port import Page, Stored, StoreUnavailable
+from forwarder.store.port import StoreUnavailable
+from forwarder.store.reading import Page, Stored
 from forwarder.store.rows import attempts_of
 from forwarder.store.tables import reservations
 

@@ -10,7 +10,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from forwarder.store import cancelling, holders, leasing, outcomes
 from forwarder.store.batch import PARAMETER, as_batch
 from forwarder.store.database import Database
-from forwarder.store.port import Arrival, Backlog, CancellationArrival, Final, OutboxEvent, Postponed, Pulse, Work
 from forwarder.store.rows import (
     arrival_row,
     cancellation_row,
@@ -22,6 +21,7 @@ from forwarder.store.rows import (
     replay_row,
     work_of,
 )
+from forwarder.store.work import Arrival, Backlog, CancellationArrival, Final, OutboxEvent, Postponed, Pulse, Work
 
 _Narrow = Callable[[AsyncConnection, Sequence[Row[Any]], Mapping[str, Any]], Awaitable[Sequence[Row[Any]]]]
 """Which of the rows that a statement leased with these parameters stay leased, within its transaction."""

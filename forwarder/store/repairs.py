@@ -12,9 +12,9 @@ from forwarder.store import outcomes
 from forwarder.store.batch import PARAMETER, as_batch
 from forwarder.store.database import Database
 from forwarder.store.leasing import WORK
-from forwarder.store.port import Attempt, Final, Work
 from forwarder.store.rows import event_row, final_row, work_of
 from forwarder.store.tables import reservations
+from forwarder.store.work import Attempt, Final, Work
 
 
 class SqlRepairs:

@@ -13,7 +13,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.result import ResultEvent
 from forwarder.reservation.submission import Submission
 from forwarder.runtime.clock import iso
-from forwarder.store.port import (
+from forwarder.store.work import (
     Arrival,
     Asked,
     Attempt,

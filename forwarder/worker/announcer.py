@@ -14,7 +14,8 @@ import structlog
 from forwarder.runtime import metrics
 from forwarder.runtime.batching import Batcher
 from forwarder.runtime.clock import Clock
-from forwarder.store.port import OutboxEvent, Recorder, StoreUnavailable
+from forwarder.store.port import Recorder, StoreUnavailable
+from forwarder.store.work import OutboxEvent
 from forwarder.topics.codec import encode_result
 from forwarder.topics.port import LogUnavailable, Publisher, Topics
 from forwarder.worker.dead_letters import letter_message

@@ -19,7 +19,7 @@ from forwarder.reservation.outcome import (
 )
 from forwarder.runtime import metrics
 from forwarder.runtime.clock import Clock, iso
-from forwarder.store.port import Attempt
+from forwarder.store.work import Attempt
 
 _log = structlog.get_logger(__name__)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from forwarder.reservation.outcome import Status
-from forwarder.store.port import Work
+from forwarder.store.work import Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.diagnosis import Finding
 

@@ -10,7 +10,7 @@ from forwarder.pms.port import Pms
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import InDoubt, Outcome
 from forwarder.runtime.clock import Clock
-from forwarder.store.port import Work
+from forwarder.store.work import Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.attempts import Attempts
 from forwarder.worker.push import LeaseLost, Pushed, Pusher, too_late

@@ -12,7 +12,8 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.runtime import metrics
 from forwarder.runtime.clock import Clock
 from forwarder.runtime.loops import keep_trying
-from forwarder.store.port import CancellationArrival, Recorder, StoreUnavailable
+from forwarder.store.port import Recorder, StoreUnavailable
+from forwarder.store.work import CancellationArrival
 from forwarder.tenancy.port import Account, Directory, TenancyUnavailable
 from forwarder.worker.lanes import Lanes
 from forwarder.worker.lease import Lease

@@ -10,7 +10,7 @@ from typing import Final as Constant
 from pydantic_core import to_json
 
 from forwarder.runtime.clock import iso
-from forwarder.store.port import DeadLetter, Final, Work
+from forwarder.store.work import DeadLetter, Final, Work
 from forwarder.topics.codec import REPLAY_OF, encode_submission
 from forwarder.topics.port import Delivery, Message, Topics
 

@@ -10,7 +10,7 @@ import structlog
 
 from forwarder.reservation.outcome import Status
 from forwarder.runtime.clock import Clock
-from forwarder.store.port import Final, Postponed, Work
+from forwarder.store.work import Final, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.attempts import describe
 from forwarder.worker.batch_push import BatchPusher

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from forwarder.pms.port import NOT_ABOUT_THE_PMS
-from forwarder.store.port import Work
+from forwarder.store.work import Work
 from forwarder.worker.breaker import Health
 from forwarder.worker.push import Pushed
 

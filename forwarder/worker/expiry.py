@@ -8,7 +8,8 @@ from collections.abc import Collection
 
 from forwarder.reservation.outcome import Status
 from forwarder.runtime.clock import Clock
-from forwarder.store.port import Recorder, Work
+from forwarder.store.port import Recorder
+from forwarder.store.work import Work
 from forwarder.tenancy.port import Directory, TenancyUnavailable
 from forwarder.worker.lanes import Lanes
 from forwarder.worker.lease import Lease

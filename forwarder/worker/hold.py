@@ -4,7 +4,7 @@ from typing import Final
 
 from pydantic_core import to_json
 
-from forwarder.store.port import Work
+from forwarder.store.work import Work
 
 HELD_BYTES_AT_MOST: Final = 48 * 1024 * 1024
 """Of requests and sealed cards as texts. In memory they take about twice that; with it a worker stays below 300 MB."""

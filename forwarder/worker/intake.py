@@ -14,7 +14,8 @@ from forwarder.reservation.submission import Submission
 from forwarder.runtime import metrics
 from forwarder.runtime.clock import Clock
 from forwarder.runtime.loops import keep_trying
-from forwarder.store.port import Arrival, Recorder, StoreUnavailable, Work
+from forwarder.store.port import Recorder, StoreUnavailable
+from forwarder.store.work import Arrival, Work
 from forwarder.tenancy.port import Account, Directory, TenancyUnavailable
 from forwarder.topics.cancellations import decode_cancellation, is_cancellation
 from forwarder.topics.codec import Undecodable, decode_submission, replay_revision

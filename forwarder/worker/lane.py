@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from forwarder.runtime.clock import Clock
-from forwarder.store.port import Work
+from forwarder.store.work import Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.batch import Batches, room_of, take_together
 from forwarder.worker.diagnosis import UNTOUCHED, Finding

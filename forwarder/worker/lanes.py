@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from forwarder.runtime import metrics
 from forwarder.runtime.clock import Clock
-from forwarder.store.port import Work
+from forwarder.store.work import Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.batch import Batches
 from forwarder.worker.gate import Gates

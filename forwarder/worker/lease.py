@@ -16,7 +16,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import structlog
 
 from forwarder.runtime.clock import Clock
-from forwarder.store.port import Pulse, Recorder, StoreUnavailable, Work
+from forwarder.store.port import Recorder, StoreUnavailable
+from forwarder.store.work import Pulse, Work
 
 _log = structlog.get_logger(__name__)
 

@@ -30,7 +30,7 @@ from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.rules import apply_rules, booking_without_card
 from forwarder.runtime.clock import Clock, iso
-from forwarder.store.port import Attempt, Made, Work
+from forwarder.store.work import Attempt, Made, Work
 from forwarder.tenancy.port import Account, CannotOpen, Vault
 from forwarder.worker.attempts import Attempts, with_attempt
 

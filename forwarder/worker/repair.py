@@ -6,7 +6,8 @@ from datetime import timedelta
 from forwarder.reservation.catalogue import endings
 from forwarder.reservation.outcome import Absent, Confirmed, Lookup, Rejected, Status
 from forwarder.runtime.clock import Clock, iso
-from forwarder.store.port import Attempt, Repairs, Work
+from forwarder.store.port import Repairs
+from forwarder.store.work import Attempt, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.attempts import with_attempt
 from forwarder.worker.verdict import ended

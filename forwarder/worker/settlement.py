@@ -8,7 +8,8 @@ from forwarder.runtime import metrics
 from forwarder.runtime.batching import Batcher
 from forwarder.runtime.clock import Clock
 from forwarder.runtime.loops import keep_trying
-from forwarder.store.port import Final, Postponed, Recorder, StoreUnavailable, Work
+from forwarder.store.port import Recorder, StoreUnavailable
+from forwarder.store.work import Final, Postponed, Work
 from forwarder.worker.announcer import Announcer
 from forwarder.worker.dead_letters import DeadLetters
 from forwarder.worker.lease import Lease

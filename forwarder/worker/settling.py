@@ -8,7 +8,7 @@ monotonic clock as well.
 from collections.abc import Sequence
 
 from forwarder.runtime.clock import Clock
-from forwarder.store.port import Attempt, Work
+from forwarder.store.work import Attempt, Work
 from forwarder.worker.push import Pushed
 
 _MOST_REMEMBERED = 100_000

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store.port import Backlog
 from forwarder.store.recorder import SqlRecorder
+from forwarder.store.work import Backlog
 from tests.support.stored import CARD, DEADLINE, LATER, arrival, arrivals, lease, row, take_over
 from tests.support.works import NOW
 

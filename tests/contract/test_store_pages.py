@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import Standing, compose_record
 from forwarder.store.batch import PARAMETER, as_batch
-from forwarder.store.port import Page
 from forwarder.store.reader import SqlReader
+from forwarder.store.reading import Page
 from forwarder.store.recorder import SqlRecorder
 from forwarder.store.rows import arrival_row
 from tests.support.backends import only

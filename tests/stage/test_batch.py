@@ -12,7 +12,7 @@ from forwarder.reservation.booking import Booking
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
-from forwarder.store.port import Asked, Work
+from forwarder.store.work import Asked, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.batch import Batches, take_together
 from forwarder.worker.batch_push import BatchPusher

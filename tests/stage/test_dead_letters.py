@@ -10,7 +10,7 @@ from pydantic_core import from_json, to_json
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Deferred, Status
 from forwarder.runtime.clock import iso
-from forwarder.store.port import DeadLetter
+from forwarder.store.work import DeadLetter
 from forwarder.topics.codec import Undecodable, decode_submission, encode_submission, replay_revision
 from forwarder.topics.port import Delivery, Message, Topics
 from forwarder.worker import dead_letters

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome
-from forwarder.store.port import Attempt, Postponed, Work
+from forwarder.store.work import Attempt, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.attempts import describe
 from forwarder.worker.breaker import Health

@@ -10,7 +10,7 @@ from forwarder.pms.failure import failure_of, outcome_of
 from forwarder.pms.port import NOT_ABOUT_THE_PMS
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from forwarder.reservation.problem import Problem
-from forwarder.store.port import Attempt, Work
+from forwarder.store.work import Attempt, Work
 from forwarder.worker.attempts import describe
 from forwarder.worker.breaker import Health
 from forwarder.worker.diagnosis import UNTOUCHED, Finding, diagnose

@@ -11,8 +11,8 @@ from forwarder.reservation.outcome import Status
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.overview import SqlOverview
-from forwarder.store.port import Work
 from forwarder.store.recorder import SqlRecorder
+from forwarder.store.work import Work
 from forwarder.tenancy.port import Account, TenancyUnavailable
 from forwarder.topics.codec import header, subject
 from forwarder.topics.port import Message, Topics

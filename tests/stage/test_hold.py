@@ -1,7 +1,7 @@
 """What a worker holds in memory is bounded in rows, and by the size of them."""
 
 from forwarder.reservation.card import SealedCard
-from forwarder.store.port import Work
+from forwarder.store.work import Work
 from forwarder.worker.hold import Hold, size_of
 from tests.support.works import work
 

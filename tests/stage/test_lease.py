@@ -9,8 +9,9 @@ import pytest
 
 from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
-from forwarder.store.port import Pulse, StoreUnavailable
+from forwarder.store.port import StoreUnavailable
 from forwarder.store.recorder import SqlRecorder
+from forwarder.store.work import Pulse
 from forwarder.worker.lease import Lease, Watch
 from tests.support.manual_clock import ManualClock
 from tests.support.stored import arrivals, take_over

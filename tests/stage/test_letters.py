@@ -16,8 +16,8 @@ from forwarder.runtime.clock import iso
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.overview import SqlOverview
-from forwarder.store.port import Final, Work
 from forwarder.store.recorder import SqlRecorder
+from forwarder.store.work import Final, Work
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.embedded import EmbeddedLog
 from forwarder.topics.port import Delivery, Message, Publisher, Topics

@@ -8,7 +8,7 @@ from forwarder.pms.port import Capabilities
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
-from forwarder.store.port import Final
+from forwarder.store.work import Final
 from forwarder.worker.push import LeaseLost, too_late
 from forwarder.worker.verdict import verdict
 from tests.support.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, ScriptedPms, pusher_to

@@ -21,7 +21,7 @@ from forwarder.reservation.outcome import (
 )
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.record import Standing, compose_record
-from forwarder.store.port import Asked, Attempt, Final, Made, Postponed, Work
+from forwarder.store.work import Asked, Attempt, Final, Made, Postponed, Work
 from forwarder.worker.breaker import Health
 from forwarder.worker.diagnosis import UNTOUCHED, diagnose
 from forwarder.worker.push import LeaseLost, Pushed, too_late

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome
-from forwarder.store.port import Attempt, Work
+from forwarder.store.work import Attempt, Work
 from forwarder.worker.push import Pushed
 from forwarder.worker.settling import Settling
 from tests.support.manual_clock import ManualClock

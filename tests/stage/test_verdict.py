@@ -7,7 +7,7 @@ import pytest
 
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
-from forwarder.store.port import Final, Postponed, Work
+from forwarder.store.work import Final, Postponed, Work
 from forwarder.worker.attempts import with_attempt
 from forwarder.worker.push import Pushed
 from forwarder.worker.retry import LAST_CALL, LOOKED_FOR

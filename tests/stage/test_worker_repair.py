@@ -11,10 +11,11 @@ from pydantic_core import from_json
 from forwarder.reservation.outcome import InDoubt, Status
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.migrate import migrate
-from forwarder.store.port import Attempt, OutboxEvent, Stored, Work
 from forwarder.store.reader import SqlReader
+from forwarder.store.reading import Stored
 from forwarder.store.recorder import SqlRecorder
 from forwarder.store.repairs import SqlRepairs
+from forwarder.store.work import Attempt, OutboxEvent, Work
 from forwarder.worker.attempts import with_attempt
 from forwarder.worker.repair import NotInDoubt, Repair
 from tests.support.manual_clock import ManualClock

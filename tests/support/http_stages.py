@@ -23,7 +23,7 @@ from forwarder.reservation.record import Standing, compose_record
 from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.runtime.clock import iso
 from forwarder.runtime.http import http_app
-from forwarder.store.port import Stored
+from forwarder.store.reading import Stored
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
 from forwarder.tenancy.sealing import KeyPair, PublicSealer, SecretVault
 from forwarder.topics.codec import decode_submission, encode_result

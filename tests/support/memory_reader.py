@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from forwarder.store.port import Page, Stored, StoreUnavailable
+from forwarder.store.port import StoreUnavailable
+from forwarder.store.reading import Page, Stored
 
 
 @dataclass

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 
-from forwarder.store.port import Work
+from forwarder.store.work import Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.breaker import Health
 from forwarder.worker.diagnosis import Finding

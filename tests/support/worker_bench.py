@@ -18,8 +18,8 @@ from forwarder.runtime.clock import SystemClock, iso
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.overview import SqlOverview
-from forwarder.store.port import Stored, Summary
 from forwarder.store.reader import SqlReader
+from forwarder.store.reading import Stored, Summary
 from forwarder.store.recorder import SqlRecorder
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing import KeyPair, PublicSealer, SecretVault

@@ -5,7 +5,7 @@ from typing import Any
 
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.submission import Submission
-from forwarder.store.port import Attempt, Work
+from forwarder.store.work import Attempt, Work
 from forwarder.tenancy.port import Account
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)

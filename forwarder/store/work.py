@@ -1,0 +1,169 @@
+"""What the worker and the store hand to each other: submissions as they arrive, as work, and as they ended. No I/O."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.result import ResultEvent
+from forwarder.reservation.submission import Submission
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at a submission: `action` is what was done (`create`, `find`, `cancel`), `outcome` what it came to (`confirmed`,
+    `rejected`, `deferred`, `in_doubt`, `absent`, `cancelled`), `reason` and `detail` what was said."""
+
+    number: int
+    action: str
+    started_at: str
+    duration_ms: int
+    outcome: str
+    reason: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A submission as the worker takes it in: `partition` is where it came from, `deadline_at` when trying ends.
+
+    `held`: the worker has room for it now and takes the lease with it; otherwise it waits in the store, due at once.
+    `offset` and `timestamp_ms` (UTC, since 1970) are where and when the log had it. `replay_of`: it is a dead letter that was put
+    back, of the failure with that revision.
+    """
+
+    submission: Submission
+    partition: int
+    deadline_at: datetime
+    held: bool
+    offset: int = 0
+    timestamp_ms: int = 0
+    replay_of: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancellationArrival:
+    """A cancellation as the worker takes it in. `deadline_at`: until when the PMS is asked for it, where it can be asked now."""
+
+    request: CancellationRequest
+    deadline_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """That a submission is to be cancelled: when that was asked for (ISO 8601), and what was said with it."""
+
+    requested_at: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What the PMS made of a submission, and its record of section 2.5."""
+
+    pms_reservation_id: str
+    record: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A submission to be worked on, leased to a worker. `doubtful`: an earlier push may have been made, so look before pushing.
+
+    `pushing`: an intent to push it was made durable by `mark_pushing`, and what became of that is not known. A doubtful row
+    without it was not pushed by whoever marks before every push. `status` is PENDING, or IN_DOUBT where it is only to be looked
+    for, or CONFIRMED where it is to be cancelled. `tries` counts those since it became pending, or could be cancelled; `offset`
+    and `timestamp_ms` are those of its `Arrival`. `cancel`: it is to be cancelled. `made`: what was made of it, if CONFIRMED.
+    """
+
+    id: int
+    submission: Submission
+    partition: int
+    created_at: str
+    deadline_at: datetime
+    attempts: tuple[Attempt, ...]
+    revision: int
+    doubtful: bool
+    pushing: bool = False
+    status: Status = Status.PENDING
+    tries: int = 0
+    offset: int = 0
+    timestamp_ms: int = 0
+    cancel: Asked | None = None
+    made: Made | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """What is to be put on the dead-letter topic: a message of the requests topic, with headers that say why."""
+
+    key: str
+    value: str
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """How a submission ended, to be recorded with its event in one step. `record` is the composed record of section 2.5.
+
+    `look_at`: when to look for it again, of one that is IN_DOUBT; None where that is left to an operator. `letter` goes out with
+    the event. `cancelled_at`: when it was cancelled. `cancel_problem`: why that came to nothing, of one that stays CONFIRMED.
+    `cancel_by`: until when the PMS is asked for the cancellation of one that is CONFIRMED only now, if it waits for that.
+    """
+
+    work_id: int
+    status: Status
+    attempts: Sequence[Attempt]
+    updated_at: datetime
+    record: Mapping[str, Any]
+    event: ResultEvent
+    pms_reservation_id: str | None = None
+    problem: Mapping[str, Any] | None = None
+    look_at: datetime | None = None
+    letter: DeadLetter | None = None
+    cancelled_at: datetime | None = None
+    cancel_problem: Mapping[str, Any] | None = None
+    cancel_by: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """A submission that is to be tried again: its lease is given up, it is due at `due_at`; one that is IN_DOUBT and that nobody
+    is to look for any more, never."""
+
+    work_id: int
+    attempts: Sequence[Attempt]
+    updated_at: datetime
+    due_at: datetime | None
+    doubtful: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """A lease holder's sign of life: `beat` changes with each renewal, the lease lasts `lease_seconds` from one to the next."""
+
+    worker_id: str
+    beat: int
+    lease_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What is due and not held by anyone: how much, and since when the oldest has been due."""
+
+    due: int
+    oldest_due_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxEvent:
+    """An event that was recorded and not yet known to be published, and its dead letter. `id` gives their order.
+
+    `in_turn`: those of its submission before it are known to be published.
+    """
+
+    id: int
+    event: ResultEvent
+    letter: DeadLetter | None = None
+    in_turn: bool = False
