@@ -1,0 +1,39 @@
+"""One integration account for each kind of PMS, as each process reads it: from the database that it may be cut off from."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from forwarder.tenancy.port import Account, TenancyUnavailable
+from tests.support.machine.pms import KINDS
+from tests.support.machine.process import Process
+
+
+class Accounts:
+    """Every account there is. Its id is its kind."""
+
+    def __init__(self, credential: str) -> None:
+        self.known: Mapping[str, Account] = {
+            kind: Account(kind, "demo", kind, "http://pms.test", credential, concurrency=2, deadline_seconds=600)
+            for kind in KINDS
+        }
+
+    def pause(self, account_id: str, *, paused: bool) -> None:
+        """Or resume it."""
+        self.known = {**self.known, account_id: replace(self.known[account_id], paused=paused)}
+
+
+class ProcessAccounts:
+    """`Directory` as far as one worker needs it."""
+
+    def __init__(self, accounts: Accounts, process: Process) -> None:
+        self._accounts = accounts
+        self._process = process
+
+    async def key(self, token: str) -> None:
+        raise AssertionError("a worker authenticates nobody")
+
+    async def account(self, account_id: str) -> Account | None:
+        await self._process.awake()
+        if not self._process.reaches("store"):
+            raise TenancyUnavailable("the database is away")
+        return self._accounts.known.get(account_id)

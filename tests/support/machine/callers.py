@@ -1,0 +1,67 @@
+"""What callers do: they submit, and cancel what they submitted; the log acknowledges it, and delivers it once or more."""
+
+from dataclasses import dataclass, replace
+
+from pydantic_core import to_json
+
+from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.reservation.card import SealedCard
+from forwarder.reservation.submission import Submission
+from forwarder.runtime.clock import Clock, iso
+from forwarder.topics.cancellations import encode_cancellation
+from forwarder.topics.codec import encode_submission
+from forwarder.topics.port import Message
+from tests.support.machine.log import TOPICS, GroupLog
+from tests.support.works import submission
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A submission to come, and how often the log will have it. `cancelled`: it is taken back in the same breath."""
+
+    room: int
+    card: bool
+    deadline_seconds: int | None
+    copies: int
+    cancelled: bool = False
+
+
+class Callers:
+    """All of them. `submitted` is what they sent, by request id; `cancelled` which of it they do not want any more."""
+
+    def __init__(self, log: GroupLog, clock: Clock, card: SealedCard) -> None:
+        self._log = log
+        self._clock = clock
+        self._card = card
+        self.submitted: dict[str, Submission] = {}
+        self.cancelled: set[str] = set()
+        self.garbage = 0
+
+    def submit(self, account_id: str, order: Order) -> None:
+        """One more submission."""
+        number = len(self.submitted) + 1
+        card = self._card if order.card else None
+        taken = replace(
+            submission(number, account=account_id, card=card, propertyId=order.room),
+            accepted_at=self._clock.now(),
+            deadline_seconds=order.deadline_seconds,
+        )
+        self.submitted[taken.request_id] = taken
+        message = encode_submission(taken, iso(taken.accepted_at), to_json(dict(taken.reservation)))
+        self._log.append(TOPICS.requests, [message] * order.copies)
+        if order.cancelled:
+            self.cancel(taken.request_id, revision=0)
+
+    def cancel(self, request_id: str, *, revision: int) -> None:
+        """Take a submission back. `revision`: that of the last its caller has heard of it."""
+        taken = self.submitted[request_id]
+        request = CancellationRequest(
+            request_id, taken.account_id, taken.key, self._clock.now(), "Changed plans.", revision
+        )
+        self.cancelled.add(request_id)
+        self._log.append(TOPICS.requests, [encode_cancellation(request)])
+
+    def submit_garbage(self) -> None:
+        """What no worker can read."""
+        self.garbage += 1
+        self._log.append(TOPICS.requests, [Message(f"garbage:{self.garbage}".encode(), b"{")])

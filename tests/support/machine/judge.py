@@ -1,0 +1,194 @@
+"""What must hold at every moment, whatever happened; and what must have come about once all is well again."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import from_json
+
+from forwarder.topics.cancellations import is_cancellation
+from forwarder.topics.codec import header, subject
+from forwarder.topics.port import Message
+from tests.support.machine.log import TOPICS
+from tests.support.machine.site import CARD_NUMBER, Site
+
+_ENDED = {"CONFIRMED", "REJECTED", "FAILED", "CANCELLED"}
+_FOLLOWING = {
+    "CONFIRMED": {"CONFIRMED", "CANCELLED"},
+    "REJECTED": set[str](),
+    "FAILED": {"CONFIRMED", "REJECTED", "FAILED", "IN_DOUBT", "CANCELLED"},
+    "IN_DOUBT": {"CONFIRMED", "REJECTED", "FAILED", "IN_DOUBT", "CANCELLED"},
+    "CANCELLED": set[str](),
+}
+"""What each event's status may be followed by. CONFIRMED follows itself where a cancellation came to nothing."""
+_STILL = {"CANCELLATION_REFUSED": "CONFIRMED", "CANCELLATION_FAILED": "CONFIRMED"}
+_ROWS = """SELECT id, request_id, account_id, status, revision, due_at, leased_by, doubtful, pushing, card, record, attempts,
+    pms_reservation_id, cancel_requested_at, cancel_problem FROM reservations ORDER BY id"""
+_OUTBOX = "SELECT request_id, revision, status, letter FROM outbox ORDER BY id"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A result event as it was published."""
+
+    request_id: str
+    revision: int
+    status: str
+    value: bytes
+
+
+class Judge:
+    """Of one site."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._ids: dict[str, int] = {}
+        self._statuses: defaultdict[str, dict[int, str]] = defaultdict(dict)
+
+    def check(self) -> None:
+        """Raises `AssertionError` where something does not hold."""
+        site = self._site
+        rows, waiting = ([row._mapping for row in found] for found in site.store.read(_ROWS, _OUTBOX))
+        published = [_event(message) for message in site.log.written[TOPICS.results]]
+        assert not site.failures, site.failures
+        self._nothing_was_made_twice()
+        self._nothing_disappeared(rows)
+        self._what_is_committed_was_taken_in(rows)
+        for row in rows:
+            self._status_is_true(row)
+            _work_goes_on(row)
+            self._card_is_kept_only_while_needed(row)
+        self._events_are_in_order(rows, waiting, published)
+
+    def check_end(self) -> None:
+        """As `check`; and that everything came to its end."""
+        self.check()
+        site = self._site
+        rows, waiting = ([row._mapping for row in found] for found in site.store.read(_ROWS, _OUTBOX))
+        assert {row["request_id"] for row in rows} == set(site.callers.submitted), "a submission was lost"
+        for row in rows:
+            assert row["status"] in _ENDED or (row["status"] == "IN_DOUBT" and row["due_at"] is None), (
+                f"nothing comes of {dict(row)}"
+            )
+            assert not _to_be_cancelled(row), f"never cancelled: {dict(row)}"
+        assert not waiting, "an event was never published"
+        assert site.log.read, "a message was never taken in"
+        spoiled = [letter for letter in site.log.written[TOPICS.dead_letters] if letter.value == b"{"]
+        assert len(spoiled) >= site.callers.garbage, "what could not be read was lost"
+
+    def at_rest(self) -> bool:
+        """Whether nothing is left to be done, but by an operator."""
+        site = self._site
+        open_rows = "SELECT 1 FROM reservations WHERE due_at IS NOT NULL OR leased_by IS NOT NULL LIMIT 1"
+        return site.log.read and not any(site.store.read(open_rows, _OUTBOX))
+
+    # --- never twice --------------------------------------------------------------------------------------------------
+    def _nothing_was_made_twice(self) -> None:
+        twice = {reference: ids for reference, ids in self._site.pmss.made.items() if len(ids) > 1}
+        assert not twice, f"made twice: {twice}"
+
+    # --- never lost ---------------------------------------------------------------------------------------------------
+    def _nothing_disappeared(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        ids = {row["request_id"]: row["id"] for row in rows}
+        assert self._ids.items() <= ids.items(), "what was taken in is gone"
+        self._ids = ids
+
+    def _what_is_committed_was_taken_in(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        log = self._site.log
+        to_cancel = {row["request_id"] for row in rows if row["cancel_requested_at"] is not None}
+        for partition, offset in enumerate(log.committed):
+            for message in log.requests[partition][:offset]:
+                request_id = subject(message.headers)
+                taken_in = to_cancel if is_cancellation(message) else self._ids
+                assert request_id is None or request_id in taken_in, f"{request_id} was committed and not taken in"
+
+    # --- what is said is true -----------------------------------------------------------------------------------------
+    def _status_is_true(self, row: Mapping[str, Any]) -> None:
+        request_id, pmss = row["request_id"], self._site.pmss
+        made, coming = pmss.made.get(request_id, []), pmss.under_way[request_id]
+        assert row["cancel_requested_at"] is None or request_id in self._site.callers.cancelled, "nobody asked for that"
+        assert request_id not in pmss.cancelled or row["cancel_requested_at"] is not None, "cancelled, and nobody asked"
+        if row["status"] == "CONFIRMED":
+            assert made, f"CONFIRMED, and not made: {dict(row)}"
+            assert row["pms_reservation_id"] == made[0]
+        elif row["status"] == "CANCELLED":
+            assert not made or request_id in pmss.cancelled, f"CANCELLED, and there: {dict(row)}"
+            assert not coming, f"CANCELLED, and may still be made: {dict(row)}"
+        elif row["status"] in _ENDED:
+            assert not made, f"{row['status']}, and made: {dict(row)}"
+            assert not coming, f"{row['status']}, and may still be made: {dict(row)}"
+        reasons = {attempt["reason"] for attempt in from_json(row["attempts"])}
+        assert "adapter_failed" not in reasons, "a bug"
+
+    def _card_is_kept_only_while_needed(self, row: Mapping[str, Any]) -> None:
+        needed = self._site.callers.submitted[row["request_id"]].card is not None and row["status"] not in _ENDED
+        assert (row["card"] is not None) == needed, f"the card: {dict(row)}"
+        assert CARD_NUMBER not in str(dict(row)), "a card number can be read"
+
+    # --- results arrive -----------------------------------------------------------------------------------------------
+    def _events_are_in_order(
+        self, rows: Sequence[Mapping[str, Any]], waiting: Sequence[Mapping[str, Any]], published: Sequence[Event]
+    ) -> None:
+        first: dict[tuple[str, int], Event] = {}
+        for event in published:
+            known = first.setdefault((event.request_id, event.revision), event)
+            assert known == event, f"one id, two events: {known} {event}"
+            before = (event.request_id, event.revision - 1)
+            assert event.revision == 1 or before in first, f"published before the one before it: {event}"
+            self._note(event.request_id, event.revision, event.status)
+        for entry in waiting:
+            self._note(entry["request_id"], entry["revision"], entry["status"])
+        letters = {header(letter.headers, "dlt-event-id") for letter in self._site.log.written[TOPICS.dead_letters]}
+        in_outbox = {(entry["request_id"], entry["revision"]) for entry in waiting}
+        for row in rows:
+            self._events_tell_all(row, in_outbox, {key for key in first if key[0] == row["request_id"]}, letters)
+
+    def _note(self, request_id: str, revision: int, status: str) -> None:
+        known = self._statuses[request_id].setdefault(revision, status)
+        assert known == status, f"revision {revision} of {request_id} is {known} and {status}"
+
+    def _events_tell_all(
+        self,
+        row: Mapping[str, Any],
+        in_outbox: set[tuple[str, int]],
+        published: set[tuple[str, int]],
+        letters: set[str | None],
+    ) -> None:
+        request_id, last = row["request_id"], row["revision"]
+        every = {(request_id, revision) for revision in range(1, last + 1)}
+        assert published <= every, f"announced, and not recorded: {published - every}"
+        assert every <= published | in_outbox, f"recorded, and forgotten: {every - published - in_outbox}"
+        statuses = self._statuses[request_id]
+        for revision in range(1, last + 1):
+            status, event_id = statuses[revision], f"{request_id}.{revision}"
+            following = statuses.get(revision + 1)
+            assert following is None or following in _FOLLOWING[status], f"{request_id}: {status} became {following}"
+            if status == "FAILED":
+                assert (request_id, revision) in in_outbox or event_id in letters, f"no dead letter of {event_id}"
+                gone_on = revision < last or row["status"] != status
+                assert not gone_on or self._site.operator.replays[event_id], f"{event_id} went on without a replay"
+        if row["status"] != "PENDING":
+            assert statuses.get(last) == row["status"], f"{row['status']} was not announced: {statuses}"
+
+
+def _work_goes_on(row: Mapping[str, Any]) -> None:
+    """Whatever has not ended is due, in somebody's hands or not, or an operator's; whatever has ended is neither."""
+    if row["status"] == "PENDING" or _to_be_cancelled(row):
+        assert row["due_at"] is not None, f"neither done nor to be done: {dict(row)}"
+    elif row["status"] in _ENDED:
+        assert row["due_at"] is None, f"done and to be done: {dict(row)}"
+        assert row["leased_by"] is None, f"done and held: {dict(row)}"
+
+
+def _to_be_cancelled(row: Mapping[str, Any]) -> bool:
+    asked = row["cancel_requested_at"] is not None and row["cancel_problem"] is None
+    return row["status"] == "CONFIRMED" and asked
+
+
+def _event(message: Message) -> Event:
+    event_id, kind = header(message.headers, "ce_id") or "", header(message.headers, "ce_type") or ""
+    request_id, _, revision = event_id.rpartition(".")
+    assert CARD_NUMBER.encode() not in message.value, "a card number can be read"
+    status = kind.split(".")[1].upper()
+    return Event(request_id, int(revision), _STILL.get(status, status), message.value)

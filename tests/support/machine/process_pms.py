@@ -1,0 +1,83 @@
+"""PMSs as one process reaches them, step by step: it may die once the first byte is gone, or never hear of an answer."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from forwarder.pms.port import Connection, Limits
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import Cancellation, Deferred, InDoubt, Lookup, Outcome
+from tests.support.machine.mishap import Effect, Mishap
+from tests.support.machine.pms import KINDS, Pmss
+from tests.support.machine.process import Crash, Process
+
+
+class ProcessPmss:
+    """`PmsDirectory` as one process has it; each create, and each cancellation, is one step."""
+
+    def __init__(self, pmss: Pmss, process: Process) -> None:
+        self._pmss = pmss
+        self._process = process
+
+    def kinds(self) -> Sequence[str]:
+        return sorted(KINDS)
+
+    def limits(self, kind: str) -> Limits:
+        return Limits()
+
+    def check(self, kind: str, options: Mapping[str, Any]) -> None:
+        raise AssertionError("a worker checks no settings")
+
+    def connect(self, connection: Connection) -> "ProcessPms":
+        return ProcessPms(self._pmss, self._process, connection)
+
+
+class ProcessPms:
+    """See `Pms`. Nothing waits between being called and the first byte: that window is a known one."""
+
+    def __init__(self, pmss: Pmss, process: Process, connection: Connection) -> None:
+        self.capabilities = KINDS[connection.kind]
+        self._pmss = pmss
+        self._process = process
+        self._account_id = connection.account_id
+        self._kind = connection.kind
+
+    async def create(self, booking: Booking) -> Outcome:
+        (outcome,) = await self.create_many([booking])
+        return outcome
+
+    async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
+        mishap = self._sending("create")
+        answers = [self._pmss.create(self._account_id, self._kind, booking.reference) for booking in bookings]
+        if mishap is not None and mishap.effect is not Effect.SLOW:
+            await self._process.suffer(mishap)
+        outcomes = [await answer for answer in answers]
+        await self._process.awake()
+        if mishap is not None and mishap.effect is Effect.UNANSWERED:
+            return [InDoubt("pms_connection_lost", "The connection was lost.")] * len(bookings)
+        return outcomes
+
+    async def find(self, booking: Booking) -> Lookup:
+        self._process.alive()
+        lookup, seconds = self._pmss.find(self._account_id, booking.reference)
+        await self._process.clock.sleep(seconds)
+        return lookup
+
+    async def cancel(self, booking: Booking, pms_reservation_id: str) -> Cancellation:
+        mishap = self._sending("cancel")
+        assert pms_reservation_id in self._pmss.made[booking.reference], "another one would have been cancelled"
+        cancellation, seconds = self._pmss.cancel(self._account_id, booking.reference)
+        if mishap is not None and mishap.effect is not Effect.SLOW:
+            await self._process.suffer(mishap)
+        await self._process.clock.sleep(seconds)
+        if mishap is not None and mishap.effect is Effect.UNANSWERED:
+            return Deferred("pms_connection_lost", "The connection was lost.")
+        return cancellation
+
+    def _sending(self, name: str) -> Mishap | None:
+        """One step begins: what strikes it once its first byte is gone."""
+        self._process.alive()
+        mishap = self._process.mishaps.ahead("pms", name)
+        if mishap is not None and mishap.effect is Effect.CRASH_BEFORE:
+            self._process.crash()
+            raise Crash
+        return self._process.mishaps.step("pms", name)

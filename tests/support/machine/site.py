@@ -1,0 +1,173 @@
+"""A site: hosts with a worker each, and all that they share; and its time, which goes by when it is told to."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from forwarder.pms.port import PmsDirectory
+from forwarder.reservation.card import SealedCard
+from forwarder.reservation.request import CardDetails
+from forwarder.store.port import StoreUnavailable
+from forwarder.tenancy.sealing import KeyPair, PublicSealer, SecretVault
+from forwarder.topics.port import Log, LogUnavailable
+from forwarder.worker.service import Worker, WorkerParts
+from forwarder.worker.settings import WorkerSettings
+from tests.support.machine.accounts import Accounts, ProcessAccounts
+from tests.support.machine.callers import Callers, Order
+from tests.support.machine.log import TOPICS, GroupLog, ProcessLog
+from tests.support.machine.mishap import Mishap
+from tests.support.machine.operator import Operator
+from tests.support.machine.pms import SETTLE_SECONDS, LookReply, Pmss, Reply
+from tests.support.machine.process import Crash, HostClock, Process, own_tasks
+from tests.support.machine.process_pms import ProcessPmss
+from tests.support.machine.store import Store
+from tests.support.machine.virtual_time import VirtualTimeLoop, unexpected
+
+HOSTS = 3
+OPERATOR = HOSTS
+CARD_NUMBER = "4111111111111111"
+SETTINGS = WorkerSettings(
+    intake_batch=3,
+    intake_wait_seconds=2.0,
+    held_at_most=6,
+    record_batch=3,
+    lease_seconds=45.0,
+    sweep_seconds=30.0,
+    grace_seconds=20.0,
+    settle_seconds=SETTLE_SECONDS,
+    reoffer_seconds=60.0,
+)
+"""As they are by default where that matters: time-out, lease and grace are in the same proportions."""
+
+_PAIR = KeyPair.from_secret("a secret of this machine alone")
+_SEALER = PublicSealer(_PAIR.key_id, _PAIR.public_key)
+_VAULT = SecretVault(["a secret of this machine alone"])
+CARD: SealedCard = _SEALER.seal_card(CardDetails.model_validate({"cardNumber": CARD_NUMBER}))
+_MAY_HAPPEN = (Crash, asyncio.CancelledError, StoreUnavailable, LogUnavailable)
+
+
+@dataclass(frozen=True, slots=True)
+class Meanwhile:
+    """What goes on between two events: for one account some orders, and what its PMS will say to the next pushes and look-ups;
+    what befalls the worker at that `place`, if one is there; and how much time goes by."""
+
+    kind: str
+    orders: Sequence[Order]
+    replies: Sequence[Reply]
+    look_replies: Sequence[LookReply]
+    place: int
+    mishaps: Sequence[Mishap]
+    seconds: float
+
+
+class Running:
+    """A worker at work."""
+
+    def __init__(self, process: Process, worker: Worker) -> None:
+        self.process = process
+        self.worker = worker
+        self.stop = asyncio.Event()
+        self.task = process.spawn(worker.run(self.stop))
+        self.told_to_stop = False
+
+
+class Site:
+    """Everything there is. Methods are called while its time stands still; `pass_time` lets it go by."""
+
+    def __init__(self, store: Store) -> None:
+        store.clear()
+        self.store = store
+        self.failures: list[str] = []
+        """What went wrong where nobody looks."""
+        self.loop = VirtualTimeLoop()
+        self.loop.set_task_factory(own_tasks)
+        self.loop.set_exception_handler(unexpected(self.failures, _MAY_HAPPEN))
+        self.log = GroupLog(self.loop)
+        self.pmss = Pmss(self.loop)
+        self.accounts = Accounts(_SEALER.seal_text("token"))
+        self.clocks = [HostClock() for _ in range(HOSTS)]
+        self.workers: list[Running | None] = [None] * HOSTS
+        aside = Process("aside", self.loop, HostClock())
+        self.callers = Callers(self.log, aside.clock, CARD)
+        self.operator = Operator(self.log, self.pmss, store, aside, OPERATOR)
+
+    def close(self) -> None:
+        """The end of everything."""
+        for process in self.processes():
+            process.crash()
+        self.pass_time(0.0)
+        self.loop.close()
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+    def start_one(self) -> None:
+        """A new worker, on the first host that has none."""
+        host = next((host for host, running in enumerate(self.workers) if running is None), None)
+        if host is not None:
+            self.workers[host] = self._started(host)
+
+    def _started(self, host: int) -> Running:
+        process = Process(f"host {host}", self.loop, self.clocks[host])
+        log = ProcessLog(self.log, process)
+        parts = WorkerParts(
+            log=cast("Log", log),
+            topics=TOPICS,
+            publisher=log,
+            recorder=self.store.recorder(process, host),
+            directory=ProcessAccounts(self.accounts, process),
+            vault=_VAULT,
+            pms=cast("PmsDirectory", ProcessPmss(self.pmss, process)),
+            clock=process.clock,
+            settings=SETTINGS,
+        )
+        return Running(process, Worker(parts))
+
+    def tell_to_stop(self, place: int) -> None:
+        """As by SIGTERM."""
+        for running in self._at(place):
+            running.told_to_stop = True
+            running.stop.set()
+
+    def at(self, place: int) -> list[Process]:
+        """The worker at that place among those that live, if one lives."""
+        return [running.process for running in self._at(place)]
+
+    def processes(self) -> list[Process]:
+        """Of all workers that live."""
+        return [running.process for running in self._living()]
+
+    def _living(self) -> list[Running]:
+        return [running for running in self.workers if running is not None]
+
+    def _at(self, place: int) -> list[Running]:
+        living = self._living()
+        return [living[place % len(living)]] if living else []
+
+    def go_on(self, meanwhile: Meanwhile) -> None:
+        """What comes in comes in, PMSs answer as told, time goes by."""
+        self.clear_away()
+        self.pmss.replies[meanwhile.kind].extend(meanwhile.replies)
+        self.pmss.look_replies[meanwhile.kind].extend(meanwhile.look_replies)
+        for process in self.at(meanwhile.place):
+            for mishap in meanwhile.mishaps:
+                process.mishaps.add(mishap)
+        for order in meanwhile.orders:
+            self.callers.submit(meanwhile.kind, order)
+        self.pass_time(meanwhile.seconds)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let it go by."""
+        self.loop.run_for(seconds)
+        self.clear_away()
+
+    def clear_away(self) -> None:
+        """What is dead is buried, what has stopped is done with."""
+        for host, running in enumerate(self.workers):
+            if running is not None and running.process.crashed:
+                running.process.bury()
+                self.workers[host] = None
+            elif running is not None and running.task.done():
+                self.workers[host] = None
+                error = running.task.exception()
+                if error is not None or not running.told_to_stop:
+                    self.failures.append(f"{running.process.name} ended by itself: {error!r}")
