@@ -18,7 +18,7 @@ from forwarder.pms.adapter import NoOptions
 from forwarder.pms.answer import identifier, read_object, record_fields
 from forwarder.pms.discretion import discreet, without_card
 from forwarder.pms.failure import harmless, not_understood, unexpected
-from forwarder.pms.port import Capabilities, Connection, Limits
+from forwarder.pms.port import CANCELLED_THERE, Capabilities, Connection, Limits
 from forwarder.pms.wire import Headers, Send, bearer, path_segment, request_to
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.catalogue import endings
@@ -189,7 +189,7 @@ def _found(response: httpx.Response, booking: Booking) -> Lookup:
             return confirmed
     statuses = {_status(item) for item in ours}
     if statuses & _CANCELLED:
-        return Deferred("cancelled_in_pms", "The PMS made the reservation, and it was cancelled there since.")
+        return Deferred(CANCELLED_THERE, "The PMS made the reservation, and it was cancelled there since.")
     return Absent() if statuses and statuses <= _NO else harmless(not_understood(response))
 
 

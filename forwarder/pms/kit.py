@@ -12,7 +12,7 @@ from forwarder.pms.failure import NoAnswer, NotSent, harmless, not_understood, r
 from forwarder.pms.generic import REFUSALS, refusal
 from forwarder.pms.grants import Grant, Grants
 from forwarder.pms.kind import Kind
-from forwarder.pms.port import Capabilities, Connection, Limit, Limits
+from forwarder.pms.port import CANCELLED_THERE, Capabilities, Connection, Limit, Limits
 from forwarder.pms.wire import Headers, Send, bearer, credential_header, path_segment, request_to
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
@@ -31,6 +31,7 @@ from forwarder.reservation.request import CardDetails, json_number
 from forwarder.runtime.clock import Clock
 
 __all__ = [
+    "CANCELLED_THERE",
     "REFUSALS",
     "Absent",
     "Adapter",

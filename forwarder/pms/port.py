@@ -36,9 +36,12 @@ class Capabilities:
     most_per_create: int = 1
 
 
+CANCELLED_THERE: Final = "cancelled_in_pms"
+"""The reason of a look-up that is deferred because what the PMS made was cancelled there since."""
+
 NOT_ABOUT_THE_PMS: Final = frozenset(
     {
-        "cancelled_in_pms",
+        CANCELLED_THERE,
         "grants_unavailable",
         "mapping_does_not_fit",
         "mapping_lacks_it",

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import assert_never
 
-from forwarder.pms.port import UNPACED, BadOptions, Connection, Pace, Pms, PmsDirectory, UnknownKind
+from forwarder.pms.port import CANCELLED_THERE, UNPACED, BadOptions, Connection, Pace, Pms, PmsDirectory, UnknownKind
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.cancellation import not_supported
 from forwarder.reservation.outcome import (
@@ -33,9 +33,6 @@ from forwarder.runtime.clock import Clock, iso
 from forwarder.store.work import Attempt, Made, Work
 from forwarder.tenancy.port import Account, CannotOpen, Vault
 from forwarder.worker.attempts import Attempts, with_attempt
-
-_CANCELLED_THERE = "cancelled_in_pms"
-"""Why a look-up is deferred of what the PMS made, and somebody cancelled there."""
 
 
 class LeaseLost(Exception):
@@ -211,7 +208,7 @@ class _Push:
         match found:
             case Confirmed():
                 return self._pushed(found)
-            case Deferred(reason) if reason == _CANCELLED_THERE and self._work.cancel is not None:
+            case Deferred(reason) if reason == CANCELLED_THERE and self._work.cancel is not None:
                 return self._pushed(Cancelled())
             case Deferred():
                 return self._pushed(found, still_doubtful=True)

@@ -42,7 +42,7 @@ from forwarder.pms.failure import NoAnswer, NotSent, harmless, not_understood, o
 from forwarder.pms.generic import refusal
 from forwarder.pms.grants import Grant
 from forwarder.pms.pace import hold_off_asked
-from forwarder.pms.port import Capabilities, Connection, Limit, Limits
+from forwarder.pms.port import CANCELLED_THERE, Capabilities, Connection, Limit, Limits
 from forwarder.pms.token_answer import no_token
 from forwarder.pms.wire import Send, credential_header, request_to
 from forwarder.pms.wording import told
@@ -223,7 +223,7 @@ def _found(ours: Sequence[ShownBooking], booking: Booking) -> Confirmed | Deferr
         return _confirmed(held, booking)
     statuses = sorted({shown.status for shown in ours})
     if statuses == [CANCELLED]:
-        return Deferred("cancelled_in_pms", "The PMS made the booking, and it was cancelled there since.")
+        return Deferred(CANCELLED_THERE, "The PMS made the booking, and it was cancelled there since.")
     said = discreet(", ".join(statuses), booking)
     return Deferred("pms_still_working", f"The PMS holds the booking, but not as a confirmed one. Its status: {said}")
 

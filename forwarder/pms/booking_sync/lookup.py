@@ -11,6 +11,7 @@ from forwarder.pms.booking_sync.answer import SyncBooking, bookings_in
 from forwarder.pms.booking_sync.api import BookingSyncApi
 from forwarder.pms.discretion import without_card
 from forwarder.pms.failure import harmless
+from forwarder.pms.port import CANCELLED_THERE
 from forwarder.pms.wire import Send
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, Lookup
@@ -61,7 +62,7 @@ def _not_booked(shown: list[SyncBooking], booking: Booking) -> Absent | Deferred
     if not ours:
         return Absent()
     if all(found.status == "Canceled" for found in ours):
-        return Deferred("cancelled_in_pms", "The PMS made the booking, and it was cancelled there since.")
+        return Deferred(CANCELLED_THERE, "The PMS made the booking, and it was cancelled there since.")
     return Deferred("pms_still_working", "The PMS holds the nights for the booking and has not confirmed it yet.")
 
 

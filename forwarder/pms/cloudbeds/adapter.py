@@ -38,7 +38,7 @@ from forwarder.pms.discretion import without_card
 from forwarder.pms.failure import NoAnswer, NotSent, harmless, not_understood, unexpected
 from forwarder.pms.generic import refusal
 from forwarder.pms.kind import Kind
-from forwarder.pms.port import Capabilities, Connection, Limit, Limits
+from forwarder.pms.port import CANCELLED_THERE, Capabilities, Connection, Limit, Limits
 from forwarder.pms.wire import Headers, Send, bearer, credential_header, request_to
 from forwarder.pms.wording import told
 from forwarder.reservation.booking import Booking
@@ -132,7 +132,7 @@ class CloudbedsAdapter:
         if held is not None and reservation_id is not None:
             return await self._confirmed(reservation_id, held, booking, send)
         if by_status.keys() == {_CANCELED}:
-            return Deferred("cancelled_in_pms", "The PMS made the booking, and it was cancelled there since.")
+            return Deferred(CANCELLED_THERE, "The PMS made the booking, and it was cancelled there since.")
         return Deferred(*_TO_BE_CONFIRMED) if _UNCONFIRMED in by_status else harmless(not_understood(response))
 
     async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> Cancellation:

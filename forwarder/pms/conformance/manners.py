@@ -100,7 +100,7 @@ async def leaves_nothing_open(trial: Trial) -> Findings:
     """Connections are used again and given back, whatever became of the exchanges on them; soon after the
     directory was closed none is open."""
     async with faulty_wire(trial.site.base_url) as wire:
-        own = Trial(trial.kind, trial.adapter, trial.site, wire)
+        own = trial.beside(wire)
         async with own.directory(1.0) as directory:
             pms = own.connect(directory=directory)
             for _ in range(_PUSHES):

@@ -1,6 +1,8 @@
 """Where an adapter is tried: a PMS that may be booked in, the account that speaks to it, and the stays that are booked there."""
 
+import asyncio
 import secrets
+import time
 from base64 import b32encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -56,6 +58,19 @@ class Stays:
         self._count = 0
 
 
+class Turns:
+    """When the PMS may be asked next, where it limits requests: each that it was asked is waited for before the next push."""
+
+    def __init__(self) -> None:
+        self._free_at = 0.0
+
+    async def come(self, owed_seconds: float) -> None:
+        """Return when the turn has come, those that were asked since the last having cost so much."""
+        now = time.monotonic()
+        self._free_at = max(self._free_at, now) + owed_seconds
+        await asyncio.sleep(self._free_at - now)
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """A PMS to try an adapter against: a simulator, a test server of the author's own, a vendor's sandbox. It is booked in.
@@ -87,6 +102,7 @@ class Site:
     tidy: bool = False
     grants: Grants = field(default_factory=MemoryGrants, repr=False)
     stays: Stays = field(default_factory=Stays, repr=False)
+    turns: Turns = field(default_factory=Turns, repr=False)
 
     def booking(self, *, card: CardDetails | None = None, price: Decimal = Decimal("450.35"), **fields: Any) -> Booking:
         """A booking of nights that are free, under a reference that nobody used; `fields` are added, or replace its own."""

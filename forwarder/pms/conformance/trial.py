@@ -14,11 +14,11 @@ from forwarder.pms.conformance.site import Site
 from forwarder.pms.conformance.wire import FaultyWire, faulty_wire
 from forwarder.pms.directory import open_directory
 from forwarder.pms.grants import MemoryGrants
-from forwarder.pms.port import UNPACED, Capabilities, Connection, Pace, Pms, PmsDirectory
+from forwarder.pms.port import CANCELLED_THERE, UNPACED, Capabilities, Connection, Pace, Pms, PmsDirectory
 from forwarder.pms.registry import Registry
 from forwarder.pms.wire import Patience
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Cancellation, Confirmed, Lookup, Outcome
+from forwarder.reservation.outcome import Absent, Cancellation, Cancelled, Confirmed, Lookup, Outcome
 from forwarder.runtime.clock import SystemClock
 
 R = TypeVar("R")
@@ -58,6 +58,7 @@ class Trial:
         self.registry = Registry({kind: adapter})
         self._directories: dict[str, PmsDirectory] = {}
         self._asked: list[Booking] = []
+        self._paid_for = 0
         self._course: Course | None = None
 
     @asynccontextmanager
@@ -68,6 +69,12 @@ class Trial:
             yield self
             if self.site.tidy:
                 await self._tidy()
+
+    def beside(self, wire: FaultyWire) -> "Trial":
+        """The same adapter behind another wire. What it books is cancelled with the rest."""
+        other = Trial(self.kind, self.adapter, self.site, wire)
+        other._asked = self._asked
+        return other
 
     def directory(self, push_seconds: float) -> AbstractAsyncContextManager[PmsDirectory]:
         """A directory of this adapter alone, to be entered."""
@@ -124,7 +131,9 @@ class Trial:
 
     async def told(self, asked: Coroutine[Any, Any, R], operation: str) -> R:
         """What `asked` brings. Raises `Misbehaved` where it raises, or outlasts every patience."""
-        await asyncio.sleep(self.site.seconds_between * len(self.wire.exchanges))
+        owed = self.wire.exchanges_in_all - self._paid_for
+        self._paid_for += owed
+        await self.site.turns.come(self.site.seconds_between * owed)
         task = asyncio.create_task(asked)
         done, _ = await asyncio.wait([task], timeout=PUSH_SECONDS + GRACE_SECONDS)
         if not done:
@@ -187,11 +196,15 @@ class Trial:
         self.wire.begin()
         if not (self.can.cancel and self.can.find_by_reference):
             return
-        for booking in self._asked:
-            found = await self.find(booking)
-            if isinstance(found, Confirmed):
-                await self.cancel(booking, found.pms_reservation_id)
-        self.site.stays.restart()
+        every = [await self._gone(booking) for booking in self._asked]
+        if all(every):  # else their nights are not free
+            self.site.stays.restart()
+
+    async def _gone(self, booking: Booking) -> bool:
+        found = await self.find(booking)
+        if isinstance(found, Confirmed):
+            return isinstance(await self.cancel(booking, found.pms_reservation_id), Cancelled)
+        return isinstance(found, Absent) or found.reason == CANCELLED_THERE
 
 
 @asynccontextmanager

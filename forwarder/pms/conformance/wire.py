@@ -44,7 +44,8 @@ class _Plan:
 
 
 class FaultyWire:
-    """`url`: where the PMS seems to be. `exchanges` since `begin`; `connections` that were taken; `trapped`: redirects followed."""
+    """`url`: where the PMS seems to be. `exchanges` since `begin`, and how many there were in all; `connections` that were taken;
+    `trapped`: redirects followed."""
 
     def __init__(self, base_url: str, pms: httpx.AsyncBaseTransport) -> None:
         parts = urlsplit(base_url)
@@ -55,6 +56,7 @@ class FaultyWire:
         self._writers: set[asyncio.StreamWriter] = set()
         self.tasks: set[asyncio.Task[Any]] = set()
         self.exchanges: list[Exchange] = []
+        self.exchanges_in_all = 0
         self.connections = 0
         self.trapped = 0
         self.address = ""
@@ -107,6 +109,7 @@ class FaultyWire:
             await _write(writer, Answer(200, b"{}"))
             return True
         self.exchanges.append(asked)
+        self.exchanges_in_all += 1
         plan = self._plan
         if plan is None or plan.at not in (None, len(self.exchanges)):
             asked.answer = await self._carried(asked)

@@ -47,7 +47,7 @@ from forwarder.pms.hostaway.wire import (
     token_in,
 )
 from forwarder.pms.hostaway.words import meaning_of
-from forwarder.pms.port import Capabilities, Connection, Limit, Limits
+from forwarder.pms.port import CANCELLED_THERE, Capabilities, Connection, Limit, Limits
 from forwarder.pms.token_answer import no_token
 from forwarder.pms.wire import Send, bearer, request_to
 from forwarder.pms.wording import told
@@ -226,7 +226,7 @@ def _decided(shown: Sequence[ShownReservation], booking: Booking) -> Confirmed |
     if ours:
         gone = all(reservation.status in GONE for reservation in ours)
         said = discreet(str(ours[0].status), booking)
-        reason = "cancelled_in_pms" if gone else "pms_still_working"
+        reason = CANCELLED_THERE if gone else "pms_still_working"
         return Deferred(reason, f"The PMS made the reservation, and it is not a held one now. Its status: {said}")
     if not all(reservation.shows_reference for reservation in shown):
         detail = "The PMS does not show customerUserId, the field of our references, of every reservation."
