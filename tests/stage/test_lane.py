@@ -102,6 +102,17 @@ async def test_room_in_memory_is_bounded_and_shared_evenly() -> None:
     assert lanes.room_for(big) == 3
 
 
+async def test_an_account_with_much_to_do_leaves_the_others_their_share() -> None:
+    pms = Pushes()
+    lanes = _lanes(pms, held_at_most=10)
+    big, small = account("big", concurrency=1), account("small", concurrency=1)
+    lanes.offer(small, [work(1, account="small")])
+    assert lanes.room_for(big) == 5
+    lanes.offer(big, [work(number, account="big") for number in range(2, 8)])
+    assert lanes.room_for(big) == 0
+    assert lanes.room_for(small) == 3
+
+
 async def test_a_lane_that_runs_low_asks_for_more() -> None:
     pms = Pushes()
     lanes = _lanes(pms)

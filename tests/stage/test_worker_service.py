@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from forwarder.reservation.rules import apply_rules
 from forwarder.reservation.submission import Submission
 from forwarder.runtime.clock import SystemClock, iso
+from forwarder.store.recorder import SqlRecorder
 from forwarder.topics.codec import header, subject
 from forwarder.topics.port import Message
 from tests.support.worker_bench import PATIENCE_SECONDS, SETTINGS, TOPICS, Bench, FailsFirst, fresh, open_bench
@@ -163,3 +165,23 @@ async def test_where_one_request_takes_many_each_still_has_its_own_record_and_ev
     assert len(set(bench.pms.asked)) == len(bench.pms.asked) == 30
     assert len({subject(event.message.headers) for event in events}) == 30
     assert max(bench.pms.together) == 5
+
+
+async def test_what_a_worker_died_over_before_it_was_stored_is_received_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its offset was not committed: nothing but the log knows of it."""
+    dying = asyncio.Event()
+
+    async def die(*_arguments: object, **_named: object) -> None:
+        dying.set()
+        raise RuntimeError("died")
+
+    await bench.submit(fresh(1))
+    with monkeypatch.context() as patched, suppress(RuntimeError, ExceptionGroup):
+        patched.setattr(SqlRecorder, "take_in", die)
+        async with bench.worker():
+            await dying.wait()
+    async with bench.worker():
+        await bench.rows("CONFIRMED", 1)
+    assert bench.pms.asked == [fresh(1).request_id]
