@@ -74,8 +74,10 @@ class KafkaAdmin:
         return {topic["topic"]: len(topic["partitions"]) for topic in topics if not topic["is_internal"]}
 
     async def _sensible_replicas(self) -> int:
-        cluster = await self._client.describe_cluster()
-        return min(_REPLICAS, len(cluster["brokers"]))
+        # A broker that has only just come up knows of none, not even of itself.
+        while not (brokers := (await self._client.describe_cluster())["brokers"]):  # noqa: ASYNC110 - remote
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        return min(_REPLICAS, len(brokers))
 
     async def _usable(self, names: Sequence[str]) -> None:
         """Wait until every partition has its leader. A topic is said to be made before all brokers know of it."""

@@ -7,13 +7,23 @@ from forwarder.tenancy.port import Account, TenancyUnavailable
 from tests.support.machine.pms import KINDS
 from tests.support.machine.process import Process
 
+ACCOUNT_DEADLINE_SECONDS = 200
+
 
 class Accounts:
     """Every account there is. Its id is its kind."""
 
     def __init__(self, credential: str) -> None:
         self.known: Mapping[str, Account] = {
-            kind: Account(kind, "demo", kind, "http://pms.test", credential, concurrency=2, deadline_seconds=600)
+            kind: Account(
+                kind,
+                "demo",
+                kind,
+                "http://pms.test",
+                credential,
+                concurrency=2,
+                deadline_seconds=ACCOUNT_DEADLINE_SECONDS,
+            )
             for kind in KINDS
         }
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from forwarder.pms.port import PmsDirectory
@@ -52,7 +52,7 @@ class Meanwhile:
     """What goes on between two events: for one account some orders, and what its PMS will say to the next pushes and look-ups;
     what befalls the worker at that `place`, if one is there; and how much time goes by."""
 
-    kind: str
+    account: int
     orders: Sequence[Order]
     replies: Sequence[Reply]
     look_replies: Sequence[LookReply]
@@ -87,6 +87,7 @@ class Site:
         self.pmss = Pmss(self.loop)
         self.accounts = Accounts(_SEALER.seal_text("token"))
         self.clocks = [HostClock() for _ in range(HOSTS)]
+        self.sweep_seconds = SETTINGS.sweep_seconds
         self.workers: list[Running | None] = [None] * HOSTS
         aside = Process("aside", self.loop, HostClock())
         self.callers = Callers(self.log, aside.clock, CARD)
@@ -118,7 +119,7 @@ class Site:
             vault=_VAULT,
             pms=cast("PmsDirectory", ProcessPmss(self.pmss, process)),
             clock=process.clock,
-            settings=SETTINGS,
+            settings=replace(SETTINGS, sweep_seconds=self.sweep_seconds),
         )
         return Running(process, Worker(parts))
 
@@ -127,6 +128,11 @@ class Site:
         for running in self._at(place):
             running.told_to_stop = True
             running.stop.set()
+
+    def put_out(self, place: int) -> None:
+        """Out of its group, as if it had not been heard of; it comes back."""
+        for member in self.log.members[place : place + 1]:
+            self.log.put_out(member)
 
     def at(self, place: int) -> list[Process]:
         """The worker at that place among those that live, if one lives."""
@@ -143,16 +149,16 @@ class Site:
         living = self._living()
         return [living[place % len(living)]] if living else []
 
-    def go_on(self, meanwhile: Meanwhile) -> None:
+    def go_on(self, account_id: str, meanwhile: Meanwhile) -> None:
         """What comes in comes in, PMSs answer as told, time goes by."""
         self.clear_away()
-        self.pmss.replies[meanwhile.kind].extend(meanwhile.replies)
-        self.pmss.look_replies[meanwhile.kind].extend(meanwhile.look_replies)
+        self.pmss.replies[account_id].extend(meanwhile.replies)
+        self.pmss.look_replies[account_id].extend(meanwhile.look_replies)
         for process in self.at(meanwhile.place):
             for mishap in meanwhile.mishaps:
                 process.mishaps.add(mishap)
         for order in meanwhile.orders:
-            self.callers.submit(meanwhile.kind, order)
+            self.callers.submit(account_id, order)
         self.pass_time(meanwhile.seconds)
 
     def pass_time(self, seconds: float) -> None:

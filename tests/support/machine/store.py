@@ -23,6 +23,8 @@ from tests.support.machine.sqlite_at_once import do_at_once
 T = TypeVar("T")
 
 _LIMIT_SECONDS = 60.0
+_WAY_SECONDS = 0.01
+"""How long a request is on its way, and its answer: others go on meanwhile."""
 
 
 class Connector:
@@ -116,7 +118,7 @@ class _Steps:
 
     async def _call(self, name: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         process = self._process
-        await process.awake()
+        await process.clock.sleep(_WAY_SECONDS)
         ahead = process.mishaps.ahead("store", name)
         if ahead is not None:
             await process.suffer(ahead)
@@ -132,11 +134,13 @@ class _Steps:
 
         self._connector.answer_lost = answer_lost
         try:
-            return self._store.run(work())
+            answer = self._store.run(work())
         finally:
             self._connector.answer_lost = lambda: False
             for mishap in struck:
                 await process.suffer(mishap)
+        await process.clock.sleep(_WAY_SECONDS)
+        return answer
 
 
 def _without_syncing(connection: Any, _record: Any) -> None:

@@ -1,0 +1,240 @@
+"""The state machine: whatever can happen to a site, in any order, and what holds all the same."""
+
+from dataclasses import replace
+from enum import Enum
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tests.support.machine.accounts import ACCOUNT_DEADLINE_SECONDS
+from tests.support.machine.callers import Order
+from tests.support.machine.draws import accounts, jumps, kinds, meanwhiles, orders, places, slow_replies, whiles
+from tests.support.machine.judge import Judge
+from tests.support.machine.mishap import Seam
+from tests.support.machine.pms import KINDS, Reply, Says
+from tests.support.machine.site import Meanwhile, Site
+from tests.support.machine.store import Store
+
+
+class End(Enum):
+    """What becomes of a worker in the middle of its work."""
+
+    TOLD_TO_STOP = "told to stop"
+    KILLED = "killed"
+    PUT_OUT = "put out of its group"
+
+
+class Life(RuleBasedStateMachine):
+    """Of one site: after each event, what goes on meanwhile; and the guarantees, after each."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self.site = Site(store)
+        self.judge = Judge(self.site)
+        self.broken = False
+        self.kinds: list[str] = []
+
+    def go_on(self, meanwhile: Meanwhile) -> None:
+        self.site.go_on(self.kinds[meanwhile.account], meanwhile)
+
+    @initialize(
+        kind=kinds,
+        other=kinds,
+        count=st.sampled_from([2, 2, 3, 1]),
+        sweep_seconds=st.sampled_from([7.0, 7.0, 30.0]),
+        meanwhile=meanwhiles,
+    )
+    def workers_start(self, kind: str, other: str, count: int, sweep_seconds: float, meanwhile: Meanwhile) -> None:
+        self.site.sweep_seconds = sweep_seconds
+        # One or two accounts in a life: so more befalls the same submissions.
+        self.kinds = [kind, kind, other]
+        for _ in range(count):
+            self.site.start_one()
+        self.go_on(meanwhile)
+
+    @rule(meanwhile=meanwhiles)
+    def nothing_happens(self, meanwhile: Meanwhile) -> None:
+        self.go_on(meanwhile)
+
+    @rule(meanwhile=meanwhiles)
+    def worker_starts(self, meanwhile: Meanwhile) -> None:
+        self.site.start_one()
+        self.go_on(meanwhile)
+
+    @rule(place=places, again=st.booleans(), meanwhile=meanwhiles)
+    def worker_is_killed(self, place: int, again: bool, meanwhile: Meanwhile) -> None:
+        for process in self.site.at(place):
+            process.crash()
+        if again:
+            self.site.start_one()
+        self.go_on(meanwhile)
+
+    @rule(place=places, meanwhile=meanwhiles)
+    def worker_is_told_to_stop(self, place: int, meanwhile: Meanwhile) -> None:
+        self.site.tell_to_stop(place)
+        self.go_on(meanwhile)
+
+    @rule(place=places, seconds=whiles, meanwhile=meanwhiles)
+    def worker_is_stopped_for_a_while(self, place: int, seconds: float, meanwhile: Meanwhile) -> None:
+        for process in self.site.at(place):
+            process.stop_for(seconds)
+        self.go_on(meanwhile)
+
+    @rule(place=places, seam=st.sampled_from(["store", "log"]), seconds=whiles, meanwhile=meanwhiles)
+    def worker_is_cut_off(self, place: int, seam: Seam, seconds: float, meanwhile: Meanwhile) -> None:
+        for process in self.site.at(place):
+            process.cut(seam, seconds)
+        self.go_on(meanwhile)
+
+    @rule(place=places, seconds=jumps, meanwhile=meanwhiles)
+    def wall_clock_jumps(self, place: int, seconds: float, meanwhile: Meanwhile) -> None:
+        for process in self.site.at(place):
+            process.clock.jump(seconds)
+        self.go_on(meanwhile)
+
+    @rule(place=places, meanwhile=meanwhiles)
+    def group_puts_a_member_out(self, place: int, meanwhile: Meanwhile) -> None:
+        self.site.put_out(place)
+        self.go_on(meanwhile)
+
+    @rule(garbage=st.booleans(), meanwhile=meanwhiles)
+    def everything_is_delivered_again(self, garbage: bool, meanwhile: Meanwhile) -> None:
+        if garbage:
+            self.site.callers.submit_garbage()
+        self.site.log.rewind()
+        self.go_on(meanwhile)
+
+    @rule(number=st.integers(0, 20), meanwhile=meanwhiles)
+    def caller_cancels(self, number: int, meanwhile: Meanwhile) -> None:
+        (rows,) = self.site.store.read("SELECT request_id, revision FROM reservations ORDER BY id DESC")
+        for row in rows[number : number + 1]:
+            self.site.callers.cancel(row.request_id, revision=row.revision)
+        self.go_on(meanwhile)
+
+    @rule(account=accounts, paused=st.booleans(), meanwhile=meanwhiles)
+    def account_is_paused_or_resumed(self, account: int, paused: bool, meanwhile: Meanwhile) -> None:
+        self.site.accounts.pause(self.kinds[account], paused=paused)
+        self.go_on(meanwhile)
+
+    @rule(account=accounts, seconds=st.sampled_from([50.0, 200.0, 700.0]), meanwhile=meanwhiles)
+    def pms_is_down(self, account: int, seconds: float, meanwhile: Meanwhile) -> None:
+        self.site.pmss.be_down(self.kinds[account], seconds)
+        self.go_on(meanwhile)
+
+    @rule(for_good=st.booleans(), meanwhile=meanwhiles)
+    def operator_settles_what_is_in_doubt(self, for_good: bool, meanwhile: Meanwhile) -> None:
+        self.site.operator.settle(for_good=for_good)
+        self.go_on(meanwhile)
+
+    @rule(first=st.integers(0, 3), last=st.integers(0, 9), meanwhile=meanwhiles)
+    def operator_replays_dead_letters(self, first: int, last: int, meanwhile: Meanwhile) -> None:
+        for event_id, letter in self.site.operator.letters()[first : last + 1]:
+            self.site.operator.replay(event_id, letter)
+        self.go_on(meanwhile)
+
+    # --- openings that chance alone would seldom find -----------------------------------------------------------------
+    @rule(
+        account=accounts,
+        order=orders,
+        replies=st.lists(slow_replies, min_size=2, max_size=2),
+        after=st.sampled_from([1.0, 3.0, 5.0]),
+        place=places,
+        end=st.sampled_from(list(End)),
+        other=places,
+        jump=st.sampled_from([0.0, 100.0, 100.0, -100.0]),
+        seconds=st.sampled_from([10.0, 28.0, 28.0]),
+    )
+    def something_happens_during_a_slow_push(
+        self,
+        account: int,
+        order: Order,
+        replies: list[Reply],
+        after: float,
+        place: int,
+        end: End,
+        other: int,
+        jump: float,
+        seconds: float,
+    ) -> None:
+        self._submit(account, replace(order, room=1), replace(order, room=2), replies=replies)
+        self.site.pass_time(after)
+        match end:
+            case End.TOLD_TO_STOP:
+                self.site.tell_to_stop(place)
+            case End.KILLED:
+                for process in self.site.at(place):
+                    process.crash()
+            case End.PUT_OUT:
+                self.site.put_out(place)
+        for process in self.site.at(other):
+            process.clock.jump(jump)
+        self.site.pass_time(seconds)
+
+    @rule(
+        account=accounts,
+        order=orders,
+        place=places,
+        jump=st.sampled_from([0.0, 100.0, -3600.0]),
+        seconds=st.sampled_from([20.0, 60.0, 150.0, 150.0]),
+    )
+    def worker_is_stopped_with_a_queue(
+        self, account: int, order: Order, place: int, jump: float, seconds: float
+    ) -> None:
+        self._submit(account, order, order, order, replies=[Reply(Says.YES, 10.0)])
+        self.site.pass_time(3.0)
+        for process in self.site.at(place):
+            process.stop_for(seconds)
+            process.clock.jump(jump)
+        self.site.pass_time(seconds + 5.0)
+
+    @rule(account=accounts, order=orders)
+    def submission_fails_again(self, account: int, order: Order) -> None:
+        self.site.pmss.be_down(self.kinds[account], 400.0)
+        self._submit(account, replace(order, deadline_seconds=60), replies=[])
+        self.site.pass_time(100.0)
+        for event_id, letter in self.site.operator.letters()[-1:]:
+            self.site.operator.replay(event_id, letter)
+        self.site.pass_time(ACCOUNT_DEADLINE_SECONDS + 50.0)
+        self.site.log.rewind()
+        self.site.pass_time(20.0)
+
+    def _submit(self, account: int, *orders: Order, replies: list[Reply]) -> None:
+        self.site.pmss.replies[self.kinds[account]].extend(replies)
+        for order in orders:
+            self.site.callers.submit(self.kinds[account], order)
+
+    # --- what always holds --------------------------------------------------------------------------------------------
+    @invariant()
+    def guarantees_hold(self) -> None:
+        try:
+            self.judge.check()
+        except BaseException:
+            self.broken = True
+            raise
+
+    def teardown(self) -> None:
+        try:
+            if not self.broken:
+                _all_gets_well(self.site, self.judge)
+                self.judge.check_end()
+        finally:
+            self.site.close()
+
+
+def _all_gets_well(site: Site, judge: Judge) -> None:
+    """No more mishaps. Workers that live go on as they are, with all that they may have forgotten."""
+    site.pmss.be_well()
+    for account_id in KINDS:
+        site.accounts.pause(account_id, paused=False)
+    for process in site.processes():
+        process.be_well()
+    site.pass_time(60.0)
+    if not any(site.workers):
+        site.start_one()
+    for _ in range(60):
+        site.pass_time(60.0)
+        judge.check()
+        if judge.at_rest():
+            return
+        for clock in site.clocks:  # as if so much more time had gone by
+            clock.ahead_seconds += 600.0
