@@ -26,13 +26,14 @@ class Retention:
 
     def prune(self, connection: sqlite3.Connection) -> bool:
         """Delete a few messages; whether there may be more to delete. If not, it is not due for a while."""
+        began_at = self._clock.monotonic()  # read first: what grows old while this goes on is not put off
         before_ms = int((self._clock.now() - self._keep).timestamp() * 1000)
         room = _AT_A_TIME
         with writing(connection):
             for topic, partition in connection.execute("select topic, partition from heads").fetchall():
                 room -= _prune(connection, topic, partition, before_ms, at_most=room)
         if room > 0:
-            self._due_at = self._clock.monotonic() + _EVERY_SECONDS
+            self._due_at = began_at + _EVERY_SECONDS
         return room == 0
 
 
