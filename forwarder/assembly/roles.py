@@ -8,7 +8,6 @@ import structlog
 
 from forwarder.assembly.backend import Backend, open_backend, secret_of
 from forwarder.assembly.cancelling import takes_cancellations
-from forwarder.ingress.outcomes import Outcomes
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
 from forwarder.pms.directory import open_directory
@@ -31,6 +30,7 @@ from forwarder.tenancy.deployment import publish_key, request_id_key
 from forwarder.tenancy.grants import SqlGrants
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.topics.outcomes import Outcomes
 from forwarder.topics.port import Publisher
 from forwarder.worker.service import Worker, WorkerParts
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from forwarder.ingress.call import Call
 from forwarder.ingress.draft import Draft, Drafts
 from forwarder.ingress.earlier import Earlier
-from forwarder.ingress.outcomes import Expected
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import LOG_UNAVAILABLE, OVERLOADED, STORE_UNAVAILABLE, TENANCY_UNAVAILABLE
 from forwarder.ingress.reading import read_valid
@@ -18,6 +17,7 @@ from forwarder.runtime.metrics import PUBLISH_SECONDS
 from forwarder.store.port import StoreUnavailable
 from forwarder.tenancy.access import Caller, authenticate
 from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.topics.outcomes import Expected
 from forwarder.topics.port import LogUnavailable
 
 _NOBODY_WAITS: AbstractAsyncContextManager[None] = nullcontext()

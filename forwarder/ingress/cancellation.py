@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from forwarder.ingress.call import Call
-from forwarder.ingress.outcomes import Expected, Settled
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import LOG_UNAVAILABLE, NO_SUBMISSION, OVERLOADED, SUBMISSION_UNREADABLE
 from forwarder.ingress.reading import read_valid_cancellation
@@ -29,6 +28,7 @@ from forwarder.store.port import StoreUnavailable
 from forwarder.store.reading import Stored
 from forwarder.tenancy.access import Caller
 from forwarder.topics.cancellations import encode_cancellation
+from forwarder.topics.outcomes import Expected, Settled
 from forwarder.topics.port import LogUnavailable
 
 _REQUEST_ID: Final = re.compile(r"rsv_[a-z2-7]{32}")

@@ -5,10 +5,10 @@ from http import HTTPStatus
 from pydantic_core import to_json
 
 from forwarder.ingress.cancellation import Requested
-from forwarder.ingress.outcomes import Settled
 from forwarder.reservation.cancellation import CancellationStatus, not_made
 from forwarder.reservation.outcome import Status
 from forwarder.runtime.http import NO_STORE, PROBLEM_JSON, Answer, problem_answer, retry_after
+from forwarder.topics.outcomes import Settled
 
 
 def cancellation_answer(requested: Requested, origin: str, retry_after_seconds: int) -> Answer:

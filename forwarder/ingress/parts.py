@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from forwarder.ingress.outcomes import Outcomes
 from forwarder.reservation.identity import RequestIds
 from forwarder.runtime.clock import Clock
 from forwarder.store.reading import Reader
 from forwarder.tenancy.port import Account, CardSealer, Directory
+from forwarder.topics.outcomes import Outcomes
 from forwarder.topics.port import Publisher
 
 

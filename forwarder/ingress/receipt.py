@@ -5,12 +5,12 @@ from typing import assert_never
 
 from pydantic_core import to_json
 
-from forwarder.ingress.outcomes import Settled
 from forwarder.ingress.terms import Wait
 from forwarder.reservation.catalogue import endings
 from forwarder.reservation.outcome import Status
 from forwarder.runtime.http import NO_STORE, PROBLEM_JSON, Answer, retry_after
 from forwarder.store.reading import Stored
+from forwarder.topics.outcomes import Settled
 
 _REJECTED = endings.REJECTED.problem("The property management system gave no reason.")
 

@@ -6,7 +6,6 @@ from pydantic_core import from_json, to_json
 
 from forwarder.ingress.cancellation import Requested
 from forwarder.ingress.cancellation_answer import cancellation_answer
-from forwarder.ingress.outcomes import Settled
 from forwarder.ingress.receipt import Receipt, answer
 from forwarder.ingress.terms import Wait
 from forwarder.published import examples
@@ -16,6 +15,7 @@ from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.store.reading import Page, Stored
 from forwarder.store.work import Attempt
+from forwarder.topics.outcomes import Settled
 
 _ORIGIN: Final = "https://forwarder.example"
 _SUCCEEDED: Final = Attempt(1, "create", "2027-01-15T09:30:00.020Z", 380, "confirmed")

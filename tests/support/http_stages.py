@@ -10,7 +10,6 @@ import httpx
 from pydantic_core import from_json, to_json
 from starlette.types import ASGIApp
 
-from forwarder.ingress.outcomes import Outcomes
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
 from forwarder.published.routes import published_routes
@@ -27,6 +26,7 @@ from forwarder.store.reading import Stored
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
 from forwarder.tenancy.sealing import KeyPair, PublicSealer, SecretVault
 from forwarder.topics.codec import decode_submission, encode_result
+from forwarder.topics.outcomes import Outcomes
 from forwarder.topics.port import Message
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.memory_log import MemoryLog, MemoryTail

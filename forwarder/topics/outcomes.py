@@ -1,4 +1,4 @@
-"""Learns how submissions end by tailing the results topic, for those whose callers wait. Touches the log alone.
+"""Learns how submissions end by tailing the results topic, for whoever waits for one of them. Touches the log alone.
 
 Many waiters share one tail. It rests while nobody waits: what is published then costs nothing here. A waiter is entered, and the
 tail is at the topic's end, before its submission is published, so that its outcome cannot pass by unseen.
