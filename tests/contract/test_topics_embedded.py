@@ -7,12 +7,14 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from forwarder.topics.embedded import EmbeddedLog
+from forwarder.topics.embedded_file import open_file
+from forwarder.topics.embedded_retention import Retention
 from forwarder.topics.port import Delivery, GroupBusy, LogUnavailable, Message
 from forwarder.topics.to_end import read_to_end
 from tests.support.deliveries import SOON, ignore_partitions, numbered, numbers, take, until_published
@@ -81,6 +83,8 @@ CONSUMING = f"""
 import asyncio, sys
 from pathlib import Path
 from forwarder.topics.embedded import EmbeddedLog
+from forwarder.topics.embedded_file import open_file
+from forwarder.topics.embedded_retention import Retention
 async def told(partitions): print(len(partitions), flush=True)
 async def main():
     async with EmbeddedLog(Path(sys.argv[1])).consumer({TOPIC!r}, group="workers", on_partitions=told):
@@ -275,6 +279,22 @@ async def test_what_is_pruned_while_a_topic_is_read_is_passed_over(file: Path) -
             read += numbers(batch)
     assert read == [*range(len(read))]
     assert 0 < len(read) < 1_200
+
+
+class LeapingClock(ManualClock):
+    """Three days go by each time that somebody looks what day it is."""
+
+    def now(self) -> datetime:
+        moment = super().now()
+        self._elapsed += timedelta(days=3).total_seconds()
+        return moment
+
+
+def test_what_grows_old_while_it_is_pruned_does_not_wait_for_longer_than_the_rest(file: Path) -> None:
+    retention = Retention(timedelta(days=7), LeapingClock())
+    with closing(open_file(file)) as connection:
+        assert not retention.prune(connection)
+    assert retention.due
 
 
 async def pruned_down_to(log: EmbeddedLog, left: list[int]) -> None:
