@@ -33,8 +33,11 @@ format: $(VENV)/.development ## put the sources into their one format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: $(VENV)/.development ## every test, on every backend that can be had; ARGS='-k worker' selects
-	$(BIN)/python -m pytest $(ARGS)
+# Two, because two cores are what there is at the least; every one has a Kafka and a PostgreSQL of its own.
+PROCESSES := 2
+
+test: $(VENV)/.development ## every test, on every backend that can be had; ARGS='-k worker' selects, PROCESSES=4 is for more cores
+	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) $(ARGS)
 
 faults: $(VENV)/.development ## the fault suite at length, into docs/reliability.md; SEED=7 repeats its faults, ARGS='-k kafka' selects
 	FORWARDER_TEST_REQUIRE=real $(BIN)/python -m pytest tests/fault --faults=long $(if $(SEED),--faults-seed=$(SEED)) $(ARGS)

@@ -5,6 +5,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.workermanage import WorkerController
 
 from forwarder.topics.embedded import EmbeddedLog
 from forwarder.topics.kafka import KafkaLog
@@ -15,6 +17,7 @@ from tests.support.kafka_process import KafkaCluster
 from tests.support.ladder import Unavailable
 from tests.support.postgres_process import PostgresServer
 from tests.support.real_servers import RealServers
+from tests.support.side_by_side import ByFile, Section, pass_on, said, say, take_over
 
 _servers = pytest.StashKey[RealServers]()
 
@@ -29,9 +32,29 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     return [f"backend {line}" for line in config.stash[_servers].planned()]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
+    return ByFile(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    say(config, Section("", [f"backend {line}" for line in config.stash[_servers].found()]))
+    pass_on(config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: WorkerController) -> None:
+    take_over(node.config, getattr(node, "workeroutput", {}))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for line in config.stash[_servers].found():
-        terminalreporter.write_line(f"backend {line}")
+    for title, lines in said(config):
+        if title:
+            terminalreporter.section(title)
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

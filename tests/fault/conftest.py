@@ -24,6 +24,7 @@ from tests.support.kafka_process import KafkaCluster
 from tests.support.ladder import Unavailable
 from tests.support.postgres_process import PostgresServer
 from tests.support.real_servers import RealServers
+from tests.support.side_by_side import Section, say
 from tests.support.site import Site, site_settings
 
 NewCase = Callable[[Service], Case]
@@ -80,15 +81,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
     report = config.stash[_report]
     if not report.rows:
         return
-    terminalreporter.section(f"faults, {report.form}")
-    terminalreporter.write_line("\n".join(report.text()))
+    lines = report.text()
     if report.form.length == "long" and not config.stash[_left_out]:
         report.write(_PAGE, surroundings())
-        terminalreporter.write_line(f"written to {_PAGE}")
+        lines.append(f"written to {_PAGE}")
+    say(config, Section(f"faults, {report.form}", lines))
 
 
 @pytest.fixture(scope="session")

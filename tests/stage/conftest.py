@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Commands set up logging for a process of their own, onto standard error as it is then: here, pytest's of this one test."""
     before, configure, root = structlog.get_config(), structlog.configure, logging.getLogger()
