@@ -1,19 +1,23 @@
-"""`forwarder demo`: a short guided tour of a running forwarder, against its demo workspace."""
+"""`forwarder demo`: a short guided tour of a running forwarder, against its demo workspace, by `forwarder.client`."""
 
 import asyncio
+import json
 import os
 import secrets
+import time
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
-import httpx
 from dotenv import dotenv_values
 
 from forwarder.cli.demo_world import DEMO_ENV
 from forwarder.cli.output import Failed, say
+from forwarder.client import ForwarderClient, ForwarderError, Patience, Submission, Unavailable
 from forwarder.settings import read_settings
 
 _PATIENCE_SECONDS = 60.0
+_PAUSE_SECONDS = 0.1
 
 
 def demo() -> None:
@@ -30,103 +34,114 @@ def demo() -> None:
 
 
 async def _tour(url: str, token: str, workspace: str, path: Path) -> None:
-    headers = {"Authorization": f"Bearer {token}", "workspaceId": workspace}
+    not_twice = Patience(total_seconds=0)
     try:
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30.0) as client:
-            guide = _Guide(client)
+        async with ForwarderClient(
+            url, token=token, workspace=workspace, account="demo-generic", patience=not_twice
+        ) as client:
+            guide = _Guide(client, _Outage(f"{url}/simulator/demo-generic/faults"))
             await guide.submit_and_follow()
             await guide.wait_for_the_outcome()
             await guide.be_rejected()
             await guide.survive_an_outage()
             await guide.list_them()
-    except httpx.ConnectError:
+    except Unavailable as error:
+        if error.problem is not None:
+            raise Failed(str(error)) from None
         raise Failed(
             f"nothing answers at {url}, which {path} names: start the forwarder first, with `make run`"
         ) from None
+    except ForwarderError as error:
+        raise Failed(str(error)) from None
     say("\nThat was the tour. Everything it made is in `forwarder submissions list`.")
 
 
 class _Guide:
     """Walks through the service, one step a method, saying what it does and what came back."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    def __init__(self, client: ForwarderClient, outage: "_Outage") -> None:
         self._client = client
+        self._outage = outage
 
     async def submit_and_follow(self) -> None:
         say("1. A booking engine submits and does not wait for the PMS.")
-        accepted = await self._submit("demo-website-builder", "/booking-engine", _booking(morChannel="SELF"))
-        self._expect(accepted, 202)
-        data = accepted.json()["data"]
-        say(f"   {accepted.status_code} {data['status']} {data['requestId']}, in {_ms(accepted)}")
-        settled = await self._follow(data["requestId"], "demo-website-builder")
-        say(
-            f"   {settled['status']} as {settled['record']['pmsReservationId']} after {len(settled['attempts'])} attempt"
-        )
+        websites = self._client.for_account("demo-website-builder")
+        begun = time.perf_counter()
+        accepted = await websites.submit(_booking(morChannel="SELF"))
+        say(f"   {accepted.status} {accepted.request_id}, in {(time.perf_counter() - begun) * 1000:.0f} ms")
+        settled = await websites.wait(accepted.request_id, timeout_seconds=_PATIENCE_SECONDS)
+        _require(settled, "CONFIRMED")
+        made = settled.record and settled.record.pms_reservation_id
+        say(f"   {settled.status} as {made} after {len(settled.attempts)} attempt")
 
     async def wait_for_the_outcome(self) -> None:
         say("\n2. The general operation waits and answers with the record.")
-        made = await self._submit("demo-generic", "", _booking())
-        self._expect(made, 201)
-        record = made.json()["data"]
-        price = f"{record['totalPrice']} {record['currency']}"
-        say(f"   {made.status_code} reservation {record['id']}: {record['nights']} nights, {price}")
+        made = await self._client.submit(_booking(), operation="general")
+        record = made.record
+        if record is None:
+            raise Failed(f"expected a record within the wait, got {made.status} {made.request_id}")
+        say(f"   reservation {record.id}: {record.nights} nights, {record.total_price} {record.currency}")
 
     async def be_rejected(self) -> None:
         say("\n3. A rule refuses: booking-sync takes payment itself, and no card came with the request.")
-        refused = await self._submit(
-            "demo-booking-sync", "/booking-engine", _booking(morChannel="PMS"), {"Prefer": "wait=10"}
-        )
-        self._expect(refused, 422)
-        problem = refused.json()
-        say(f"   {refused.status_code} {problem['code']}: {problem['detail']}")
+        refused = await self._client.for_account("demo-booking-sync").submit(_booking(morChannel="PMS"), wait=10)
+        _require(refused, "REJECTED")
+        say(f"   {refused.status} {refused.problem}")
 
     async def survive_an_outage(self) -> None:
         say("\n4. The PMS goes down. Submissions are accepted all the same, and wait.")
-        await self._client.put("/simulator/demo-generic/faults", json={"mode": "down"})
+        await self._outage.begin()
         try:
-            accepted = await self._submit("demo-generic", "/booking-engine", _booking(morChannel="SELF"))
-            self._expect(accepted, 202)
-            request_id = accepted.json()["data"]["requestId"]
-            waiting = await self._follow(request_id, "demo-generic", attempted=True)
-            last = waiting["attempts"][-1]
-            say(f"   {waiting['status']}: attempt {last['number']} came to {last['outcome']} ({last['reason']})")
+            accepted = await self._client.submit(_booking(morChannel="SELF"))
+            waiting = await self._attempted(accepted.request_id)
+            last = waiting.attempts[-1]
+            say(f"   {waiting.status}: attempt {last.number} came to {last.outcome} ({last.reason})")
         finally:
-            await self._client.delete("/simulator/demo-generic/faults")
+            await self._outage.end()
         say("   It comes back.")
-        settled = await self._follow(request_id, "demo-generic")
-        say(f"   {settled['status']} after {len(settled['attempts'])} attempts")
+        settled = await self._client.wait(accepted.request_id, timeout_seconds=_PATIENCE_SECONDS)
+        _require(settled, "CONFIRMED")
+        say(f"   {settled.status} after {len(settled.attempts)} attempts")
 
     async def list_them(self) -> None:
-        say("\n5. All of an account's reservations, page by page.")
-        headers = {"integrationAccountId": "demo-generic"}
-        page = await self._client.get("/api/vrs/reservations", params={"limit": 3}, headers=headers)
-        self._expect(page, 200)
-        for record in page.json()["data"]:
-            say(f"   {record['id']}  {record['status']}  {record['arrivalDate']} → {record['departureDate']}")
-        say(f"   cursors {page.json()['meta']['cursors']}")
+        say("\n5. All of an account's reservations, the newest first, page by page.")
+        async for page in self._client.pages(page_size=3, order="desc"):
+            for record in page.reservations:
+                say(f"   {record.id}  {record.status}  {record.arrival_date} → {record.departure_date}")
+            say(f"   the next page begins at {page.cursors.next}" if page.cursors.next else "   there is no other page")
+            break
 
-    async def _submit(
-        self, account: str, path: str, body: dict[str, Any], headers: dict[str, str] | None = None
-    ) -> httpx.Response:
-        return await self._client.post(
-            f"/api/v1/vrs/reservations{path}", json=body, headers={"integrationAccountId": account, **(headers or {})}
-        )
+    async def _attempted(self, request_id: str) -> Submission:
+        """The submission once a push of it was attempted."""
+        for _ in range(round(_PATIENCE_SECONDS / _PAUSE_SECONDS)):
+            seen = await self._client.submission(request_id)
+            if seen.attempts:
+                return seen
+            await asyncio.sleep(_PAUSE_SECONDS)
+        raise Failed(f"nobody tried to push {request_id}: is a worker running?")
 
-    async def _follow(self, request_id: str, account: str, *, attempted: bool = False) -> dict[str, Any]:
-        """The submission once it is final, or `attempted` once. Raises `Failed` when that takes too long."""
-        headers = {"integrationAccountId": account}
-        async with asyncio.timeout(_PATIENCE_SECONDS):
-            while True:
-                answer = await self._client.get(f"/api/v1/vrs/submissions/{request_id}", headers=headers)
-                self._expect(answer, 200)
-                data: dict[str, Any] = answer.json()["data"]
-                if data["status"] != "PENDING" or (attempted and data["attempts"]):
-                    return data
-                await asyncio.sleep(0.1)
 
-    def _expect(self, answer: httpx.Response, status: int) -> None:
-        if answer.status_code != status:
-            raise Failed(f"expected {status}, got {answer.status_code}: {answer.text}")
+class _Outage:
+    """An outage of the simulated PMS whose faults are set at `url`."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def begin(self) -> None:
+        await asyncio.to_thread(self._call, "PUT", json.dumps({"mode": "down"}).encode())
+
+    async def end(self) -> None:
+        await asyncio.to_thread(self._call, "DELETE", None)
+
+    def _call(self, method: str, body: bytes | None) -> None:
+        request = Request(self._url, body, {"Content-Type": "application/json"}, method=method)  # noqa: S310 - demo.env's
+        with urlopen(request, timeout=30):  # noqa: S310 - as above
+            pass
+
+
+def _require(submission: Submission, status: str) -> None:
+    if submission.status != status:
+        raise Failed(f"expected {status}, got {submission.status}: {submission.problem or submission.request_id}")
 
 
 def _booking(**more: Any) -> dict[str, Any]:
@@ -157,7 +172,3 @@ def _booking(**more: Any) -> dict[str, Any]:
         "paymentProviderId": 42,
         **more,
     }
-
-
-def _ms(answer: httpx.Response) -> str:
-    return f"{answer.elapsed.total_seconds() * 1000:.0f} ms"

@@ -1,0 +1,119 @@
+"""What the service, or the way to it, can say instead of what was asked for. Pure but for reading an httpx answer.
+
+ForwarderError
+├── Refused            4xx: sending the same again brings the same answer
+│   └── RateLimited    429, for longer than the client's patience
+├── Unavailable        no answer, or 5xx, for longer than the client's patience
+└── Unexpected         an answer that is none of the service's: another server's, or a contract other than v1
+WebhookInvalid         forwarder.client.webhooks
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Final
+
+import httpx
+
+from forwarder.client.reading import Malformed, members_of, read
+
+_NO_PROBLEM: Final = "about:blank"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One value at fault: `pointer` is its RFC 6901 JSON Pointer."""
+
+    pointer: str
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """RFC 9457, with the service's own members. Branch on `code`, which is empty where something else than the service answered."""
+
+    type: str
+    title: str
+    status: int
+    detail: str = ""
+    code: str = ""
+    request_id: str | None = None
+    instance: str | None = None
+    errors: tuple[Fault, ...] = ()
+    reference: str | None = None
+
+    def __str__(self) -> str:
+        faults = "".join(f"; {fault.pointer}: {fault.detail}" for fault in self.errors)
+        return f"{self.status} {self.code or self.title}: {self.detail}{faults}"
+
+
+class ForwarderError(Exception):
+    """Whatever the client raises when a call came to nothing."""
+
+
+class Refused(ForwarderError):
+    """The service said no."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+    @property
+    def code(self) -> str:
+        return self.problem.code
+
+
+class RateLimited(Refused):
+    """The key's rate is used up. `retry_after`: the seconds until there is room again, where the service said."""
+
+    def __init__(self, problem: Problem, retry_after: float | None = None) -> None:
+        super().__init__(problem)
+        self.retry_after = retry_after
+
+
+class Unavailable(ForwarderError):
+    """It is not known whether the call took effect. Make the same call again later: a submission under the same
+    `idempotency_key`, which the client sets here where it made one. `problem` is None where nothing answered."""
+
+    def __init__(self, said: str, problem: Problem | None = None, retry_after: float | None = None) -> None:
+        super().__init__(said)
+        self.problem = problem
+        self.retry_after = retry_after
+        self.idempotency_key: str | None = None
+
+
+class Unexpected(ForwarderError):
+    """What answered does not speak this contract."""
+
+
+def error_of(answer: httpx.Response, now: datetime) -> ForwarderError:
+    """The error that `answer`, which is not of the 2xx, is."""
+    if answer.status_code < HTTPStatus.BAD_REQUEST:
+        return Unexpected(f"{answer.status_code} from {answer.request.url}: not an answer of the service")
+    problem, again = problem_of(answer), retry_after(answer, now)
+    if answer.status_code == HTTPStatus.TOO_MANY_REQUESTS:
+        return RateLimited(problem, again)
+    if answer.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Refused(problem)
+    return Unavailable(str(problem), problem, again)
+
+
+def problem_of(answer: httpx.Response) -> Problem:
+    """The problem that is answered; where it is none, such as a proxy's own page, one made of the status alone."""
+    try:
+        return read(Problem, members_of(answer.content))
+    except Malformed:
+        return Problem(_NO_PROBLEM, answer.reason_phrase or "Refused", answer.status_code)
+
+
+def retry_after(answer: httpx.Response, now: datetime) -> float | None:
+    """The seconds that `Retry-After` names, by number or by date (RFC 9110, section 10.2.3); None without a valid one."""
+    text = answer.headers.get("retry-after", "").strip()
+    if text.isdecimal():
+        return float(text)
+    try:
+        return max((parsedate_to_datetime(text) - now).total_seconds(), 0.0)
+    except (ValueError, TypeError):
+        return None

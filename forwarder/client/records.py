@@ -1,0 +1,196 @@
+"""What the service tells: how a submission stands, and the reservation that it made. Named as in the contract, in snake_case.
+
+Amounts are decimals, times are aware, and statuses are plain text: the contract may add others, as it may add fields. Those that
+this client does not know are in `raw`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from forwarder.client.problems import Problem
+
+
+class Status:
+    """Where a submission, and so its reservation, stands."""
+
+    PENDING: Final = "PENDING"
+    """On its way. All others are outcomes."""
+    CONFIRMED: Final = "CONFIRMED"
+    REJECTED: Final = "REJECTED"
+    """A rule, or the PMS, said no: `problem` tells why."""
+    FAILED: Final = "FAILED"
+    """It could not be delivered before its deadline."""
+    IN_DOUBT: Final = "IN_DOUBT"
+    """It may have been made. The service, or its operator, will find out."""
+    CANCELLED: Final = "CANCELLED"
+
+
+@dataclass(frozen=True, slots=True)
+class LineItem:
+    """One line of a breakdown."""
+
+    name: str
+    type: str
+    total: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class BasePrice:
+    """The price of the rooms."""
+
+    total_base_price: Decimal
+    breakdown: tuple[LineItem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fee:
+    """Fees."""
+
+    total_fee: Decimal
+    breakdown: tuple[LineItem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tax:
+    """Taxes."""
+
+    total_tax: Decimal
+    breakdown: tuple[LineItem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Discount:
+    """Discounts."""
+
+    total_discount: Decimal
+    breakdown: tuple[LineItem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finances:
+    """What the stay costs, and what of that is paid."""
+
+    total_price: Decimal
+    currency: str
+    total_paid: Decimal
+    remaining_balance: Decimal
+    base_price: BasePrice
+    fee: Fee
+    tax: Tax
+    discount: Discount
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryGuest:
+    """The guest."""
+
+    name: str
+    emails: tuple[str, ...] = ()
+    mobile_numbers: tuple[str, ...] = ()
+    nationality: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """Codes that open doors."""
+
+    access_code: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The reservation record. It is there from the moment a worker took the submission in, whatever its status."""
+
+    id: int
+    request_id: str
+    status: str
+    created_at: datetime
+    updated_at: datetime
+    arrival_date: date
+    departure_date: date
+    nights: int
+    property_id: int | str
+    room_id: int | str
+    number_of_guests: int
+    primary_guest: PrimaryGuest
+    source: str
+    total_price: Decimal
+    currency: str
+    finances: Finances
+    codes: Codes
+    arrival_estimated_time: str = ""
+    departure_estimated_time: str = ""
+    notes: str | None = None
+    payment_url: str = ""
+    cancelled_at: datetime | None = None
+    pms_reservation_id: str | None = None
+    problem: Problem | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One exchange with the PMS, or an operator's word."""
+
+    number: int
+    action: str
+    started_at: datetime
+    duration_ms: int
+    outcome: str
+    reason: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """How a cancellation that was asked for stands: `REQUESTED`, `DONE`, `REFUSED`, `FAILED` or `NOT_NEEDED`."""
+
+    status: str
+    requested_at: datetime | None = None
+    reason: str | None = None
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What would come of a reservation, of which nothing was made: what the PMS would be sent, with the card masked, or what
+    each rule that refuses it says. `account_paused`: what is submitted now waits until the account is resumed."""
+
+    account_kind: str
+    account_paused: bool
+    would_send: Mapping[str, Any] | None = None
+    refusals: tuple[Problem, ...] = ()
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """How a submission stands. One that was only accepted says no more than that; `ForwarderClient.submission` tells all.
+
+    `idempotency_key` is the key that it was sent under, where this client sent it.
+    """
+
+    request_id: str
+    status: str
+    accepted_at: datetime | None = None
+    updated_at: datetime | None = None
+    reservation_id: int | None = None
+    attempts: tuple[Attempt, ...] = ()
+    problem: Problem | None = None
+    record: Reservation | None = None
+    cancellation: Cancellation | None = None
+    idempotency_key: str | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def settled(self) -> bool:
+        """It has an outcome."""
+        return self.status != Status.PENDING
+
+    @property
+    def confirmed(self) -> bool:
+        """The PMS has the reservation."""
+        return self.status == Status.CONFIRMED

@@ -1,0 +1,105 @@
+"""What an answer tells, as the client's own types. Pure. All raise `Unexpected` where an answer is not of the contract."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
+
+from forwarder.client.listing import Page, page_of
+from forwarder.client.problems import Problem, Refused, Unexpected
+from forwarder.client.reading import Malformed, read
+from forwarder.client.records import DryRun, Reservation, Status, Submission
+
+_KEY_REUSED: Final = "idempotency_key_reused"
+
+_Members = Mapping[str, Any]
+_Given = ParamSpec("_Given")
+_Told = TypeVar("_Told")
+
+
+def _of_contract(told: Callable[_Given, _Told]) -> Callable[_Given, _Told]:
+    @wraps(told)
+    def checked(*args: _Given.args, **kwargs: _Given.kwargs) -> _Told:
+        try:
+            return told(*args, **kwargs)
+        except Malformed as error:
+            raise Unexpected(f"the answer is not of the contract: {error}") from error
+
+    return checked
+
+
+@_of_contract
+def submission(members: _Members) -> Submission:
+    """How a submission stands, or that it was accepted."""
+    return read(Submission, _data(members))
+
+
+@_of_contract
+def cancelling(members: _Members) -> Submission:
+    """A submission whose cancellation was accepted."""
+    data = _data(members)
+    return read(Submission, {**data, "cancellation": {"status": data.get("cancellation")}})
+
+
+@_of_contract
+def made(members: _Members) -> Submission:
+    """A submission whose outcome is a record, as far as that tells of it."""
+    record = read(Reservation, _data(members))
+    return Submission(
+        request_id=record.request_id,
+        status=record.status,
+        updated_at=record.updated_at,
+        reservation_id=record.id,
+        problem=record.problem,
+        record=record,
+        raw=record.raw,
+    )
+
+
+def outcome(refused: Refused) -> Submission:
+    """A submission that ended REJECTED: to one who waited that is answered as a problem which names it. Raises `refused` again
+    where nothing was accepted."""
+    problem = refused.problem
+    if problem.request_id is None or problem.code == _KEY_REUSED:
+        raise refused
+    return Submission(request_id=problem.request_id, status=Status.REJECTED, problem=problem)
+
+
+@_of_contract
+def reservation(members: _Members) -> Reservation:
+    """One reservation."""
+    return read(Reservation, _data(members))
+
+
+@_of_contract
+def dry_run(members: _Members) -> DryRun:
+    """What would come of a reservation."""
+    return read(DryRun, _data(members))
+
+
+@_of_contract
+def results(members: _Members, keys: Sequence[str | None]) -> list[Submission | Problem]:
+    """What became of each item of a bulk, whose keys are `keys`."""
+    told = _data(members).get("results")
+    if not isinstance(told, Sequence) or len(told) != len(keys):
+        raise Malformed(f"it does not tell of {len(keys)} items")
+    return [_result(one, key) for one, key in zip(told, keys, strict=True)]
+
+
+def _result(members: _Members, key: str | None) -> Submission | Problem:
+    if "problem" in members:
+        return read(Problem, members["problem"])
+    return replace(read(Submission, members), idempotency_key=key)
+
+
+@_of_contract
+def page(members: _Members) -> Page:
+    """A page of reservations."""
+    return page_of(members)
+
+
+def _data(members: _Members) -> _Members:
+    data = members.get("data")
+    if not isinstance(data, Mapping):
+        raise Malformed("it has no data")
+    return data

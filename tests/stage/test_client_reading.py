@@ -1,0 +1,96 @@
+"""What the client reads is what the contract has: each of its answers, each field, and whatever v1 may add."""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from forwarder.client import Submission, listing, problems, records, told
+from forwarder.client.reading import RAW, Malformed, members_of, read
+from forwarder.published.openapi import openapi
+from forwarder.published.shown import answer_examples
+
+SCHEMAS = openapi()["components"]["schemas"]
+SHAPES = [
+    *(
+        (shape, shape.__name__)
+        for shape in vars(records).values()
+        if isinstance(shape, type) and dataclasses.is_dataclass(shape) and shape.__module__ == records.__name__
+    ),
+    (problems.Problem, "Problem"),
+    (problems.Fault, "Fault"),
+    (listing.Cursors, "Cursors"),
+]
+OWN = {"idempotencyKey", RAW}
+
+
+def example_of(name: str) -> Any:
+    """An answer of the contract, as it comes over the wire."""
+    return members_of(json.dumps(answer_examples()[name]).encode())
+
+
+def camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.title() for part in rest)
+
+
+@pytest.mark.parametrize(("shape", "name"), SHAPES, ids=[name for _, name in SHAPES])
+def test_a_shape_has_the_fields_that_the_contract_has(shape: Any, name: str) -> None:
+    assert {camel(one.name) for one in dataclasses.fields(shape)} - OWN == {
+        field for field, schema in SCHEMAS[name]["properties"].items() if "const" not in schema
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in answer_examples() if name.startswith("submission")])
+def test_every_submission_that_is_shown_is_read(name: str) -> None:
+    example = example_of(name)
+    submission = told.submission(example)
+    assert (submission.request_id, submission.status) == (example["data"]["requestId"], example["data"]["status"])
+    assert len(submission.attempts) == len(example["data"].get("attempts", ()))
+    assert (submission.problem is None) == (example["data"].get("problem") is None)
+    assert submission.raw == example["data"]
+
+
+def _grown(value: Any) -> Any:
+    """`value` with a field more in each object: what v1 may become."""
+    if isinstance(value, dict):
+        return {name: _grown(part) for name, part in value.items()} | {"addedLater": {"a": [1]}}
+    return [_grown(part) for part in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", ["submissionConfirmed", "submissionRejected", "submissionCancelled"])
+def test_what_is_added_is_passed_over_and_there_to_look_up(name: str) -> None:
+    example = example_of(name)
+    submission = told.submission(_grown(example))
+    assert submission == told.submission(example)
+    assert submission.raw["addedLater"] == {"a": [1]}
+    if submission.record is not None:
+        assert submission.record.raw["addedLater"] == {"a": [1]}
+
+
+def test_a_status_that_is_added_is_read() -> None:
+    assert read(Submission, {"requestId": "rsv_x", "status": "ON_HOLD"}).settled
+
+
+def _broken() -> Iterator[dict[str, Any]]:
+    good = example_of("submissionConfirmed")["data"]
+    yield {name: value for name, value in good.items() if name != "status"}
+    for name, wrong in [
+        ("requestId", 7),
+        ("reservationId", True),
+        ("acceptedAt", "soon"),
+        ("attempts", {}),
+        ("record", []),
+    ]:
+        yield {**good, name: wrong}
+    yield {**good, "record": {**good["record"], "totalPrice": "480.50"}}
+    yield {**good, "record": {**good["record"], "totalPrice": True}}
+    yield {**good, "record": {**good["record"], "primaryGuest": {}}}
+
+
+@pytest.mark.parametrize("members", list(_broken()))
+def test_what_is_not_of_the_contract_is_told_by_its_name(members: dict[str, Any]) -> None:
+    with pytest.raises(Malformed):
+        read(Submission, members)
