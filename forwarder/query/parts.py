@@ -3,15 +3,21 @@
 from dataclasses import dataclass
 
 from forwarder.reservation.identity import RequestIds
+from forwarder.runtime.clock import Clock
 from forwarder.store.reading import Reader
 from forwarder.tenancy.port import Directory
+from forwarder.topics.outcomes import Outcomes
 
 
 @dataclass(frozen=True, slots=True)
 class QueryParts:
-    """The ports of the query stage. `retry_after_seconds`: what callers are told while the store is away."""
+    """The ports of the query stage. `longest_wait_seconds`: the most that `Prefer: wait=N` is given. `retry_after_seconds`: what
+    callers are told while the store is away."""
 
     directory: Directory
     reader: Reader
     ids: RequestIds
+    outcomes: Outcomes
+    clock: Clock
+    longest_wait_seconds: int = 60
     retry_after_seconds: int = 1

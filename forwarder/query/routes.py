@@ -6,12 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from starlette.requests import Request
 from starlette.routing import Route
 
-from forwarder.query.paging import LARGEST_ID, positive, read_page_request, write_page
+from forwarder.query.conditional import NotModified, conditional_answer
+from forwarder.query.long_poll import LongPoll
+from forwarder.query.paging import read_page_request, write_page
 from forwarder.query.parts import QueryParts
-from forwarder.query.status import untaken_status, write_status
 from forwarder.reservation.catalogue import requests, service
 from forwarder.reservation.problem import Problem
 from forwarder.runtime.http import NO_STORE, Answer, Routes, header_map, problem_answer
+from forwarder.runtime.paging import LARGEST_ID, positive
 from forwarder.store.port import StoreUnavailable
 from forwarder.tenancy.access import authenticate
 from forwarder.tenancy.port import TenancyUnavailable
@@ -27,8 +29,8 @@ _NO_SUBMISSION = requests.SUBMISSION_NOT_FOUND.problem(
 )
 _NO_RESERVATION = requests.RESERVATION_NOT_FOUND.problem("This integration account has no reservation with that id.")
 
-_Read = Callable[[str, Request], Awaitable[bytes | Problem]]
-"""Reads, for one integration account, the JSON that answers a request."""
+_Read = Callable[[str, Request], Awaitable[Answer | NotModified | Problem]]
+"""Reads, for one integration account, what answers a request."""
 
 
 def query_routes(parts: QueryParts) -> Routes:
@@ -46,21 +48,21 @@ class _Queries:
     def __init__(self, parts: QueryParts) -> None:
         self._directory = parts.directory
         self._reader = parts.reader
-        self._ids = parts.ids
+        self._long_poll = LongPoll(parts)
         self._retry_after_seconds = parts.retry_after_seconds
 
-    def answering(self, read: _Read) -> Callable[[Request], Awaitable[Answer]]:
+    def answering(self, read: _Read) -> Callable[[Request], Awaitable[Answer | NotModified]]:
         """The endpoint that answers with what `read` reads for the account of the caller."""
 
-        async def endpoint(request: Request) -> Answer:
+        async def endpoint(request: Request) -> Answer | NotModified:
             result = await self._read_as_caller(read, request)
-            if isinstance(result, bytes):
-                return Answer(200, result, (NO_STORE,))
-            return problem_answer(result, retry_after_seconds=self._retry_after_seconds)
+            if isinstance(result, Problem):
+                return problem_answer(result, retry_after_seconds=self._retry_after_seconds)
+            return result
 
         return endpoint
 
-    async def _read_as_caller(self, read: _Read, request: Request) -> bytes | Problem:
+    async def _read_as_caller(self, read: _Read, request: Request) -> Answer | NotModified | Problem:
         try:
             caller = await authenticate(self._directory, header_map(request.scope))
             return caller if isinstance(caller, Problem) else await read(caller.account.id, request)
@@ -69,29 +71,31 @@ class _Queries:
         except StoreUnavailable:
             return _STORE_UNAVAILABLE
 
-    async def status(self, account_id: str, request: Request) -> bytes | Problem:
-        """Where a submission stands, from the moment of its acceptance: the identifier itself vouches for what is still on
-        its way to the store."""
+    async def status(self, account_id: str, request: Request) -> Answer | NotModified | Problem:
+        """Where a submission stands, from the moment of its acceptance."""
         request_id = request.path_params["request_id"]
         if not _REQUEST_ID.fullmatch(request_id):
             return _NO_SUBMISSION
-        stored = await self._reader.submission(account_id, request_id)
-        if stored is not None:
-            return write_status(stored)
-        return untaken_status(request_id) if self._ids.vouches(account_id, request_id) else _NO_SUBMISSION
+        return await self._long_poll.answer(account_id, request_id, request) or _NO_SUBMISSION
 
-    async def page(self, account_id: str, request: Request) -> bytes | Problem:
-        """A page of the account's reservations, whatever their status."""
+    async def page(self, account_id: str, request: Request) -> Answer | Problem:
+        """A page of the account's reservations, those that the filters let through."""
         asked = read_page_request(_parameters(request))
         if isinstance(asked, Problem):
             return asked
-        return write_page(await self._reader.page(account_id, cursor=asked.cursor, limit=asked.limit), asked.limit)
+        page = await self._reader.page(
+            account_id, cursor=asked.cursor, limit=asked.limit, filters=asked.filters, order=asked.order
+        )
+        return Answer(200, write_page(page, asked.limit), (NO_STORE,))
 
-    async def reservation(self, account_id: str, request: Request) -> bytes | Problem:
+    async def reservation(self, account_id: str, request: Request) -> Answer | NotModified | Problem:
         """One reservation, in the envelope of section 2.5."""
         reservation_id = positive(request.path_params["id"], LARGEST_ID)
         stored = reservation_id and await self._reader.reservation(account_id, reservation_id)
-        return b'{"success":true,"data":' + stored.record.encode() + b"}" if stored else _NO_RESERVATION
+        if not stored:
+            return _NO_RESERVATION
+        body = b'{"success":true,"data":' + stored.record.encode() + b"}"
+        return conditional_answer(body, header_map(request.scope).get("if-none-match"))
 
 
 def _parameters(request: Request) -> Mapping[str, Sequence[str]]:

@@ -1,6 +1,10 @@
-"""Pages by keyset, as a pure algorithm over ids: a cursor is the id from which a page starts, ascending. No I/O.
+"""Pages by keyset, as a pure algorithm over ids. No I/O.
 
-Ids are only ever added above those that can be seen, so that whoever follows `next` meets each exactly once.
+Ascending, a cursor is the id from which a page starts. Descending, it is one above it: a page holds what is below its cursor. So 1,
+which no id is below, is in either order free to stand for the first page.
+
+Ids are only ever added above those that can be seen, and a page is a range of ids: whoever follows `next` meets each exactly once,
+also where a filter lets some of them through only.
 """
 
 from collections.abc import Sequence
@@ -18,13 +22,14 @@ class Neighbours:
     next: int | None
 
 
-def neighbours(before: Sequence[int], onward: Sequence[int], limit: int) -> Neighbours:
+def neighbours(before: Sequence[int], onward: Sequence[int], limit: int, *, descending: bool = False) -> Neighbours:
     """The neighbours of a page of `limit`, from up to `limit + 1` ids on either side of its cursor, nearest first: those
     `before` it, and those from it `onward`. The page before starts `limit` ids earlier; if it is the first one, at `FIRST`."""
+    above = 1 if descending else 0
     if not before:
         previous = None
     elif len(before) <= limit:
         previous = FIRST
     else:
-        previous = before[limit - 1]
-    return Neighbours(previous, onward[limit] if len(onward) > limit else None)
+        previous = before[limit - 1] + above
+    return Neighbours(previous, onward[limit] + above if len(onward) > limit else None)

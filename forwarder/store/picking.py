@@ -1,9 +1,22 @@
-"""What statements are made of: inserts that mind conflicts, rows picked under lock, distinct values by index. No I/O."""
+"""What statements are made of: inserts that mind conflicts, rows picked under lock, distinct values, rows of each. No I/O."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import CTE, Column, ScalarSelect, Table, Update, and_, literal_column, select, update
+from sqlalchemy import (
+    CTE,
+    Column,
+    FromClause,
+    ScalarSelect,
+    Select,
+    Table,
+    Update,
+    and_,
+    literal_column,
+    select,
+    true,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -42,3 +55,13 @@ def distinct(among: ColumnElement[bool], *order: Column[Any]) -> CTE:
 
 def _first(among: ColumnElement[bool], order: Sequence[Column[Any]]) -> ScalarSelect[Any]:
     return select(order[0]).where(among).order_by(*order).limit(literal_column("1")).scalar_subquery()
+
+
+def of_each(dialect: Dialect, outer: FromClause, rows: Select[Any]) -> Select[Any]:
+    """What `rows`, a limited query of reservations that is correlated to `outer`, selects for each row of it."""
+    if dialect == "postgresql":
+        inner = rows.lateral("inner")
+        return select(*inner.c).select_from(outer.join(inner, true()))
+    # SQLite knows no LATERAL. It looks such a list of ids up anew for each row of what stands before it.
+    ids = rows.with_only_columns(reservations.c.id)
+    return select(*rows.selected_columns).select_from(outer.join(reservations, reservations.c.id.in_(ids)))

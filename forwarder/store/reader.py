@@ -1,9 +1,10 @@
 """The readers' side of the store, in SQL: one submission, or a page of records, of one integration account."""
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic_core import from_json, to_json
-from sqlalchemy import Executable, Integer, Row, Select, and_, bindparam, case, literal_column, select, tuple_
+from sqlalchemy import Executable, Row, Select, bindparam, case, literal_column, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -11,17 +12,18 @@ from forwarder.reservation.cancellation import Cancellation, cancellation_status
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import Standing, compose_record
 from forwarder.runtime.clock import iso
+from forwarder.store import runs
+from forwarder.store.batch import PARAMETER, as_batch, batch_of
 from forwarder.store.database import Database
 from forwarder.store.keyset import FIRST, neighbours
+from forwarder.store.listing import parameters_of, shape_of
 from forwarder.store.port import StoreUnavailable
-from forwarder.store.reading import Page, Stored
+from forwarder.store.reading import EVERYTHING, Filters, Order, Page, Stored
 from forwarder.store.rows import attempts_of
 from forwarder.store.tables import reservations
 
 _row = reservations.c
 _account = bindparam("account_id", type_=_row.account_id.type)
-_cursor = bindparam("cursor", type_=_row.id.type)
-_at_most = bindparam("at_most", type_=Integer)
 _RECORD = (
     _row.id,
     _row.request_id,
@@ -55,22 +57,28 @@ class SqlReader:
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
         self._by_request_id = _one(_row.request_id == bindparam("request_id"))
+        self._by_request_ids = _one(_row.request_id.in_(select(batch_of(_row.request_id).c.request_id)))
         self._by_id = _one(_row.id == bindparam("id", type_=_row.id.type))
-        self._onward = _onward()
-        self._before = _before()
         self._probe: Select[Any] = select(literal_column("1")).select_from(reservations).limit(1)
 
     async def submission(self, account_id: str, request_id: str) -> Stored | None:
         return await self._stored(self._by_request_id, {"account_id": account_id, "request_id": request_id})
 
+    async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, Stored]:
+        asked = {"account_id": account_id, PARAMETER: as_batch([{"request_id": each} for each in request_ids])}
+        return {row.request_id: _stored(row) for row in await self._database.read(self._by_request_ids, asked)}
+
     async def reservation(self, account_id: str, reservation_id: int) -> Stored | None:
         return await self._stored(self._by_id, {"account_id": account_id, "id": reservation_id})
 
-    async def page(self, account_id: str, *, cursor: int, limit: int) -> Page:
-        parameters = {"account_id": account_id, "cursor": cursor, "at_most": limit + 1}
-        onward = await self._database.read(self._onward, parameters)
-        before = await self._database.read(self._before, parameters) if cursor > FIRST else ()
-        others = neighbours([row.id for row in before], [row.id for row in onward], limit)
+    async def page(
+        self, account_id: str, *, cursor: int, limit: int, filters: Filters = EVERYTHING, order: Order = "asc"
+    ) -> Page:
+        shape, dialect = shape_of(filters, order), self._database.dialect
+        asked = {"account_id": account_id, "at_most": limit + 1, **parameters_of(filters, shape, cursor)}
+        onward = await self._database.read(runs.onward(dialect, shape, _RECORD), asked)
+        before = await self._database.read(runs.before(dialect, shape), asked) if cursor > FIRST else ()
+        others = neighbours([row.id for row in before], [row.id for row in onward], limit, descending=shape.descending)
         return Page([_record(row) for row in onward[:limit]], cursor, others.previous, others.next)
 
     async def ready(self) -> bool:
@@ -83,18 +91,6 @@ class SqlReader:
     async def _stored(self, statement: Executable, parameters: dict[str, Any]) -> Stored | None:
         rows = await self._database.read(statement, parameters)
         return _stored(rows[0]) if rows else None
-
-
-# Both name the account as a bound of the order, not as an equality, and so leave a planner nothing but the index that begins
-# with it. Else it may go through everybody's rows by id, in the hope of meeting a page's worth of this account's soon.
-def _onward() -> Select[Any]:
-    start = and_(tuple_(_row.account_id, _row.id) >= tuple_(_account, _cursor), _row.account_id <= _account)
-    return select(*_RECORD).where(start).order_by(_row.account_id, _row.id).limit(_at_most)
-
-
-def _before() -> Select[Any]:
-    end = and_(tuple_(_row.account_id, _row.id) < tuple_(_account, _cursor), _row.account_id >= _account)
-    return select(_row.id).where(end).order_by(_row.account_id.desc(), _row.id.desc()).limit(_at_most)
 
 
 def _one(condition: Any) -> Select[Any]:

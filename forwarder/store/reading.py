@@ -5,7 +5,8 @@ Errors: `StoreUnavailable`, as of the whole port.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from datetime import date, datetime
+from typing import Any, Final, Literal, Protocol
 
 from forwarder.reservation.cancellation import Cancellation
 from forwarder.reservation.outcome import Status
@@ -31,10 +32,36 @@ class Stored:
     cancellation: Cancellation | None = None
 
 
+Order = Literal["asc", "desc"]
+"""By id: oldest first, or newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """Days from `first` to `last`, both included; None is without end."""
+
+    first: date | None = None
+    last: date | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which reservations a list has: those that meet all that is given here. `statuses`: any of them; none given is every one."""
+
+    statuses: frozenset[Status] = frozenset()
+    property_id: str | None = None
+    arrival: Days = Days()
+    departure: Days = Days()
+    updated_since: datetime | None = None
+
+
+EVERYTHING: Final = Filters()
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page by keyset: `records` as JSON texts, ascending by id. `current` is the id from which it starts; `previous` and
-    `next` are None where there is no such page."""
+    """A page by keyset: `records` as JSON texts, in the order that was asked for. `current` is the cursor at which it starts, as
+    `store.keyset` counts them; `previous` and `next` are None where there is no such page."""
 
     records: Sequence[str]
     current: int
@@ -49,12 +76,22 @@ class Reader(Protocol):
         """What was taken in under that request id."""
         ...
 
+    async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, Stored]:
+        """Those of these request ids that were taken in, in one look, however many they are."""
+        ...
+
     async def reservation(self, account_id: str, reservation_id: int) -> Stored | None:
         """What was taken in with that id."""
         ...
 
-    async def page(self, account_id: str, *, cursor: int, limit: int) -> Page:
-        """The page of `limit` records that starts at id `cursor` (1 for the first page), whatever their status."""
+    async def page(
+        self, account_id: str, *, cursor: int, limit: int, filters: Filters = EVERYTHING, order: Order = "asc"
+    ) -> Page:
+        """The page of `limit` records that starts at `cursor` (1 for the first page), of those that `filters` let through.
+
+        Whoever follows `next` meets each that matched from the first page to the last exactly once, and none twice, whatever is
+        added or changed meanwhile.
+        """
         ...
 
     async def ready(self) -> bool:

@@ -68,6 +68,11 @@ class Outcomes:
         self._following = asyncio.Event()
         self._running = False
 
+    @property
+    def following(self) -> bool:
+        """Whether the tail is in its place: what is published from now on will be heard."""
+        return self._following.is_set()
+
     async def run(self) -> None:
         """Follow the topic whenever somebody waits, until cancelled. Then all who wait are let go at once, without outcome."""
         self._running = True

@@ -1,16 +1,21 @@
 """How PostgreSQL carries out the statements that run all the time: by the indexes made for them, whatever the tables hold."""
 
+import re
 from collections.abc import Mapping
-from datetime import timedelta
-from typing import Any
+from datetime import date, timedelta
+from itertools import product
+from typing import Any, get_args
 
 import pytest
 from sqlalchemy import Connection, Executable, event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store import cancelling, holders, leasing, outcomes
+from forwarder.reservation.outcome import Status
+from forwarder.store import cancelling, holders, leasing, outcomes, runs
 from forwarder.store.batch import PARAMETER, as_batch
-from forwarder.store.reader import SqlReader
+from forwarder.store.listing import parameters_of, shape_of
+from forwarder.store.reader import _RECORD, SqlReader
+from forwarder.store.reading import Days, Filters, Order
 from forwarder.store.recorder import SqlRecorder
 from forwarder.store.tables import parked_cancellations
 from tests.support.backends import only
@@ -49,7 +54,7 @@ async def plan(engine: AsyncEngine, statement: Executable, parameters: Mapping[s
 
     def explain(connection: Connection) -> str:
         def prefix(_c: Any, _cursor: Any, sql: str, given: Any, _context: Any, _many: bool) -> tuple[str, Any]:
-            return f"EXPLAIN (ANALYZE) {sql}", given
+            return f"EXPLAIN (ANALYZE, BUFFERS) {sql}", given
 
         event.listen(connection, "before_cursor_execute", prefix, retval=True)
         cursor = connection.execute(statement, parameters).cursor
@@ -99,6 +104,14 @@ async def test_outcomes_find_their_rows_by_id(full: AsyncEngine) -> None:
         assert not reads_every_row(steps)
 
 
+async def test_the_submissions_of_a_bulk_are_found_by_request_id(full: AsyncEngine) -> None:
+    for count in (1, 1000):
+        asked = as_batch([{"request_id": f"rsv_{number}"} for number in range(1, count + 1)])
+        steps = await plan(full, SqlReader(full)._by_request_ids, {"account_id": "acc1", PARAMETER: asked})
+        assert "reservations_request_id" in steps
+        assert not reads_every_row(steps)
+
+
 async def test_cancellations_find_their_rows_by_request_id(full: AsyncEngine) -> None:
     names = [{"request_id": f"rsv_{number}", "account_id": "acc1"} for number in range(1, 500, 50)]
     asked = [each | {"revision": 0, "cancel_requested_at": NOW, "deadline_at": NOW} for each in names]
@@ -113,10 +126,44 @@ async def test_cancellations_find_their_rows_by_request_id(full: AsyncEngine) ->
         assert not reads_every_row(steps)
 
 
-@pytest.mark.parametrize("cursor", [1, _ROWS // 2, _ROWS])
-async def test_a_page_is_read_by_the_index_of_its_account(full: AsyncEngine, cursor: int) -> None:
-    reader = SqlReader(full)
-    for statement in (reader._onward, reader._before):
-        steps = await plan(full, statement, {"account_id": "acc1", "cursor": cursor, "at_most": 11})
-        assert "using reservations_account" in steps
-        assert "Sort" not in steps
+_ALONE: dict[str, Filters] = {
+    "account": Filters(),
+    "status": Filters(frozenset({Status.CONFIRMED, Status.PENDING, Status.FAILED})),
+    "property": Filters(property_id="1"),
+    "arrival": Filters(arrival=Days(date(2027, 1, 1), date(2027, 12, 31))),
+    "departure": Filters(departure=Days(date(2027, 1, 1), None)),
+    "updated": Filters(updated_since=NOW),
+}
+_TOGETHER: dict[str, Filters] = {
+    "property": Filters(frozenset({Status.CONFIRMED}), "1", Days(date(2027, 1, 1), None), updated_since=NOW),
+    "status": Filters(frozenset({Status.PENDING}), arrival=Days(date(2027, 1, 1), date(2027, 4, 1)), updated_since=NOW),
+    "departure": Filters(frozenset({Status.CONFIRMED}), departure=Days(date(2027, 3, 2), date(2027, 3, 2))),
+    "updated": Filters(frozenset({Status.CONFIRMED}), arrival=Days(None, date(2027, 4, 1)), updated_since=NOW),
+}
+_LISTS = [*_ALONE.items(), *_TOGETHER.items()]
+_A_PAGE = 150
+"""Blocks: what a page of ten may touch, out of some thousands, for three runs and the rows themselves."""
+
+
+async def test_a_page_is_read_by_the_index_of_its_list(full: AsyncEngine) -> None:
+    """Of ten thousand rows of the account, nearly all with the same property, day and moment."""
+    async with full.connect() as connection:
+        statistics = await connection.execute(text("SELECT count(*) FROM pg_stats WHERE tablename = 'reservations'"))
+    analyzed = statistics.scalar_one() > 0
+    for (name, filters), order, cursor in product(_LISTS, get_args(Order), (1, _ROWS // 2, _ROWS)):
+        shape = shape_of(filters, order)
+        asked = {"account_id": "acc1", "at_most": 11, **parameters_of(filters, shape, cursor)}
+        for statement in (runs.onward("postgresql", shape, _RECORD), runs.before("postgresql", shape)):
+            steps = await plan(full, statement, asked)
+            used = set(re.findall(r"reservations_[a-z]+ ", steps))
+            assert f"reservations_{name} " in used, steps
+            assert used <= {f"reservations_{name} ", "reservations_pkey "}, steps
+            assert not reads_every_row(steps)
+            # Without statistics it takes one day's changes for so few that it sorts them.
+            assert blocks(steps) < _A_PAGE or (name == "updated" and not analyzed), steps
+
+
+def blocks(steps: str) -> int:
+    found = re.search(r"Buffers: shared (?:hit=(\d+))?(?: ?read=(\d+))?", steps)
+    assert found is not None
+    return sum(int(count or 0) for count in found.groups())

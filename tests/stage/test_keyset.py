@@ -16,11 +16,13 @@ Growth = st.lists(st.lists(st.integers(1, 20), max_size=6), max_size=30)
 Limits = st.integers(1, 12)
 
 
-def page(ids: Sequence[int], cursor: int, limit: int) -> tuple[Sequence[int], Neighbours]:
+def page(ids: Sequence[int], cursor: int, limit: int, *, descending: bool = False) -> tuple[Sequence[int], Neighbours]:
     """What a store would read, and show, of one account's `ids`."""
-    onward = [each for each in ids if each >= cursor][: limit + 1]
-    before = [each for each in reversed(ids) if each < cursor][: limit + 1]
-    return onward[:limit], neighbours(before, onward, limit)
+    first = descending and cursor == FIRST
+    above = [each for each in ids if each >= cursor and not first]
+    below = [each for each in reversed(ids) if each < cursor or first]
+    onward, before = (below, above) if descending else (above, below)
+    return onward[:limit], neighbours(before[: limit + 1], onward[: limit + 1], limit, descending=descending)
 
 
 def grown(ids: Sequence[int], gaps: Sequence[int]) -> list[int]:
@@ -65,6 +67,41 @@ def test_previous_leads_back_over_the_same_pages(ids: list[int], growth: list[li
     for earlier, later in pairwise(cursors):
         assert page(ids, later, limit)[1].previous == earlier
     assert page(ids, FIRST, limit)[1].previous is None
+
+
+@given(Ids, Growth, Limits)
+def test_newest_first_meets_what_was_there_exactly_once_while_more_are_added(
+    ids: list[int], growth: list[list[int]], limit: int
+) -> None:
+    seen: list[int] = []
+    cursor: int | None = FIRST
+    additions = iter(growth)
+    now = ids
+    while cursor is not None:
+        shown, others = page(now, cursor, limit, descending=True)
+        seen += shown
+        cursor = others.next
+        assert cursor != FIRST
+        now = grown(now, next(additions, []))
+    assert seen == ids[::-1]
+
+
+@given(Ids, Growth, Limits)
+def test_newest_first_previous_leads_back_over_the_same_pages_and_to_what_was_added(
+    ids: list[int], growth: list[list[int]], limit: int
+) -> None:
+    cursors = [FIRST]
+    while (following := page(ids, cursors[-1], limit, descending=True)[1].next) is not None:
+        cursors.append(following)
+    for earlier, later in pairwise(cursors):
+        assert page(ids, later, limit, descending=True)[1].previous == earlier
+    for gaps in growth:
+        ids = grown(ids, gaps)
+    cursor, back = cursors[-1], list[int]()
+    while (previous := page(ids, cursor, limit, descending=True)[1].previous) is not None:
+        cursor = previous
+        back = [*page(ids, cursor, limit, descending=True)[0], *back]
+    assert set(back) >= {each for each in ids if each >= cursors[-1] and cursors[-1] != FIRST}
 
 
 @given(Ids, st.integers(1, 500), Limits)

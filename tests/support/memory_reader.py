@@ -1,9 +1,14 @@
 """The store's reading side in memory, at the store's own seam."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import date, datetime
 
+from pydantic_core import from_json
+
+from forwarder.store.keyset import FIRST, neighbours
 from forwarder.store.port import StoreUnavailable
-from forwarder.store.reading import Page, Stored
+from forwarder.store.reading import EVERYTHING, Filters, Order, Page, Stored
 
 
 @dataclass
@@ -23,22 +28,24 @@ class MemoryReader:
     async def submission(self, account_id: str, request_id: str) -> Stored | None:
         return next((stored for stored in self._of(account_id) if stored.request_id == request_id), None)
 
+    async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, Stored]:
+        return {stored.request_id: stored for stored in self._of(account_id) if stored.request_id in request_ids}
+
     async def reservation(self, account_id: str, reservation_id: int) -> Stored | None:
         return next((stored for stored in self._of(account_id) if stored.id == reservation_id), None)
 
-    async def page(self, account_id: str, *, cursor: int, limit: int) -> Page:
-        rows = self._of(account_id)
-        before = [stored.id for stored in rows if stored.id < cursor]
-        found = [stored for stored in rows if stored.id >= cursor]
-        previous = None
-        if before:
-            previous = before[-limit] if len(before) > limit else 1
-        return Page(
-            [stored.record for stored in found[:limit]],
-            cursor,
-            previous,
-            found[limit].id if len(found) > limit else None,
-        )
+    async def page(
+        self, account_id: str, *, cursor: int, limit: int, filters: Filters = EVERYTHING, order: Order = "asc"
+    ) -> Page:
+        rows = [stored for stored in self._of(account_id) if _matches(stored, filters)]
+        above = [stored for stored in rows if stored.id >= cursor]
+        below = [stored for stored in reversed(rows) if stored.id < cursor]
+        if order == "desc" and cursor == FIRST:
+            above, below = [], rows[::-1]
+        onward, before = (above, below) if order == "asc" else (below, above)
+        earlier, later = ([stored.id for stored in part[: limit + 1]] for part in (before, onward))
+        others = neighbours(earlier, later, limit, descending=order == "desc")
+        return Page([stored.record for stored in onward[:limit]], cursor, others.previous, others.next)
 
     async def ready(self) -> bool:
         return not self.away
@@ -48,3 +55,14 @@ class MemoryReader:
         if self.away:
             raise StoreUnavailable("the store is away")
         return [stored for owner, stored in self.rows if owner == account_id]
+
+
+def _matches(stored: Stored, filters: Filters) -> bool:
+    record = from_json(stored.record)
+    spans = ((record["arrivalDate"], filters.arrival), (record["departureDate"], filters.departure))
+    return (
+        (not filters.statuses or stored.status in filters.statuses)
+        and filters.property_id in {None, stored.property_id}
+        and all((span.first or date.min) <= date.fromisoformat(day) <= (span.last or date.max) for day, span in spans)
+        and (filters.updated_since is None or datetime.fromisoformat(stored.updated_at) >= filters.updated_since)
+    )

@@ -1,0 +1,54 @@
+"""Conditional requests (RFC 9110, section 13): what an answer is tagged with, and whether a caller has it already. Pure but for the
+form of an answer.
+
+Answers stay `no-store`: a tag is for a caller who keeps a record on purpose, in a place that it chose. A cache on the way or in a
+browser that kept guests' data only to revalidate it would be nobody's choice.
+"""
+
+import re
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from starlette.types import Receive, Scope, Send
+
+from forwarder.runtime.http import NO_STORE, Answer
+
+Header = tuple[bytes, bytes]
+
+_TAG = re.compile(r'(?:W/)?("[!#-~\x80-\xff]*")')
+_TAGS = re.compile(rf"[\t ,]*(?:{_TAG.pattern}[\t ]*(?:,[\t ,]*|$))+")
+_DIGEST_BYTES = 15
+
+
+@dataclass(frozen=True, slots=True)
+class NotModified:
+    """304: what the caller has is what it would be sent. An ASGI application, as `Answer`; it has no body, nor headers of one."""
+
+    headers: tuple[Header, ...]
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 304, "headers": list(self.headers)})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def entity_tag(body: bytes) -> str:
+    """A strong one: a digest of the very bytes, so that nothing that is shown can change without it."""
+    return f'"{urlsafe_b64encode(blake2b(body, digest_size=_DIGEST_BYTES).digest()).decode()}"'
+
+
+def names(if_none_match: str, tag: str) -> bool:
+    """Whether the header's list of tags names `tag`, by the weak comparison, or is `*`. One that is not written as it should be
+    names none: then the caller is sent what there is."""
+    if if_none_match.strip() == "*":
+        return True
+    return _TAGS.fullmatch(if_none_match) is not None and tag in _TAG.findall(if_none_match)
+
+
+def conditional_answer(body: bytes, if_none_match: str | None, *headers: Header) -> Answer | NotModified:
+    """`body`, unless the caller has it already."""
+    tag = entity_tag(body)
+    headers = (NO_STORE, (b"etag", tag.encode()), *headers)
+    if if_none_match is not None and names(if_none_match, tag):
+        return NotModified(headers)
+    return Answer(200, body, headers)

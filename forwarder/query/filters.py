@@ -1,0 +1,112 @@
+"""Which reservations a list is asked for, and in which order: the query parameters beside its cursor and limit. Pure.
+
+A reader below returns what it read, or what is wrong with it as a `Fault`.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from typing import Final, TypeVar, cast
+
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.problem import Fault
+from forwarder.reservation.request import NOT_BLANK
+from forwarder.runtime.paging import Parameters
+from forwarder.store.reading import Days, Filters, Order
+
+LONGEST_PROPERTY_ID: Final = 128
+_STATUSES: Final = frozenset(status.value for status in Status)
+_EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
+_LATEST: Final = datetime.max.replace(tzinfo=UTC)
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+# RFC 3339. Of ISO 8601's other forms (weeks, no separators) some programs read one as another.
+_MOMENT = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+_PROPERTY_ID = re.compile(NOT_BLANK)
+
+T = TypeVar("T")
+
+
+def read_filters(parameters: Parameters) -> Filters | list[Fault]:
+    """What the list is to hold, or every fault of it."""
+    statuses = _statuses(parameters)
+    property_id = _single(parameters, "propertyId", _property_id)
+    arrival, departure = _days(parameters, "arrival"), _days(parameters, "departure")
+    updated_since = _single(parameters, "updatedSince", _moment)
+    if (
+        isinstance(statuses, Fault)
+        or isinstance(property_id, Fault)
+        or isinstance(arrival, list)
+        or isinstance(departure, list)
+        or isinstance(updated_since, Fault)
+    ):
+        faulty = [statuses, property_id, *_listed(arrival), *_listed(departure), updated_since]
+        return [each for each in faulty if isinstance(each, Fault)]
+    return Filters(statuses, property_id, arrival, departure, updated_since)
+
+
+def read_order(parameters: Parameters) -> Order | Fault:
+    """By id upwards, unless it is said otherwise."""
+    return _single(parameters, "order", _order) or "asc"
+
+
+def _statuses(parameters: Parameters) -> frozenset[Status] | Fault:
+    """Given several times, or joined by commas: any of them."""
+    names = [name for given in parameters.get("status", ()) for name in given.split(",")]
+    if not set(names) <= _STATUSES:
+        return Fault("/status", "invalid_value", f"must be one or several of {', '.join(Status)}")
+    return frozenset(map(Status, names))
+
+
+def _days(parameters: Parameters, name: str) -> Days | list[Fault]:
+    first, last = (_single(parameters, f"{name}{end}", _day) for end in ("From", "To"))
+    if isinstance(first, Fault) or isinstance(last, Fault):
+        return [each for each in (first, last) if isinstance(each, Fault)]
+    if first is not None and last is not None and first > last:
+        return [Fault(f"/{name}To", "contradictory", f"must not be before {name}From")]
+    return Days(first, last)
+
+
+def _single(parameters: Parameters, name: str, read: Callable[[str, str], T | Fault]) -> T | Fault | None:
+    given = parameters.get(name, ())
+    if len(set(given)) > 1:
+        return Fault(f"/{name}", "contradictory", "is given more than once, with different values")
+    return read(name, given[0]) if given else None
+
+
+def _property_id(name: str, text: str) -> str | Fault:
+    if len(text) > LONGEST_PROPERTY_ID:
+        return Fault(f"/{name}", "too_long", f"must have at most {LONGEST_PROPERTY_ID} characters")
+    if not _PROPERTY_ID.fullmatch(text):
+        return Fault(f"/{name}", "invalid_value", "must not be empty, nor contain the character U+0000")
+    return text
+
+
+def _day(name: str, text: str) -> date | Fault:
+    try:
+        return date.fromisoformat(text if _DAY.fullmatch(text) else "")
+    except ValueError:
+        return Fault(f"/{name}", "invalid_date", "must be a date that exists, written YYYY-MM-DD")
+
+
+def _moment(name: str, text: str) -> datetime | Fault:
+    try:
+        moment = datetime.fromisoformat(text.upper() if _MOMENT.fullmatch(text) else "")
+    except ValueError:
+        right = "must be a moment with its offset from UTC, such as 2027-01-15T09:30:00Z; a + is written %2B here"
+        return Fault(f"/{name}", "invalid_value", right)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:  # some of the first and last days' moments have none in UTC
+        return _EARLIEST if moment.year == 1 else _LATEST
+
+
+def _order(name: str, text: str) -> Order | Fault:
+    if text not in {"asc", "desc"}:
+        return Fault(f"/{name}", "invalid_value", "must be asc or desc")
+    return cast("Order", text)
+
+
+def _listed(days: Days | list[Fault]) -> list[Fault]:
+    return days if isinstance(days, list) else []

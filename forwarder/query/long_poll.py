@@ -1,0 +1,114 @@
+"""The status of a submission as soon as it is news to the caller, or its wait (RFC 7240) is over. Touches the store and the log.
+
+Without If-None-Match it is news once the submission is settled; with it, once the tag differs. An event wakes who waits; nothing is
+asked for meanwhile. What changes without one (it was taken in, a try was put off) is seen when the wait is over.
+"""
+
+from dataclasses import dataclass
+
+from starlette.requests import ClientDisconnect, Request
+
+from forwarder.query.conditional import NotModified, conditional_answer, entity_tag, names
+from forwarder.query.parts import QueryParts
+from forwarder.query.status import untaken_status, write_status
+from forwarder.reservation.outcome import Status
+from forwarder.runtime.http import Answer, header_map
+from forwarder.runtime.prefer import Wait, read_wait
+from forwarder.topics.outcomes import Settled
+
+_NO_WAIT = Wait(0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """How the submission stands: as it is answered, and by which of its events."""
+
+    body: bytes
+    status: Status
+    revision: int
+
+    def is_news(self, if_none_match: str | None) -> bool:
+        if if_none_match is None:
+            return self.status is not Status.PENDING
+        return not names(if_none_match, entity_tag(self.body))
+
+
+class _Later:
+    """Whether an event is later than what was last seen. One that comes again tells nothing."""
+
+    def __init__(self, revision: int) -> None:
+        self.revision = revision
+
+    def __call__(self, settled: Settled) -> bool:
+        return settled.revision > self.revision
+
+
+class _Poll:
+    """One caller, who asks for one submission."""
+
+    def __init__(self, account_id: str, request_id: str, request: Request) -> None:
+        headers = header_map(request.scope)
+        self.account_id = account_id
+        self.request_id = request_id
+        self.if_none_match = headers.get("if-none-match")
+        self.prefer = headers.get("prefer")
+        self.left = False
+        self._receive = request.receive
+
+    async def gone(self) -> None:
+        """Return when the caller has left."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.left = True
+
+
+class LongPoll:
+    """Answers for one submission at a time. Raises `StoreUnavailable`, and `ClientDisconnect` where nobody is there any more."""
+
+    def __init__(self, parts: QueryParts) -> None:
+        self._parts = parts
+
+    async def answer(self, account_id: str, request_id: str, request: Request) -> Answer | NotModified | None:
+        """The status, from the moment of acceptance on; None where the account has no such submission."""
+        poll = _Poll(account_id, request_id, request)
+        wait = self._wait(poll)
+        seen = await self._look(poll)
+        if seen is None:
+            return None
+        waited = wait.seconds > 0
+        if waited and not seen.is_news(poll.if_none_match):
+            seen, waited = await self._news(poll, seen, wait.seconds)
+        applied = ((b"preference-applied", wait.applied.encode()),) if waited else ()
+        return conditional_answer(seen.body, poll.if_none_match, *applied)
+
+    def _wait(self, poll: _Poll) -> Wait:
+        return _NO_WAIT if poll.prefer is None else read_wait(poll.prefer, _NO_WAIT, self._parts.longest_wait_seconds)
+
+    async def _news(self, poll: _Poll, seen: _Seen, seconds: float) -> tuple[_Seen, bool]:
+        """What was seen last, within `seconds`; and False where there was no waiting: too many do, or the log is away."""
+        end = self._parts.clock.monotonic() + seconds
+        while True:
+            later = _Later(seen.revision)
+            # The place to wait is taken before the look, so that what comes after the look is not missed.
+            async with self._parts.outcomes.expecting(poll.request_id, later) as expected:
+                seen = await self._look(poll) or seen
+                left = end - self._parts.clock.monotonic()
+                if seen.is_news(poll.if_none_match) or left <= 0:
+                    return seen, True
+                if expected is None or not self._parts.outcomes.following:
+                    return seen, False
+                later.revision = seen.revision
+                heard = await expected.within(left, poll.gone)
+            if poll.left:
+                raise ClientDisconnect
+            if heard is None:
+                return await self._look(poll) or seen, True
+
+    async def _look(self, poll: _Poll) -> _Seen | None:
+        """How it stands in the store; of what is still on its way there the identifier itself vouches."""
+        stored = await self._parts.reader.submission(poll.account_id, poll.request_id)
+        if stored is not None:
+            return _Seen(write_status(stored), stored.status, stored.revision)
+        if self._parts.ids.vouches(poll.account_id, poll.request_id):
+            return _Seen(untaken_status(poll.request_id), Status.PENDING, 0)
+        return None

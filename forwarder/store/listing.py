@@ -1,0 +1,82 @@
+"""What a list asks of the store: which of its filters leads, and the parameters of its statements (`store.runs`). Pure.
+
+A page is merged from the runs of its lead. The other filters are looked up in the rows of these runs: what they do not let through
+is passed over, and costs. So the lead is to be the filter that lets the fewest through.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, date
+from typing import Any, Final, Literal
+
+from forwarder.reservation.outcome import Status
+from forwarder.store.batch import PARAMETER, as_batch
+from forwarder.store.keyset import FIRST
+from forwarder.store.reading import Days, Filters, Order
+
+Filter = Literal["property", "status", "arrival", "departure", "updated"]
+
+_LARGEST_ID: Final = 2**63 - 1
+_WAITING: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.FAILED})
+"""The statuses that few reservations have: something is still to be done about them."""
+_ENDLESS: Final = date.max.toordinal()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the text of a list's statements depends on: which filters there are, which of them leads, and the order."""
+
+    given: tuple[Filter, ...] = ()
+    lead: Filter | None = None
+    descending: bool = False
+
+
+def shape_of(filters: Filters, order: Order) -> Shape:
+    """The shape of the list of what `filters` let through."""
+    is_given: dict[Filter, bool] = {
+        "property": filters.property_id is not None,
+        "status": bool(filters.statuses),
+        "arrival": filters.arrival != Days(),
+        "departure": filters.departure != Days(),
+        "updated": filters.updated_since is not None,
+    }
+    given = tuple(name for name, given in is_given.items() if given)
+    ranked = sorted(given, key=lambda name: _rank(name, filters))
+    return Shape(given, ranked[0] if ranked else None, order == "desc")
+
+
+def _rank(name: Filter, filters: Filters) -> tuple[int, int]:
+    """Lower likely lets fewer through. A fixed order, and no guess from statistics: that may turn from one page to the next."""
+    match name:
+        case "property":
+            return (0, 0)
+        case "status":
+            return (1, 0) if filters.statuses <= _WAITING else (5, 0)
+        case "updated":
+            return (3, 0)
+        case "arrival" | "departure":
+            days = _length(filters.arrival if name == "arrival" else filters.departure)
+            return (4 if days == _ENDLESS else 2, days)
+
+
+def _length(days: Days) -> int:
+    return _ENDLESS if days.first is None or days.last is None else (days.last - days.first).days
+
+
+def parameters_of(filters: Filters, shape: Shape, cursor: int) -> dict[str, Any]:
+    """What the statements of that list take, but for its account and its size."""
+    since, statuses = filters.updated_since, sorted(filters.statuses)
+    values = [filters.property_id] if shape.lead == "property" else statuses
+    return {
+        # Above every id there is: descending, the first page is what is below that.
+        "cursor": _LARGEST_ID if shape.descending and cursor == FIRST else cursor,
+        "property": filters.property_id,
+        "statuses": statuses,
+        "arrival_first": filters.arrival.first or date.min,
+        "arrival_last": filters.arrival.last or date.max,
+        "departure_first": filters.departure.first or date.min,
+        "departure_last": filters.departure.last or date.max,
+        "updated_since": since,
+        "updated_first": since and since.astimezone(UTC).date(),
+        "updated_last": date.max,
+        PARAMETER: as_batch([{"value": value} for value in values]),
+    }
