@@ -18,11 +18,13 @@ MAX_PRICE = Decimal(10**12)
 
 # Databases do not take U+0000 in a text.
 NO_NUL = r"^[^\x00]*$"
-NOT_BLANK = r"^[^\x00]*[^\x00\s][^\x00]*$"
+PRINTABLE = r"^[ -~]*$"
+# What is blank differs between dialects of patterns (Rust's, ECMAScript's, Python's): all that is blank in any of them is named.
+NOT_BLANK = r"^[^\x00]*[^\x00\s\x1c-\x1f\x85\ufeff][^\x00]*$"
 CURRENCY = r"^[A-Z]{3}$"
 CONFIRMED = "^[Cc][Oo][Nn][Ff][Ii][Rr][Mm][Ee][Dd]$"
 # The shape of an address that mail can reach: a local part, one @, a domain of at least two labels; no specials of RFC 5322.
-_ATOM = r"[^@\s\x00-\x1f<>()\[\],;:\\\x22.]+"
+_ATOM = r"[^@\s\x85\ufeff\x00-\x1f<>()\[\],;:\\\x22.]+"
 EMAIL = rf"^{_ATOM}(\.{_ATOM})*@{_ATOM}(\.{_ATOM})+$"
 
 
@@ -33,7 +35,8 @@ def _number_only(value: object) -> object:
     return value
 
 
-def _whole(value: object) -> object:
+def whole(value: object) -> object:
+    """A whole number however it is written; anything else as it is, to be refused."""
     # To JSON Schema, and to many programs, 2.0 is as whole a number as 2. Beyond 2^53 it may not be the number that was written.
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) <= 2**53 else value
 
@@ -55,17 +58,17 @@ _ShortText = Annotated[str, Field(max_length=256, pattern=NO_NUL)]
 _LongText = Annotated[str, Field(max_length=10_000, pattern=NO_NUL)]
 
 Identifier = Annotated[
-    Annotated[str, Field(min_length=1, max_length=128, pattern=NOT_BLANK)] | _Int, BeforeValidator(_whole)
+    Annotated[str, Field(min_length=1, max_length=128, pattern=NOT_BLANK)] | _Int, BeforeValidator(whole)
 ]
 TextOrNumber = (
     _ShortText
-    | Annotated[int, Field(strict=True, ge=-(2**63), le=2**63 - 1)]
+    | Annotated[int, Field(strict=True, gt=-(2**63), le=2**63 - 1)]
     # Within the same bounds: a whole number beyond them would else come out as another, nearby one.
     | Annotated[float, Field(strict=True, allow_inf_nan=False, gt=-(2**63), lt=2**63)]
 )
 Day = Annotated[date, BeforeValidator(_written_as_a_day)]
-Count = Annotated[int, Field(strict=True, ge=0, le=1000), BeforeValidator(_whole)]
-Guests = Annotated[int, Field(strict=True, ge=1, le=1000), BeforeValidator(_whole)]
+Count = Annotated[int, Field(strict=True, ge=0, le=1000), BeforeValidator(whole)]
+Guests = Annotated[int, Field(strict=True, ge=1, le=1000), BeforeValidator(whole)]
 Price = Annotated[
     Decimal,
     Field(ge=0, le=MAX_PRICE, allow_inf_nan=False),

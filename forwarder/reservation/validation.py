@@ -3,12 +3,12 @@
 No fault ever quotes the value at fault: it may be a card number.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from forwarder.reservation.cancellation import CancellationBody
@@ -24,9 +24,13 @@ from forwarder.reservation.request import (
     MODELS,
     NO_NUL,
     NOT_BLANK,
+    PRINTABLE,
     Operation,
     ReservationRequest,
 )
+
+M = TypeVar("M", bound=BaseModel)
+_Place = tuple[int | str, ...]
 
 
 class MalformedJson(ValueError):
@@ -35,39 +39,50 @@ class MalformedJson(ValueError):
 
 def read_request(operation: Operation, body: bytes) -> ReservationRequest | list[Fault]:
     """The request in `body`, or its faults: all of them, each with its JSON Pointer. Raises `MalformedJson`."""
-    if b"NaN" in body or b"Infinity" in body:
-        _refuse_what_is_no_number(body)
+    refuse_what_is_no_number(body)
     try:
         request = MODELS[operation].model_validate_json(body)
     except ValidationError as error:
         return _faults(error, body)
-    _refuse_names_given_twice(body)
-    faults = [
+    refuse_names_given_twice(body)
+    return between_fields(request) or request
+
+
+def between_fields(request: ReservationRequest) -> list[Fault]:
+    """The faults of a request of which each value by itself is right."""
+    return [
         *_date_faults(request.arrival_date, request.departure_date),
         *_price_faults(request.total_price, request.currency),
     ]
-    return faults or request
 
 
 def read_cancellation(body: bytes) -> CancellationBody | list[Fault]:
     """What `body` says with a cancellation, or its faults. Raises `MalformedJson`."""
-    if b"NaN" in body or b"Infinity" in body:
-        _refuse_what_is_no_number(body)
+    return read_object(CancellationBody, body)
+
+
+def read_object(model: type[M], body: bytes) -> M | list[Fault]:
+    """The `model` that `body` is, or the faults of its values: all of them. Raises `MalformedJson`."""
+    refuse_what_is_no_number(body)
     try:
-        said = CancellationBody.model_validate_json(body)
+        said = model.model_validate_json(body)
     except ValidationError as error:
-        return list(_field_faults(error).values())
-    _refuse_names_given_twice(body)
+        return list(field_faults(error).values())
+    refuse_names_given_twice(body)
     return said
 
 
-def _refuse_names_given_twice(body: bytes) -> None:
+def refuse_names_given_twice(body: bytes) -> None:
+    """Of a body that was read already. Raises `MalformedJson`."""
     if not names_are_unique(body):
         raise MalformedJson("an object has one name twice")
 
 
-def _refuse_what_is_no_number(body: bytes) -> None:
-    """`NaN` and `Infinity` outside of strings are not JSON (RFC 8259, section 6); pydantic's reader would take them."""
+def refuse_what_is_no_number(body: bytes) -> None:
+    """`NaN` and `Infinity` outside of strings are not JSON (RFC 8259, section 6); pydantic's reader would take them. Raises
+    `MalformedJson`."""
+    if b"NaN" not in body and b"Infinity" not in body:
+        return
     try:
         from_json(body, allow_inf_nan=False)
     except ValueError as error:
@@ -75,30 +90,40 @@ def _refuse_what_is_no_number(body: bytes) -> None:
 
 
 def _faults(error: ValidationError, body: bytes) -> list[Fault]:
-    by_pointer = _field_faults(error)
-    crossed = _cross_faults(from_json(body))
+    by_pointer = field_faults(error)
+    crossed = cross_faults(from_json(body))
     return [*by_pointer.values(), *(fault for fault in crossed if fault.pointer not in by_pointer)]
 
 
-def _field_faults(error: ValidationError) -> Mapping[str, Fault]:
-    """The faults of single values, by their pointers. Raises `MalformedJson`."""
+def _place(detail: ErrorDetails) -> _Place:
+    return detail["loc"]
+
+
+def field_faults(error: ValidationError, place: Callable[[ErrorDetails], _Place] = _place) -> Mapping[str, Fault]:
+    """The faults of single values, by their pointers. `place` tells the steps to one. Raises `MalformedJson`."""
     details = error.errors(include_url=False, include_input=False)
     if details[0]["type"] == "json_invalid":
         raise MalformedJson(details[0]["ctx"]["error"])
     by_pointer: dict[str, list[ErrorDetails]] = {}
     for detail in details:
-        by_pointer.setdefault(_pointer(detail["loc"]), []).append(detail)
+        by_pointer.setdefault(_pointer(place(detail)), []).append(detail)
     return {pointer: _fault(pointer, branches) for pointer, branches in by_pointer.items()}
 
 
-def _pointer(loc: tuple[int | str, ...]) -> str:
+def _pointer(loc: _Place) -> str:
     # A string-or-number field reports each branch of its union as one more, last step: not a step of the document.
     steps = [str(step) for step in loc if step not in _BRANCHES]
     return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
 
 
 _BRANCHES = {"str", "int", "float", "constrained-str", "constrained-int", "constrained-float"}
-_WRONG_TYPES = {"string_type": "a string", "int_type": "a whole number", "float_type": "a number"}
+_WRONG_TYPES = {
+    "string_type": "a string",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "an array",
+}
 
 
 def _fault(pointer: str, branches: list[ErrorDetails]) -> Fault:
@@ -119,6 +144,7 @@ _REQUIRED_SHAPES = {
     CONFIRMED: "must be CONFIRMED, in any case, or be left out",
     NOT_BLANK: "must not be empty, nor contain the character U+0000",
     NO_NUL: "must not contain the character U+0000",
+    PRINTABLE: "must have printable ASCII characters alone",
 }
 
 
@@ -127,6 +153,8 @@ def _in_our_words(detail: ErrorDetails) -> tuple[str, str]:
     match detail["type"]:
         case "missing":
             return "required", "is required"
+        case "extra_forbidden":
+            return "unknown_field", "is not a field of this operation"
         case "model_type" | "model_attributes_type" | "dict_type":
             return "wrong_type", "must be a JSON object"
         case "decimal_type" | "decimal_parsing" | "finite_number":
@@ -137,18 +165,24 @@ def _in_our_words(detail: ErrorDetails) -> tuple[str, str]:
             return "invalid_value", "must be one of the ISO 3166-1 alpha-2 country codes, in capitals, such as ES"
         case "literal_error":
             return "invalid_value", f"must be {context['expected']}"
-        case "string_too_long":
-            return "too_long", f"must have at most {context['max_length']} characters"
-        case "string_too_short":
-            return "invalid_value", "must not be empty"
         case "string_pattern_mismatch":
             return "invalid_value", _REQUIRED_SHAPES[context["pattern"]]
+        case kind:
+            return _out_of_bounds(kind, context) or (kind, detail["msg"])
+
+
+def _out_of_bounds(kind: str, context: Mapping[str, Any]) -> tuple[str, str] | None:
+    match kind:
+        case "string_too_long":
+            return "too_long", f"must have at most {context['max_length']} characters"
+        case "string_too_short" | "too_short":
+            return "invalid_value", "must not be empty"
         case "greater_than_equal" | "greater_than":
             return "too_small", f"must be at least {int(context.get('ge', context.get('gt')))}"
         case "less_than_equal" | "less_than":
             return "too_large", f"must be at most {int(context.get('le', context.get('lt')))}"
-        case other:
-            return other, detail["msg"]
+        case _:
+            return None
 
 
 def _date_faults(arrival: date, departure: date) -> Iterator[Fault]:
@@ -169,7 +203,7 @@ def _price_faults(price: Decimal | None, currency: str | None) -> Iterator[Fault
         yield Fault("/totalPrice", "too_many_decimals", f"must have at most {decimals} decimals in {currency}")
 
 
-def _cross_faults(document: Any) -> Iterator[Fault]:
+def cross_faults(document: Any) -> Iterator[Fault]:
     """The rules between fields, on a document that may be wrong in any way: checked as far as its values are right."""
     if not isinstance(document, dict):
         return

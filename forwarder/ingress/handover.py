@@ -1,0 +1,80 @@
+"""From drafts to receipts: what came before under its idempotency key is told so, the rest is published. One, or many at once."""
+
+from collections.abc import Sequence
+
+from forwarder.ingress.draft import Draft
+from forwarder.ingress.earlier import Earlier
+from forwarder.ingress.parts import IngressParts
+from forwarder.ingress.problems import LOG_UNAVAILABLE, OVERLOADED, STORE_UNAVAILABLE
+from forwarder.ingress.receipt import Receipt
+from forwarder.ingress.turns import Turns
+from forwarder.reservation.problem import Problem
+from forwarder.runtime.metrics import PUBLISH_SECONDS
+from forwarder.store.port import StoreUnavailable
+from forwarder.topics.port import LogUnavailable, Message
+
+
+class Handover:
+    """Hands submissions to the log. No more than `most_in_flight` are not yet acknowledged, in however few calls they came."""
+
+    def __init__(self, parts: IngressParts) -> None:
+        self._publisher = parts.publisher
+        self._requests_topic = parts.requests_topic
+        self._earlier = Earlier(parts.reader, parts.settings.most_keys_remembered)
+        self._most_in_flight = parts.settings.most_in_flight
+        self._in_flight = 0
+
+    async def one(self, draft: Draft) -> Receipt | Problem:
+        """Publish it, unless its idempotency key says that this was done before."""
+        if not draft.keyed:
+            problem = await self._publish((draft.message(draft.accepted_at),))
+            return problem or Receipt(draft.request_id, draft.accepted_at)
+        try:
+            earlier = await self._earlier.look_up(draft)
+        except StoreUnavailable:
+            return STORE_UNAVAILABLE
+        if not isinstance(earlier, str):
+            return earlier
+        problem = await self._publish((draft.message(earlier),))
+        if problem is not None:
+            return problem
+        self._earlier.acknowledged(draft)
+        return Receipt(draft.request_id, earlier)
+
+    async def many(self, account_id: str, drafts: Sequence[Draft]) -> Sequence[Receipt | Problem] | Problem:
+        """What `one` says to each of the account's `drafts`, in their order; or the problem that kept all of them from the log.
+        Their keys are looked up by one statement, and what is new is published as one batch, no request id twice."""
+        try:
+            told = iter(await self._earlier.look_up_all(account_id, [draft for draft in drafts if draft.keyed]))
+        except StoreUnavailable:
+            return STORE_UNAVAILABLE
+        results: list[Receipt | Problem] = []
+        messages: dict[str, Message] = {}
+        turns = Turns()
+        for draft in drafts:
+            earlier = next(told) if draft.keyed else draft.accepted_at
+            if isinstance(earlier, str):
+                message = messages.setdefault(draft.request_id, draft.message(earlier))
+                await turns.after(message.size)
+                earlier = Receipt(draft.request_id, earlier)
+            results.append(earlier)
+        problem = await self._publish([*messages.values()]) if messages else None
+        if problem is not None:
+            return problem
+        for draft in drafts:
+            if draft.request_id in messages:
+                self._earlier.acknowledged(draft)
+        return results
+
+    async def _publish(self, messages: Sequence[Message]) -> Problem | None:
+        if self._in_flight + len(messages) > self._most_in_flight:
+            return OVERLOADED
+        self._in_flight += len(messages)
+        try:
+            with PUBLISH_SECONDS.time():
+                await self._publisher.publish(self._requests_topic, messages)
+        except LogUnavailable:
+            return LOG_UNAVAILABLE
+        finally:
+            self._in_flight -= len(messages)
+        return None

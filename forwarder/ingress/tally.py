@@ -1,0 +1,13 @@
+"""What is counted of submissions: each by its operation and by how it was answered."""
+
+import functools
+
+from prometheus_client import Counter
+
+from forwarder.runtime.metrics import SUBMISSIONS
+
+
+@functools.cache
+def answered(operation: str, answer: str) -> Counter:
+    """The counter of the catalogue, looked up once for each pair of labels."""
+    return SUBMISSIONS.labels(operation, answer)

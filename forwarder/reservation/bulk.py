@@ -1,0 +1,89 @@
+"""A bulk of reservations: what an item of it is, and from its text to the item or to every fault that it has. Pure."""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails, from_json
+
+from forwarder.reservation.problem import Fault
+from forwarder.reservation.request import MAX_BODY_BYTES, PRINTABLE, BookingEngineRequest, GeneralRequest, whole
+from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS
+from forwarder.reservation.validation import (
+    between_fields,
+    cross_faults,
+    field_faults,
+    refuse_names_given_twice,
+    refuse_what_is_no_number,
+)
+
+MOST_ITEMS: Final = 1_000
+MOST_BULK_BYTES: Final = 8 * 1024 * 1024
+MOST_ITEM_BYTES: Final = MAX_BODY_BYTES + 1024
+"""As much as a single operation takes, and something for what is around it."""
+
+RESERVATION: Final = "/reservation"
+"""Where in an item its reservation is, as a JSON Pointer."""
+
+
+class _Item(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel, frozen=True, extra="forbid", validate_by_name=False, validate_by_alias=True
+    )
+
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=255, pattern=PRINTABLE)] | None = None
+    deadline_seconds: (
+        Annotated[int, Field(strict=True, ge=1, le=LONGEST_DEADLINE_SECONDS), BeforeValidator(whole)] | None
+    ) = None
+
+
+class BookingEngineItem(_Item):
+    """A reservation of the booking-engine operation."""
+
+    operation: Literal["booking-engine"]
+    reservation: BookingEngineRequest
+
+
+class GeneralItem(_Item):
+    """A reservation of the general operation."""
+
+    operation: Literal["general"]
+    reservation: GeneralRequest
+
+
+BulkItem = BookingEngineItem | GeneralItem
+
+_ITEM: Final[TypeAdapter[BulkItem]] = TypeAdapter(Annotated[BulkItem, Field(discriminator="operation")])
+
+
+def read_item(text: bytes) -> BulkItem | list[Fault]:
+    """The item in `text`, or its faults: all of them, each with its JSON Pointer into the item. Raises `MalformedJson`."""
+    refuse_what_is_no_number(text)
+    try:
+        item = _ITEM.validate_json(text)
+    except ValidationError as error:
+        return _faults(error, text)
+    refuse_names_given_twice(text)
+    return [_in_item(fault) for fault in between_fields(item.reservation)] or item
+
+
+def _faults(error: ValidationError, text: bytes) -> list[Fault]:
+    match error.errors(include_url=False, include_input=False)[0]["type"]:
+        case "union_tag_not_found":
+            return [Fault("/operation", "required", "is required")]
+        case "union_tag_invalid":
+            return [Fault("/operation", "invalid_value", "must be 'booking-engine' or 'general'")]
+    by_pointer = field_faults(error, _place)
+    document = from_json(text)
+    reservation = document.get("reservation") if isinstance(document, dict) else None
+    crossed = [_in_item(fault) for fault in cross_faults(reservation)]
+    return [*by_pointer.values(), *(fault for fault in crossed if fault.pointer not in by_pointer)]
+
+
+def _place(detail: ErrorDetails) -> tuple[int | str, ...]:
+    # Pydantic takes the item's operation for the first step.
+    return detail["loc"][1:]
+
+
+def _in_item(fault: Fault) -> Fault:
+    return Fault(RESERVATION + fault.pointer, fault.code, fault.detail)

@@ -1,0 +1,65 @@
+"""How a bulk is told apart into its items: whatever is in them, and without reading them."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forwarder.ingress.bulk_items import begins_array, elements, lines
+from forwarder.reservation.validation import MalformedJson
+
+_TEXTS = st.text(st.sampled_from('ab"\\[]{},: \n\té🙂\x7f'), max_size=12)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | _TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXTS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def _elements(body: bytes) -> list[bytes]:
+    return [text for text in elements(body) if text is not None]
+
+
+@given(st.lists(_VALUES, max_size=6), st.sampled_from([None, 1]), st.booleans(), st.sampled_from(["", " ", "\r\n\t"]))
+def test_the_elements_of_any_array(values: list[Any], indent: int | None, ascii_only: bool, blank: str) -> None:
+    body = (blank + json.dumps(values, indent=indent, ensure_ascii=ascii_only) + blank).encode()
+    assert begins_array(body)
+    assert [json.loads(text) for text in _elements(body)] == values
+
+
+@given(st.lists(_VALUES, max_size=6), st.sampled_from(["\n", "\r\n", "\n \n"]))
+def test_the_lines_of_any_values(values: list[Any], end: str) -> None:
+    body = "".join(json.dumps(value, ensure_ascii=False) + end for value in values).encode()
+    assert [json.loads(line) for line in lines(body)] == values
+
+
+@pytest.mark.parametrize("body", [b"[", b"[1", b"[[]", b'["', b'["]', b'["\\"]', b"[]]", b"[] 1", b"[}", b"[1}"])
+def test_what_does_not_end_with_its_array(body: bytes) -> None:
+    with pytest.raises(MalformedJson):
+        _elements(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "found"), [(b"[1,]", [b"1", b""]), (b"[,]", [b"", b""]), (b"[1 2]", [b"1 2"]), (b"[\xff]", [b"\xff"])]
+)
+def test_whether_an_element_is_json_is_left_to_its_reader(body: bytes, found: list[bytes]) -> None:
+    assert _elements(body) == found
+
+
+@pytest.mark.parametrize("part", [b"[", b"[],", b'{"a":', b'"a",'])
+def test_others_have_their_turn_in_the_midst_of_a_long_element(part: bytes) -> None:
+    body = b"[[" + part * 200_000
+    seen = 0
+    with suppress(MalformedJson):  # it has no end
+        for text in elements(body):
+            assert text is None
+            seen += 1
+    assert seen >= 1
+
+
+@pytest.mark.parametrize("body", [b"", b" ", b"{}", b'"[]"', b"\xef\xbb\xbf[]", b"\x0b[]"])
+def test_what_does_not_begin_as_an_array(body: bytes) -> None:
+    assert not begins_array(body)
