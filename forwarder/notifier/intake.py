@@ -1,0 +1,93 @@
+"""Intake: a batch of result events is queued for the endpoints that take them, in one statement, then its offsets are committed.
+
+An event that comes again is known by its id and queued once. An endpoint is sent what the log took after the endpoint was added.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import structlog
+
+from forwarder.notifier.events import Event, decode_event
+from forwarder.notifier.settings import NotifierSettings
+from forwarder.runtime import metrics
+from forwarder.runtime.clock import Clock
+from forwarder.runtime.loops import keep_trying
+from forwarder.store.port import StoreUnavailable
+from forwarder.store.webhooks import DeliveryQueue, NewDelivery
+from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.tenancy.webhooks import EndpointReader
+from forwarder.topics.codec import Undecodable
+from forwarder.topics.port import Consumer, Delivery
+
+_log = structlog.get_logger(__name__)
+
+_Received = tuple[Event, int]
+"""An event, and when the log took it: UTC milliseconds since 1970."""
+
+
+class Intake:
+    """Takes in what one consumer delivers. `start`: told the endpoints that something was queued for."""
+
+    def __init__(
+        self,
+        queue: DeliveryQueue,
+        endpoints: EndpointReader,
+        clock: Clock,
+        settings: NotifierSettings,
+        *,
+        start: Callable[[Iterable[str]], None],
+    ) -> None:
+        self._queue = queue
+        self._endpoints = endpoints
+        self._clock = clock
+        self._settings = settings
+        self._start = start
+
+    async def take_next(self, consumer: Consumer) -> None:
+        """One batch: receive, queue, commit. Raises `LogUnavailable`."""
+        deliveries = await consumer.receive(
+            at_most=self._settings.intake_batch, wait_seconds=self._settings.intake_wait_seconds
+        )
+        if not deliveries:
+            return
+        queued: list[NewDelivery] = []
+
+        async def step() -> None:
+            # Where there is no endpoint at all, nothing needs to be read.
+            queued[:] = await self._wanted(list(_decoded(deliveries))) if await self._endpoints.any_enabled() else ()
+            await self._queue.queue(queued, now=self._clock.now())
+
+        await keep_trying(
+            step, name="webhook_intake", clock=self._clock, outages=(StoreUnavailable, TenancyUnavailable)
+        )
+        await consumer.commit(deliveries)
+        metrics.WEBHOOKS_QUEUED.inc(len(queued))
+        self._start(dict.fromkeys(one.endpoint_id for one in queued))
+        if not queued and len(deliveries) < self._settings.intake_batch:
+            # Where nobody wants anything, a batch now and then is enough: each costs a commit to the log.
+            await self._clock.sleep(self._settings.idle_seconds)
+
+    async def _wanted(self, received: Sequence[_Received]) -> list[NewDelivery]:
+        endpoints = await self._endpoints.enabled_of({event.workspace_id for event, _ in received})
+        return [
+            NewDelivery(endpoint.id, event.id, event.type, event.body)
+            for event, logged_ms in received
+            for endpoint in endpoints
+            if endpoint.workspace_id == event.workspace_id
+            and endpoint.takes(event.type)
+            and logged_ms >= int(endpoint.created_at.timestamp() * 1000)
+        ]
+
+
+def _decoded(deliveries: Sequence[Delivery]) -> Iterable[_Received]:
+    for delivery in deliveries:
+        try:
+            yield decode_event(delivery.message), delivery.timestamp_ms
+        except Undecodable as error:
+            # It stays on the topic, where everybody else reads it; here nobody could be told of it.
+            _log.error(
+                "webhook_event.undecodable",
+                partition=delivery.partition,
+                offset=delivery.offset,
+                error=str(error),
+            )

@@ -1,0 +1,103 @@
+"""One delivery posted: signed, sent, judged, and what came of it recorded.
+
+An endpoint that says that it is gone (410) is disabled, and so is one that did nothing but fail for days.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from forwarder.notifier.verdict import Verdict, attempt_of, verdict
+from forwarder.runtime import metrics
+from forwarder.runtime.batching import Batcher
+from forwarder.runtime.clock import Clock, iso
+from forwarder.store.webhooks import DeliveryQueue, DueDelivery, TriedDelivery
+from forwarder.tenancy.port import Vault
+from forwarder.tenancy.webhooks import Disabled, Endpoint, EndpointReader
+from forwarder.webhooks.port import Answered, Sender
+from forwarder.webhooks.signature import signed_headers
+
+_log = structlog.get_logger(__name__)
+
+_HEADERS = {"content-type": "application/json", "user-agent": "reservation-forwarder"}
+
+
+class Posting:
+    """Posts what was claimed. Raises `StoreUnavailable`, `TenancyUnavailable`, `CannotOpen`."""
+
+    def __init__(
+        self,
+        queue: DeliveryQueue,
+        endpoints: EndpointReader,
+        vault: Vault,
+        sender: Sender,
+        clock: Clock,
+        *,
+        record_batch: int,
+        luck: Callable[[], float] = random.random,
+    ) -> None:
+        self._queue = queue
+        self._endpoints = endpoints
+        self._vault = vault
+        self._sender = sender
+        self._clock = clock
+        self._luck = luck
+        self._records: Batcher[TriedDelivery, None] = Batcher(self._record, at_most=record_batch)
+
+    def secrets_of(self, endpoint: Endpoint) -> Sequence[str]:
+        """What signs for the endpoint now: its secret, and the one of before while that counts."""
+        sealed = [endpoint.secret]
+        until = endpoint.previous_until
+        if endpoint.previous_secret is not None and until is not None and self._clock.now() < until:
+            sealed.append(endpoint.previous_secret)
+        return [self._vault.open_text(one) for one in sealed]
+
+    async def post(self, endpoint: Endpoint, signing: Sequence[str], delivery: DueDelivery) -> Verdict:
+        """What came of posting `delivery`, recorded."""
+        started, began = self._clock.now(), self._clock.monotonic()
+        body = delivery.body.encode()
+        signed = signed_headers(signing, message_id=delivery.event_id, timestamp=int(started.timestamp()), body=body)
+        reply = await self._sender.post(endpoint.url, {**_HEADERS, **signed}, body)
+        took = self._clock.monotonic() - began
+        attempt = attempt_of(reply, at=iso(started), ms=round(took * 1000))
+        judged = verdict(delivery, reply, attempt, now=self._clock.now(), luck=self._luck())
+        metrics.WEBHOOK_DELIVERIES.labels(judged.outcome).inc()
+        metrics.WEBHOOK_SECONDS.observe(took)
+        _log.info(
+            "webhook.posted",
+            endpoint_id=endpoint.id,
+            event_id=delivery.event_id,
+            delivery_id=delivery.id,
+            tries=delivery.tries + 1,
+            outcome=judged.outcome,
+            status=reply.status if isinstance(reply, Answered) else None,
+            failure=attempt.failure,
+            ms=attempt.ms,
+        )
+        await self._records.submit(judged.tried)
+        await self._judge(endpoint, delivery, judged)
+        return judged
+
+    async def _judge(self, endpoint: Endpoint, delivery: DueDelivery, judged: Verdict) -> None:
+        if judged.gone:
+            await self._disable(endpoint, Disabled.GONE)
+        elif judged.given_up and not await self._queue.delivered_since(endpoint.id, delivery.began_at):
+            await self._disable(endpoint, Disabled.FAILING)
+
+    async def _disable(self, endpoint: Endpoint, reason: Disabled) -> None:
+        now = self._clock.now()
+        if await self._endpoints.disable(endpoint.id, reason, now=now):
+            metrics.WEBHOOK_ENDPOINTS_DISABLED.labels(reason.value).inc()
+            stopped = await self._queue.stop(endpoint.id, now=now)
+            _log.warning(
+                "webhook.endpoint_disabled",
+                endpoint_id=endpoint.id,
+                workspace_id=endpoint.workspace_id,
+                reason=reason.value,
+                stopped=stopped,
+            )
+
+    async def _record(self, tried: Sequence[TriedDelivery]) -> Sequence[None]:
+        await self._queue.record(tried)
+        return [None] * len(tried)

@@ -1,0 +1,138 @@
+"""The notifier as a whole: its loops, how they start, and how they stop cleanly.
+
+Stopping (SIGTERM): take in nothing more, claim nothing more, let the posts under way end within the grace period, record them.
+What is killed instead is due again when its claim runs out.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import structlog
+
+from forwarder.notifier.intake import Intake
+from forwarder.notifier.lane import Lane
+from forwarder.notifier.lanes import Lanes
+from forwarder.notifier.posting import Posting
+from forwarder.notifier.rests import Rests
+from forwarder.notifier.settings import NotifierSettings
+from forwarder.runtime import metrics
+from forwarder.runtime.clock import Clock
+from forwarder.runtime.loops import forever
+from forwarder.store.port import StoreUnavailable
+from forwarder.store.webhooks import DeliveryQueue
+from forwarder.tenancy.port import TenancyUnavailable, Vault
+from forwarder.tenancy.webhooks import EndpointReader
+from forwarder.topics.port import Log, LogUnavailable, Topics
+from forwarder.webhooks.port import Sender
+
+_log = structlog.get_logger(__name__)
+
+_OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
+_COUNT_SECONDS = 15.0
+_PRUNE_SECONDS = 60.0
+_PRUNE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class NotifierParts:
+    """What the notifier works with."""
+
+    log: Log
+    topics: Topics
+    queue: DeliveryQueue
+    endpoints: EndpointReader
+    vault: Vault
+    sender: Sender
+    clock: Clock
+    settings: NotifierSettings
+
+
+class Notifier:
+    """One notifier. `run` is its whole life."""
+
+    def __init__(self, parts: NotifierParts) -> None:
+        self._parts = parts
+        settings, clock, queue, endpoints = parts.settings, parts.clock, parts.queue, parts.endpoints
+        self._stopping = False
+        self._consuming = False
+        rests = Rests(clock, settings)
+        posting = Posting(queue, endpoints, parts.vault, parts.sender, clock, record_batch=settings.record_batch)
+        lane = Lane(queue, endpoints, posting, rests, clock, settings, may_go_on=self._may_go_on)
+        self._lanes = Lanes(lane.run, rests, at_most=settings.lanes_at_most)
+        self._intake = Intake(queue, endpoints, clock, settings, start=self._lanes.start)
+
+    def consuming(self) -> bool:
+        """True while the results topic is being read: ready to do its work."""
+        return self._consuming
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then stop cleanly. Raises for bugs only; outages are waited out."""
+        loops = [
+            asyncio.create_task(forever(step, name=name, clock=self._parts.clock, outages=_OUTAGES), name=name)
+            for name, step in self._loops().items()
+        ]
+        loops.append(asyncio.create_task(self._lanes.watch(), name="webhook_lanes"))
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait([stopping, *loops], return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopping}:
+                task.result()  # A loop never ends but by a bug: let it be seen.
+        finally:
+            self._stopping = True
+            await _cancel([stopping, *loops])
+            broken_off = await self._lanes.finish(self._parts.settings.grace_seconds)
+            _log.info("notifier.stopped", broken_off=broken_off)
+
+    def _loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        return {
+            "webhook_events": self._consume,
+            "webhook_sweep": self._sweep,
+            "webhook_count": self._count,
+            "webhook_prune": self._prune,
+        }
+
+    def _may_go_on(self) -> bool:
+        return not self._stopping and not self._lanes.crowded
+
+    async def _consume(self) -> None:
+        parts = self._parts
+        async with parts.log.consumer(
+            parts.topics.results, group=parts.settings.group, on_partitions=_any_partitions
+        ) as consumer:
+            self._consuming = True
+            try:
+                while True:
+                    await self._intake.take_next(consumer)
+            finally:
+                self._consuming = False
+
+    async def _sweep(self) -> None:
+        """What is due and has no lane: tries that were put off, and what others queued or left behind."""
+        self._lanes.start(await self._parts.queue.endpoints_due(now=self._parts.clock.now()))
+        await self._parts.clock.sleep(self._parts.settings.sweep_seconds)
+
+    async def _count(self) -> None:
+        pending, now = await self._parts.queue.pending(), self._parts.clock.now()
+        late = 0.0 if pending.oldest_due_at is None else (now - pending.oldest_due_at).total_seconds()
+        metrics.WEBHOOKS_PENDING.set(pending.count)
+        metrics.WEBHOOKS_OLDEST_DUE_SECONDS.set(max(late, 0.0))
+        await self._parts.clock.sleep(_COUNT_SECONDS)
+
+    async def _prune(self) -> None:
+        before = self._parts.clock.now() - timedelta(days=self._parts.settings.keep_days)
+        if await self._parts.queue.prune(before=before, at_most=_PRUNE) < _PRUNE:
+            await self._parts.clock.sleep(_PRUNE_SECONDS)
+
+
+async def _any_partitions(partitions: frozenset[int]) -> None:
+    """Whoever queues an event, it is queued once."""
+    _log.info("webhook_partitions.assigned", partitions=sorted(partitions))
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,232 @@
+"""Webhooks as their owner manages them: endpoints, secrets, the delivery log. One object for the command and for HTTP.
+
+`workspace_id` says who asks: another workspace's endpoint is answered as one that is not there. None is the operator: any one.
+Raises, besides what is named, `NotKnown`, `TenancyUnavailable`, `StoreUnavailable`.
+"""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from pydantic_core import to_json
+
+from forwarder.notifier.events import EVENT_TYPES_SENT, TEST_EVENT, body_of
+from forwarder.runtime.clock import Clock, iso
+from forwarder.store.webhooks import DeliveryEntry, DeliveryLog, DeliveryStatus, NewDelivery
+from forwarder.tenancy.port import CardSealer, NotKnown
+from forwarder.tenancy.webhooks import Disabled, Endpoint, EndpointRegistry
+from forwarder.webhooks.port import Targets
+from forwarder.webhooks.signature import new_secret
+
+LONGEST_OVERLAP_SECONDS: Final = 7 * 24 * 60 * 60
+DEFAULT_OVERLAP_SECONDS: Final = 24 * 60 * 60
+_LARGEST_ID: Final = 2**63 - 1
+_MOST_DESCRIPTION: Final = 500
+
+
+class EndpointDisabled(RuntimeError):
+    """Nothing is sent to a disabled endpoint: enable it first."""
+
+
+class UnknownType(ValueError):
+    """There is no event of that type. The message names it, and those there are."""
+
+
+class Unchanged:
+    """What stays as it is, where None means something else."""
+
+
+UNCHANGED: Final = Unchanged()
+
+
+@dataclass(frozen=True, slots=True)
+class WebhooksParts:
+    """What webhooks are managed with."""
+
+    endpoints: EndpointRegistry
+    log: DeliveryLog
+    sealer: CardSealer
+    targets: Targets
+    clock: Clock
+
+
+class Webhooks:
+    """Endpoints and what became of their deliveries."""
+
+    def __init__(self, parts: WebhooksParts) -> None:
+        self._endpoints = parts.endpoints
+        self._log = parts.log
+        self._sealer = parts.sealer
+        self._targets = parts.targets
+        self._clock = parts.clock
+
+    async def add(
+        self, workspace_id: str, url: str, *, types: Sequence[str] | None = None, description: str = ""
+    ) -> tuple[Endpoint, str]:
+        """A new endpoint, and its secret, which is shown this once. It is sent what happens from now on.
+
+        Raises `BadTarget`, `UnknownType`, `TooManyEndpoints`.
+        """
+        kinds = _known(types)
+        await self._targets.check(url)
+        secret = new_secret()
+        endpoint = Endpoint(
+            id=f"whk_{secrets.token_hex(10)}",
+            workspace_id=workspace_id,
+            url=url,
+            types=kinds,
+            description=description[:_MOST_DESCRIPTION],
+            enabled=True,
+            disabled_reason=None,
+            disabled_at=None,
+            secret=self._sealer.seal_text(secret),
+            previous_secret=None,
+            previous_until=None,
+            created_at=self._clock.now(),
+        )
+        await self._endpoints.add(endpoint)
+        return endpoint, secret
+
+    async def endpoints(self, workspace_id: str | None) -> Sequence[Endpoint]:
+        """The oldest first."""
+        return await self._endpoints.of(workspace_id)
+
+    async def get(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint:
+        """The endpoint."""
+        endpoint = await self._endpoints.endpoint(endpoint_id)
+        if endpoint is not None and workspace_id in {None, endpoint.workspace_id}:
+            return endpoint
+        raise _unknown(endpoint_id)
+
+    async def change(
+        self,
+        endpoint_id: str,
+        *,
+        workspace_id: str | None,
+        url: str | None = None,
+        types: Sequence[str] | Unchanged | None = UNCHANGED,
+        description: str | None = None,
+    ) -> Endpoint:
+        """The endpoint with what is given in the place of what was. Raises `BadTarget`, `UnknownType`."""
+        was = await self.get(endpoint_id, workspace_id=workspace_id)
+        kinds = was.types if isinstance(types, Unchanged) else _known(types)
+        if url is not None:
+            await self._targets.check(url)
+        changed = await self._endpoints.change(
+            endpoint_id,
+            url=was.url if url is None else url,
+            types=kinds,
+            description=was.description if description is None else description[:_MOST_DESCRIPTION],
+        )
+        return _still_there(changed, endpoint_id)
+
+    async def enable(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint:
+        """Post to it again: what happens from now on, and what is put back."""
+        await self.get(endpoint_id, workspace_id=workspace_id)
+        return _still_there(await self._endpoints.enable(endpoint_id), endpoint_id)
+
+    async def disable(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint:
+        """Post nothing to it: what is pending ends `STOPPED`, what happens meanwhile is not queued."""
+        await self.get(endpoint_id, workspace_id=workspace_id)
+        now = self._clock.now()
+        await self._endpoints.disable(endpoint_id, Disabled.BY_HAND, now=now)
+        await self._log.stop(endpoint_id, now=now)
+        return await self.get(endpoint_id, workspace_id=workspace_id)
+
+    async def remove(self, endpoint_id: str, *, workspace_id: str | None) -> None:
+        """Forget the endpoint; its log is kept for its time, and shown to nobody."""
+        await self.get(endpoint_id, workspace_id=workspace_id)
+        if not await self._endpoints.remove(endpoint_id):
+            raise _unknown(endpoint_id)
+        await self._log.stop(endpoint_id, now=self._clock.now())
+
+    async def rotate(
+        self, endpoint_id: str, *, workspace_id: str | None, overlap_seconds: int = DEFAULT_OVERLAP_SECONDS
+    ) -> tuple[Endpoint, str]:
+        """The endpoint with a new secret, which is shown this once. For so long the one of before signs as well.
+
+        Raises `ValueError` where that is negative or longer than a week.
+        """
+        if not 0 <= overlap_seconds <= LONGEST_OVERLAP_SECONDS:
+            raise ValueError(f"Two secrets sign for 0 to {LONGEST_OVERLAP_SECONDS} seconds.")
+        await self.get(endpoint_id, workspace_id=workspace_id)
+        secret = new_secret()
+        until = self._clock.now() + timedelta(seconds=overlap_seconds) if overlap_seconds else None
+        rotated = await self._endpoints.rotate(endpoint_id, self._sealer.seal_text(secret), previous_until=until)
+        return _still_there(rotated, endpoint_id), secret
+
+    async def test(self, endpoint_id: str, *, workspace_id: str | None) -> int:
+        """Queue an event of type `webhook.test.v1` for that endpoint alone, whatever it takes; the delivery's id.
+
+        Raises `EndpointDisabled`.
+        """
+        endpoint = await self._enabled(endpoint_id, workspace_id)
+        now = self._clock.now()
+        data = to_json({"endpointId": endpoint.id, "workspaceId": endpoint.workspace_id}).decode()
+        body = body_of(TEST_EVENT, iso(now), data)
+        return await self._log.add(NewDelivery(endpoint.id, f"test_{secrets.token_hex(12)}", TEST_EVENT, body), now=now)
+
+    async def deliveries(
+        self,
+        endpoint_id: str,
+        *,
+        workspace_id: str | None,
+        status: DeliveryStatus | None = None,
+        before: int | None = None,
+        after: int | None = None,
+        limit: int = 50,
+    ) -> Sequence[DeliveryEntry]:
+        """The delivery log, the newest first. The next page: `before` the last one's id; the one before: `after` the first's."""
+        await self.get(endpoint_id, workspace_id=workspace_id)
+        below = None if before is None or before > _LARGEST_ID else before
+        return await self._log.entries(endpoint_id, status=status, before=below, after=after, limit=limit)
+
+    async def delivery(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry:
+        """One line of it."""
+        await self.get(endpoint_id, workspace_id=workspace_id)
+        entry = await self._log.entry(endpoint_id, delivery_id) if 0 <= delivery_id <= _LARGEST_ID else None
+        if entry is None:
+            raise NotKnown(f"There is no delivery {delivery_id} of the endpoint {endpoint_id!r}.")
+        return entry
+
+    async def resend(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry:
+        """Post it again, soon and in a new series of tries, under the same `webhook-id`, however it stands.
+
+        Raises `EndpointDisabled`.
+        """
+        await self._enabled(endpoint_id, workspace_id)
+        await self.delivery(endpoint_id, delivery_id, workspace_id=workspace_id)
+        await self._log.put_back(endpoint_id, [delivery_id], now=self._clock.now())
+        return await self.delivery(endpoint_id, delivery_id, workspace_id=workspace_id)
+
+    async def recover(self, endpoint_id: str, *, workspace_id: str | None, since: datetime) -> int:
+        """The same for all that were queued from `since` on and ended undelivered; how many. Raises `EndpointDisabled`."""
+        await self._enabled(endpoint_id, workspace_id)
+        return await self._log.put_back_ended(endpoint_id, since=since, now=self._clock.now())
+
+    async def _enabled(self, endpoint_id: str, workspace_id: str | None) -> Endpoint:
+        endpoint = await self.get(endpoint_id, workspace_id=workspace_id)
+        if not endpoint.enabled:
+            raise EndpointDisabled(f"The endpoint {endpoint_id!r} is disabled: enable it first.")
+        return endpoint
+
+
+def _known(types: Sequence[str] | None) -> tuple[str, ...] | None:
+    if types is None:
+        return None
+    for kind in types:
+        if kind not in EVENT_TYPES_SENT:
+            raise UnknownType(f"There is no event of type {kind!r}. There are: {', '.join(EVENT_TYPES_SENT)}.")
+    return tuple(dict.fromkeys(types))
+
+
+def _still_there(endpoint: Endpoint | None, endpoint_id: str) -> Endpoint:
+    if endpoint is None:
+        raise _unknown(endpoint_id)
+    return endpoint
+
+
+def _unknown(endpoint_id: str) -> NotKnown:
+    return NotKnown(f"There is no webhook endpoint {endpoint_id!r}.")

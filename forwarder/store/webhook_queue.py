@@ -1,0 +1,172 @@
+"""The queue of deliveries, in SQL. One `SqlDeliveryQueue` serves one process; any number of processes share a database.
+
+A claim is a due time put off to its end, so nothing has to be taken over from a process that died. The times are those of the
+processes' own clocks, which may differ: at worst something is posted twice, which at-least-once delivery allows.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import (
+    BindParameter,
+    ColumnClause,
+    Executable,
+    Integer,
+    Update,
+    bindparam,
+    column,
+    delete,
+    exists,
+    func,
+    literal_column,
+    null,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.store.batch import PARAMETER, as_batch, batch_of
+from forwarder.store.database import Database, Dialect
+from forwarder.store.picking import distinct, insert_into, locked
+from forwarder.store.tables import Moment
+from forwarder.store.tables import webhook_deliveries as table
+from forwarder.store.webhook_rows import DUE, due_of, new_row, tried_row
+from forwarder.store.webhooks import (
+    DeliveryStatus,
+    DueDelivery,
+    NewDelivery,
+    PendingDeliveries,
+    TriedDelivery,
+)
+
+_row = table.c
+_now = bindparam("now", type_=Moment())
+_endpoint: BindParameter[str] = bindparam("endpoint")
+_at_most = bindparam("at_most", type_=Integer)
+_pending = _row.due_at.is_not(None)
+
+PENDING: ColumnClause[str] = literal_column("'PENDING'")
+DELIVERED: ColumnClause[str] = literal_column("'DELIVERED'")
+
+
+class SqlDeliveryQueue:
+    """`DeliveryQueue` on PostgreSQL or SQLite."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+        self._queue, self._claim = queue(self._database.dialect), claim()
+        self._due, self._record, self._release = endpoints_due(), record(), release()
+        self._stop, self._delivered = stop(), delivered_since()
+        self._pending, self._prune = pending(), prune()
+
+    async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> None:
+        if deliveries:
+            batch = as_batch([new_row(position, one) for position, one in enumerate(deliveries)])
+            await self._database.run(self._queue, {PARAMETER: batch, "now": now})
+
+    async def endpoints_due(self, *, now: datetime) -> Sequence[str]:
+        return [row.value for row in await self._database.read(self._due, {"now": now})]
+
+    async def claim(self, endpoint_id: str, *, now: datetime, until: datetime, at_most: int) -> Sequence[DueDelivery]:
+        asked = {"endpoint": endpoint_id, "now": now, "until": until, "at_most": at_most}
+        rows = await self._database.run(self._claim, asked)
+        return [due_of(row) for row in sorted(rows, key=lambda row: row.id)]
+
+    async def record(self, tried: Sequence[TriedDelivery]) -> None:
+        if tried:
+            await self._database.run(self._record, {PARAMETER: as_batch([tried_row(one) for one in tried])})
+
+    async def release(self, claimed: Sequence[DueDelivery], *, now: datetime) -> None:
+        if claimed:
+            batch = as_batch([{"id": one.id, "claims": one.claim} for one in claimed])
+            await self._database.run(self._release, {PARAMETER: batch, "now": now})
+
+    async def stop(self, endpoint_id: str, *, now: datetime) -> int:
+        return len(await self._database.run(self._stop, {"endpoint": endpoint_id, "now": now}))
+
+    async def delivered_since(self, endpoint_id: str, moment: datetime) -> bool:
+        return bool(await self._database.read(self._delivered, {"endpoint": endpoint_id, "moment": moment}))
+
+    async def pending(self) -> PendingDeliveries:
+        (row,) = await self._database.read(self._pending)
+        return PendingDeliveries(row.waiting, row.oldest_due_at)
+
+    async def prune(self, *, before: datetime, at_most: int) -> int:
+        return len(await self._database.run(self._prune, {"before": before, "at_most": at_most}))
+
+
+def queue(dialect: Dialect) -> Executable:
+    """Insert those of a batch that their endpoint has not yet, in the batch's order."""
+    batch = batch_of(column("position", Integer), _row.endpoint_id, _row.event_id, _row.event_type, _row.body)
+    values = {
+        "endpoint_id": batch.c.endpoint_id,
+        "event_id": batch.c.event_id,
+        "event_type": batch.c.event_type,
+        "body": batch.c.body,
+        "status": PENDING,
+        "created_at": _now,
+        "began_at": _now,
+        "due_at": _now,
+    }
+    # WHERE, because SQLite takes ON CONFLICT after a bare SELECT … FROM for a join's condition.
+    rows = select(*values.values()).where(literal_column("1") == literal_column("1")).order_by(batch.c.position)
+    insert = insert_into(dialect, table).from_select(list(values), rows)
+    return insert.on_conflict_do_nothing(index_elements=["endpoint_id", "event_id"])
+
+
+def endpoints_due() -> Executable:
+    """From one endpoint with something pending to the next by the index, and a look for one due row of each."""
+    waiting = distinct(_pending, _row.endpoint_id, _row.due_at)
+    due = exists().where(_row.endpoint_id == waiting.c.value, _pending, _row.due_at <= _now)
+    return select(waiting.c.value).where(due)
+
+
+def claim() -> Executable:
+    """Put off what is due for an endpoint to the end of this claim, passing over what another is just claiming."""
+    due = select(_row.id).where(_row.endpoint_id == _endpoint, _pending, _row.due_at <= _now)
+    picked = locked(due.order_by(_row.due_at).limit(_at_most))
+    until = bindparam("until", type_=Moment())
+    claimed = update(table).where(_row.id.in_(select(picked.c.id)))
+    return claimed.values(due_at=until, claims=_row.claims + 1).returning(*DUE)
+
+
+def record() -> Executable:
+    """Write down what came of a batch of claims."""
+    batch = batch_of(_row.id, _row.claims, _row.status, _row.due_at, _row.ended_at, _row.tries, _row.attempts)
+    told = ("status", "due_at", "ended_at", "tries", "attempts")
+    counts = or_(_row.status == PENDING, batch.c.status == DELIVERED)
+    same = (_row.id == batch.c.id, _row.claims == batch.c.claims, counts)
+    return update(table).where(*same).values({name: batch.c[name] for name in told})
+
+
+def release() -> Executable:
+    """Make a batch of claimed rows due again."""
+    batch = batch_of(_row.id, _row.claims)
+    same = (_row.id == batch.c.id, _row.claims == batch.c.claims, _pending)
+    return update(table).where(*same).values(due_at=_now)
+
+
+def stop() -> Update:
+    """End whatever is pending for an endpoint."""
+    values = {"status": DeliveryStatus.STOPPED.value, "due_at": null(), "ended_at": _now}
+    return update(table).where(_row.endpoint_id == _endpoint, _pending).values(values).returning(_row.id)
+
+
+def delivered_since() -> Executable:
+    """One row, where there is one."""
+    ended = _row.ended_at >= bindparam("moment", type_=Moment())
+    wanted = select(_row.id).where(_row.endpoint_id == _endpoint, _row.status == DELIVERED, ended)
+    return wanted.order_by(_row.id.desc()).limit(literal_column("1"))
+
+
+def pending() -> Executable:
+    """How many rows are pending, and the first due time of all of them."""
+    return select(func.count().label("waiting"), func.min(_row.due_at).label("oldest_due_at")).where(_pending)
+
+
+def prune() -> Executable:
+    """Delete the first rows of all, which are the oldest, as far as they are old enough."""
+    first = select(_row.id, _row.created_at).order_by(_row.id).limit(_at_most).subquery("first")
+    old = select(first.c.id).where(first.c.created_at < bindparam("before", type_=Moment()))
+    return delete(table).where(_row.id.in_(old)).returning(_row.id)

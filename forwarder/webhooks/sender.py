@@ -1,0 +1,179 @@
+"""The way to customers' endpoints: HTTP/1.1 by httpcore, below httpx's client, for one seam that only it has.
+
+That seam opens the connections. There a name is resolved once, its addresses are checked, and what was checked is connected to: no
+answer of a name server that comes later can lead elsewhere. TLS still verifies the name. No redirect is followed, no proxy used, no
+cookie kept. An answer is read as far as its first KiB.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import certifi
+import httpcore
+
+from forwarder.runtime.clock import Clock
+from forwarder.runtime.retry_after import seconds_asked
+from forwarder.webhooks.addresses import AddressRule
+from forwarder.webhooks.port import Answered, Reply, Unanswered
+from forwarder.webhooks.resolving import Resolve, Resolver
+
+_READ_AT_MOST: Final = 1024
+_EXCERPT: Final = 200
+_CONNECTIONS: Final = 1024
+_IDLE: Final = 128
+_IDLE_SECONDS: Final = 4.0
+"""Less than the 5 s after which common servers close theirs."""
+_CONNECT_SECONDS: Final = 10.0
+_ADDRESSES_TRIED: Final = 3
+_OK = range(200, 300)
+
+
+class _AddressRefused(httpcore.ConnectError):
+    """The host leads to nothing that may be connected to."""
+
+
+class _HostUnknown(httpcore.ConnectError):
+    """The host's name leads nowhere."""
+
+
+class HttpSender:
+    """`Sender`, within `seconds` for each post. Made by `open_sender`."""
+
+    def __init__(self, pools: Mapping[str, httpcore.AsyncConnectionPool], clock: Clock, *, seconds: float) -> None:
+        self._pools = pools
+        self._clock = clock
+        self._seconds = seconds
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._exchange(url, headers, body)
+        except TimeoutError:
+            return Unanswered("timed_out", f"No whole answer within {self._seconds:g} s.")
+        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, OSError) as error:
+            return _unanswered(error)
+        except (httpcore.UnsupportedProtocol, KeyError, ValueError):
+            return Unanswered("address_invalid", "Not an address that HTTP can be spoken to.")
+
+    async def _exchange(self, url: str, headers: Mapping[str, str], body: bytes) -> Answered:
+        address = httpcore.URL(url)
+        pool = self._pools[address.scheme.decode()]
+        timeouts = {"connect": _CONNECT_SECONDS, "pool": self._seconds}
+        async with pool.stream(
+            "POST", address, headers=list(headers.items()), content=body, extensions={"timeout": timeouts}
+        ) as response:
+            beginning = await _beginning(response)
+        return Answered(response.status, self._asked(response), "" if response.status in _OK else _excerpt(beginning))
+
+    def _asked(self, response: httpcore.Response) -> float | None:
+        asked = next((value for name, value in response.headers if name.lower() == b"retry-after"), None)
+        return None if asked is None else seconds_asked(asked.decode("latin-1"), self._clock.now())
+
+
+@asynccontextmanager
+async def open_sender(
+    rule: AddressRule,
+    clock: Clock,
+    *,
+    seconds: float,
+    find: Resolve | None = None,
+    trusted: ssl.SSLContext | None = None,
+) -> AsyncIterator[HttpSender]:
+    """A sender that connects to what `rule` allows. `trusted`: which certificates are believed; those of Mozilla, unless given."""
+    context = trusted or ssl.create_default_context(cafile=certifi.where())
+    pools = {scheme: _pool(scheme, rule, find or Resolver(), context) for scheme in ("http", "https")}
+    try:
+        yield HttpSender(pools, clock, seconds=seconds)
+    finally:
+        for pool in pools.values():
+            await pool.aclose()
+
+
+def _pool(scheme: str, rule: AddressRule, find: Resolve, context: ssl.SSLContext) -> httpcore.AsyncConnectionPool:
+    return httpcore.AsyncConnectionPool(
+        ssl_context=context,
+        max_connections=_CONNECTIONS,
+        max_keepalive_connections=_IDLE,
+        keepalive_expiry=_IDLE_SECONDS,
+        network_backend=_Guarded(scheme, rule, find),
+    )
+
+
+class _Guarded(httpcore.AsyncNetworkBackend):
+    """Opens connections to addresses that may be connected to, and to nothing else."""
+
+    def __init__(self, scheme: str, rule: AddressRule, find: Resolve) -> None:
+        self._scheme = scheme
+        self._rule = rule
+        self._find = find
+        self._inner = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        failed: httpcore.ConnectError | httpcore.ConnectTimeout | None = None
+        for address in await self._allowed(host, port):
+            try:
+                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failed = error
+        raise failed or _AddressRefused(f"{host} does not lead to an address of the public internet")
+
+    async def _allowed(self, host: str, port: int) -> list[str]:
+        try:
+            addresses = await self._find(host, port)
+        except OSError as error:
+            raise _HostUnknown(f"the name {host} leads to no address") from error
+        return [address for address in addresses if self._rule.allows(self._scheme, address)][:_ADDRESSES_TRIED]
+
+
+async def _beginning(response: httpcore.Response) -> bytes:
+    """What is left unread costs the connection, which is closed then."""
+    beginning = b""
+    async for chunk in response.aiter_stream():
+        beginning += chunk
+        if len(beginning) >= _READ_AT_MOST:
+            break
+    return beginning[:_READ_AT_MOST]
+
+
+def _excerpt(beginning: bytes) -> str:
+    text = beginning.decode("utf-8", "replace")
+    printable = "".join(character if character.isprintable() else " " for character in text)
+    return " ".join(printable.split())[:_EXCERPT]
+
+
+def _unanswered(error: Exception) -> Unanswered:
+    """The class of a failure, which httpcore's error and its causes tell. Its words quote no path of an address."""
+    detail = str(error)[:_EXCERPT]
+    match error:
+        case _AddressRefused():
+            return Unanswered("address_refused", detail)
+        case _HostUnknown():
+            return Unanswered("host_unknown", detail)
+        case httpcore.ConnectError() if any(isinstance(cause, ssl.SSLError) for cause in _causes(error)):
+            return Unanswered("tls_failed", detail)
+        case httpcore.ConnectTimeout():
+            return Unanswered("connect_timed_out", "The connection was not taken in time.")
+        case httpcore.ConnectError():
+            return Unanswered("connect_failed", detail)
+        case httpcore.TimeoutException():
+            return Unanswered("timed_out", "No whole answer in time.")
+        case httpcore.ProtocolError():
+            return Unanswered("not_http", detail)
+        case _:
+            return Unanswered("connection_lost", detail)
+
+
+def _causes(error: BaseException | None) -> Iterable[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,124 @@
+"""How deliveries are signed, judged by the public library, and when they are tried again."""
+
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+from forwarder.notifier.events import body_of, decode_event
+from forwarder.notifier.retry import PAUSES, TRIED_FOR, next_try
+from forwarder.published.messages import request_messages, result_messages
+from forwarder.topics.codec import Undecodable
+from forwarder.topics.port import Message
+from forwarder.webhooks.signature import new_secret, signed_headers
+
+NOW = datetime(2027, 1, 1, tzinfo=UTC)
+BODY = '{"type":"t","data":{"name":"Zoë"}}'.encode()
+
+
+def headers(*secrets: str, body: bytes = BODY) -> dict[str, str]:
+    return signed_headers(secrets, message_id="rsv_1.1", timestamp=int(datetime.now(UTC).timestamp()), body=body)
+
+
+def test_a_secret_is_as_standard_webhooks_has_it() -> None:
+    prefix, _, key = new_secret().partition("_")
+    assert prefix == "whsec"
+    assert 24 <= len(base64.b64decode(key, validate=True)) <= 64
+    assert new_secret() != new_secret()
+
+
+def test_the_public_library_accepts_what_was_signed() -> None:
+    secret = new_secret()
+    assert Webhook(secret).verify(BODY, headers(secret)) == json.loads(BODY)
+
+
+@pytest.mark.parametrize("tampered", ["body", "id", "timestamp", "secret"])
+def test_it_refuses_what_was_changed(tampered: str) -> None:
+    secret = new_secret()
+    signed, body = headers(secret), BODY
+    match tampered:
+        case "body":
+            body = BODY.replace(b"Zo", b"Jo")
+        case "id":
+            signed["webhook-id"] = "rsv_1.2"
+        case "timestamp":
+            signed["webhook-timestamp"] = str(int(signed["webhook-timestamp"]) + 1)
+        case _:
+            secret = new_secret()
+    with pytest.raises(WebhookVerificationError):
+        Webhook(secret).verify(body, signed)
+
+
+def test_while_a_secret_rotates_either_one_is_accepted() -> None:
+    old, new = new_secret(), new_secret()
+    signed = headers(new, old)
+    assert signed["webhook-signature"].count("v1,") == 2
+    for secret in (old, new):
+        assert Webhook(secret).verify(BODY, signed)
+
+
+# --- what is posted -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("described", result_messages(), ids=lambda each: each.kind)
+def test_every_result_event_is_posted_as_it_is(described: object) -> None:
+    message: Message = described.example  # type: ignore[attr-defined]
+    told = {name: value.decode() for name, value in message.headers}
+    event = decode_event(message)
+    assert (event.id, event.type) == (told["ce_id"], told["ce_type"])
+    data = json.loads(message.value)
+    assert event.workspace_id == data["workspaceId"]
+    assert json.loads(event.body) == {"type": told["ce_type"], "timestamp": told["ce_time"], "data": data}
+    assert "cardNumber" not in event.body
+
+
+@pytest.mark.parametrize(
+    ("value", "headers_kept"),
+    [(b"{", True), (b"[]", True), (b"{}", True), (b'{"workspaceId":1}', True), (b'{"workspaceId":"ws"}', False)],
+)
+def test_what_is_no_event_is_told_apart(value: bytes, headers_kept: bool) -> None:
+    (_, cancellation) = request_messages()
+    with pytest.raises(Undecodable):
+        decode_event(Message(b"k", value, cancellation.example.headers if headers_kept else ()))
+
+
+def test_a_body_is_json_whatever_the_type_holds() -> None:
+    assert json.loads(body_of('a"b', "now", "[1]")) == {"type": 'a"b', "timestamp": "now", "data": [1]}
+
+
+# --- when it is tried again -------------------------------------------------------------------------------------------------
+
+
+def again(
+    tried: int, *, age: timedelta = timedelta(0), asked: float | None = None, luck: float = 0.5
+) -> timedelta | None:
+    due = next_try(tried, began_at=NOW - age, now=NOW, asked_seconds=asked, luck=luck)
+    return None if due is None else due - NOW
+
+
+def test_the_pauses_grow_and_are_jittered_around_their_figures() -> None:
+    assert [again(tried) for tried in range(1, len(PAUSES))] == list(PAUSES[:-1])
+    assert again(20) == PAUSES[-1]
+    assert again(3, luck=0.0) == timedelta(seconds=1)
+    assert again(3, luck=0.999) == 2 * 0.999 * PAUSES[2]
+    assert tuple(sorted(PAUSES)) == PAUSES
+
+
+def test_it_is_tried_for_three_days() -> None:
+    assert timedelta(days=3) == TRIED_FOR
+    assert again(9, age=TRIED_FOR - timedelta(hours=1)) == timedelta(hours=1)
+    assert again(9, age=TRIED_FOR) is None
+    tries, age = 0, timedelta(0)
+    while (pause := again(tries + 1, age=age)) is not None:
+        tries, age = tries + 1, age + pause
+    assert age == TRIED_FOR
+    assert 8 <= tries <= 12
+
+
+def test_what_an_endpoint_asks_for_is_waited_for() -> None:
+    assert again(1, asked=60.0) == timedelta(seconds=60)
+    assert again(3, asked=60.0) == PAUSES[2]
+    assert again(1, asked=-5.0) == PAUSES[0]
+    assert again(1, asked=1e9) == TRIED_FOR

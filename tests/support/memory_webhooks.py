@@ -1,0 +1,301 @@
+"""Webhooks in memory at their seams: endpoints, deliveries, and a way to endpoints that answers as it is told to."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from ipaddress import ip_address
+
+from forwarder.store.port import StoreUnavailable
+from forwarder.store.webhooks import (
+    DeliveryEntry,
+    DeliveryStatus,
+    DueDelivery,
+    NewDelivery,
+    PendingDeliveries,
+    TriedDelivery,
+)
+from forwarder.tenancy.port import NotKnown
+from forwarder.tenancy.webhooks import MOST_ENDPOINTS, Disabled, Endpoint, TooManyEndpoints
+from forwarder.webhooks.addresses import AddressRule
+from forwarder.webhooks.port import Answered, Reply
+from forwarder.webhooks.resolving import ResolvedTargets
+
+
+class MemoryEndpoints:
+    """Implements `EndpointRegistry` for the workspaces that it is given."""
+
+    def __init__(self, *workspaces: str) -> None:
+        self.workspaces = set(workspaces)
+        self.kept: dict[str, Endpoint] = {}
+
+    async def add(self, endpoint: Endpoint) -> None:
+        if endpoint.workspace_id not in self.workspaces:
+            raise NotKnown(f"There is no workspace {endpoint.workspace_id!r}.")
+        if len(await self.of(endpoint.workspace_id)) >= MOST_ENDPOINTS:
+            raise TooManyEndpoints(f"A workspace has at most {MOST_ENDPOINTS} endpoints.")
+        self.kept[endpoint.id] = endpoint
+
+    async def of(self, workspace_id: str | None) -> Sequence[Endpoint]:
+        return [one for one in self.kept.values() if workspace_id in {None, one.workspace_id}]
+
+    async def any_enabled(self) -> bool:
+        return any(one.enabled for one in self.kept.values())
+
+    async def enabled_of(self, workspace_ids: Collection[str]) -> Sequence[Endpoint]:
+        return [one for one in self.kept.values() if one.workspace_id in workspace_ids and one.enabled]
+
+    async def endpoint(self, endpoint_id: str) -> Endpoint | None:
+        return self.kept.get(endpoint_id)
+
+    async def disable(self, endpoint_id: str, reason: Disabled, *, now: datetime) -> bool:
+        known = self.kept.get(endpoint_id)
+        if known is None or not known.enabled:
+            return False
+        self.kept[endpoint_id] = replace(known, enabled=False, disabled_reason=reason.value, disabled_at=now)
+        return True
+
+    async def enable(self, endpoint_id: str) -> Endpoint | None:
+        return self._change(endpoint_id, lambda was: replace(was, enabled=True, disabled_reason=None, disabled_at=None))
+
+    async def change(
+        self, endpoint_id: str, *, url: str, types: Sequence[str] | None, description: str
+    ) -> Endpoint | None:
+        kinds = None if types is None else tuple(types)
+        return self._change(endpoint_id, lambda was: replace(was, url=url, types=kinds, description=description))
+
+    async def rotate(self, endpoint_id: str, secret: str, *, previous_until: datetime | None) -> Endpoint | None:
+        def rotated(was: Endpoint) -> Endpoint:
+            previous = None if previous_until is None else was.secret
+            return replace(was, secret=secret, previous_secret=previous, previous_until=previous_until)
+
+        return self._change(endpoint_id, rotated)
+
+    async def remove(self, endpoint_id: str) -> bool:
+        return self.kept.pop(endpoint_id, None) is not None
+
+    def _change(self, endpoint_id: str, change: Callable[[Endpoint], Endpoint]) -> Endpoint | None:
+        if endpoint_id in self.kept:
+            self.kept[endpoint_id] = change(self.kept[endpoint_id])
+        return self.kept.get(endpoint_id)
+
+
+@dataclass
+class _Kept:
+    """One delivery."""
+
+    entry: DeliveryEntry
+    body: str
+    began_at: datetime
+    claims: int = 0
+
+
+@dataclass
+class MemoryDeliveries:
+    """Implements `DeliveryQueue` and `DeliveryLog`. `away`: it cannot be reached; `pruned` counts what was forgotten."""
+
+    kept: dict[int, _Kept] = field(default_factory=dict)
+    away: bool = False
+    pruned: int = 0
+
+    def of(self, endpoint_id: str) -> list[DeliveryEntry]:
+        """The oldest first."""
+        return [one.entry for one in self.kept.values() if one.entry.endpoint_id == endpoint_id]
+
+    async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> None:
+        self._require()
+        for delivery in deliveries:
+            if delivery.event_id not in {entry.event_id for entry in self.of(delivery.endpoint_id)}:
+                await self.add(delivery, now=now)
+
+    async def add(self, delivery: NewDelivery, *, now: datetime) -> int:
+        self._require()
+        number = len(self.kept) + self.pruned + 1
+        entry = DeliveryEntry(
+            number,
+            delivery.endpoint_id,
+            delivery.event_id,
+            delivery.type,
+            DeliveryStatus.PENDING,
+            now,
+            now,
+            None,
+            0,
+            (),
+        )
+        self.kept[number] = _Kept(entry, delivery.body, now)
+        return number
+
+    async def endpoints_due(self, *, now: datetime) -> Sequence[str]:
+        self._require()
+        due = (one.entry for one in self.kept.values() if one.entry.due_at and one.entry.due_at <= now)
+        return sorted({entry.endpoint_id for entry in due})
+
+    async def claim(self, endpoint_id: str, *, now: datetime, until: datetime, at_most: int) -> Sequence[DueDelivery]:
+        self._require()
+        due = [one for one in self.of(endpoint_id) if one.due_at and one.due_at <= now]
+        picked = sorted(due, key=lambda one: one.due_at or now)[:at_most]
+        for entry in picked:
+            self._update(entry.id, due_at=until)
+            self.kept[entry.id].claims += 1
+        return [self._due(entry) for entry in picked]
+
+    def _due(self, entry: DeliveryEntry) -> DueDelivery:
+        kept = self.kept[entry.id]
+        return DueDelivery(
+            entry.id, entry.endpoint_id, entry.event_id, entry.type, kept.body, kept.claims, kept.began_at, entry.tries,
+            entry.attempts,
+        )  # fmt: skip
+
+    async def record(self, tried: Sequence[TriedDelivery]) -> None:
+        self._require()
+        for one in tried:
+            kept = self.kept[one.delivery.id]
+            pending = kept.entry.status is DeliveryStatus.PENDING
+            if kept.claims != one.delivery.claim or not (pending or one.status is DeliveryStatus.DELIVERED):
+                continue
+            ended = None if one.status is DeliveryStatus.PENDING else one.now
+            attempts = (*one.delivery.attempts, one.attempt)
+            tries = one.delivery.tries + 1
+            self._update(
+                kept.entry.id, status=one.status, due_at=one.due_at, ended_at=ended, tries=tries, attempts=attempts
+            )
+
+    async def release(self, claimed: Sequence[DueDelivery], *, now: datetime) -> None:
+        for one in claimed:
+            if self.kept[one.id].claims == one.claim:
+                self._update(one.id, due_at=now)
+
+    async def stop(self, endpoint_id: str, *, now: datetime) -> int:
+        self._require()
+        pending = [one for one in self.of(endpoint_id) if one.due_at is not None]
+        for entry in pending:
+            self._update(entry.id, status=DeliveryStatus.STOPPED, due_at=None, ended_at=now)
+        return len(pending)
+
+    async def delivered_since(self, endpoint_id: str, moment: datetime) -> bool:
+        return any(
+            entry.status is DeliveryStatus.DELIVERED and entry.ended_at is not None and entry.ended_at >= moment
+            for entry in self.of(endpoint_id)
+        )
+
+    async def pending(self) -> PendingDeliveries:
+        self._require()
+        due = [one.entry.due_at for one in self.kept.values() if one.entry.due_at is not None]
+        return PendingDeliveries(len(due), min(due, default=None))
+
+    async def prune(self, *, before: datetime, at_most: int) -> int:
+        self._require()
+        old = [one.entry.id for one in self.kept.values() if one.entry.created_at < before][:at_most]
+        for number in old:
+            del self.kept[number]
+        self.pruned += len(old)
+        return len(old)
+
+    async def entries(
+        self,
+        endpoint_id: str,
+        *,
+        status: DeliveryStatus | None,
+        before: int | None,
+        limit: int,
+        after: int | None = None,
+    ) -> Sequence[DeliveryEntry]:
+        self._require()
+        wanted = [one for one in reversed(self.of(endpoint_id)) if status in {None, one.status}]
+        if after is not None:
+            return [one for one in wanted if one.id > after][-limit:]
+        return [one for one in wanted if before is None or one.id < before][:limit]
+
+    async def entry(self, endpoint_id: str, delivery_id: int) -> DeliveryEntry | None:
+        self._require()
+        return next((one for one in self.of(endpoint_id) if one.id == delivery_id), None)
+
+    async def put_back(self, endpoint_id: str, delivery_ids: Collection[int], *, now: datetime) -> int:
+        return self._begin_anew([one for one in self.of(endpoint_id) if one.id in delivery_ids], now)
+
+    async def put_back_ended(self, endpoint_id: str, *, since: datetime, now: datetime) -> int:
+        ended = {DeliveryStatus.FAILED, DeliveryStatus.STOPPED}
+        wanted = [one for one in self.of(endpoint_id) if one.status in ended and one.created_at >= since]
+        return self._begin_anew(wanted, now)
+
+    def _begin_anew(self, entries: Sequence[DeliveryEntry], now: datetime) -> int:
+        self._require()
+        for entry in entries:
+            self._update(entry.id, status=DeliveryStatus.PENDING, due_at=now, ended_at=None, tries=0)
+            self.kept[entry.id].claims += 1
+            self.kept[entry.id].began_at = now
+        return len(entries)
+
+    def _update(self, number: int, **changes: object) -> None:
+        self.kept[number].entry = replace(self.kept[number].entry, **changes)  # type: ignore[arg-type]
+
+    def _require(self) -> None:
+        if self.away:
+            raise StoreUnavailable("the store is away")
+
+
+@dataclass(frozen=True)
+class Post:
+    """What was posted."""
+
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def id(self) -> str:
+        return self.headers["webhook-id"]
+
+
+class MemorySender:
+    """Implements `Sender`: keeps what it is given, and answers 204, or what `answers` says for an address, in turn; the last stays.
+
+    An address in `hanging` answers once its event is set.
+    """
+
+    def __init__(self) -> None:
+        self.posts: list[Post] = []
+        self.answers: dict[str, list[Reply]] = {}
+        self.hanging: dict[str, asyncio.Event] = {}
+        self.under_way: defaultdict[str, int] = defaultdict(int)
+        self._changed = asyncio.Condition()
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        self.posts.append(Post(url, headers, body))
+        self.under_way[url] += 1
+        async with self._changed:
+            self._changed.notify_all()
+        try:
+            if url in self.hanging:
+                await self.hanging[url].wait()
+        finally:
+            self.under_way[url] -= 1
+        answers = self.answers.get(url, [Answered(204)])
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    def to(self, url: str) -> list[str]:
+        """The ids of what was posted there."""
+        return [post.id for post in self.posts if post.url == url]
+
+    async def posted(self, count: int) -> None:
+        """Return once so many posts were begun."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: len(self.posts) >= count)
+
+
+async def _anywhere(host: str, _port: int) -> Sequence[str]:
+    """Every name leads to a public address, but those that end in `.internal`. An address leads to itself."""
+    try:
+        return [str(ip_address(host))]
+    except ValueError:
+        return ["10.0.0.1" if host.endswith(".internal") else "93.184.215.14"]
+
+
+def public_targets() -> ResolvedTargets:
+    """Production's rule, with names that nobody is asked for."""
+    return ResolvedTargets(AddressRule(), _anywhere)
+
+
+MemoryDeliveryLog = MemoryDeliveries
