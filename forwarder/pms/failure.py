@@ -9,15 +9,14 @@ Private to the seam; what leaves it are outcomes:
 Text from a driver or a PMS is shortened and rid of long runs of digits before it is passed on.
 """
 
-import math
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from http import HTTPStatus
 
 import httpx
 
 from forwarder.pms.discretion import shortened
 from forwarder.reservation.outcome import Deferred, InDoubt
+from forwarder.runtime.retry_after import seconds_asked
 
 LONGEST_WAIT_SECONDS = 7 * 24 * 60 * 60.0
 """What a PMS may ask us to wait at most; longer is taken for this."""
@@ -127,9 +126,7 @@ def retry_after(response: httpx.Response, now: datetime) -> float | None:
     """Seconds that `Retry-After` asks for, from its number or from its date; None without a usable one."""
     # Of several, the first: joined by httpx's commas, they would be none.
     for asked in response.headers.get_list("retry-after")[:1]:
-        seconds = _number(asked)
-        if seconds is None:
-            seconds = _seconds_until(asked, now)
+        seconds = seconds_asked(asked, now)
         return None if seconds is None else bounded(seconds)
     return None
 
@@ -137,20 +134,3 @@ def retry_after(response: httpx.Response, now: datetime) -> float | None:
 def bounded(seconds: float) -> float:
     """A wait that can be kept: not negative, at most `LONGEST_WAIT_SECONDS`."""
     return min(max(seconds, 0.0), LONGEST_WAIT_SECONDS)
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _seconds_until(http_date: str, now: datetime) -> float | None:
-    try:
-        moment = parsedate_to_datetime(http_date)
-    except ValueError:
-        return None
-    # "-0000" makes a date without a zone; HTTP dates are GMT.
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds()

@@ -3,13 +3,20 @@
 Private to the seam.
 """
 
+import re
 from enum import Enum, auto
-from typing import assert_never
+from typing import Final, assert_never
 
 from forwarder.pms.discretion import discreet
 from forwarder.pms.generic import refusal
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Deferred, InDoubt, Rejected
+
+PRICE_AND_CARD: Final = (
+    (re.compile(r"price\b.{0,40}\b(chang|differ|mismatch|(not|n't) match)", re.IGNORECASE), "price_changed"),
+    (re.compile(r"\bcard\b.{0,40}\b(declin|refus|reject|expired|not accepted)", re.IGNORECASE), "card_refused"),
+)
+"""Words for two refusals that no vendor here has written down, and that every one of them may have to say."""
 
 
 class Meaning(Enum):

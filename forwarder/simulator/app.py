@@ -8,7 +8,7 @@
     PUT  /NAME/faults       what goes wrong from now on (`Faults`) at base URLs that begin with /NAME; of the one without a path
                             the name is `pms`                              GET, DELETE  look, lift
 
-Any bearer credential is let in but `wrong`.
+Any bearer credential is let in but `wrong`. What a booking carries may ask for an outcome of its own: `magic` has the values.
 """
 
 from pydantic import ValidationError

@@ -5,7 +5,8 @@ for any refresh token but `wrong`. Errors of an item stand in its answer, which 
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 from typing import Any, Final, assert_never
 
@@ -16,8 +17,10 @@ from starlette.types import ASGIApp
 
 from forwarder.runtime.http import Answer
 from forwarder.simulator.base_path import below_base_ending_in
-from forwarder.simulator.http import Gate, name_of, place_of
-from forwarder.simulator.world import KeyReused, Made, Replayed, Taken, Wanted, World
+from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
+from forwarder.simulator.http import Gate, book, name_of, place_of
+from forwarder.simulator.magic import Effect, effect_of
+from forwarder.simulator.world import World
 
 _BASE: Final = "beds24/v2"
 _PER_PAGE: Final = 100
@@ -39,11 +42,11 @@ def beds24_routes(world: World) -> list[BaseRoute]:
     """The routes of the kind."""
     pms = _Beds24(world)
     gate = Gate(world, failing, _credential_of)
-    book, change = gate.endpoint(pms.post, books=True), gate.endpoint(pms.post)
+    create, change = gate.endpoint(pms.post, books=True), gate.endpoint(pms.post)
 
     async def post(request: Request) -> ASGIApp:
         changes = all("id" in item for item in _items(await request.body()))
-        return await (change if changes else book)(request)
+        return await (change if changes else create)(request)
 
     endpoints = {
         ("GET", "/authentication/token"): gate.endpoint(pms.token),
@@ -89,7 +92,15 @@ class _Beds24:
         items = _items(await request.body())
         if not items:
             return failing(400)
+        self._require_up(request, items)
         return Answer(201, to_json([self._posted(request, item) for item in items]))
+
+    def _require_up(self, request: Request, items: Sequence[Mapping[str, Any]]) -> None:
+        """Before anything is booked: a 503 says of all of them that nothing was done."""
+        for item in items:
+            if _effect(item) is Effect.DOWN:
+                with suppress(_Fault):
+                    self._world.require_up(_wanted(request, item))
 
     def _posted(self, request: Request, item: Mapping[str, Any]) -> dict[str, Any]:
         try:
@@ -98,13 +109,17 @@ class _Beds24:
             return fault.answer
 
     def _created(self, request: Request, item: Mapping[str, Any]) -> dict[str, Any]:
-        booked = self._world.book(_wanted(request, item))
+        booked = book(self._world, request, _wanted(request, item))
         match booked:
             case Made():
                 info = {"action": "new booking", "field": "id", "message": f"booking {booked.id} was added"}
                 return {"success": True, "new": from_json(booked.answer), "info": [info]}
             case Taken():
                 raise _Fault("new booking", "roomId", "no availability for these dates")
+            case OtherPrice():
+                raise _Fault("new booking", "price", "the price has changed")
+            case CardDeclined():
+                raise _Fault("new booking", "", "the card was declined")
             case Replayed() | KeyReused():
                 raise AssertionError("a booking without a key has no other by its key")
             case _:
@@ -168,7 +183,12 @@ def _wanted(request: Request, item: Mapping[str, Any]) -> Wanted:
         departure=departure,
         reference=_reference(item),
         answer=lambda made_id: to_json(_booking(made_id, item)),
+        effect=_effect(item),
     )
+
+
+def _effect(item: Mapping[str, Any]) -> Effect | None:
+    return effect_of(item.get("lastName"), item.get("roomId"))
 
 
 def _night(item: Mapping[str, Any], field: str) -> date:

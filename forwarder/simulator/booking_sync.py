@@ -23,19 +23,21 @@ from forwarder.simulator.booking_sync_forms import (
     UNKNOWN,
     Invalid,
     answer_of,
-    booking_shown,
     check_client,
     check_strict,
     day,
-    night,
+    names_of,
     number,
     quoted,
     the_one,
+    wanted_of,
 )
 from forwarder.simulator.booking_sync_oauth import TokenServer
 from forwarder.simulator.booking_sync_payments import Payment, Till
-from forwarder.simulator.http import Endpoint, Gate, Handler, below_any_base, name_of, place_of
-from forwarder.simulator.world import KeyReused, Made, Replayed, Taken, Wanted, World
+from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken
+from forwarder.simulator.http import Endpoint, Gate, Handler, below_any_base, book, name_of, place_of
+from forwarder.simulator.magic import Effect, effect_of
+from forwarder.simulator.world import World
 
 _MOST_PER_PAGE = 100
 _SAID = {401: "Not authorized", 404: "Not found", 429: "API v3 rate limit exceeded."}
@@ -76,6 +78,7 @@ class _BookingSync:
         self._till = Till()
         self._held: defaultdict[str, list[Made]] = defaultdict(list)
         self._clients = 0
+        self._effects: dict[str, Effect] = {}
 
     def failing(self, status: int, retry_after: float | None = None) -> Answer:
         """An error, with the moment, in unix time, from which requests are taken again."""
@@ -97,6 +100,8 @@ class _BookingSync:
         except Invalid as invalid:
             return invalid.answer
         self._clients += 1
+        if effect := effect_of(client.get("lastname"), client["fullname"]):
+            self._effects[str(self._clients)] = effect
         return answer_of(201, {"clients": [{**client, "id": self._clients, "links": {"account": 1}}], "meta": {}})
 
     async def search(self, request: Request) -> Answer:
@@ -135,7 +140,9 @@ class _BookingSync:
 
     def _book(self, request: Request, rental: str, booking: Mapping[str, Any]) -> Answer:
         self._end_tentative(place_of(request))
-        booked = self._world.book(_wanted(request, rental, booking))
+        effect = effect_of(rental, *names_of(booking)) or self._effects.pop(str(booking.get("client_id")), None)
+        wanted = wanted_of(name_of(request), place_of(request), rental, booking, effect)
+        booked = book(self._world, request, wanted)
         match booked:
             case Made():
                 location = (b"location", f"{request.base_url}bookings/{booked.id}".encode())
@@ -144,6 +151,10 @@ class _BookingSync:
                 return Answer(201, b'{"links":{},"bookings":[' + booked.answer + b"]}", (location,), MEDIA_TYPE)
             case Taken():
                 return Invalid(start_at="is not available", end_at="is not available").answer
+            case OtherPrice():
+                return Invalid(final_price="has changed").answer
+            case CardDeclined():
+                return Invalid(base="the card was declined").answer
             case Replayed() | KeyReused():
                 raise AssertionError("a booking without a key has no other by its key")
             case _:
@@ -232,18 +243,3 @@ class _BookingSync:
         booking |= self._till.changes(made, booking)
         cancelled_at = self._world.cancelled_at(made)
         return booking if cancelled_at is None else {**booking, "status": "Canceled", "canceled_at": cancelled_at}
-
-
-def _wanted(request: Request, rental: str, booking: Mapping[str, Any]) -> Wanted:
-    arrival, departure = (night(booking, field) for field in ("start_at", "end_at"))
-    if departure <= arrival:
-        raise Invalid(start_at="must be before end_at")
-    return Wanted(
-        name=name_of(request),
-        place=place_of(request),
-        room=rental,
-        arrival=arrival,
-        departure=departure,
-        reference=str(booking.get("external_reference") or ""),
-        answer=lambda made_id: to_json(booking_shown(made_id, rental, booking)),
-    )

@@ -8,6 +8,8 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from forwarder.runtime.http import Answer
+from forwarder.simulator.bookings import Wanted
+from forwarder.simulator.magic import Effect
 
 UNKNOWN = "unknown"
 """The rental that there is not."""
@@ -66,7 +68,30 @@ def _refused(email: object) -> bool:
     return str(email or "").endswith("@refused.example")
 
 
-def night(booking: Mapping[str, Any], field: str) -> date:
+def names_of(booking: Mapping[str, Any]) -> Sequence[object]:
+    """The guest's, of a booking that brings its client along."""
+    client = booking.get("client")
+    return (client.get("lastname"),) if isinstance(client, dict) else ()
+
+
+def wanted_of(name: str, place: str, rental: str, booking: Mapping[str, Any], effect: Effect | None) -> Wanted:
+    """What a body asks for. Raises `Invalid`."""
+    arrival, departure = (_night(booking, field) for field in ("start_at", "end_at"))
+    if departure <= arrival:
+        raise Invalid(start_at="must be before end_at")
+    return Wanted(
+        name=name,
+        place=place,
+        room=rental,
+        arrival=arrival,
+        departure=departure,
+        reference=str(booking.get("external_reference") or ""),
+        answer=lambda made_id: to_json(_booking_shown(made_id, rental, booking)),
+        effect=effect,
+    )
+
+
+def _night(booking: Mapping[str, Any], field: str) -> date:
     """The day of a moment. Raises `Invalid`."""
     try:
         return date.fromisoformat(str(booking[field])[:10])
@@ -115,7 +140,7 @@ def number(rental: str) -> int | str:
     return int(rental) if rental.isdecimal() else rental
 
 
-def booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """A booking as it is shown when it has just been made."""
     shown: dict[str, Any] = {
         "links": {"account": 1, "rental": number(rental), "client": asked.get("client_id"), "payments": []},

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from forwarder.simulator.world import Made
+from forwarder.simulator.bookings import Made
 
 _INTERNAL: Final = {"bookingsync", "instant-booking"}
 _KINDS: Final = _INTERNAL | {

@@ -14,8 +14,10 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from forwarder.runtime.http import Answer
-from forwarder.simulator.http import Gate, bearer_of, below_any_base, name_of, place_of
-from forwarder.simulator.world import KeyReused, Made, Replayed, Taken, Wanted, World
+from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
+from forwarder.simulator.http import Gate, bearer_of, below_any_base, book, name_of, place_of
+from forwarder.simulator.magic import effect_of
+from forwarder.simulator.world import World
 
 _MOST_PER_PAGE = 100
 _A_NIGHT = 100
@@ -67,12 +69,16 @@ class _Cloudbeds:
             wanted = _wanted(request, _form(await request.body()))
         except _Refusal as refusal:
             return refusal.answer
-        booked = self._world.book(wanted)
+        booked = book(self._world, request, wanted)
         match booked:
             case Made():
                 return Answer(200, to_json(_created(from_json(booked.answer))))
             case Taken():
                 return _Refusal("The room type is not available for the selected dates").answer
+            case OtherPrice():
+                return _Refusal("The price has changed").answer
+            case CardDeclined():
+                return _Refusal("The credit card was declined").answer
             case Replayed() | KeyReused():
                 raise AssertionError("a booking without a key has no other by its key")
             case _:
@@ -131,6 +137,7 @@ def _wanted(request: Request, form: Mapping[str, str]) -> Wanted:
         departure=departure,
         reference=form.get("thirdPartyIdentifier", ""),
         answer=lambda made_id: to_json(_reservation(made_id, form, arrival, departure)),
+        effect=effect_of(form.get("guestLastName"), property_id, room),
     )
 
 

@@ -15,8 +15,10 @@ from starlette.routing import BaseRoute
 
 from forwarder.runtime.http import Answer
 from forwarder.simulator.base_path import below_base_ending_in
-from forwarder.simulator.http import Gate, bearer_of, name_of, place_of
-from forwarder.simulator.world import KeyReused, Made, Replayed, Taken, Wanted, World
+from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
+from forwarder.simulator.http import Gate, bearer_of, book, name_of, place_of
+from forwarder.simulator.magic import effect_of
+from forwarder.simulator.world import World
 
 _BASE: Final = "hostaway/v1"
 _MOST_PER_PAGE: Final = 100
@@ -82,7 +84,7 @@ class _Hostaway:
 
     async def create(self, request: Request) -> Answer:
         try:
-            booked = self._world.book(_wanted(request, await request.body()))
+            booked = book(self._world, request, _wanted(request, await request.body()))
         except _Fail as fail:
             return fail.answer
         match booked:
@@ -90,6 +92,10 @@ class _Hostaway:
                 return Answer(200, b'{"status":"success","result":' + booked.answer + b"}")
             case Taken():
                 return _Fail("Listing is not available for these dates").answer
+            case OtherPrice():
+                return _Fail("The price has changed").answer
+            case CardDeclined():
+                return _Fail("The credit card was declined").answer
             case Replayed() | KeyReused():
                 raise AssertionError("a booking without a key has no other by its key")
             case _:
@@ -165,6 +171,7 @@ def _wanted(request: Request, content: bytes) -> Wanted:
         departure=departure,
         reference=str(body.get("customerUserId") or ""),
         answer=lambda made_id: to_json(_reservation(made_id, body)),
+        effect=effect_of(body.get("guestLastName"), body.get("guestName"), listing),
     )
 
 

@@ -10,8 +10,10 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from forwarder.runtime.clock import Clock
-from forwarder.runtime.http import Answer
+from forwarder.runtime.http import Answer, retry_after
+from forwarder.simulator.bookings import Booked, Down, Made, Wanted
 from forwarder.simulator.faults import Faults, Order
+from forwarder.simulator.magic import SLOW_SECONDS, Effect
 from forwarder.simulator.stalling import Drip, Hang, reset
 from forwarder.simulator.world import World
 from forwarder.simulator.wrong_types import UNBOOKED, mistyped
@@ -23,6 +25,8 @@ NOWHERE = "nowhere"
 
 _LET_OUT = {"", "wrong"}
 _HUGE = 10 * 1024 * 1024
+_COME_AGAIN = retry_after(1)
+"""Without it, a 503 might come from a gateway that lost a server which has booked."""
 _STATUS = {"down": 503, "throttle": 429, "error500": 500}
 
 
@@ -48,6 +52,20 @@ def bearer_of(request: Request) -> str:
     return credential if scheme.lower() == "bearer" else ""
 
 
+def book(world: World, request: Request, wanted: Wanted) -> Booked:
+    """What comes of `wanted`, which `request` asks for. The gate is told what is to become of the answer. Raises `Down`."""
+    booked = world.book(wanted)
+    if wanted.effect is not None and isinstance(booked, Made):
+        request.state.effects = {*_effects(request), wanted.effect}
+    return booked
+
+
+def _effects(request: Request) -> set[Effect]:
+    """Of the magic values in what `request` booked."""
+    effects: set[Effect] = getattr(request.state, "effects", set())
+    return effects
+
+
 class Failing(Protocol):
     """How a kind of PMS words an answer that is no more than a status, with the wait that it asks for."""
 
@@ -66,6 +84,8 @@ class Gate:
     def endpoint(self, handler: Handler, *, books: bool = False) -> Endpoint:
         """`handler` for those who bring a credential, under the faults in force. `books`: it makes bookings."""
         world, failing = self.world, self.failing
+        if books:
+            handler = self._bewitched(handler)
 
         async def answered(request: Request) -> ASGIApp:
             name = name_of(request)
@@ -85,6 +105,22 @@ class Gate:
             if not isinstance(answer, Answer) or answer.status not in (200, 201):
                 return answer
             return _gone_wrong(order, failing, answer, world.clock)
+
+        return answered
+
+    def _bewitched(self, handler: Handler) -> Handler:
+        """`handler` under the magic values in what it books."""
+
+        async def answered(request: Request) -> ASGIApp:
+            try:
+                answer = await handler(request)
+            except Down:
+                down = self.failing(503)
+                return replace(down, headers=(*down.headers, _COME_AGAIN))
+            effects = _effects(request)
+            if Effect.SLOW in effects:
+                await self.world.clock.sleep(SLOW_SECONDS)
+            return reset if Effect.ANSWER_LOST in effects else answer
 
         return answered
 

@@ -17,8 +17,10 @@ from starlette.types import ASGIApp
 
 from forwarder.reservation.problem import Problem
 from forwarder.runtime.http import PROBLEM_JSON, Answer, problem_answer
-from forwarder.simulator.http import Gate, below_any_base, name_of, place_of
-from forwarder.simulator.world import KeyReused, Made, Replayed, Taken, Wanted, World
+from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
+from forwarder.simulator.http import Gate, below_any_base, book, name_of, place_of
+from forwarder.simulator.magic import Effect, effect_of
+from forwarder.simulator.world import World
 
 _DECLINED = "4000000000000002"
 _SHORTEST_NUMBER = 12
@@ -66,7 +68,7 @@ class _OpenPms:
             wanted = _wanted(request, await request.body())
         except _Refusal as refusal:
             return refusal.answer
-        booked = self._world.book(wanted)
+        booked = book(self._world, request, wanted)
         match booked:
             case Made():
                 return Answer(201, booked.answer)
@@ -76,6 +78,10 @@ class _OpenPms:
                 return _Refusal(422, "idempotency_key_reused", "This key came before, with another body.").answer
             case Taken():
                 return _Refusal(409, "room_unavailable", "The room is taken for some of these nights.").answer
+            case OtherPrice():
+                return _Refusal(409, "price_changed", "The price is another one by now.").answer
+            case CardDeclined():
+                return _card_declined().answer
             case _:
                 assert_never(booked)
 
@@ -119,7 +125,14 @@ def _wanted(request: Request, content: bytes) -> Wanted:
         answer=lambda made_id: to_json(_reservation(made_id, body, room, last_four)),
         key=_key(request),
         fingerprint=blake2b(to_json([body, last_four]), digest_size=16).hexdigest(),
+        effect=_effect(body, room),
     )
+
+
+def _effect(body: Mapping[str, Any], room: object) -> Effect | None:
+    guest = body.get("guest")
+    names = (guest.get("lastName"), guest.get("name")) if isinstance(guest, dict) else ()
+    return effect_of(body["propertyId"], room, *names)
 
 
 def _object(content: bytes) -> dict[str, Any]:
@@ -160,8 +173,12 @@ def _checked_card(card: object) -> str | None:
         return None
     digits = "".join(character for character in str(number) if character.isdigit())
     if digits == _DECLINED or not _passes_check_digit(digits):
-        raise _Refusal(409, "card_refused", "The card was declined.")
+        raise _card_declined()
     return digits[-4:]
+
+
+def _card_declined() -> _Refusal:
+    return _Refusal(409, "card_refused", "The card was declined.")
 
 
 def _passes_check_digit(digits: str) -> bool:

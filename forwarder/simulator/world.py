@@ -5,69 +5,31 @@ whole. Of a card it is told nothing. With a journal, what happened outlives the 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, assert_never
 
 from pydantic_core import to_json
 
 from forwarder.runtime.clock import Clock, iso
+from forwarder.simulator.bookings import (
+    Booked,
+    CardDeclined,
+    Down,
+    KeyReused,
+    Made,
+    OtherPrice,
+    Replayed,
+    Taken,
+    Wanted,
+)
 from forwarder.simulator.faults import FaultBoard, Faults
 from forwarder.simulator.journal import Journal
+from forwarder.simulator.magic import DOWN_SECONDS, Effect
 
 _FIRST_ID = 1001
 _LISTED_DUPLICATES = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A booking as it is asked for. `key` makes it once only; `fingerprint` tells bodies apart; `answer` says how the PMS
-    answers, in JSON, once the booking has the id given to it."""
-
-    name: str
-    place: str
-    room: str
-    arrival: date
-    departure: date
-    reference: str
-    answer: Callable[[int], bytes]
-    key: str | None = None
-    fingerprint: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A booking that was made."""
-
-    id: int
-    name: str
-    place: str
-    room: str
-    arrival: date
-    departure: date
-    reference: str
-    answer: bytes
-    key: str | None
-    fingerprint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """The key was seen before, with the same body: this is what was made then."""
-
-    made: Made
-
-
-@dataclass(frozen=True, slots=True)
-class KeyReused:
-    """The key was seen before, with another body."""
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """Another booking has some of these nights."""
 
 
 class World:
@@ -111,11 +73,14 @@ class World:
         """How many bookings were made, those included that were cancelled since."""
         return len(self._bookings)
 
-    def book(self, wanted: Wanted) -> Made | Replayed | KeyReused | Taken:
-        """Make a booking, unless its key or its nights forbid. Raises `OSError` where it could not be written down."""
+    def book(self, wanted: Wanted) -> Booked:
+        """Make a booking, unless its key, its nights or a magic value forbid. Raises `OSError` where it could not be written down,
+        and `Down`."""
         known = None if wanted.key is None else self._by_key.get((wanted.place, wanted.key))
         if known is not None:
             return Replayed(known) if known.fingerprint == wanted.fingerprint else KeyReused()
+        if wanted.effect is not None and (refused := self._bewitched(wanted, wanted.effect)) is not None:
+            return refused
         if self._calendars and not self._nights[wanted.place, wanted.room].isdisjoint(_nights(wanted)):
             return Taken()
         made = self._next(wanted)
@@ -123,6 +88,13 @@ class World:
             self._journal.append(_line(made))
         self._keep(made)
         return made
+
+    def require_up(self, wanted: Wanted) -> None:
+        """Raises `Down` for a while from the first time on, where a magic value asks for that."""
+        if wanted.effect is Effect.DOWN:
+            now = self.clock.monotonic()
+            if now < self._down_until.setdefault((wanted.place, wanted.reference), now + DOWN_SECONDS):
+                raise Down
 
     def find(self, place: str, reference: str) -> Sequence[Made]:
         """The bookings of a place that carry `reference`."""
@@ -181,8 +153,26 @@ class World:
         self._by_place: dict[str, list[Made]] = defaultdict(list)
         self._nights: dict[tuple[str, str], set[int]] = defaultdict(set)
         self._cancelled: dict[int, str] = {}
+        self._down_until: dict[tuple[str, str], float] = {}
         self._next_id = _FIRST_ID
         self.requests.clear()
+
+    def _bewitched(self, wanted: Wanted, effect: Effect) -> Booked | None:
+        """The refusal that a magic value asks for. Raises `Down`."""
+        match effect:
+            case Effect.SOLD_OUT:
+                return Taken()
+            case Effect.PRICE_CHANGED:
+                return OtherPrice()
+            case Effect.CARD_REFUSED:
+                return CardDeclined()
+            case Effect.DOWN:
+                self.require_up(wanted)
+                return None
+            case Effect.SLOW | Effect.ANSWER_LOST:
+                return None  # it is made: what becomes of the answer is the gate's matter
+            case _:
+                assert_never(effect)
 
     def _next(self, wanted: Wanted) -> Made:
         made_id = self._next_id

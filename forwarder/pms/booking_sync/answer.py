@@ -11,6 +11,7 @@ from pydantic import BaseModel, StrictInt, StrictStr, ValidationError
 
 from forwarder.pms.answer import amount, finances, read_object, record_fields
 from forwarder.pms.booking_sync.quote import in_one_language
+from forwarder.pms.wording import PRICE_AND_CARD
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.request import json_number
 
@@ -191,6 +192,9 @@ def refusal_in(response: httpx.Response) -> tuple[str, str]:
     detail = "; ".join(f"{field}: {said}" for field, said in messages.items())
     if any(_NOT_FREE.search(messages[field]) for field in messages.keys() & _OF_THE_NIGHTS):
         return "room_unavailable", detail
+    for words, code in PRICE_AND_CARD:
+        if words.search(detail):
+            return code, detail
     if messages.keys() & _OF_THE_RENTAL:
         return "property_not_found", detail
     return ("guest_refused" if any(map(_OF_THE_CLIENT.match, messages)) else "pms_refused"), detail

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from forwarder.pms.wording import Meaning
+from forwarder.pms.wording import PRICE_AND_CARD, Meaning
 
 # The vendor documents the first three of these messages (Common API errors & How to handle); it publishes no list of the others,
 # so that words are looked for that may be expected in them.
@@ -33,6 +33,7 @@ _REFUSALS: Final = (
         re.compile(r"availab|sold out|overbook|no (more )?rooms?\b|occupied|already (taken|booked)", re.IGNORECASE),
         "room_unavailable",
     ),
+    *PRICE_AND_CARD,
     (re.compile(r"room ?(type)? ?id|room ?type", re.IGNORECASE), "room_not_found"),
     (re.compile(r"guest|e-?mail|first ?name|last ?name|zip|country", re.IGNORECASE), "guest_refused"),
 )

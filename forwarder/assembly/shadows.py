@@ -1,0 +1,39 @@
+"""The shadows of integration accounts, in which test keys act: each at the simulator, with nothing of its account's secrets."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Final
+from urllib.parse import quote
+
+from forwarder.reservation.mode import shadow_id
+from forwarder.simulator.sites import SITES
+from forwarder.tenancy.port import Account
+
+_ANY_OTHER_KIND: Final = "generic"
+"""What the simulator speaks in place of a kind that it does not know: no integration rule is another kind's than its own."""
+
+
+class Shadows:
+    """Makes shadows. `simulator_url`: where the simulator is; None where there is none, so that their address is empty and nothing
+    can be sent. `seal`: seals to the workers' key; where there is none, a shadow cannot be pushed to."""
+
+    def __init__(self, simulator_url: str | None, seal: Callable[[str], str] | None) -> None:
+        self._url = simulator_url
+        # Once for each: sealed anew, an account would look like another one.
+        self._sealed = cache(seal or (lambda _: ""))
+
+    def of(self, account: Account) -> Account:
+        """The shadow of `account`: of its kind, as far as that is simulated, with the simulator's address, credential and options
+        in the place of its own, never paused, and at the kind's own pace. Of the account's settings the deadline alone is kept."""
+        kind = account.kind if account.kind in SITES else _ANY_OTHER_KIND
+        site, identifier = SITES[kind], shadow_id(account.id)
+        base_url = "" if self._url is None else f"{self._url}/{quote(identifier, safe='')}/{site.path}"
+        return Account(
+            identifier,
+            account.workspace_id,
+            kind,
+            base_url,
+            self._sealed(site.credential),
+            deadline_seconds=account.deadline_seconds,
+            options=site.options,
+        )

@@ -1,0 +1,59 @@
+"""Magic values: what a booking carries to be answered in a certain way, in every kind's wire form. Pure.
+
+Two things travel in all of them: the last word of the guest's name, and a number that names the property or the room. The values
+are such as no guest and no property has. Published in docs/guides/test-mode.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+SLOW_SECONDS: Final = 5.0
+DOWN_SECONDS: Final = 60.0
+
+
+class Effect(Enum):
+    """What a simulated PMS does about a booking."""
+
+    SOLD_OUT = auto()
+    PRICE_CHANGED = auto()
+    CARD_REFUSED = auto()
+    SLOW = auto()
+    """It is made, and answered after `SLOW_SECONDS`."""
+    DOWN = auto()
+    """503 for `DOWN_SECONDS` from the first time that it is asked for; then it is made."""
+    ANSWER_LOST = auto()
+    """It is made, and the connection breaks before the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Magic:
+    """Two values for one effect: a guest's last name, in whatever case, and the number of a property or a room."""
+
+    last_name: str
+    number: int
+
+
+MAGIC: Final[Mapping[Effect, Magic]] = {
+    Effect.SOLD_OUT: Magic("Test-Sold-Out", 9_990_000_001),
+    Effect.PRICE_CHANGED: Magic("Test-Price-Changed", 9_990_000_002),
+    Effect.CARD_REFUSED: Magic("Test-Card-Refused", 9_990_000_003),
+    Effect.SLOW: Magic("Test-Slow", 9_990_000_004),
+    Effect.DOWN: Magic("Test-Down", 9_990_000_005),
+    Effect.ANSWER_LOST: Magic("Test-Answer-Lost", 9_990_000_006),
+}
+"""All there are. They are published: none ever means anything else."""
+
+_BY_WORD: Final = {
+    word: effect for effect, magic in MAGIC.items() for word in (magic.last_name.casefold(), str(magic.number))
+}
+
+
+def effect_of(*values: object) -> Effect | None:
+    """What the first magic value among `values` asks for: names of the guest, identifiers of property and room."""
+    for value in values:
+        last_word = str(value).rpartition(" ")[2].casefold()
+        if last_word in _BY_WORD:
+            return _BY_WORD[last_word]
+    return None
