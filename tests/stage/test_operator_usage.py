@@ -6,8 +6,6 @@ import pytest
 
 from forwarder.cli.program import run
 
-pytestmark = pytest.mark.usefixtures("logging_as_before")
-
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
@@ -32,6 +30,17 @@ pytestmark = pytest.mark.usefixtures("logging_as_before")
         ("submissions settle rsv_1 --confirmed=", "--confirmed"),
         ("submissions settle rsv_1 --rejected=", "--rejected"),
         ("submissions settle --not-made", "REQUEST_ID"),
+        ("results tail --from tomorrow", "beginning"),
+        ("results tail --from end --no-follow", "--no-follow"),
+        ("results tail --type lost", "reservation.cancelled.v1"),
+        ("results tail -n 0", "--count"),
+        ("webhook add https://hooks.example/in", "--workspace"),
+        ("webhook set whk_1", "--url"),
+        ("webhook set whk_1 --type all --type reservation.confirmed.v1", "alone"),
+        ("webhook rotate whk_1 --overlap 604801", "--overlap"),
+        ("webhook deliveries whk_1 --status lost", "DELIVERED"),
+        ("webhook delivery whk_1 x", "DELIVERY"),
+        ("webhook recover whk_1 --since tomorrow", "2h"),
     ],
 )
 def test_what_makes_no_sense_is_wrong_usage(

@@ -1,0 +1,72 @@
+"""What comes over a connection before there is a request: a head that is no HTTP, or too long, is answered as a problem too.
+
+Built on uvicorn's protocol, which has a plain text for the first and reads the second for as long as it comes.
+"""
+
+from typing import Final
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from forwarder.reservation.catalogue import requests
+from forwarder.reservation.problem import Problem
+from forwarder.runtime.http import Answer, problem_answer
+
+MOST_HEAD_BYTES: Final = 32 * 1024
+"""Of the target and all header lines of a request."""
+
+_MALFORMED: Final = requests.MALFORMED_HTTP.problem("What came over this connection is no HTTP/1.1 request.")
+_TOO_LARGE: Final = requests.HEADERS_TOO_LARGE.problem(
+    f"The request's target and headers must have at most {MOST_HEAD_BYTES} bytes."
+)
+_REASONS: Final = {_MALFORMED.status: b"Bad Request", _TOO_LARGE.status: b"Request Header Fields Too Large"}
+
+
+class ProblemProtocol(HttpToolsProtocol):
+    """Closes the connection after either. Of a head that does not end, one chunk is read beyond what a head may have."""
+
+    _wrong: Problem = _MALFORMED
+    _began = False
+    _in_head = False
+    _before = 0
+    _chunk = 0
+
+    def data_received(self, data: bytes) -> None:
+        self._began, self._chunk = False, len(data)
+        super().data_received(data)
+        # Where in its first chunk a head begins is not known: that chunk is not counted.
+        if self._in_head and not self._began:
+            self._before += self._chunk
+            if self._before > MOST_HEAD_BYTES and not self.transport.is_closing():
+                self._wrong = _TOO_LARGE
+                self.send_400_response(_TOO_LARGE.title)
+
+    def on_message_begin(self) -> None:
+        self._began = self._in_head = True
+        self._before = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        # Most come in one small chunk: they need no counting.
+        if self._before + self._chunk > MOST_HEAD_BYTES and self._size_of_head() > MOST_HEAD_BYTES:
+            self._wrong = _TOO_LARGE
+            raise httptools.HttpParserError(_TOO_LARGE.title)
+        super().on_headers_complete()
+
+    def _size_of_head(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's own words
+        self.transport.write(_on_the_wire(problem_answer(self._wrong, (b"connection", b"close"))))
+        self.transport.close()
+
+
+def _on_the_wire(answer: Answer) -> bytes:
+    lines = [
+        b"HTTP/1.1 %d %s" % (answer.status, _REASONS[answer.status]),
+        b"content-type: %s" % answer.media_type,
+        b"content-length: %d" % len(answer.body),
+        *(b"%s: %s" % header for header in answer.headers),
+    ]
+    return b"\r\n".join([*lines, b"", answer.body])
