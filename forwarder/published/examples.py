@@ -1,6 +1,6 @@
 """One reservation from its request to its result, for the contracts to show. Made by the code that makes the real ones. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -64,6 +64,10 @@ GENERAL: Final[Mapping[str, Any]] = {
     "totalPrice": 480.5,
     "currency": "EUR",
 }
+BULK: Final[Sequence[Mapping[str, Any]]] = (
+    {"operation": "booking-engine", "reservation": BOOKING_ENGINE, "idempotencyKey": "order-42"},
+    {"operation": "general", "reservation": GENERAL, "deadlineSeconds": 3600},
+)
 CANCELLATION: Final[Mapping[str, Any]] = {"reason": "The guest is ill."}
 FAULT: Final = Fault("/guest/email", "invalid_value", "must be an e-mail address, such as guest@example.com")
 

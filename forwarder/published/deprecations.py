@@ -1,0 +1,124 @@
+"""Operations that are to go: the table of them, what the contract says of each, and the headers of its answers.
+
+`Deprecation` is RFC 9745, `Sunset` RFC 8594; the policy is in docs/versioning.md. Touches the web framework's routes. A route
+that is not in the table is served as it is: those who use nothing old pay nothing.
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any, Final
+
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from forwarder.published.answering import Json, references
+from forwarder.runtime.http import Routes
+
+NOTICE: Final = timedelta(days=365)
+"""The least that lies between the announcement and the end of an operation."""
+
+HEADERS: Final[Json] = {
+    "Deprecation": {
+        "description": "Since when the operation is deprecated: `@` and unix time (RFC 9745).",
+        "schema": {"type": "string", "pattern": "^@-?[0-9]+$"},
+        "example": "@1861920000",
+    },
+    "Sunset": {
+        "description": "When it will answer no more (RFC 8594).",
+        "schema": {"type": "string"},
+        "example": "Wed, 01 Jan 2031 00:00:00 GMT",
+    },
+    "Link": {
+        "description": "`deprecation`: where this is explained; `successor-version`: what to use instead.",
+        "schema": {"type": "string"},
+        "example": '</docs>; rel="deprecation"; type="text/html"',
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Deprecation:
+    """One operation, by method and by path as the contract writes it, that is to go. `since` and `sunset` are aware; without a
+    `sunset` its end is not decided. `successor`: the path to use instead; `about`: where it is explained. Raises `ValueError`
+    where the notice is shorter than promised."""
+
+    method: str
+    path: str
+    since: datetime
+    sunset: datetime | None = None
+    successor: str | None = None
+    about: str = "/docs"
+
+    def __post_init__(self) -> None:
+        if self.sunset is not None and self.sunset < self.since + NOTICE:
+            raise ValueError(f"{self.method} {self.path} ends less than {NOTICE.days} days after it was deprecated")
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Those that each of its answers carries."""
+        links = [f'<{self.about}>; rel="deprecation"; type="text/html"']
+        if self.successor and "{" not in self.successor:  # a template is no address
+            links.append(f'<{self.successor}>; rel="successor-version"')
+        fields = {"deprecation": f"@{int(self.since.timestamp())}", "link": ", ".join(links)}
+        if self.sunset is not None:
+            fields["sunset"] = format_datetime(self.sunset.astimezone(UTC), usegmt=True)
+        return [(name.encode(), value.encode()) for name, value in fields.items()]
+
+    def told(self) -> str:
+        """The same for readers of the contract."""
+        end = f" It answers until {self.sunset:%Y-%m-%d}." if self.sunset else ""
+        instead = f" Use `{self.successor}` instead." if self.successor else ""
+        return f"Deprecated since {self.since:%Y-%m-%d}.{end}{instead}"
+
+
+DEPRECATED: Final[tuple[Deprecation, ...]] = ()
+"""All of them. None is."""
+
+
+def announcing(routes: Routes, table: Sequence[Deprecation] = DEPRECATED) -> Routes:
+    """`routes`, of which those in the `table` say so in every answer of their own, refusals included."""
+    return [_announcing(route, table) for route in routes] if table else routes
+
+
+def _announcing(route: BaseRoute, table: Sequence[Deprecation]) -> BaseRoute:
+    if not isinstance(route, Route):
+        return route
+    of_path = {one.method: one.headers() for one in table if one.path == route.path}
+    if not of_path.keys() & (route.methods or of_path.keys()):
+        return route
+    announcing_route = copy.copy(route)
+    announcing_route.app = _Announcing(route.app, of_path)
+    return announcing_route
+
+
+class _Announcing:
+    """Adds to the answers of each method its headers; HEAD is GET."""
+
+    def __init__(self, app: ASGIApp, headers: dict[str, list[tuple[bytes, bytes]]]) -> None:
+        self._app = app
+        self._headers = headers | ({"HEAD": headers["GET"]} if "GET" in headers else {})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        more = self._headers.get(scope["method"], [])
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], *more]}
+            await send(message)
+
+        await self._app(scope, receive, sending)
+
+
+def marked(document: dict[str, Any], table: Sequence[Deprecation] = DEPRECATED) -> dict[str, Any]:
+    """The contract, in which the operations of the `table` are deprecated. Raises `KeyError` for one that it does not have."""
+    for one in table:
+        operation = document["paths"][one.path][one.method.lower()]
+        operation["deprecated"] = True
+        operation["description"] = f"{one.told()}\n\n{operation.get('description', '')}".strip()
+        names = tuple(name for name in HEADERS if name != "Sunset" or one.sunset)
+        for response in operation["responses"].values():
+            response["headers"] = response.get("headers", {}) | references(names)
+        document["components"]["headers"] |= HEADERS
+    return document
