@@ -10,9 +10,14 @@ from typing import Annotated
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from forwarder.notifier.settings import GROUP as NOTIFIER_GROUP
+from forwarder.notifier.settings import NotifierSettings
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.runtime.logging import LogFormat
+from forwarder.tenancy.limits import RATE, read_limit
+from forwarder.tenancy.port import RateLimit
 from forwarder.topics.port import Topics
+from forwarder.webhooks.addresses import AddressRule
 from forwarder.worker.settings import GROUP, WorkerSettings
 
 
@@ -46,16 +51,20 @@ class Environment(BaseSettings):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
     secret_key: Annotated[SecretStr, Field(min_length=16)] | None = None
+    simulator_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*[^\s/?#])?$")] | None = None
     topic_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]*$")] = ""
     partitions: Annotated[int, Field(ge=1, le=1000)] = 16
     wait_seconds: Annotated[float, Field(ge=0, le=300)] = 10.0
     max_wait_seconds: Annotated[int, Field(ge=0, le=300)] = 60
     calls_at_most: Annotated[int, Field(ge=1)] = 5000
     body_bytes_at_most: Annotated[int, Field(ge=MAX_BODY_BYTES)] = 32 * 1024 * 1024
+    rate_limit: Annotated[str, Field(pattern=f"^{RATE}$")] | None = None
     push_timeout_seconds: Annotated[float, Field(gt=0, le=300)] = 30.0
     held_at_most: Annotated[int, Field(ge=1)] = 8000
     lease_seconds: Annotated[float, Field(gt=0)] = 45.0
     session_seconds: Annotated[float, Field(ge=1, le=300)] = 10.0
+    webhook_timeout_seconds: Annotated[float, Field(gt=0, le=60)] = 15.0
+    webhook_private_addresses: bool = False
     grace_seconds: Annotated[float, Field(ge=0)] = 20.0
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
     log_format: LogFormat = "auto"
@@ -78,6 +87,12 @@ class Settings:
         return None if secret is None else secret.get_secret_value()
 
     @property
+    def rate_limit(self) -> RateLimit | None:
+        """Of each API key that has none of its own."""
+        written = self.environment.rate_limit
+        return None if written is None else read_limit(written)
+
+    @property
     def worker(self) -> WorkerSettings:
         environment = self.environment
         return WorkerSettings(
@@ -88,6 +103,21 @@ class Settings:
             grace_seconds=environment.grace_seconds,
             settle_seconds=environment.push_timeout_seconds,
         )
+
+    @property
+    def notifier(self) -> NotifierSettings:
+        environment = self.environment
+        return NotifierSettings(
+            group=f"{environment.topic_prefix}{NOTIFIER_GROUP}",
+            post_seconds=environment.webhook_timeout_seconds,
+            grace_seconds=environment.grace_seconds,
+        )
+
+    @property
+    def webhook_addresses(self) -> AddressRule:
+        """Embedded, this machine's own addresses may be posted to as well, so that webhooks can be tried."""
+        private = self.environment.webhook_private_addresses
+        return AddressRule(private=private, loopback=isinstance(self.backend, Embedded))
 
 
 def read_settings() -> Settings:

@@ -1,11 +1,12 @@
 """The log and the database, embedded or distributed: chosen by the settings, opened, migrated, closed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from forwarder.assembly.shadows import Shadows
 from forwarder.runtime.clock import Clock, SystemClock
 from forwarder.runtime.data_dir import secret_in
 from forwarder.settings import BadSettings, Distributed, Embedded, Settings
@@ -17,6 +18,7 @@ from forwarder.tenancy.deployment import load_sealer, publish_key
 from forwarder.tenancy.directory import SqlDirectory
 from forwarder.tenancy.port import CardSealer
 from forwarder.tenancy.registry import SqlRegistry
+from forwarder.tenancy.sealing import sealer_of
 from forwarder.topics.embedded import EmbeddedLog
 from forwarder.topics.kafka import KafkaLog
 from forwarder.topics.port import Log
@@ -78,7 +80,8 @@ async def open_backend(settings: Settings) -> AsyncIterator[Backend]:
         async with open_log(
             settings.backend, partitions=environment.partitions, session_seconds=environment.session_seconds
         ) as log:
-            directory, registry = SqlDirectory(engine, clock), SqlRegistry(engine)
+            shadows = Shadows(environment.simulator_url, _seal(settings))
+            directory, registry = SqlDirectory(engine, clock, shadow=shadows.of), SqlRegistry(engine)
             yield Backend(settings, clock, log, engine, directory, registry, SqlOverview(engine), SqlRepairs(engine))
     finally:
         await engine.dispose()
@@ -105,6 +108,12 @@ def _database(settings: Settings) -> str | Path:
             return data_dir / _STORE_FILE
         case Distributed(_, database_url):
             return database_url
+
+
+def _seal(settings: Settings) -> Callable[[str], str] | None:
+    """What seals to the workers' key, in a process that knows their secret: those that do not, open nothing."""
+    unknown = isinstance(settings.backend, Distributed) and settings.secret_key is None
+    return None if unknown else sealer_of(secret_of(settings)).seal_text
 
 
 def secret_of(settings: Settings) -> str:

@@ -14,9 +14,11 @@ from forwarder.cli.account_options import credential_from, options_from
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
 from forwarder.cli.running import with_backend
 from forwarder.pms.port import BadOptions
+from forwarder.reservation.mode import MARK
 from forwarder.tenancy.port import Account
 
 _COLUMNS = ("id", "workspace", "kind", "baseUrl", "concurrency", "ratePerSecond", "deadlineSeconds", "paused")
+_LONGEST_ID = 200
 _Credential = Annotated[
     str | None, typer.Option(help="What it lets us in with; kept sealed. Better by --credential-file.")
 ]
@@ -66,6 +68,8 @@ def add(
     if rate is not None and rate <= 0:
         raise WrongUsage("--rate must be more than 0; leave it out for the kind's published limit.")
     new_id = account_id or f"acc_{secrets.token_hex(6)}"
+    if MARK in new_id or len(new_id) > _LONGEST_ID:
+        raise WrongUsage(f"--id must be without {MARK}, which tells shadows, and of at most {_LONGEST_ID} characters.")
     options = options_from(option, options_file)
     account = Account(new_id, workspace, kind, base_url.rstrip("/"), "", concurrency, rate, deadline, options=options)
     secret = credential_from(credential, credential_file)

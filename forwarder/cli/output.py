@@ -1,9 +1,10 @@
 """What commands print: tables for people, JSON with `--json` for programs; failures on standard error."""
 
 import json
+import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -39,7 +40,7 @@ def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_j
     for column in columns:
         table.add_column(column, no_wrap=True)
     for row in rows:
-        table.add_row(*("" if row.get(column) is None else _printable(str(row[column])) for column in columns))
+        table.add_row(*("" if row.get(column) is None else printable(str(row[column])) for column in columns))
     _unbounded().print(table)
 
 
@@ -51,18 +52,38 @@ def show_one(row: Mapping[str, Any], *, as_json: bool) -> None:
     table = Table.grid(padding=(0, 2))
     for name, value in row.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        table.add_row(_printable(name), _printable(text))
+        table.add_row(printable(name), printable(text))
     console().print(table)
 
 
 def show_json(value: Any) -> None:
     """JSON on standard output, one document a line."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.write(f"{json_line(value)}\n")
+
+
+def json_line(value: Any) -> str:
+    """JSON in one line."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def show_lines(lines: Iterable[str]) -> None:
+    """Lines of data, as they come and as they are: none is held back, for a pipe's reader waits for them."""
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    sys.stdout.flush()
+
+
+@contextmanager
+def while_read() -> Iterator[None]:
+    """End the block in silence where nobody reads standard output any more, as after `| head`."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still writes at its end
 
 
 def say(text: str) -> None:
     """A line for a person."""
-    console().print(_printable(text), highlight=False)
+    console().print(printable(text), highlight=False)
 
 
 def note(text: str) -> None:
@@ -88,6 +109,6 @@ def _unbounded() -> Console:
     return Console(markup=False, emoji=False, soft_wrap=True, width=_UNBOUNDED)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Values come from anywhere: what a terminal would obey is written out instead."""
     return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)

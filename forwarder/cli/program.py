@@ -11,12 +11,14 @@ from forwarder.cli import (
     demo,
     key,
     migrate,
+    results,
     schemas,
     serve,
     simulate,
     submissions,
     topics,
     up,
+    webhook,
     workspace,
 )
 from forwarder.cli.output import Failed, WrongUsage
@@ -56,6 +58,7 @@ def program() -> typer.Typer:
     app.command("ingress")(serve.ingress)
     app.command("worker")(serve.worker)
     app.command("query")(serve.query)
+    app.command("notifier")(serve.notifier)
     app.command("simulate")(simulate.simulate)
     app.command("migrate")(migrate.migrate)
     app.command("demo")(demo.demo)
@@ -67,6 +70,8 @@ def program() -> typer.Typer:
         "adapters": adapters.commands,
         "submissions": submissions.commands,
         "dead-letters": dead_letters.commands,
+        "results": results.commands,
+        "webhook": webhook.commands,
         "schemas": schemas.commands,
     }.items():
         app.add_typer(group(), name=name)

@@ -1,4 +1,4 @@
-"""`forwarder ingress`, `forwarder worker`, `forwarder query`: one stage each, as one or several processes on one port."""
+"""`forwarder ingress`, `worker`, `query`, `notifier`: one stage each, as one or several processes on one port."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from forwarder.assembly.roles import Listening, run_ingress, run_query, run_worker
+from forwarder.assembly.roles import Listening, run_ingress, run_notifier, run_query, run_worker
 from forwarder.cli.output import Failed
 from forwarder.cli.running import settings_and_logging
 from forwarder.runtime.supervision import Stop, bind, is_child, run_processes, run_until_signalled
@@ -34,6 +34,11 @@ def worker(host: Host = None, port: Port = None, processes: Processes = 1) -> No
 def query(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
     """Answer what became of submissions over HTTP."""
     _serve("query", run_query, host, port, processes)
+
+
+def notifier(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
+    """Post results to customers' endpoints. The port serves the management of webhooks, health and metrics."""
+    _serve("notifier", run_notifier, host, port, processes)
 
 
 def _serve(name: str, stage: _Stage, host: str | None, port: int | None, processes: int) -> None:

@@ -11,11 +11,11 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.roles import Listening, run_everything
-from forwarder.cli.demo_world import DEMO_ENV, DemoWorld, prepare_demo_world
+from forwarder.cli.demo_world import DEMO_ENV, WORKSPACE, DemoWorld, prepare_demo_world
 from forwarder.cli.output import say
 from forwarder.cli.running import settings_and_logging
 from forwarder.cli.serve import Host, Port, listen
-from forwarder.runtime.supervision import Stop, run_until_signalled
+from forwarder.runtime.supervision import Stop, own_url, run_until_signalled
 from forwarder.settings import Settings
 
 _log = structlog.get_logger(__name__)
@@ -26,7 +26,7 @@ def up(
     port: Port = None,
     demo: Annotated[bool, typer.Option(help="Make the demo workspace on simulated PMSs.")] = True,
 ) -> None:
-    """Run everything in one process: ingress, worker, query and simulated PMSs on one port."""
+    """Run everything in one process: ingress, worker, query, notifier and simulated PMSs on one port."""
     settings = settings_and_logging("warning" if _quiet() else None)
     host = host or settings.environment.host
     listening = listen(host, settings.environment.port if port is None else port)
@@ -40,8 +40,7 @@ def _quiet() -> bool:
 
 
 async def _run(settings: Settings, listening: Listening, demo: bool, stop: Stop) -> None:
-    host, port = listening.getsockname()[:2]
-    url = f"http://{'127.0.0.1' if host in {'0.0.0.0', '::'} else host}:{port}"  # noqa: S104 - compared, not bound
+    url = own_url(listening)
 
     async def ready(backend: Backend) -> None:
         if demo:
@@ -62,6 +61,8 @@ Submit a reservation and wait for the PMS to confirm it:
 {world.curl}
 
 Then:
+  .venv/bin/forwarder key add --workspace {WORKSPACE} --test
+                                             a key that reaches simulated PMSs alone (docs/guides/test-mode.md)
   make demo                                  a short guided tour: a rejection, an outage survived
   . {Path(world.data_dir) / DEMO_ENV}                     FORWARDER_URL, FORWARDER_TOKEN, FORWARDER_WORKSPACE for your own calls
   .venv/bin/forwarder submissions list       what became of everything

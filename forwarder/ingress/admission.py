@@ -14,15 +14,15 @@ class Admission:
 
     def __init__(self, *, most_calls: int, most_bytes: int) -> None:
         self._most_calls = most_calls
-        self._most_bytes = max(most_bytes, MAX_BODY_BYTES)
+        self.most_bytes = max(most_bytes, MAX_BODY_BYTES)
         self._calls = 0
         self._bytes = 0
 
     @contextmanager
-    def place(self, call: Call) -> Iterator[bool]:
-        """A place for the block; False where there is none."""
-        size = _size_of_body(call)
-        if self._calls >= self._most_calls or self._bytes + size > self._most_bytes:
+    def place(self, call: Call, at_most: int = MAX_BODY_BYTES) -> Iterator[bool]:
+        """A place for the block; False where there is none. `at_most`: the longest body that is read of such a call."""
+        size = _size_of_body(call, at_most)
+        if self._calls >= self._most_calls or self._bytes + size > self.most_bytes:
             yield False
             return
         self._calls += 1
@@ -34,7 +34,7 @@ class Admission:
             self._bytes -= size
 
 
-def _size_of_body(call: Call) -> int:
+def _size_of_body(call: Call, at_most: int) -> int:
     """In bytes. One that is too long is not read."""
     declared = call.headers.get("content-length", "")
-    return min(int(declared), MAX_BODY_BYTES) if declared.isdecimal() else MAX_BODY_BYTES
+    return min(int(declared), at_most) if declared.isdecimal() else at_most

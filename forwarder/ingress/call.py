@@ -1,12 +1,12 @@
 """One HTTP call as the ingress sees it: its headers, its body up to a limit, and whether the caller is still there."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 
-from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
+from forwarder.runtime.bodies import read_at_most
 from forwarder.runtime.http import header_map
 
 _HOST = re.compile(r"[A-Za-z0-9._\-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
@@ -35,21 +35,9 @@ class Call:
         """On how many lines the header came."""
         return sum(name == header for name, _ in self.scope["headers"])
 
-    async def body(self, at_most: int) -> bytes | None:
+    def body(self, at_most: int) -> Awaitable[bytes | None]:
         """The whole body, or None as soon as it is seen to be longer than `at_most` bytes. Raises `ClientDisconnect`."""
-        declared = self.headers.get("content-length", "")
-        if declared.isdecimal() and int(declared) > at_most:
-            return None
-        body, more = b"", True
-        while more:
-            message = await self.receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            body += message.get("body", b"")
-            if len(body) > at_most:
-                return None
-            more = message.get("more_body", False)
-        return body
+        return read_at_most(at_most, self.headers, self.receive)
 
     async def gone(self) -> None:
         """Return when the caller has left. To be awaited after the body."""

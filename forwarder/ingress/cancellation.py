@@ -13,7 +13,7 @@ from forwarder.ingress.call import Call
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import LOG_UNAVAILABLE, NO_SUBMISSION, OVERLOADED, SUBMISSION_UNREADABLE
 from forwarder.ingress.reading import read_valid_cancellation
-from forwarder.ingress.terms import Wait, read_traceparent, read_wait
+from forwarder.ingress.terms import read_traceparent
 from forwarder.reservation.cancellation import (
     CancellationBody,
     CancellationRequest,
@@ -24,6 +24,7 @@ from forwarder.reservation.cancellation import (
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problem import Problem
 from forwarder.runtime.metrics import PUBLISH_SECONDS
+from forwarder.runtime.prefer import Wait, read_wait
 from forwarder.store.port import StoreUnavailable
 from forwarder.store.reading import Stored
 from forwarder.tenancy.access import Caller

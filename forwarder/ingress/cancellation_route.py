@@ -13,6 +13,7 @@ from forwarder.ingress.cancellation import Cancellations, Requested
 from forwarder.ingress.cancellation_answer import cancellation_answer
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import OVERLOADED, refusal
+from forwarder.ingress.rate_limit import rate_limited, with_allowance
 from forwarder.reservation.problem import Problem
 from forwarder.runtime.http import Answer
 from forwarder.runtime.metrics import SUBMISSIONS
@@ -29,6 +30,7 @@ class CancellationRoute:
         self._acceptance = acceptance
         self._cancellations = Cancellations(parts)
         self._clock = parts.clock
+        self._limits = parts.limits
         self._retry_after_seconds = parts.settings.retry_after_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -41,6 +43,14 @@ class CancellationRoute:
         caller = await self._acceptance.authenticate(call)
         if isinstance(caller, Problem):
             return self._refuse(caller, None)
+        allowance = self._limits.take(caller.key_id, caller.limit)
+        if allowance is None:
+            return await self._request(caller, call)
+        refused = not allowance.admitted
+        response = self._refuse(rate_limited(allowance), caller) if refused else await self._request(caller, call)
+        return with_allowance(response, allowance)
+
+    async def _request(self, caller: Caller, call: Call) -> Answer:
         requested = await self._cancellations.request(caller, call)
         if isinstance(requested, Problem):
             return self._refuse(requested, caller)
@@ -63,8 +73,13 @@ class CancellationRoute:
 
     def _refuse(self, problem: Problem, caller: Caller | None) -> Answer:
         _answered(problem.code).inc()
-        account_id = caller and caller.account.id
-        _log.info("cancellation.refused", request_id=problem.request_id, account_id=account_id, code=problem.code)
+        _log.info(
+            "cancellation.refused",
+            request_id=problem.request_id,
+            account_id=caller and caller.account.id,
+            key_id=caller and caller.key_id,
+            code=problem.code,
+        )
         return refusal(problem, self._retry_after_seconds)
 
 

@@ -45,7 +45,7 @@ class Drafts:
         self, caller: Caller, operation: Operation, request: ReservationRequest, terms: Terms, *, now: datetime
     ) -> Draft:
         account_id, key = caller.account.id, terms.idempotency_key
-        card = request.card_details if isinstance(request, BookingEngineRequest) else None
+        card = card_of(request)
         reservation = published_form(request, card)
         submission = Submission(
             request_id=self.ids.issue(account_id, now) if key is None else self.ids.derive(account_id, key),
@@ -65,6 +65,11 @@ class Drafts:
         if card is None or not any(value for _, value in card):
             return None
         return self.sealer.seal_card(card)
+
+
+def card_of(request: ReservationRequest) -> CardDetails | None:
+    """The card that came with the request. The general operation takes none."""
+    return request.card_details if isinstance(request, BookingEngineRequest) else None
 
 
 def published_form(request: ReservationRequest, card: CardDetails | None) -> bytes:

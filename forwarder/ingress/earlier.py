@@ -1,13 +1,14 @@
 """What was submitted before under the same idempotency key: in the store, or in the moments before the worker took it in."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from forwarder.ingress.draft import Draft
 from forwarder.ingress.problems import key_reused
 from forwarder.ingress.receipt import Receipt, receipt_of
 from forwarder.reservation.problem import Problem
-from forwarder.store.reading import Reader
+from forwarder.store.reading import Reader, Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,22 @@ class Earlier:
     async def look_up(self, draft: Draft) -> Receipt | Problem | str:
         """The receipt of the same submission, if it is safe already; the refusal, if the key belongs to another; or else
         when it was first accepted, for it to be published as of then. Raises `StoreUnavailable`."""
-        stored = await self._reader.submission(draft.submission.account_id, draft.request_id)
+        return self._told(draft, await self._reader.submission(draft.submission.account_id, draft.request_id))
+
+    async def look_up_all(self, account_id: str, drafts: Sequence[Draft]) -> Sequence[Receipt | Problem | str]:
+        """What `look_up` says of each of the account's `drafts`, by one look into the store. Of two in it that have one key, the
+        first is the other's earlier one."""
+        if not drafts:
+            return ()
+        stored = await self._reader.submissions(account_id, {draft.request_id for draft in drafts})
+        return [self._told(draft, stored.get(draft.request_id)) for draft in drafts]
+
+    def acknowledged(self, draft: Draft) -> None:
+        """The log has it: what comes again need not be published again."""
+        if recent := self._recent.get(draft.request_id):
+            self._recent[draft.request_id] = replace(recent, acknowledged=True)
+
+    def _told(self, draft: Draft, stored: Stored | None) -> Receipt | Problem | str:
         if stored is not None:
             same = stored.fingerprint == draft.submission.fingerprint
             return receipt_of(stored) if same else key_reused(draft.request_id)
@@ -37,11 +53,6 @@ class Earlier:
         if recent.fingerprint != draft.submission.fingerprint:
             return key_reused(draft.request_id)
         return Receipt(draft.request_id, recent.accepted_at) if recent.acknowledged else recent.accepted_at
-
-    def acknowledged(self, draft: Draft) -> None:
-        """The log has it: what comes again need not be published again."""
-        if recent := self._recent.get(draft.request_id):
-            self._recent[draft.request_id] = replace(recent, acknowledged=True)
 
     def _remembered(self, draft: Draft) -> _Recent:
         """What is remembered of this key: from now on, if nothing was, this draft. Kept even where the log then fails: it

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from forwarder.reservation.identity import RequestIds
 from forwarder.runtime.clock import Clock
 from forwarder.store.reading import Reader
+from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, CardSealer, Directory
 from forwarder.topics.outcomes import Outcomes
 from forwarder.topics.port import Publisher
@@ -20,8 +21,9 @@ class IngressSettings:
     `retry_after_seconds`: what callers are told who should come again, for an outcome or because something is away.
     `body_seconds`: how long a body may take to come.
     `most_calls`, `most_bytes`: calls under way, those who wait included, and the bytes of their bodies; what is beyond is refused.
-    `most_in_flight`: submissions handed to the log and not yet acknowledged; one more is refused.
+    `most_in_flight`: submissions handed to the log and not yet acknowledged; one more is refused. At least as many as a bulk has.
     `most_keys_remembered`: idempotency keys of which the payload is remembered until the worker has taken it in.
+    `test_mode`: whether there is a simulator for test keys.
     """
 
     wait_seconds: float = 10.0
@@ -32,12 +34,13 @@ class IngressSettings:
     most_bytes: int = 32 * 1024 * 1024
     most_in_flight: int = 2_000
     most_keys_remembered: int = 20_000
+    test_mode: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class IngressParts:
     """The ports of the ingress. `requests_topic` is where submissions go. `can_cancel`: whether an account's PMS takes
-    cancellations."""
+    cancellations. `limits` are those of API keys."""
 
     publisher: Publisher
     requests_topic: str
@@ -48,4 +51,5 @@ class IngressParts:
     outcomes: Outcomes
     clock: Clock
     can_cancel: Callable[[Account], bool]
+    limits: RateLimits
     settings: IngressSettings = IngressSettings()

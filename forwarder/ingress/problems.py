@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from forwarder.reservation.bulk import MOST_ITEM_BYTES, MOST_ITEMS
 from forwarder.reservation.catalogue import requests, service
 from forwarder.reservation.problem import Fault, Problem
 from forwarder.reservation.request import MAX_BODY_BYTES
@@ -22,23 +23,57 @@ SUBMISSION_UNREADABLE: Final = service.STORE_UNAVAILABLE.problem(
 )
 NO_SUBMISSION: Final = requests.SUBMISSION_NOT_FOUND.problem("This integration account has no submission of that id.")
 TENANCY_UNAVAILABLE: Final = service.TENANCY_UNAVAILABLE.problem(f"{_NOTHING_ACCEPTED}.")
+TEST_MODE_UNAVAILABLE: Final = requests.TEST_MODE_UNAVAILABLE.problem(
+    "The API key is a test key, and this deployment has no simulator for it. Nothing was accepted.",
+)
 UNSUPPORTED_MEDIA_TYPE: Final = requests.UNSUPPORTED_MEDIA_TYPE.problem(
     "The body must be JSON in UTF-8, not compressed, sent with Content-Type: application/json.",
 )
 BODY_TOO_LARGE: Final = requests.BODY_TOO_LARGE.problem(f"The body must have at most {MAX_BODY_BYTES} bytes.")
 BODY_TIMED_OUT: Final = requests.BODY_TIMED_OUT.problem(f"{_NOTHING_ACCEPTED}.")
+BULK_MEDIA_TYPE: Final = requests.UNSUPPORTED_MEDIA_TYPE.problem(
+    "The body must be a JSON array sent with Content-Type: application/json, or lines of JSON sent with Content-Type: "
+    "application/x-ndjson; in UTF-8 and not compressed.",
+)
+NOT_AN_ARRAY: Final = requests.VALIDATION_FAILED.problem(
+    "The body must be a JSON array of items. A single reservation goes to its own operation.",
+    faults=(Fault("", "wrong_type", "must be an array"),),
+)
+INVALID_BULK_SIZE: Final = requests.INVALID_BULK_SIZE.problem(
+    f"A bulk has 1 to {MOST_ITEMS} items. Nothing was accepted."
+)
+ITEM_TOO_LARGE: Final = requests.BODY_TOO_LARGE.problem(f"An item of a bulk must have at most {MOST_ITEM_BYTES} bytes.")
+KEYS_OF_ITEMS: Final = requests.INVALID_KEY.problem(
+    "A bulk takes no Idempotency-Key header: each of its items has its own, as idempotencyKey. Nothing was accepted.",
+)
+_UNREAD: Final = frozenset({BODY_TOO_LARGE.code, BODY_TIMED_OUT.code})
 
 
-def malformed_json(where: str) -> Problem:
-    """`where` says at which place the body stops being JSON."""
-    return requests.MALFORMED_JSON.problem(f"The body is not one JSON document: {where}.")
+def malformed_json(where: str, what: str = "body") -> Problem:
+    """`where` says at which place the body, or what else it is, stops being JSON."""
+    return requests.MALFORMED_JSON.problem(f"The {what} is not one JSON document: {where}.")
 
 
 def validation_failed(faults: Sequence[Fault]) -> Problem:
     """Every fault in one answer."""
+    return requests.VALIDATION_FAILED.problem(_counted("request", faults), faults=faults)
+
+
+def invalid_item(faults: Sequence[Fault]) -> Problem:
+    """Every fault of the item in one answer, those of its reservation included."""
+    return requests.INVALID_ITEM.problem(_counted("item", faults), faults=faults)
+
+
+def _counted(what: str, faults: Sequence[Fault]) -> str:
     count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-    detail = f"The request has {count}; errors names each by JSON Pointer."
-    return requests.VALIDATION_FAILED.problem(detail, faults=tuple(faults))
+    return f"The {what} has {count}; errors names each by JSON Pointer."
+
+
+def bulk_too_large(at_most: int) -> Problem:
+    """Beyond what is read of a bulk."""
+    return requests.BODY_TOO_LARGE.problem(
+        f"The body of a bulk must have at most {at_most} bytes. Send fewer items at once."
+    )
 
 
 def key_reused(request_id: str) -> Problem:
@@ -52,5 +87,5 @@ def key_reused(request_id: str) -> Problem:
 def refusal(problem: Problem, retry_after_seconds: int) -> Answer:
     """The answer to a submission that was not accepted."""
     # The rest of such a body is not read, so the connection cannot be used again.
-    headers = ((b"connection", b"close"),) if problem in (BODY_TOO_LARGE, BODY_TIMED_OUT) else ()
+    headers = ((b"connection", b"close"),) if problem.code in _UNREAD else ()
     return problem_answer(problem, *headers, retry_after_seconds=retry_after_seconds)

@@ -1,7 +1,6 @@
 """From a call's body to a valid request, or to what is said with a cancellation, or to the problem that refuses it."""
 
 import asyncio
-import re
 
 from forwarder.ingress.call import Call
 from forwarder.ingress.problems import (
@@ -15,32 +14,36 @@ from forwarder.reservation.cancellation import CancellationBody
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES, Operation, ReservationRequest
 from forwarder.reservation.validation import MalformedJson, read_cancellation, read_request
-
-_JSON = re.compile(r'application/json\s*(;\s*charset\s*=\s*("utf-8"|utf-8)\s*)?;?', re.IGNORECASE)
+from forwarder.runtime.bodies import JSON, sent_as
 
 
 async def read_valid(operation: Operation, call: Call, *, within: float) -> ReservationRequest | Problem:
     """The request in the body of `call`, with nothing wrong in it. Raises `ClientDisconnect`."""
-    if not _is_json(call):
+    if not sent_as(JSON, call.headers):
         return UNSUPPORTED_MEDIA_TYPE
-    body = await _body(call, within)
+    body = await read_body(call, within)
     if isinstance(body, Problem):
         return body
     try:
-        request = read_request(operation, body)
+        return checked(operation, body)
     except MalformedJson as error:
         return malformed_json(str(error))
+
+
+def checked(operation: Operation, body: bytes) -> ReservationRequest | Problem:
+    """The request in `body`, or every fault that it has. Raises `MalformedJson`."""
+    request = read_request(operation, body)
     return validation_failed(request) if isinstance(request, list) else request
 
 
 async def read_valid_cancellation(call: Call, *, within: float) -> CancellationBody | Problem:
     """What the body of `call` says; there need not be one. Raises `ClientDisconnect`."""
-    body = await _body(call, within)
+    body = await read_body(call, within)
     if isinstance(body, Problem):
         return body
     if not body:
         return CancellationBody()
-    if not _is_json(call):
+    if not sent_as(JSON, call.headers):
         return UNSUPPORTED_MEDIA_TYPE
     try:
         said = read_cancellation(body)
@@ -49,17 +52,13 @@ async def read_valid_cancellation(call: Call, *, within: float) -> CancellationB
     return validation_failed(said) if isinstance(said, list) else said
 
 
-async def _body(call: Call, within: float) -> bytes | Problem:
+async def read_body(
+    call: Call, within: float, *, at_most: int = MAX_BODY_BYTES, too_large: Problem = BODY_TOO_LARGE
+) -> bytes | Problem:
+    """The whole body, of `at_most` bytes, that came `within` so many seconds. Raises `ClientDisconnect`."""
     try:
         async with asyncio.timeout(within):
-            body = await call.body(MAX_BODY_BYTES)
+            body = await call.body(at_most)
     except TimeoutError:
         return BODY_TIMED_OUT
-    return BODY_TOO_LARGE if body is None else body
-
-
-def _is_json(call: Call) -> bool:
-    content_type = call.headers.get("content-type", "")
-    encoding = call.headers.get("content-encoding", "identity")
-    plain = content_type == "application/json" or _JSON.fullmatch(content_type.strip()) is not None
-    return plain and encoding.lower() == "identity"
+    return too_large if body is None else body

@@ -5,10 +5,10 @@ from typing import assert_never
 
 from pydantic_core import to_json
 
-from forwarder.ingress.terms import Wait
 from forwarder.reservation.catalogue import endings
 from forwarder.reservation.outcome import Status
 from forwarder.runtime.http import NO_STORE, PROBLEM_JSON, Answer, retry_after
+from forwarder.runtime.prefer import Wait
 from forwarder.store.reading import Stored
 from forwarder.topics.outcomes import Settled
 
@@ -53,16 +53,24 @@ def answer(receipt: Receipt, wait: Wait, origin: str, retry_after_seconds: int) 
             assert_never(receipt.settled.status)
 
 
-def _accepted(receipt: Receipt, origin: str, *headers: tuple[bytes, bytes]) -> Answer:
-    # In the header a path, which stays true behind any proxy; in the body the address to paste.
-    path = f"/api/v1/vrs/submissions/{receipt.request_id}"
-    data = {
+def receipt_json(receipt: Receipt, origin: str) -> dict[str, str]:
+    """What a caller who does not wait is told."""
+    # In the header a path, which stays true behind any proxy; here the address to paste.
+    return {
         "requestId": receipt.request_id,
         "status": receipt.status.value,
         "acceptedAt": receipt.accepted_at,
-        "statusUrl": origin + path,
+        "statusUrl": origin + _path(receipt),
     }
-    return Answer(202, to_json({"data": data}), ((b"location", path.encode()), *headers))
+
+
+def _path(receipt: Receipt) -> str:
+    return f"/api/v1/vrs/submissions/{receipt.request_id}"
+
+
+def _accepted(receipt: Receipt, origin: str, *headers: tuple[bytes, bytes]) -> Answer:
+    body = to_json({"data": receipt_json(receipt, origin)})
+    return Answer(202, body, ((b"location", _path(receipt).encode()), *headers))
 
 
 def _created(settled: Settled, *headers: tuple[bytes, bytes]) -> Answer:

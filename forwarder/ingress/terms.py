@@ -1,10 +1,9 @@
-"""On which terms a caller submits: its idempotency key, its deadline, its trace, how long it waits (RFC 7240). Pure."""
+"""On which terms a caller submits: its idempotency key, its deadline, its trace. How long it waits is in `runtime.prefer`. Pure."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.request import parse_http_list
 
 from forwarder.ingress.call import Call
 from forwarder.reservation.catalogue import requests
@@ -16,7 +15,6 @@ _LONGEST_KEY: Final = 255
 _QUOTED_KEY = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
 _BARE_KEY = re.compile(r"[!#-~][ !#-~]*")
 _ESCAPED = re.compile(r"\\(.)")
-_SECONDS = re.compile(r'([0-9]{1,18})|"([0-9]{1,18})"')
 # No leading zero: some programs take 010 for eight.
 _DEADLINE = re.compile(r"[1-9][0-9]{0,17}")
 # W3C Trace Context, version 00; ff and identifiers of zeros alone are invalid.
@@ -41,16 +39,8 @@ class Terms:
     traceparent: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """How long to wait for the outcome; 0 is to answer at once. `applied` is what is said of it in `Preference-Applied`."""
-
-    seconds: float
-    applied: str = ""
-
-
 def read_terms(call: Call) -> Terms | Problem:
-    """The terms of `call`, but for the wait."""
+    """The terms of `call`."""
     key = _idempotency_key(call)
     if isinstance(key, Problem):
         return key
@@ -59,21 +49,6 @@ def read_terms(call: Call) -> Terms | Problem:
     if isinstance(seconds, Problem):
         return seconds
     return Terms(key, seconds, read_traceparent(call.headers))
-
-
-def read_wait(prefer: str, default: Wait, longest: int) -> Wait:
-    """What the `Prefer` header asks for. Preferences that we do not know, or that make no sense, change nothing."""
-    asked: dict[str, str] = {}
-    for preference in parse_http_list(prefer):
-        name, _, value = preference.partition(";")[0].partition("=")
-        asked.setdefault(name.strip().lower(), value.strip())
-    seconds = _SECONDS.fullmatch(asked.get("wait", ""))
-    respond_async = "respond-async" in asked
-    if seconds is None:
-        return Wait(0, "respond-async") if respond_async else default
-    # Together they ask for the outcome if it comes within the wait, else for a 202: what a wait always means here.
-    wait = min(int(seconds[1] or seconds[2]), longest)
-    return Wait(wait, f"respond-async, wait={wait}" if respond_async else f"wait={wait}")
 
 
 def read_idempotency_key(header: str) -> str | Problem:

@@ -27,10 +27,26 @@ HEADERS: Final[Mapping[str, Json]] = {
         "schema": {"type": "integer", "minimum": 0},
         "example": 1,
     },
+    "RateLimit-Policy": {
+        "description": "What the API key may submit and cancel: `q` times in `w` seconds, all at once or one by one. "
+        "draft-ietf-httpapi-ratelimit-headers. Left out, like `RateLimit`, where the key has no limit.",
+        "schema": {"type": "string", "pattern": '^"default";q=[1-9][0-9]*;w=[1-9][0-9]*$'},
+        "example": '"default";q=100;w=60',
+    },
+    "RateLimit": {
+        "description": "What is left of that: `r` times now, and more in `t` seconds.",
+        "schema": {"type": "string", "pattern": '^"default";r=[0-9]+;t=[1-9][0-9]*$'},
+        "example": '"default";r=50;t=1',
+    },
     "Preference-Applied": {
         "description": "Which preferences were followed (RFC 7240). Left out where `Prefer` named none.",
         "schema": {"type": "string"},
         "example": "wait=10",
+    },
+    "ETag": {
+        "description": "Changes with anything that is shown. To be sent back in `If-None-Match`.",
+        "schema": {"type": "string", "pattern": '^"[A-Za-z0-9_-]{20}"$'},
+        "example": '"dGhlIHNhbWUgYXMgYmVm"',
     },
     "Cache-Control": {
         "description": "No cache may keep what tells of a guest.",
@@ -51,6 +67,7 @@ HEADERS: Final[Mapping[str, Json]] = {
 }
 _WITH_STATUS: Final[Mapping[int, tuple[str, ...]]] = {
     HTTPStatus.UNAUTHORIZED: ("WWW-Authenticate",),
+    HTTPStatus.TOO_MANY_REQUESTS: ("Retry-After",),
     HTTPStatus.SERVICE_UNAVAILABLE: ("Retry-After",),
     BODY_TIMED_OUT.status: ("Connection",),
     BODY_TOO_LARGE.status: ("Connection",),
@@ -69,6 +86,11 @@ def answer(description: str, schema: str, shown: Sequence[str], *headers: str) -
             }
         },
     }
+
+
+def not_modified(*headers: str) -> Json:
+    """The response to those who have what they ask for already."""
+    return {"description": "`If-None-Match` names what would be sent.", "headers": references(headers)}
 
 
 def references(headers: Sequence[str]) -> Json:

@@ -1,6 +1,6 @@
 """The shapes of the service's answers."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -59,6 +59,49 @@ class Receipt(Part):
     status_url: StatusUrl
 
 
+class Refused(Part):
+    """An item of a bulk that was not accepted, and why."""
+
+    problem: Problem
+
+
+class MaskedCard(Part):
+    """What may be seen of a card."""
+
+    card_number: str = maybe("The first six and last four digits.")
+
+
+class WouldSend(Part):
+    """What the PMS would be asked for."""
+
+    reservation: Annotated[
+        dict[str, Any],
+        Field(description="The request's own fields after the rules: `roomId` is filled in, the card is left out."),
+    ]
+    card_details: Annotated[MaskedCard | None, Field(description="The card, which would be sent as it came.")]
+    website_id: Annotated[
+        str | None, Field(description="For an integration of kind `website-builder`: the website that is booked.")
+    ]
+
+
+class DryRun(Part):
+    """What would come of a submission. Nothing was published."""
+
+    dry_run: Literal[True]
+    account_kind: Annotated[str, Field(description="The integration account's kind of PMS, whose rules hold.")]
+    account_paused: Annotated[bool, Field(description="Whether it would wait until the account is resumed.")]
+    would_send: Annotated[WouldSend | None, Field(description="None where a rule refuses it.")]
+    refusals: Annotated[list[Problem], Field(description="What each rule says that refuses it: all of them.")]
+
+
+class Bulk(Part):
+    """What became of the items of a bulk."""
+
+    accepted: Annotated[int, Field(ge=0, description="How many are safe.")]
+    refused: Annotated[int, Field(ge=0, description="How many are not, and never will be as they are.")]
+    results: Annotated[list[Receipt | Refused | DryRun], Field(description="One an item, in their order.")]
+
+
 class CancellationReceipt(Part):
     """A cancellation that is safe: it will be carried to its end, whatever happens. `status` is the submission's."""
 
@@ -91,7 +134,7 @@ class ReservationEnvelope(Part):
 
 
 class ReservationPage(Part):
-    """Reservations in the order in which they were taken in."""
+    """Reservations in the order in which they were taken in, or the newest first."""
 
     data: list[Reservation]
     meta: Meta
@@ -101,6 +144,18 @@ class ReceiptEnvelope(Part):
     """The submission is safe."""
 
     data: Receipt
+
+
+class BulkEnvelope(Part):
+    """What became of each item."""
+
+    data: Bulk
+
+
+class DryRunEnvelope(Part):
+    """What would come of it."""
+
+    data: DryRun
 
 
 class CancellationReceiptEnvelope(Part):

@@ -17,7 +17,9 @@ Messages are CloudEvents 1.0 in Kafka's binary mode: attributes in headers, JSON
 `<integrationAccountId>:<propertyId>`, keeps what concerns one property of one account in order.
 
 An event is published at least once, with the same `ce_id` each time, and the events of a submission in their order: their
-ids are `<requestId>.<revision>`, so that a consumer can pass over what it has seen. Fields and types are only ever added:
+ids are `<requestId>.<revision>`, so that a consumer can pass over what it has seen. What a test key submitted was made in a
+simulated PMS: its results have the header `ce_test` and `"test": true`, and their `integrationAccountId` begins with
+`test~`; whoever acts on what is live passes over them. Fields and types are only ever added:
 pass over those that you do not know."""
 _KEY: Final = {
     "type": "string",

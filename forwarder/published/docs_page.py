@@ -21,7 +21,7 @@ def docs_page(document: _Json) -> str:
     )
     reader = _Reader(document)
     sections = "".join(reader.section(tag) for tag in document["tags"])
-    return page(info["title"], head + sections + reader.schemas())
+    return page(info["title"], head + sections + reader.posted() + reader.schemas())
 
 
 class _Reader:
@@ -39,6 +39,15 @@ class _Reader:
         )
         return f"<h2>{escape(tag['name'])}</h2><p>{prose(tag['description'])}</p>{operations}"
 
+    def posted(self) -> str:
+        """What is posted to webhooks, an event each."""
+        events = "".join(
+            self._operation(method, kind, operation)
+            for kind, methods in self._document.get("webhooks", {}).items()
+            for method, operation in methods.items()
+        )
+        return f"<h2>Posted to webhooks</h2>{events}" if events else ""
+
     def schemas(self) -> str:
         """Every schema, to be linked to."""
         parts = self._document["components"]["schemas"]
@@ -48,9 +57,10 @@ class _Reader:
     def _operation(self, method: str, path: str, operation: _Json) -> str:
         about = paragraphs(operation["description"]) if "description" in operation else ""
         body = self._content(operation["requestBody"]) if "requestBody" in operation else ""
+        gone = " · <b>deprecated</b>" if operation.get("deprecated") else ""
         return (
             f'<details><summary><span class="method {method}">{method.upper()}</span> <code>{escape(path)}</code> '
-            f'{escape(operation["summary"])}</summary><div id="{operation["operationId"]}">{about}'
+            f'{escape(operation["summary"])}{gone}</summary><div id="{operation["operationId"]}">{about}'
             f"{self._parameters(operation.get('parameters', ()))}"
             f"{'<h4>Body</h4>' + body if body else ''}<h4>Answers</h4>{self._responses(operation['responses'])}</div></details>"
         )
@@ -73,13 +83,13 @@ class _Reader:
         )
 
     def _summary(self, response: _Json) -> str:
-        problems = response["content"].get("application/problem+json")
+        problems = response.get("content", {}).get("application/problem+json")
         if problems is None:
             return prose(response["description"])
         return " ".join(f"<code>{escape(code)}</code>" for code in problems["examples"])
 
     def _codes(self, response: _Json) -> str:
-        return paragraphs(response["description"]) if "application/problem+json" in response["content"] else ""
+        return paragraphs(response["description"]) if "application/problem+json" in response.get("content", {}) else ""
 
     def _headers(self, headers: _Json) -> str:
         rows = "".join(
@@ -89,7 +99,7 @@ class _Reader:
         return f"<table>{rows}</table>" if rows else ""
 
     def _content(self, holder: _Json) -> str:
-        return "".join(self._medium(media_type, medium) for media_type, medium in holder["content"].items())
+        return "".join(self._medium(media_type, medium) for media_type, medium in holder.get("content", {}).items())
 
     def _medium(self, media_type: str, medium: _Json) -> str:
         examples = "".join(
@@ -115,7 +125,7 @@ class _Reader:
         return " or ".join(dict.fromkeys(self._types(schema)))
 
     def _types(self, schema: _Json) -> Iterator[str]:
-        branches = schema.get("anyOf") or schema.get("oneOf")
+        branches = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf", [])[:1]
         if "$ref" in schema:
             name = schema["$ref"].rpartition("/")[2]
             yield f'<a href="#{name}">{name}</a>'

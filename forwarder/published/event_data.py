@@ -1,6 +1,6 @@
 """The shapes of the values of messages."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,7 @@ class ResultData(Part):
     status: Status
     reservation: Reservation
     cancellation: Cancellation = maybe("Of an event about a cancellation.")
+    test: Literal[True] = maybe("Of an event of test mode: what it tells of was made in a simulated PMS.")
 
 
 class SealedCard(Part):

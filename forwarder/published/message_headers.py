@@ -2,10 +2,11 @@
 
 from typing import Any, Final
 
-from forwarder.topics.codec import REPLAY_OF
+from forwarder.topics.codec import REPLAY_OF, TEST_MODE
 from forwarder.topics.port import Message
 from forwarder.worker.dead_letters import EVENT_ID, FAILURE_CLASS, FAILURE_CLASSES
 
+_TEST: Final = TEST_MODE[0]
 _TEXT: Final = {"type": "string"}
 _COUNT: Final = {"type": "string", "pattern": "^[0-9]+$"}
 
@@ -15,8 +16,9 @@ def event_headers(kind: str) -> dict[str, Any]:
     own = {
         "ce_type": {"const": kind},
         REPLAY_OF: {**_TEXT, "description": "The event of the failure that this replays."},
+        _TEST: {"const": TEST_MODE[1].decode(), "description": "Of a result in test mode; left out in all others."},
     }
-    return _object(_CLOUD_EVENT | own, optional=("traceparent", REPLAY_OF))
+    return _object(_CLOUD_EVENT | own, optional=("traceparent", REPLAY_OF, _TEST))
 
 
 def dead_letter_headers() -> dict[str, Any]:

@@ -25,6 +25,7 @@ _EXAMPLE: Final = """\
 ```"""
 FAULTS: Final = {
     "required": "The value is missing.",
+    "unknown_field": "The operation has no such field.",
     "wrong_type": "The value is of another JSON type than is expected.",
     "invalid_value": "The value is none of those that are taken, or is not written as it should be.",
     "invalid_date": "The value is no date that exists, written `YYYY-MM-DD`.",
@@ -35,7 +36,11 @@ FAULTS: Final = {
     "unknown_currency": "There is no such currency in ISO 4217.",
     "departure_not_after_arrival": "The stay has not a single night.",
     "stay_too_long": "The stay has too many nights.",
-    "contradictory": "A query parameter is there twice, with different values.",
+    "not_a_url": "The address is not written as a whole one.",
+    "https_needed": "The address does not begin with `https://`.",
+    "address_not_public": "The address leads to no host of the public internet.",
+    "credentials_in_url": "The address holds a user name or a password.",
+    "contradictory": "A query parameter is there twice with different values, or a range ends before it begins.",
     "out_of_range": "A query parameter is no whole number within its bounds.",
 }
 """The codes of `errors`: what is wrong with one value."""

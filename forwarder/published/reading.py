@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from forwarder.published.answering import Json, answer, problems
+from forwarder.published.answering import Json, answer, not_modified, problems
 from forwarder.published.parameters import CALLER, references
 from forwarder.reservation.catalogue import requests, service
 from forwarder.reservation.catalogue.problem_type import ProblemType
@@ -15,6 +15,15 @@ _COMMON: Final = (
     service.STORE_UNAVAILABLE,
     service.TENANCY_UNAVAILABLE,
     service.INTERNAL_ERROR,
+)
+_FILTERS: Final = (
+    "status",
+    "propertyId",
+    "arrivalFrom",
+    "arrivalTo",
+    "departureFrom",
+    "departureTo",
+    "updatedSince",
 )
 _LISTS: Final = {
     "/api/vrs/reservations": "listReservations",
@@ -34,14 +43,16 @@ def reading_paths() -> Json:
 
 
 def _submission() -> Json:
+    headers = ("ETag", "Cache-Control", "Preference-Applied")
     states = ("Untaken", "Confirmed", "Rejected", "InDoubt", "Cancelled")
     return _get(
         "getSubmission",
         "Where a submission stands",
-        "From the moment at which it was accepted: never unknown.",
-        ("requestId",),
-        answer("It stands so.", "SubmissionEnvelope", [f"submission{state}" for state in states], "Cache-Control"),
+        "From the moment at which it was accepted: never unknown. A caller may wait for news of it instead of asking again.",
+        ("requestId", "PreferNews", "IfNoneMatch"),
+        answer("It stands so.", "SubmissionEnvelope", [f"submission{state}" for state in states], *headers),
         requests.SUBMISSION_NOT_FOUND,
+        unchanged=not_modified(*headers),
     )
 
 
@@ -50,9 +61,10 @@ def _reservation() -> Json:
         "getReservation",
         "One reservation",
         "Whatever its status.",
-        ("reservationId",),
-        answer("The reservation.", "ReservationEnvelope", ("reservationMade",), "Cache-Control"),
+        ("reservationId", "IfNoneMatch"),
+        answer("The reservation.", "ReservationEnvelope", ("reservationMade",), "ETag", "Cache-Control"),
         requests.RESERVATION_NOT_FOUND,
+        unchanged=not_modified("ETag", "Cache-Control"),
     )
 
 
@@ -60,22 +72,30 @@ def _page(operation_id: str) -> Json:
     return _get(
         operation_id,
         "The account's reservations, page by page",
-        "In the order in which they were taken in, whatever their status. Follow `meta.cursors.next` until it is empty: each "
-        "reservation that was there when you began comes exactly once, while others are added. The four addresses are one.",
-        ("limit", "cursor"),
+        "In the order in which they were taken in, or the newest first. What is listed meets every filter that is given. Follow "
+        "`meta.cursors.next` until it is empty: each reservation that was there when you began, and that the filters let through "
+        "all the while, comes exactly once, whatever is added and changed meanwhile. The four addresses are one.",
+        ("limit", "cursor", "order", *_FILTERS),
         answer("A page.", "ReservationPage", ("page",), "Cache-Control"),
         requests.INVALID_QUERY,
     )
 
 
 def _get(
-    operation_id: str, summary: str, about: str, parameters: tuple[str, ...], found: Json, *refusals: ProblemType
+    operation_id: str,
+    summary: str,
+    about: str,
+    parameters: tuple[str, ...],
+    found: Json,
+    *refusals: ProblemType,
+    unchanged: Json | None = None,
 ) -> Json:
+    answers = {"200": found} | ({} if unchanged is None else {"304": unchanged})
     return {
         "operationId": operation_id,
         "tags": ["Reading"],
         "summary": summary,
         "description": about,
         "parameters": references((*parameters, *CALLER)),
-        "responses": {"200": found, **problems((*refusals, *_COMMON))},
+        "responses": {**answers, **problems((*refusals, *_COMMON))},
     }

@@ -1,8 +1,11 @@
 """The schemas of the requests, as published: those that bodies are validated with, and what each field means."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, Final
 
+from pydantic import BaseModel
+
+from forwarder.reservation.bulk import BookingEngineItem, GeneralItem
 from forwarder.reservation.cancellation import CancellationBody
 from forwarder.reservation.currency import DECIMALS
 from forwarder.reservation.json_schema import schema_of
@@ -11,6 +14,8 @@ from forwarder.reservation.request import CURRENCY, MAX_NIGHTS, BookingEngineReq
 _ABOUT: Final = {
     "BookingEngineRequest": "What a direct-booking website, or its provider, submits. Fields that are not named here are dropped.",
     "GeneralRequest": "The smaller form, mostly optional. Fields that are not named here are dropped.",
+    "BookingEngineItem": "One reservation of a bulk, as the booking-engine operation takes it.",
+    "GeneralItem": "One reservation of a bulk, as the general operation takes it.",
     "CancellationBody": "What may be said with a cancellation. The body may be left out.",
     "Guest": "The guest. Only the phone may be missing.",
     "GeneralGuest": "The guest, as far as known.",
@@ -59,6 +64,10 @@ _FIELDS: Final = {
     "expiryMonth": "The month in which the card expires, such as `09`.",
     "expiryYear": "The year in which the card expires, such as `2031`.",
     "cvv": "The card verification value. It is never stored unsealed, and erased with the final outcome.",
+    "operation": "Which operation takes it.",
+    "reservation": "What that operation takes as its body.",
+    "idempotencyKey": "What the `Idempotency-Key` is to the single operations; here as it is, without quotes of its own.",
+    "deadlineSeconds": "What `Forward-Deadline` is to the single operations; that header counts where this is left out.",
     "reason": "Why it is cancelled; shown with the cancellation.",
 }
 _CURRENCY: Final = {
@@ -70,11 +79,30 @@ _CURRENCY: Final = {
 
 def request_schemas(ref: str) -> dict[str, Any]:
     """The schema of each request, and of each part of one, by name. `ref` is where a reference finds them."""
+    return _schemas((BookingEngineRequest, GeneralRequest, CancellationBody), ref)
+
+
+def body_schemas(ref: str) -> dict[str, Any]:
+    """As `request_schemas`, and those of the items of a bulk, which travels as its requests."""
+    items = _schemas((BookingEngineItem, GeneralItem), ref)
+    return dict(sorted({**request_schemas(ref), **items, "BulkItem": _either_item(ref)}.items()))
+
+
+def _schemas(models: Iterable[type[BaseModel]], ref: str) -> dict[str, Any]:
     parts: dict[str, Any] = {}
-    for model in (BookingEngineRequest, GeneralRequest, CancellationBody):
+    for model in models:
         parts[model.__name__] = schema_of(model, parts, ref=ref)
     described = {name: _described(name, _plain(part, ref)) for name, part in parts.items()}
     return dict(sorted({**described, "Currency": _CURRENCY}.items()))
+
+
+def _either_item(ref: str) -> dict[str, Any]:
+    items = {"booking-engine": f"{ref}BookingEngineItem", "general": f"{ref}GeneralItem"}
+    return {
+        "description": "One reservation of a bulk.",
+        "oneOf": [{"$ref": item} for item in items.values()],
+        "discriminator": {"propertyName": "operation", "mapping": items},
+    }
 
 
 def _described(name: str, schema: MutableMapping[str, Any]) -> Mapping[str, Any]:

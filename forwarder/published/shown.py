@@ -7,12 +7,14 @@ from pydantic_core import from_json, to_json
 from forwarder.ingress.cancellation import Requested
 from forwarder.ingress.cancellation_answer import cancellation_answer
 from forwarder.ingress.receipt import Receipt, answer
-from forwarder.ingress.terms import Wait
 from forwarder.published import examples
-from forwarder.query.paging import DEFAULT_LIMIT, FIRST, write_page
+from forwarder.published.shown_bulk import bulk_examples
+from forwarder.query.paging import write_page
 from forwarder.query.status import untaken_status, write_status
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Status
+from forwarder.runtime.paging import DEFAULT_LIMIT, FIRST
+from forwarder.runtime.prefer import Wait
 from forwarder.store.reading import Page, Stored
 from forwarder.store.work import Attempt
 from forwarder.topics.outcomes import Settled
@@ -49,7 +51,7 @@ def answer_examples() -> dict[str, Any]:
         "submissionCancelled": write_status(_stored(Status.CANCELLED)),
         "page": write_page(Page((_record(Status.CONFIRMED),), FIRST, None, None), DEFAULT_LIMIT),
     }
-    return {name: from_json(body) for name, body in bodies.items()}
+    return {name: from_json(body) for name, body in bodies.items()} | bulk_examples(_ORIGIN)
 
 
 def _receipt(status: Status) -> Receipt:

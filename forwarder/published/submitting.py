@@ -1,10 +1,11 @@
-"""The operations of the ingress: to submit a reservation, in either form, and to cancel one."""
+"""The operations of the ingress: to submit a reservation, in either form, or many at once, and to cancel one."""
 
 from typing import Any, Final
 
 from forwarder.published import examples
 from forwarder.published.answering import Json, answer, problems
 from forwarder.published.parameters import CALLER, references
+from forwarder.reservation.bulk import MOST_BULK_BYTES, MOST_ITEM_BYTES, MOST_ITEMS
 from forwarder.reservation.catalogue import endings, requests, service
 from forwarder.reservation.catalogue.problem_type import ProblemType
 from forwarder.reservation.request import MAX_BODY_BYTES
@@ -14,6 +15,7 @@ _CALLER: Final = (
     requests.MISSING_HEADER,
     requests.WRONG_WORKSPACE,
     requests.ACCOUNT_NOT_FOUND,
+    requests.TEST_MODE_UNAVAILABLE,
 )
 _BODY: Final = (
     requests.UNSUPPORTED_MEDIA_TYPE,
@@ -29,7 +31,7 @@ _SERVICE: Final = (
     service.TENANCY_UNAVAILABLE,
     service.INTERNAL_ERROR,
 )
-_TERMS: Final = (requests.INVALID_KEY, requests.INVALID_DEADLINE, requests.KEY_REUSED)
+_TERMS: Final = (requests.INVALID_KEY, requests.INVALID_DEADLINE, requests.INVALID_QUERY, requests.KEY_REUSED)
 _REJECTIONS: Final = (
     endings.CARD_REQUIRED,
     endings.WEBSITE_REQUIRED,
@@ -55,9 +57,10 @@ def submit_operation(operation_id: str, summary: str, about: str, schema: str, e
         "tags": ["Submitting"],
         "summary": summary,
         "description": about,
-        "parameters": references((*CALLER, "IdempotencyKey", "Prefer", "ForwardDeadline", "traceparent")),
+        "parameters": references((*CALLER, "IdempotencyKey", "Prefer", "ForwardDeadline", "dryRun", "traceparent")),
         "requestBody": _body(schema, example, required=True),
         "responses": {
+            "200": answer("To `dryRun=true`.", "DryRunEnvelope", ("dryRun", "dryRunRefused"), "Cache-Control"),
             "201": answer(made, "ReservationEnvelope", ("reservationMade",), "Location", *_APPLIED),
             "202": answer(
                 accepted,
@@ -68,6 +71,48 @@ def submit_operation(operation_id: str, summary: str, about: str, schema: str, e
             **_refusals(*_CALLER, *_BODY, *_TERMS, *_REJECTIONS, *_SERVICE),
         },
     }
+
+
+def bulk_operation() -> Json:
+    """The one that submits many."""
+    read = f"at most {MOST_BULK_BYTES:,} bytes, {MOST_ITEM_BYTES:,} an item."
+    items = {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": MOST_ITEMS,
+        "items": {"$ref": "#/components/schemas/BulkItem"},
+    }
+    shown = {"example": {"value": [*examples.BULK]}}
+    refused = (requests.INVALID_BULK_SIZE, requests.INVALID_KEY, requests.INVALID_DEADLINE, requests.INVALID_QUERY)
+    return {
+        "operationId": "submitReservations",
+        "tags": ["Submitting"],
+        "summary": f"Submit up to {MOST_ITEMS:,} reservations",
+        "description": _BULK,
+        "parameters": references((*CALLER, "ForwardDeadline", "dryRun", "traceparent")),
+        "requestBody": {
+            "required": True,
+            "description": f"A JSON array in UTF-8, {read}",
+            "content": {"application/json": {"schema": items, "examples": shown}},
+        },
+        "responses": {
+            "200": answer("What became of each item.", "BulkEnvelope", ("bulkAnswered", "bulkTried"), "Cache-Control"),
+            **problems((*_CALLER, *_BODY, *refused, *_SERVICE)),
+        },
+    }
+
+
+_BULK: Final = """\
+Each item is what a single submission is, of either operation, with `idempotencyKey` and `deadlineSeconds` in the place of headers;
+a key sent here and singly is the same submission. The answer has one result an item, in their order: the receipt of what is
+safe, or the problem of what is not; one item's problem concerns no other. `validation_failed` points into the item's `reservation`,
+as the single operations do, `invalid_item` into the item. Nobody waits for outcomes here.
+
+Everything is published as one batch. Any other answer than 200 means that nothing was accepted; after a 503 send it again: what has
+keys is made once.
+
+Items may come as lines of JSON too (NDJSON, `Content-Type: application/x-ndjson`): then a line that is not JSON is that item's
+problem, whereas an array with such an item is refused as a whole."""
 
 
 def cancel_operation() -> Json:
@@ -141,5 +186,6 @@ def submitting_paths() -> Json:
     return {
         "/api/v1/vrs/reservations/booking-engine": {"post": engine},
         "/api/v1/vrs/reservations": {"post": general},
+        "/api/v1/vrs/reservations/bulk": {"post": bulk_operation()},
         "/api/v1/vrs/reservations/{id}/cancel": {"post": cancel_operation()},
     }

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
+from forwarder.reservation.mode import is_test
 from forwarder.reservation.outcome import Status
 
 EVENT_TYPES: dict[Status, str] = {
@@ -21,6 +22,9 @@ _CAME_TO_NOTHING: dict[str, str] = {
     CancellationStatus.FAILED.value: "reservation.cancellation_failed.v1",
 }
 """The type of an event that tells of a cancellation which left the reservation as it was."""
+
+RESULT_TYPES: tuple[str, ...] = (*EVENT_TYPES.values(), *_CAME_TO_NOTHING.values())
+"""Every type of result event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +59,15 @@ def result_data(
     record: Mapping[str, Any],
     cancellation: Cancellation | None = None,
 ) -> dict[str, Any]:
-    """The body of a result event: whose it is, how it ended, and the record in full (with its `problem`, if any); and how its
-    cancellation stands, where the event is about that."""
-    data = {
+    """The body of a result event: whose it is, how it ended, and the record in full (with its `problem`, if any); how its
+    cancellation stands, where the event is about that; and that it is of test mode, where it is."""
+    data: dict[str, Any] = {
         "requestId": request_id,
         "workspaceId": workspace_id,
         "integrationAccountId": account_id,
         "status": status.value,
         "reservation": record,
     }
+    if is_test(account_id):
+        data["test"] = True
     return data if cancellation is None else {**data, "cancellation": cancellation.as_json()}

@@ -13,7 +13,8 @@ _FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 1
 _LONG = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 28800, 86400)
 
 SUBMISSIONS = Counter("forwarder_submissions_total", "Submissions answered by the ingress.", ["operation", "answer"])
-"""`operation`: those that create, and cancel. `answer`: accepted, or the problem's code."""
+"""`operation`: those that create, cancel, and bulk for what of a bulk is of neither. `answer`: accepted, dry_run, or the problem's
+code. Of a bulk each item counts; one that is refused as a whole counts once."""
 
 PUBLISH_SECONDS = Histogram(
     "forwarder_publish_seconds", "From handing a submission to the log to its acknowledgement.", buckets=_FAST
@@ -76,6 +77,24 @@ UNPUBLISHED_RESULTS = Gauge(
     "Result events recorded and not yet published, when last looked.",
     multiprocess_mode="livemax",
 )
+
+WEBHOOKS_QUEUED = Counter("forwarder_webhooks_queued_total", "Deliveries that the notifier took in of result events.")
+WEBHOOK_DELIVERIES = Counter("forwarder_webhook_deliveries_total", "Posts to customers' endpoints.", ["outcome"])
+"""`outcome`: delivered, put_off (tried again later), failed (given up), gone (410)."""
+
+WEBHOOK_SECONDS = Histogram("forwarder_webhook_seconds", "How long a post to an endpoint took.", buckets=_FAST)
+WEBHOOKS_PENDING = Gauge(
+    "forwarder_webhooks_pending", "Deliveries still to be made, when last counted.", multiprocess_mode="livemax"
+)
+WEBHOOKS_OLDEST_DUE_SECONDS = Gauge(
+    "forwarder_webhooks_oldest_due_seconds",
+    "For how long the oldest of them that is due has been due, when last counted.",
+    multiprocess_mode="livemax",
+)
+WEBHOOK_ENDPOINTS_DISABLED = Counter(
+    "forwarder_webhook_endpoints_disabled_total", "Endpoints that the notifier disabled.", ["reason"]
+)
+"""`reason`: gone (410), failing (nothing delivered for three days)."""
 
 
 def registry() -> CollectorRegistry:

@@ -20,6 +20,8 @@ import uvloop
 from prometheus_client.multiprocess import mark_process_dead
 from starlette.types import ASGIApp
 
+from forwarder.runtime.http_heads import ProblemProtocol
+
 Stop = asyncio.Event
 """Set once the process is to end."""
 
@@ -27,6 +29,7 @@ _log = structlog.get_logger(__name__)
 
 _BACKLOG = 2048
 _INHERITED_FD = "FORWARDER_INHERITED_FD"
+_EVERY_ADDRESS = {"0.0.0.0", "::"}  # noqa: S104 - compared, not bound
 _RESTART_PAUSE_SECONDS = 1.0
 
 
@@ -78,12 +81,20 @@ def bind(host: str, port: int) -> socket.socket:
     return listening
 
 
+def own_url(listening: socket.socket) -> str:
+    """The address by which processes of this machine reach `listening`."""
+    host, port = listening.getsockname()[:2]
+    if host in _EVERY_ADDRESS:
+        return f"http://localhost:{port}" if ":" in host else f"http://127.0.0.1:{port}"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 async def serve(app: ASGIApp, listening: socket.socket, stop: Stop, *, grace_seconds: float) -> None:
     """Serve `app` until `stop` is set; then accept nothing more and let requests finish within the grace period."""
     config = uvicorn.Config(
         app,
         loop="none",
-        http="httptools",
+        http=ProblemProtocol,
         ws="none",
         lifespan="off",
         access_log=False,

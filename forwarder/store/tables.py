@@ -1,6 +1,6 @@
 """The store's tables. Used by its statements and compared with the migrations by a test; creates nothing itself."""
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -20,6 +20,9 @@ from sqlalchemy import (
     TypeDecorator,
     text,
 )
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
 from forwarder.runtime.clock import iso
@@ -42,6 +45,24 @@ class Moment(TypeDecorator[datetime]):
 
     def process_result_value(self, value: datetime | str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
         return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+
+class utc_day(FunctionElement[date]):  # noqa: N801 - it is written as the functions of SQL are
+    """The day, in UTC, on which a `Moment` lies."""
+
+    name = "utc_day"
+    type = Date()
+    inherit_cache = True
+
+
+@compiles(utc_day, "postgresql")
+def _day_on_postgresql(element: utc_day, compiler: SQLCompiler, **options: Any) -> str:
+    return f"CAST(timezone('UTC', {compiler.process(element.clauses, **options)}) AS DATE)"
+
+
+@compiles(utc_day, "sqlite")
+def _day_on_sqlite(element: utc_day, compiler: SQLCompiler, **options: Any) -> str:
+    return f"substr({compiler.process(element.clauses, **options)}, 1, 10)"
 
 
 Key = Text().with_variant(Text(collation="C"), "postgresql")
@@ -106,6 +127,19 @@ when that is tried. `cancel_problem` (JSON) says why a cancellation that was ask
 
 Index("reservations_request_id", reservations.c.request_id, unique=True)
 Index("reservations_account", reservations.c.account_id, reservations.c.id)
+# One for each filter of a list. An account's rows with one key lie in the order of their ids, in which lists are read.
+Index("reservations_status", reservations.c.account_id, reservations.c.status, reservations.c.id)
+Index("reservations_property", reservations.c.account_id, reservations.c.property_id, reservations.c.id)
+Index("reservations_arrival", reservations.c.account_id, reservations.c.arrival_date, reservations.c.id)
+Index("reservations_departure", reservations.c.account_id, reservations.c.departure_date, reservations.c.id)
+# By the day, because there are few of them. The moment is last in the index, so that older rows are passed over unread.
+Index(
+    "reservations_updated",
+    reservations.c.account_id,
+    utc_day(reservations.c.updated_at),
+    reservations.c.id,
+    reservations.c.updated_at,
+)
 # What can be claimed, in the order in which it is claimed. The partition is last in the index, not beside it, so that rows of
 # other workers' partitions are passed over without being read.
 Index(
@@ -177,3 +211,40 @@ outbox = Table(
 )
 """Events that were recorded with their outcome and are not known to be published yet. `letter`: the dead letter that goes with it.
 `offered_at` is when it was last offered to the log, or recorded to be."""
+
+webhook_deliveries = Table(
+    "webhook_deliveries",
+    metadata,
+    Column("id", RowId, Identity(always=True), primary_key=True),
+    Column("endpoint_id", Key, nullable=False),
+    Column("event_id", Key, nullable=False),
+    Column("event_type", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("began_at", Moment, nullable=False),
+    Column("due_at", Moment),
+    Column("ended_at", Moment),
+    Column("claims", Integer, nullable=False, server_default=text("0")),
+    Column("tries", Integer, nullable=False, server_default=text("0")),
+    Column("attempts", Text, nullable=False, server_default=text("'[]'")),
+    sqlite_autoincrement=True,
+)
+"""What is to be posted to customers' endpoints, and what became of it. `due_at` is set while it is pending; a claim puts it off,
+so that what its claimant does not end is due again. `began_at`: when this series of tries began. `claims` counts claims, to tell
+one from another."""
+
+Index(
+    "webhook_deliveries_once",
+    webhook_deliveries.c.endpoint_id,
+    webhook_deliveries.c.event_id,
+    unique=True,
+)
+Index(
+    "webhook_deliveries_due",
+    webhook_deliveries.c.endpoint_id,
+    webhook_deliveries.c.due_at,
+    postgresql_where=text("due_at IS NOT NULL"),
+    sqlite_where=text("due_at IS NOT NULL"),
+)
+Index("webhook_deliveries_of", webhook_deliveries.c.endpoint_id, webhook_deliveries.c.id)

@@ -8,17 +8,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from forwarder.reservation.catalogue import requests
+from forwarder.reservation.mode import is_test, shadow_id
 from forwarder.reservation.problem import Problem
-from forwarder.tenancy.port import Account, Directory
+from forwarder.tenancy.port import Account, ApiKey, Directory, RateLimit
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is calling, and the integration account that it is for."""
+    """Who is calling, and the integration account that it is for: of a test key, the shadow of the one that was named."""
 
     workspace_id: str
     account: Account
     key_id: str
+    limit: RateLimit | None = None
 
 
 async def authenticate(directory: Directory, headers: Mapping[str, str]) -> Caller | Problem:
@@ -30,18 +32,38 @@ async def authenticate(directory: Directory, headers: Mapping[str, str]) -> Call
     key = None if token is None else await directory.key(token)
     if key is None:
         return _unauthenticated(given=token is not None)
-    workspace_id = headers.get("workspaceid", "").strip()
-    if not workspace_id:
-        return _missing_header("workspaceId", "the identifier of the workspace that the API key belongs to")
-    if workspace_id != key.workspace_id:
-        return _wrong_workspace()
+    refused = _refused(key, headers)
+    if refused is not None:
+        return refused
     account_id = headers.get("integrationaccountid", "").strip()
     if not account_id:
         return _missing_header("integrationAccountId", "the identifier of the integration account to use")
-    account = await directory.account(account_id)
+    if is_test(account_id):
+        return _account_not_found()  # nobody names a shadow: a test key names the account that casts it
+    account = await directory.account(shadow_id(account_id) if key.test else account_id)
     if account is None or account.workspace_id != key.workspace_id:
         return _account_not_found()
-    return Caller(key.workspace_id, account, key.id)
+    return Caller(key.workspace_id, account, key.id, key.limit)
+
+
+async def authenticate_workspace(directory: Directory, headers: Mapping[str, str]) -> ApiKey | Problem:
+    """The key of a caller who acts for a whole workspace: no account is asked for, and one that is named is passed over.
+
+    Raises `TenancyUnavailable`.
+    """
+    token = _bearer_token(headers.get("authorization", ""))
+    key = None if token is None else await directory.key(token)
+    if key is None:
+        return _unauthenticated(given=token is not None)
+    return _refused(key, headers) or key
+
+
+def _refused(key: ApiKey, headers: Mapping[str, str]) -> Problem | None:
+    """Why a key that is in force opens nothing here."""
+    workspace_id = headers.get("workspaceid", "").strip()
+    if not workspace_id:
+        return _missing_header("workspaceId", "the identifier of the workspace that the API key belongs to")
+    return None if workspace_id == key.workspace_id else _wrong_workspace()
 
 
 def _bearer_token(authorization: str) -> str | None:

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol
 
 from forwarder.reservation.card import SealedCard
+from forwarder.reservation.mode import is_test
 from forwarder.reservation.request import CardDetails
 
 
@@ -25,16 +27,39 @@ class CannotOpen(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class RateLimit:
+    """So many `requests` in any `seconds`."""
+
+    requests: int
+    seconds: int
+
+    def __str__(self) -> str:
+        return f"{self.requests}/{self.seconds}s"
+
+
+@dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key that is in force. Of its token only a hash is kept."""
+    """A key that is in force. Of its token only a hash is kept. `test`: its callers act in the shadows of accounts. `limit`: its
+    own, None where it has the deployment's default."""
 
     id: str
     workspace_id: str
+    test: bool = False
+    limit: RateLimit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """A key as operators see it, in force or not."""
+
+    key: ApiKey
+    created_at: datetime
+    revoked_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An integration account: one PMS, as one workspace uses it.
+    """An integration account: one PMS, as one workspace uses it. Or the shadow of one, whose PMS is simulated.
 
     `concurrency`: most pushes in flight. `rate_per_second`: most requests, None for no limit. `deadline_seconds`: how long a
     submission is tried. `paused`: submissions are taken in and wait. `credential` is sealed: base64, opened by the worker.
@@ -52,6 +77,11 @@ class Account:
     paused: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def test(self) -> bool:
+        """Whether it is a shadow."""
+        return is_test(self.id)
+
 
 class Directory(Protocol):
     """Look-ups on the hot path. Answers come from memory for a few seconds (the age is a setting), so that a change is seen
@@ -62,7 +92,7 @@ class Directory(Protocol):
         ...
 
     async def account(self, account_id: str) -> Account | None:
-        """The integration account. Raises `TenancyUnavailable`."""
+        """The integration account, or the shadow, of that identifier. Raises `TenancyUnavailable`."""
         ...
 
 
@@ -71,11 +101,21 @@ class Registry(Protocol):
 
     async def add_workspace(self, workspace_id: str) -> None: ...
 
-    async def add_key(self, workspace_id: str) -> tuple[ApiKey, str]:
+    async def add_key(
+        self, workspace_id: str, *, test: bool = False, limit: RateLimit | None = None
+    ) -> tuple[ApiKey, str]:
         """A new key and its token, which is shown this once and kept nowhere."""
         ...
 
+    async def set_limit(self, key_id: str, limit: RateLimit | None) -> None:
+        """Give a key a limit of its own, or with None the deployment's default."""
+        ...
+
     async def revoke_key(self, key_id: str) -> None: ...
+
+    async def keys(self, workspace_id: str | None = None) -> Sequence[KnownKey]:
+        """In the order in which they were made."""
+        ...
 
     async def put_account(self, account: Account, *, replace: bool = False) -> None:
         """Add an account, or with `replace` write over the one of that id (of the same workspace)."""

@@ -9,6 +9,7 @@ from sqlalchemy import (
     Double,
     ForeignKey,
     Identity,
+    Index,
     Integer,
     MetaData,
     Table,
@@ -35,8 +36,23 @@ api_keys = Table(
     Column("token_hash", Text, nullable=False, unique=True),
     _created_at(),
     Column("revoked_at", DateTime(timezone=True)),
+    Column("test", Boolean, nullable=False, server_default=text("false")),
+    Column("limit_requests", Integer),
+    Column("limit_seconds", Integer),
 )
-"""Of a token only its SHA-256 is kept: it holds 32 random bytes, so that nothing slower is needed."""
+"""Of a token only its SHA-256 is kept: it holds 32 random bytes, so that nothing slower is needed. `test` is for operators to
+read: who calls is told by the token itself. A key has both parts of a limit, or neither."""
+
+key_usage = Table(
+    "key_usage",
+    metadata,
+    Column("key_id", Text, primary_key=True),
+    Column("used", Double, nullable=False),
+    Column("window_seconds", Integer, nullable=False),
+    Column("counted_at", Double, nullable=False),
+)
+"""The share of a key's quota that was used at `counted_at` (seconds since 1970, by the database's clock) by all processes
+together. A whole quota comes back in `window_seconds`."""
 
 integration_accounts = Table(
     "integration_accounts",
@@ -66,6 +82,25 @@ grants = Table(
 )
 """What authorization servers granted. `credential` is a digest of the one that it came of; `version` counts renewals; `claim` says
 which process is renewing it; `content` is sealed, null until there is a first grant."""
+
+webhook_endpoints = Table(
+    "webhook_endpoints",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", Text, ForeignKey("workspaces.id"), nullable=False),
+    Column("url", Text, nullable=False),
+    Column("types", JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")),
+    Column("description", Text, nullable=False),
+    Column("enabled", Boolean, nullable=False),
+    Column("disabled_reason", Text),
+    Column("disabled_at", DateTime(timezone=True)),
+    Column("secret", Text, nullable=False),
+    Column("previous_secret", Text),
+    Column("previous_until", DateTime(timezone=True)),
+    Column("created_at", DateTime(timezone=True), nullable=False),
+    Index("webhook_endpoints_workspace", "workspace_id"),
+)
+"""Where customers want results posted. Both secrets are sealed; `types` is null for every type of event."""
 
 sealing_keys = Table(
     "sealing_keys",

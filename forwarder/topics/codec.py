@@ -32,6 +32,10 @@ REPLAY_OF = "replay-of"
 """The header of a dead letter that was put back: the id of the event that told of its failure."""
 
 
+TEST_MODE = ("ce_test", b"true")
+"""The header of an event of test mode: a CloudEvents extension attribute."""
+
+
 _REVISION_DIGITS = 9
 """More, and it is none of ours, nor a number that every database takes."""
 
@@ -118,11 +122,10 @@ class _Envelope(BaseModel):
 
 
 def encode_result(event: ResultEvent) -> Message:
-    """The message that announces `event`."""
+    """The message that announces `event`. One of test mode can be told by its headers."""
+    headers = event_headers(event.event_id, event.type.encode(), event.occurred_at, event.request_id, event.traceparent)
     return Message(
-        event.key.encode(),
-        to_json(event.data),
-        event_headers(event.event_id, event.type.encode(), event.occurred_at, event.request_id, event.traceparent),
+        event.key.encode(), to_json(event.data), (*headers, TEST_MODE) if event.data.get("test") else headers
     )
 
 

@@ -146,6 +146,16 @@ def first_offsets(connection: sqlite3.Connection, topic: TopicEntry) -> dict[int
     return dict(rows)
 
 
+def offsets_since(connection: sqlite3.Connection, topic: TopicEntry, *, since_ms: int) -> dict[int, int]:
+    """For each partition, the offset of the first message taken at that time or later, or else of the one that comes next."""
+    ends = heads(connection, topic)  # first: what is appended between the two is found by its time
+    rows = connection.execute(
+        "select partition, min(offset) from messages where topic = ? and timestamp_ms >= ? group by partition",
+        (topic.id, since_ms),
+    )
+    return {**ends, **dict(rows)}
+
+
 def append(
     connection: sqlite3.Connection, topic: TopicEntry, rows: Iterable[Row], new_heads: Mapping[int, int]
 ) -> None:

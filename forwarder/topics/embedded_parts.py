@@ -6,6 +6,8 @@ They touch its file, through the process's writer and through readers of their o
 import asyncio
 import sqlite3
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from forwarder.topics import embedded_file
@@ -111,6 +113,11 @@ class EmbeddedTail:
 
     async def seek_to_end(self) -> None:
         self._reader.next = await self._reader.query(embedded_file.heads)
+
+    async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
+        since_ms = round(moment.timestamp() * 1000)
+        self._reader.next = await self._reader.query(partial(embedded_file.offsets_since, since_ms=since_ms))
+        return dict(self._reader.next)
 
     async def receive(self, *, at_most: int, wait_seconds: float) -> Sequence[Delivery]:
         return await self._reader.take(at_most, wait_seconds)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -32,6 +33,18 @@ class KafkaTail:
             ends = await reader.consumer.end_offsets(reader.consumer.assignment())
         reader.discard()
         self._seek(reader.consumer, ends)
+
+    async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
+        reader = self._reader or await self.open()
+        every, since = reader.consumer.assignment(), max(round(moment.timestamp() * 1000), 0)
+        async with reaching_kafka(f"look {self._topic} up by time", within=self._connection.publish_timeout_seconds):
+            # The ends first: what is published between the two questions is found by its time.
+            ends = await reader.consumer.end_offsets(every)
+            found = await reader.consumer.offsets_for_times(dict.fromkeys(every, since))
+        reader.discard()
+        places = {each: found[each].offset if found.get(each) else end for each, end in ends.items()}
+        self._seek(reader.consumer, places)
+        return {each.partition: offset for each, offset in places.items()}
 
     async def receive(self, *, at_most: int, wait_seconds: float) -> Sequence[Delivery]:
         reader = self._reader or await self.open()

@@ -10,6 +10,7 @@ Exception
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -133,6 +134,11 @@ class Tail(Protocol):
 
     async def seek_to_end(self) -> None:
         """Whatever is published after this returns will be received; what was before is skipped."""
+        ...
+
+    async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
+        """Go on, in each partition, from the first message that the log took at `moment` or later; where there is none, from what
+        is published after this returns. The offset at which each partition goes on."""
         ...
 
     async def receive(self, *, at_most: int, wait_seconds: float) -> Sequence[Delivery]:

@@ -4,6 +4,7 @@ Touches nothing but the log's parts.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from datetime import datetime
 
 from forwarder.topics.port import Delivery, Log, LogUnavailable, TopicAdmin
 
@@ -12,8 +13,11 @@ _WAIT_SECONDS = 0.5
 _SILENCES = 60  # of so many seconds each, in a row
 
 
-async def read_to_end(log: Log, topic: str) -> AsyncGenerator[Sequence[Delivery], None]:
+async def read_to_end(
+    log: Log, topic: str, *, since: datetime | None = None
+) -> AsyncGenerator[Sequence[Delivery], None]:
     """What `topic` holds at the call, a batch at a time, of each partition in order; nothing where there is no such topic.
+    `since`: of each partition only from the first message on that the log took at that moment or later.
 
     What is pruned meanwhile is passed over. Raises `LogUnavailable`, also where what the log said it holds does not come.
     """
@@ -24,6 +28,9 @@ async def read_to_end(log: Log, topic: str) -> AsyncGenerator[Sequence[Delivery]
         left = dict(ends)
         silences = 0
         async with log.tail(topic, from_beginning=True) as tail:
+            if since is not None:
+                first = await tail.seek_to_time(since)
+                left = {partition: end for partition, end in ends.items() if first.get(partition, 0) < end}
             while left:
                 batch = await tail.receive(at_most=_AT_A_TIME, wait_seconds=_WAIT_SECONDS)
                 silences = 0 if batch else silences + 1

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import text
@@ -14,7 +15,7 @@ from forwarder.tenancy.access import Caller, authenticate
 from forwarder.tenancy.answers import Ages
 from forwarder.tenancy.deployment import NoSealingKey, load_sealer, publish_key, request_id_key
 from forwarder.tenancy.directory import SqlDirectory
-from forwarder.tenancy.port import Account, AlreadyExists, NotKnown, TenancyUnavailable
+from forwarder.tenancy.port import Account, AlreadyExists, NotKnown, RateLimit, TenancyUnavailable
 from forwarder.tenancy.registry import SqlRegistry
 from forwarder.tenancy.sealing import KeyPair, SecretVault
 from tests.support.manual_clock import ManualClock
@@ -72,6 +73,33 @@ async def test_a_key_is_known_by_its_token_until_it_is_revoked(
     await registry.revoke_key(key.id)
 
 
+async def test_a_key_has_a_limit_of_its_own_until_that_is_taken_back(
+    registry: SqlRegistry, directory: SqlDirectory, clock: ManualClock
+) -> None:
+    limited, token = await registry.add_key("ws-1", limit=RateLimit(100, 60))
+    assert await directory.key(token) == limited
+    assert limited.limit == RateLimit(100, 60)
+    for changed in (RateLimit(5, 1), None):
+        await registry.set_limit(limited.id, changed)
+        await clock.advance(5)
+        assert await directory.key(token) == replace(limited, limit=changed)
+
+
+async def test_keys_are_listed_as_they_were_made_revoked_ones_too(registry: SqlRegistry) -> None:
+    await registry.add_workspace("ws-2")
+    before = datetime.now(UTC) - timedelta(seconds=2)  # SQLite counts whole seconds
+    plain, _ = await registry.add_key("ws-1")
+    test, _ = await registry.add_key("ws-2", test=True, limit=RateLimit(1, 2))
+    await registry.revoke_key(plain.id)
+    known = {one.key.id: one for one in await registry.keys()}
+    assert {one.key.id: one.key for one in known.values()} == {plain.id: plain, test.id: test}
+    assert [one.key for one in await registry.keys("ws-2")] == [test]
+    assert known[test.id].revoked_at is None
+    for moment in (known[plain.id].created_at, known[plain.id].revoked_at):
+        assert moment is not None
+        assert before <= moment <= datetime.now(UTC) + timedelta(seconds=2)
+
+
 async def test_a_token_is_kept_nowhere(registry: SqlRegistry, directory: SqlDirectory, engine: AsyncEngine) -> None:
     _, token = await registry.add_key("ws-1")
     await directory.key(token)
@@ -91,6 +119,8 @@ async def test_what_is_not_known_is_named(registry: SqlRegistry) -> None:
         await registry.add_key("ws-9")
     with pytest.raises(NotKnown, match="key_9"):
         await registry.revoke_key("key_9")
+    with pytest.raises(NotKnown, match="key_9"):
+        await registry.set_limit("key_9", None)
     with pytest.raises(NotKnown, match="ws-9"):
         await registry.put_account(replace(ACCOUNT, workspace_id="ws-9"))
     with pytest.raises(NotKnown, match="acc-9"):

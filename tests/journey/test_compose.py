@@ -24,9 +24,9 @@ from tests.support.proxy_config import local_config, nginx, nginx_command
 from tests.support.real_servers import RealServers
 from tests.support.server_process import Command, ServerProcess, free_ports
 
-ROLES = ("ingress", "worker", "query", "simulator")
+ROLES = ("ingress", "worker", "query", "notifier", "simulator")
 HEALTHY_WITHIN_SECONDS = 30.0
-BOOKING = {
+BOOKING: dict[str, Any] = {
     "morChannel": "SELF",
     "propertyId": 123,
     "roomId": "7",
@@ -52,14 +52,14 @@ BOOKING = {
 }
 
 
-def test_only_who_opens_cards_holds_the_secret() -> None:
+def test_only_who_opens_what_is_sealed_holds_the_secret() -> None:
     holders = {
         name
         for name, told in read_compose()["services"].items()
         if "FORWARDER_SECRET_KEY" in told.get("environment", {})
     }
 
-    assert holders == {"migrate", "worker"}
+    assert holders == {"migrate", "worker", "notifier"}
 
 
 def test_the_proxy_alone_is_reached_from_outside() -> None:
@@ -76,7 +76,7 @@ def test_what_keeps_running_is_watched_and_started_again(name: str) -> None:
     assert told["healthcheck"]["test"][0] == "CMD"
 
 
-@pytest.mark.parametrize("name", ["ingress", "worker", "query"])
+@pytest.mark.parametrize("name", ["ingress", "worker", "query", "notifier"])
 def test_no_role_starts_before_the_tables_and_topics_are_there(name: str) -> None:
     assert read_compose()["services"][name]["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
 
@@ -127,6 +127,7 @@ def local_services(ports: Mapping[str, str], kafka: str, database_url: str) -> d
     told = {name: service(name) for name in ("migrate", *ROLES)}
     database = told["worker"].environment["FORWARDER_DATABASE_URL"]
     engines = {"kafka:9092": kafka, database: database_url, "0.0.0.0": "127.0.0.1"}
+    engines["simulator:8085"] = f"127.0.0.1:{ports['simulator']}"
     prefix = {"FORWARDER_TOPIC_PREFIX": f"compose-{uuid.uuid4().hex[:8]}."}
     return {
         name: each.rewritten({each.port: ports[name], **engines} if name in ports else engines).with_environment(prefix)
@@ -177,8 +178,18 @@ async def test_a_reservation_goes_its_whole_way(composition: Composition) -> Non
             "/api/v1/vrs/reservations/booking-engine", json=BOOKING, headers={"Prefer": "wait=20"}
         )
         listed = await client.get("/api/vrs/reservations/")
+        hooks = await client.get("/api/v1/vrs/webhooks")
+        test_key = await composition.operate("key", "add", "--workspace", "demo", "--test")
+        sold_out = {**BOOKING, "guest": {**BOOKING["guest"], "lastName": "Test-Sold-Out"}}
+        refused = await client.post(
+            "/api/v1/vrs/reservations/booking-engine",
+            json=sold_out,
+            headers={"Prefer": "wait=20", "Authorization": f"Bearer {test_key['token']}"},
+        )
 
     assert accepted.status_code == httpx.codes.CREATED, accepted.text
     [record] = listed.json()["data"]
     assert record["status"] == "CONFIRMED"
     assert record == accepted.json()["data"]
+    assert (hooks.status_code, hooks.json()["data"]) == (httpx.codes.OK, [])
+    assert (refused.status_code, refused.json()["code"]) == (httpx.codes.CONFLICT, "room_unavailable")

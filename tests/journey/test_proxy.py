@@ -13,6 +13,7 @@ from tests.support.proxy_config import ProxyConfig, local_config, nginx, nginx_c
 from tests.support.real_servers import RealServers
 from tests.support.server_process import ServerProcess, free_ports
 
+UPSTREAMS = ("ingress", "query", "notifier", "simulator")
 ROUTES = [
     ("POST", "/api/v1/vrs/reservations/booking-engine", "ingress"),
     ("POST", "/api/v1/vrs/reservations/booking-engine/", "ingress"),
@@ -28,6 +29,12 @@ ROUTES = [
     ("DELETE", "/api/v1/vrs/reservations", "query"),
     ("GET", "/api/v2/elsewhere", "query"),
     ("POST", "/api/v1/vrs/reservations/17/cancel", "ingress"),
+    ("GET", "/api/v1/vrs/webhooks", "notifier"),
+    ("POST", "/api/v1/vrs/webhooks", "notifier"),
+    ("PATCH", "/api/v1/vrs/webhooks/whk_1", "notifier"),
+    ("DELETE", "/api/v1/vrs/webhooks/whk_1", "notifier"),
+    ("POST", "/api/v1/vrs/webhooks/whk_1/deliveries/7/resend", "notifier"),
+    ("GET", "/api/v1/vrs/webhooks2", "query"),
     ("GET", "/openapi.json", "query"),
     ("GET", "/docs", "query"),
     ("GET", "/problems", "query"),
@@ -47,7 +54,7 @@ def test_the_configuration_routes_by_path_and_method(method: str, path: str, sta
 def test_the_upstreams_are_the_services_and_their_ports() -> None:
     upstreams = ProxyConfig.read().upstreams
 
-    assert upstreams == {name: f"{name}:{service(name).port}" for name in ("ingress", "query", "simulator")}
+    assert upstreams == {name: f"{name}:{service(name).port}" for name in UPSTREAMS}
 
 
 @pytest.fixture
@@ -67,7 +74,7 @@ async def stages() -> AsyncIterator[dict[str, str]]:
             "127.0.0.1",
             0,
         )
-        for name in ("ingress", "query", "simulator")
+        for name in UPSTREAMS
     }
     yield {name: f"127.0.0.1:{server.sockets[0].getsockname()[1]}" for name, server in servers.items()}
     for server in servers.values():

@@ -18,8 +18,6 @@ from forwarder.tenancy.port import Account
 from forwarder.tenancy.registry import SqlRegistry
 from forwarder.tenancy.sealing import SecretVault
 
-pytestmark = pytest.mark.usefixtures("logging_as_before")
-
 OAUTH = '{"clientId": "app", "clientSecret": "s3cr3t", "refreshToken": "r-0"}'
 
 
@@ -136,6 +134,8 @@ def test_options_are_changed_without_the_credential(command: Command) -> None:
         (("--option", "sourceId=0"), "sourceId"),
         (("--option", "fax=1"), "fax"),
         (("--option", "liveQuote"), "NAME=VALUE"),
+        (("--id", "test~acc"), "without ~"),
+        (("--id", "a" * 201), "at most 200"),
         (("--options-file", "none.json"), "none.json"),
         (("--credential-file", "none"), "none"),
         (("--credential", "a", "--credential-file", "none"), "either"),

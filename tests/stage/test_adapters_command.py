@@ -14,8 +14,6 @@ from forwarder.cli.program import run
 from forwarder.pms.directory import KINDS
 from tests.support.guide import write_distribution
 
-pytestmark = pytest.mark.usefixtures("logging_as_before")
-
 ROOT = Path(__file__).parents[2]
 
 

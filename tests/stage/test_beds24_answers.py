@@ -36,6 +36,8 @@ async def test_what_is_no_amount_is_left_out(price: object) -> None:
         ([("email", "invalid email")], "guest_refused"),
         ([("lastName", "too long")], "guest_refused"),
         ([("price", "must be a number")], "pms_refused"),
+        ([("price", "The price has changed")], "price_changed"),
+        ([("", "the card was declined")], "card_refused"),
         ([("", "")], "pms_refused"),
         ([("price", "must be a number"), ("roomId", "no availability")], "room_unavailable"),
     ],

@@ -80,6 +80,8 @@ async def test_what_is_no_decimal_amount_is_left_out(text: object) -> None:
         ({"end_at": ["overlaps with another booking"]}, "room_unavailable"),
         ({"start_at": ["can't be blank"]}, "pms_refused"),
         ({"base": ["final price is missing"]}, "pms_refused"),
+        ({"final_price": ["does not match the rental's"]}, "price_changed"),
+        ({"base": ["The card was declined"]}, "card_refused"),
         ({"rental_id": ["is invalid"]}, "property_not_found"),
         ({"currency": ["is not included in the list"]}, "pms_refused"),
         ({"start_at": "is not available"}, "room_unavailable"),

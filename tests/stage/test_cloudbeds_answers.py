@@ -98,6 +98,8 @@ async def test_a_card_number_that_the_pms_repeats_is_masked() -> None:
         ("Parameter guestEmail is not valid", "guest_refused"),
         ("Parameter guestCountry is required", "guest_refused"),
         ("The minimum stay is 4 nights", "pms_refused"),
+        ("The price of this room type has changed", "price_changed"),
+        ("The card has expired; please enter the guest's new one", "card_refused"),
     ],
 )
 @pytest.mark.parametrize("status", [200, 400])

@@ -59,11 +59,12 @@ def test_a_page_is_well_formed_and_fetches_nothing(text: str) -> None:
 def test_the_page_has_every_operation_and_every_shape_and_no_link_into_nothing() -> None:
     document = openapi()
     page = Page(docs_page(document))
-    operations = [one["operationId"] for methods in document["paths"].values() for one in methods.values()]
+    described = [*document["paths"].values(), *document["webhooks"].values()]
+    operations = [one["operationId"] for methods in described for one in methods.values()]
     assert sorted(page.identifiers) == sorted([*operations, *document["components"]["schemas"]])
     for link in page.links:
         assert link.removeprefix("#") in page.identifiers or link in document["paths"] or link.startswith("/problems/")
-    for path in document["paths"]:
+    for path in (*document["paths"], *document["webhooks"]):
         assert path in page.words
     assert "Idempotency-Key" in page.words
 

@@ -96,6 +96,8 @@ async def test_a_reservation_that_is_cancelled_from_the_start_is_refused() -> No
         ("phone is too long", "guest_refused"),
         ("numberOfGuests exceeds the listing's capacity", "pms_refused"),
         ("channelId is required", "pms_refused"),
+        ("Total price mismatch", "price_changed"),
+        ("The guest's credit card was declined", "card_refused"),
     ],
 )
 async def test_what_a_failure_says(words: str, code: str, within: str, status: int) -> None:

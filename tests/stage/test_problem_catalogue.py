@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from forwarder.published.problem_pages import FAULTS, problems_markdown
-from forwarder.reservation.catalogue import endings, requests, service
+from forwarder.reservation.catalogue import endings, requests, service, webhooks
 from forwarder.reservation.catalogue.chapters import CATALOGUE, CHAPTERS
 from forwarder.reservation.catalogue.problem_type import ProblemType
 from tests.support.http_stages import Stages, stages
@@ -22,9 +22,8 @@ def test_every_problem_of_the_catalogue_is_used() -> None:
 
 
 def test_every_problem_has_its_chapter_and_its_own_code() -> None:
-    defined = [
-        one for module in (endings, requests, service) for one in vars(module).values() if isinstance(one, ProblemType)
-    ]
+    modules = (endings, requests, service, webhooks)
+    defined = [one for module in modules for one in vars(module).values() if isinstance(one, ProblemType)]
     listed = [one for chapter in CHAPTERS for one in chapter.problems]
     assert sorted(one.code for one in listed) == sorted(one.code for one in defined)
     assert len({one.code for one in listed}) == len(listed)

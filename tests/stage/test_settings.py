@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from forwarder.settings import BadSettings, Distributed, Embedded, Environment, read_settings
+from forwarder.tenancy.port import RateLimit
+from forwarder.webhooks.addresses import AddressRule
 
 KAFKA = "FORWARDER_KAFKA_BOOTSTRAP_SERVERS"
 DATABASE = "FORWARDER_DATABASE_URL"
@@ -45,6 +47,9 @@ def test_half_a_configuration_is_refused_and_the_other_half_named(
         ("FORWARDER_SECRET_KEY", "short"),
         ("FORWARDER_LOG_LEVEL", "loud"),
         ("FORWARDER_PARTITIONS", "0"),
+        ("FORWARDER_RATE_LIMIT", "100 a minute"),
+        ("FORWARDER_SIMULATOR_URL", "simulator:8085"),
+        ("FORWARDER_SIMULATOR_URL", "http://simulator:8085/"),
         ("FORWARDER_LEASE_SECONDS", "30"),
     ],
 )
@@ -63,6 +68,22 @@ def test_a_prefix_sets_topics_and_group_apart(monkeypatch: pytest.MonkeyPatch) -
     settings = read_settings()
     assert settings.topics.requests == "staging.reservations.requests"
     assert settings.worker.group == "staging.forwarder-worker"
+    assert settings.notifier.group == "staging.forwarder-notifier"
+
+
+def test_webhooks_go_to_the_public_internet_unless_it_is_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_settings().webhook_addresses == AddressRule(loopback=True)
+    monkeypatch.setenv(KAFKA, "kafka:9092")
+    monkeypatch.setenv(DATABASE, "postgresql://u:p@db/name")
+    assert read_settings().webhook_addresses == AddressRule()
+    monkeypatch.setenv("FORWARDER_WEBHOOK_PRIVATE_ADDRESSES", "true")
+    assert read_settings().webhook_addresses == AddressRule(private=True)
+
+
+def test_keys_are_limited_where_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_settings().rate_limit is None
+    monkeypatch.setenv("FORWARDER_RATE_LIMIT", "100/60s")
+    assert read_settings().rate_limit == RateLimit(100, 60)
 
 
 def test_another_database_than_postgresql_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,4 +100,5 @@ def test_the_readme_lists_every_setting_with_its_default() -> None:
         default = setting.default
         if default not in (None, ""):
             shown = int(default) if isinstance(default, float) and default.is_integer() else default
+            shown = str(shown).lower() if isinstance(shown, bool) else shown
             assert f"| `{shown}` |" in row, row

@@ -18,6 +18,8 @@ NOT_A_NUMBER: list[Any] = ["5", True, [], {}]
 NEITHER: list[Any] = [True, [], {}]
 IDENTIFIER = [1001, 0, 2**63 - 1, "1001", "00123", "A-7", "x" * 128, " padded "]
 NO_IDENTIFIER: list[Any] = [True, [], {}, 1.5, 2.0**53 + 2, -1, -1.0, 2**63, "", "  ", "x" * 129, "a\0b"]
+# The last two are blank in some dialects of patterns, and not in others.
+NO_EMAIL = ["", "ana", "ana@", "a b@c.de", "a@b", "a@b..c", "a\x85b@c.de", "a\ufeffb@c.de"]
 NO_DATE: list[Any] = [
     5, 20270601, True, [], {}, "", "2027-6-1", "01-06-2027", "2027/06/01", "20270601", "2027-02-29", "2027-13-01",
     "2027-06-01T00:00:00Z", "1811808000", "tomorrow", " 2027-06-01", "2027-W22-2",
@@ -36,7 +38,7 @@ FIELDS: list[tuple[str, bool, list[Any], list[Any]]] = [
     ("guest.name", True, TEXT, [*NOT_TEXT, "x" * 257, "a\0b"]),
     ("guest.firstName", True, TEXT, NOT_TEXT),
     ("guest.lastName", True, TEXT, NOT_TEXT),
-    ("guest.email", True, ["a@b.co", "ana.ruiz+x@mail.example.com"], [*NOT_TEXT, "", "ana", "ana@", "a b@c.de", "a@b", "a@b..c"]),
+    ("guest.email", True, ["a@b.co", "ana.ruiz+x@mail.example.com"], [*NOT_TEXT, *NO_EMAIL]),
     ("guest.phone", False, TEXT_OR_NUMBER, NEITHER),
     ("guest.address", True, [], [5, "Calle Mayor", True, []]),
     ("guest.address.line1", True, TEXT, NOT_TEXT),

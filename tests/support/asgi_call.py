@@ -8,10 +8,16 @@ from starlette.types import ASGIApp, Message
 
 
 class AsgiCall:
-    """A POST under way. `leave` is the client closing its connection."""
+    """A call under way, a POST unless it is said otherwise. `leave` is the client closing its connection."""
 
     def __init__(
-        self, app: ASGIApp, path: str, headers: Mapping[str, str], *body: bytes, complete: bool = True
+        self,
+        app: ASGIApp,
+        path: str,
+        headers: Mapping[str, str],
+        *body: bytes,
+        complete: bool = True,
+        method: str = "POST",
     ) -> None:
         self.sent: list[Message] = []
         self._incoming: asyncio.Queue[Message] = asyncio.Queue()
@@ -22,7 +28,7 @@ class AsgiCall:
             "type": "http",
             "asgi": {"version": "3.0"},
             "http_version": "1.1",
-            "method": "POST",
+            "method": method,
             "scheme": "http",
             "path": path,
             "raw_path": path.encode(),

@@ -12,6 +12,8 @@ from starlette.types import ASGIApp
 
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
+from forwarder.notifier.api import WebhookApiParts, webhook_routes
+from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.published.routes import published_routes
 from forwarder.query.parts import QueryParts
 from forwarder.query.routes import query_routes
@@ -23,6 +25,7 @@ from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.runtime.clock import iso
 from forwarder.runtime.http import http_app
 from forwarder.store.reading import Stored
+from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
 from forwarder.tenancy.sealing import KeyPair, PublicSealer, SecretVault
 from forwarder.topics.codec import decode_submission, encode_result
@@ -31,9 +34,12 @@ from forwarder.topics.port import Message
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.memory_log import MemoryLog, MemoryTail
 from tests.support.memory_reader import MemoryReader
+from tests.support.memory_webhooks import MemoryDeliveries, MemoryEndpoints
+from tests.support.named_hosts import named_hosts
 
 BOOKING_ENGINE_PATH = "/api/v1/vrs/reservations/booking-engine"
 GENERAL_PATH = "/api/v1/vrs/reservations"
+BULK_PATH = "/api/v1/vrs/reservations/bulk"
 SECRET = "a secret of these tests alone"
 REQUESTS, RESULTS = "reservations.requests", "reservations.results"
 
@@ -97,10 +103,14 @@ class Stages:
             outcomes=self.outcomes,
             clock=self.clock,
             can_cancel=lambda account: account.kind != "one-way",
+            limits=RateLimits(self.clock),
             settings=settings,
         )
-        query = QueryParts(self.directory, self.reader, self.ids)
-        self.routes = [*ingress_routes(ingress), *query_routes(query), *published_routes()]
+        query = QueryParts(self.directory, self.reader, self.ids, self.outcomes, self.clock)
+        self.endpoints, self.deliveries = MemoryEndpoints("alpha", "beta"), MemoryDeliveries()
+        webhooks = WebhooksParts(self.endpoints, self.deliveries, ingress.sealer, named_hosts(), self.clock)
+        hooks = webhook_routes(WebhookApiParts(self.directory, Webhooks(webhooks)))
+        self.routes = [*ingress_routes(ingress), *query_routes(query), *hooks, *published_routes()]
         self.app: ASGIApp = http_app(self.routes, self.clock)
         self.client = httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app), base_url="http://forwarder.test", headers=HEADERS

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from forwarder.runtime.clock import Clock
 from forwarder.topics.port import Delivery, LogUnavailable, Message
@@ -67,6 +68,12 @@ class MemoryTail:
         self.seeks += 1
         self._log.require()
         self._next = len(self._log.topics[self._topic])
+
+    async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
+        """All of its messages are as old as can be."""
+        self._log.require()
+        self._next = 0 if moment.timestamp() <= 0 else len(self._log.topics[self._topic])
+        return {0: self._next}
 
     async def receive(self, *, at_most: int, wait_seconds: float) -> Sequence[Delivery]:
         self.receives += 1

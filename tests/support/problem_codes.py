@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import forwarder
-from forwarder.reservation.catalogue import endings, requests, service
+from forwarder.reservation.catalogue import endings, requests, service, webhooks
 from forwarder.reservation.catalogue.problem_type import ProblemType
 
 _ROOT = Path(forwarder.__file__).parent
@@ -13,8 +13,9 @@ _ELSEWHERE = (
     _ROOT / "reservation" / "catalogue",
     _ROOT / "simulator",  # a PMS's problems, not the service's
     _ROOT / "published",  # shows them
+    _ROOT / "client",  # reads them
 )
-_MODULES = {"endings": endings, "requests": requests, "service": service}
+_MODULES = {"endings": endings, "requests": requests, "service": service, "webhooks": webhooks}
 
 
 def made_by_hand() -> list[str]:
@@ -34,7 +35,12 @@ def used() -> set[str]:
 
 def fault_codes() -> set[str]:
     """The codes of the faults of a request, as they are written where bodies and query parameters are read."""
-    sources = (_ROOT / "reservation" / "validation.py", _ROOT / "query" / "paging.py")
+    sources = (
+        _ROOT / "reservation" / "validation.py",
+        _ROOT / "runtime" / "paging.py",
+        _ROOT / "query" / "filters.py",
+        *(_ROOT / "webhooks").glob("*.py"),
+    )
     return {code for path in sources for node in ast.walk(_parsed(path)) for code in _fault_code(node)}
 
 
@@ -57,8 +63,10 @@ def _meant(node: ast.AST) -> Iterator[ProblemType]:
 
 
 def _fault_code(node: ast.AST) -> Iterator[str]:
-    """Of `Fault(pointer, code, detail)`, and of a `return code, detail`."""
+    """Of `Fault(pointer, code, detail)`, of a `return code, detail`, and of `BadTarget(code, detail)`, which becomes a fault."""
     match node:
+        case ast.Call(func=ast.Name(id="BadTarget"), args=[ast.Constant(value=str(code)), *_]):
+            yield code
         case ast.Call(func=ast.Name(id="Fault"), args=[_, ast.Constant(value=str(code)), *_]):
             yield code
         case ast.Return(value=ast.Tuple(elts=[ast.Constant(value=str(code)), _])):

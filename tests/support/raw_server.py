@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -48,8 +49,8 @@ class RawServer:
 
 
 @asynccontextmanager
-async def raw_server(script: Script) -> AsyncIterator[RawServer]:
-    """A server that runs `script` for each connection, and closes it afterwards."""
+async def raw_server(script: Script, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[RawServer]:
+    """A server that runs `script` for each connection, over TLS where `tls` is given, and closes it afterwards."""
     running = RawServer()
 
     async def serve(caller: Caller) -> None:
@@ -67,8 +68,8 @@ async def raw_server(script: Script) -> AsyncIterator[RawServer]:
         running.scripts.add(task)
         task.add_done_callback(running.scripts.discard)
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    running.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
+    running.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield running
     finally:

@@ -12,6 +12,7 @@ from forwarder.reservation.catalogue.chapters import CATALOGUE
 
 _PROBLEM = "application/problem+json"
 # What JSON Schema cannot say: a body may break these and be of its schema all the same.
+_OF_AN_ADDRESS = {"not_a_url", "https_needed", "address_not_public", "credentials_in_url"}
 _BETWEEN_FIELDS = {"departure_not_after_arrival", "stay_too_long", "too_many_decimals"}
 _NOT_OF_THE_BODY = {"idempotency_key_reused", "card_required", "website_id_required"}
 
@@ -31,8 +32,13 @@ def refusals_are_problems(_context: CheckContext, response: Response, _case: Cas
 @schemathesis.check
 def what_is_of_the_schema_is_valid(_context: CheckContext, response: Response, case: Case[Any]) -> None:
     """What keeps to the schemas is refused as invalid only for a rule between fields."""
-    if response.status_code != 422 or case.meta is None or case.meta.generation.mode is not GenerationMode.POSITIVE:
+    if response.status_code not in {400, 422} or case.meta is None:
+        return
+    if case.meta.generation.mode is not GenerationMode.POSITIVE:
         return
     problem = response.json()
     faults = {fault["code"] for fault in problem.get("errors", ())}
-    assert problem["code"] in _NOT_OF_THE_BODY or (faults and faults <= _BETWEEN_FIELDS), problem
+    if response.status_code == 400:
+        assert (problem["code"], faults) == ("invalid_query", {"contradictory"}), problem
+        return
+    assert problem["code"] in _NOT_OF_THE_BODY or (faults and faults <= _BETWEEN_FIELDS | _OF_AN_ADDRESS), problem

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from forwarder.reservation.catalogue import endings, requests, service
+from forwarder.reservation.catalogue import endings, requests, service, webhooks
 from forwarder.reservation.catalogue.problem_type import ProblemType
 
 
@@ -20,13 +20,22 @@ class Chapter:
 CHAPTERS: Final = (
     Chapter(
         "Who calls",
-        "The three headers that every request carries. Nothing was accepted.",
-        (requests.UNAUTHENTICATED, requests.MISSING_HEADER, requests.WRONG_WORKSPACE, requests.ACCOUNT_NOT_FOUND),
+        "The three headers that every request carries, and how often the key was used. Nothing was accepted.",
+        (
+            requests.UNAUTHENTICATED,
+            requests.MISSING_HEADER,
+            requests.WRONG_WORKSPACE,
+            requests.ACCOUNT_NOT_FOUND,
+            requests.TEST_MODE_UNAVAILABLE,
+            requests.RATE_LIMITED,
+        ),
     ),
     Chapter(
         "What was sent",
         "The request itself. Nothing was accepted.",
         (
+            requests.MALFORMED_HTTP,
+            requests.HEADERS_TOO_LARGE,
             requests.UNSUPPORTED_MEDIA_TYPE,
             requests.BODY_TOO_LARGE,
             requests.BODY_TIMED_OUT,
@@ -36,6 +45,8 @@ CHAPTERS: Final = (
             requests.INVALID_KEY,
             requests.INVALID_DEADLINE,
             requests.KEY_REUSED,
+            requests.INVALID_ITEM,
+            requests.INVALID_BULK_SIZE,
         ),
     ),
     Chapter(
@@ -91,6 +102,17 @@ CHAPTERS: Final = (
             endings.CANCELLATION_NOT_SUPPORTED,
             endings.CANCELLATION_REFUSED,
             endings.CANCELLATION_FAILED,
+        ),
+    ),
+    Chapter(
+        "Webhooks",
+        "Answered to who manages them.",
+        (
+            webhooks.LIVE_KEY_NEEDED,
+            webhooks.WEBHOOK_NOT_FOUND,
+            webhooks.DELIVERY_NOT_FOUND,
+            webhooks.WEBHOOK_DISABLED,
+            webhooks.TOO_MANY_WEBHOOKS,
         ),
     ),
 )

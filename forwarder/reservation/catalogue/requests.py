@@ -32,6 +32,20 @@ ACCOUNT_NOT_FOUND: Final = ProblemType(
     "The workspace has no integration account of the identifier in `integrationAccountId`.",
     "Use the identifier of an integration account of this workspace.",
 )
+TEST_MODE_UNAVAILABLE: Final = ProblemType(
+    "test_mode_unavailable",
+    "There is no test mode here",
+    403,
+    "The API key is a test key, and the deployment has no simulator. Nothing was accepted.",
+    "Ask the operator to set `FORWARDER_SIMULATOR_URL`, or use a deployment that has test mode.",
+)
+RATE_LIMITED: Final = ProblemType(
+    "rate_limited",
+    "Too many requests",
+    429,
+    "The API key has used up its rate limit, which `RateLimit-Policy` tells.",
+    "Send the same request again after `Retry-After` seconds, and keep to what `RateLimit` says is left.",
+)
 UNSUPPORTED_MEDIA_TYPE: Final = ProblemType(
     "unsupported_media_type",
     "Unsupported media type",
@@ -72,14 +86,15 @@ INVALID_QUERY: Final = ProblemType(
     "invalid_query",
     "The query parameters are not valid",
     400,
-    "`limit` or `cursor` is no whole number within its bounds, or is given twice with different values.",
-    "Follow `meta.cursors.next` as it is; ask for at most 200 items a page.",
+    "A parameter is none of the values that it takes, is given twice with different ones, or ends a range before it begins.",
+    "Follow `meta.cursors.next` as it is; ask for at most 200 items a page; write days as `YYYY-MM-DD`, moments with their offset.",
 )
 INVALID_KEY: Final = ProblemType(
     "invalid_idempotency_key",
     "Invalid Idempotency-Key",
     400,
-    "The `Idempotency-Key` is empty, too long, comes twice, or has other characters than printable ASCII.",
+    "The `Idempotency-Key` is empty, too long, comes twice, has other characters than printable ASCII, or came as the header of a "
+    "bulk, of which each item has its own.",
     'Send one string in double quotes, such as `"order-42"`.',
 )
 INVALID_DEADLINE: Final = ProblemType(
@@ -95,6 +110,20 @@ KEY_REUSED: Final = ProblemType(
     422,
     "This account has used the key before, with another body or for the other operation. `requestId` is that of the first.",
     "Use a new key for each reservation, and the same key only to send the same request again.",
+)
+INVALID_ITEM: Final = ProblemType(
+    "invalid_item",
+    "The item of the bulk is not valid",
+    422,
+    "An item of a bulk is no JSON object of the members that it may have. The other items are not concerned.",
+    "Put right every member that `errors` names by its JSON Pointer into the item, and send this item again.",
+)
+INVALID_BULK_SIZE: Final = ProblemType(
+    "invalid_bulk_size",
+    "The bulk has no item, or too many",
+    422,
+    "A bulk has no item, or more than one call takes. Nothing was accepted.",
+    "Send 1 to 1,000 items in one call, and the others in further calls.",
 )
 SUBMISSION_NOT_FOUND: Final = ProblemType(
     "submission_not_found",
@@ -116,6 +145,20 @@ NOT_FOUND: Final = ProblemType(
     404,
     "There is nothing at this path. A path has one spelling; `/` at its end counts.",
     "Check the path against the contract.",
+)
+MALFORMED_HTTP: Final = ProblemType(
+    "malformed_http",
+    "No HTTP request",
+    400,
+    "What came over the connection is no HTTP/1.1 request. The connection is closed.",
+    "Let an HTTP library write the request.",
+)
+HEADERS_TOO_LARGE: Final = ProblemType(
+    "headers_too_large",
+    "The headers are too large",
+    431,
+    "The target and the headers of the request are longer than the service reads. The connection is closed.",
+    "Leave out headers that nobody asked for, such as cookies.",
 )
 METHOD_NOT_ALLOWED: Final = ProblemType(
     "method_not_allowed",
