@@ -61,7 +61,10 @@ class BulkRoute:
             return self._refuse(trying, caller)
         flow = self._bulks.try_out if trying else self._bulks.submit
         results = await flow(caller, call, limit.admit)
-        return self._refuse(results, caller) if isinstance(results, Problem) else self._tell(results, caller, call)
+        if isinstance(results, Problem):
+            limit.refused_whole()
+            return self._refuse(results, caller)
+        return self._tell(results, caller, call)
 
     def _tell(self, results: Sequence[Result], caller: Caller, call: Call) -> Answer:
         codes = Counter(each.code for each in results if isinstance(each, Problem))

@@ -16,6 +16,7 @@ class ItemLimit:
         self._limits = limits
         self._caller = caller
         self._allowance = limits.take(caller.key_id, caller.limit, 0)
+        self._counted = False
 
     def used_up(self) -> Problem | None:
         """The refusal where not even one item would be let through: known before the body is read."""
@@ -27,8 +28,14 @@ class ItemLimit:
 
     def admit(self, items: int) -> Problem | None:
         """Let all of the items through, or none."""
+        self._counted = True
         self._allowance = allowance = self._limits.take(self._caller.key_id, self._caller.limit, items)
         return None if allowance is None or allowance.admitted else rate_limited(allowance)
+
+    def refused_whole(self) -> None:
+        """It was read, and refused before its items could be counted: it costs as much as one."""
+        if not self._counted:
+            self.admit(1)
 
     def told_in(self, answer: Answer) -> Answer:
         """`answer`, with what is left of the limit."""

@@ -55,9 +55,9 @@ async def test_items_that_are_refused_count_and_so_do_those_that_are_tried(house
     assert _left(await _send(house, 3, "?dryRun=true")) == '"default";r=4;t=6'
 
 
-async def test_what_is_refused_as_a_whole_before_its_items_are_known_costs_nothing(house: Stages) -> None:
+async def test_what_is_refused_as_a_whole_before_its_items_are_known_costs_as_much_as_one(house: Stages) -> None:
     answer = await house.client.post(BULK_PATH, content=b"[", headers={"Content-Type": "application/json"})
-    assert (answer.status_code, _left(answer)) == (400, '"default";r=10;t=6')
+    assert (answer.status_code, _left(answer)) == (400, '"default";r=9;t=6')
 
 
 async def test_a_bulk_beyond_the_whole_quota_waits_for_all_of_it(house: Stages) -> None:
