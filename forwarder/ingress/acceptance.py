@@ -1,4 +1,4 @@
-"""The flow of one submission: authenticate → read the terms → validate → identify and seal → publish → answer."""
+"""The flow of one submission that was let in: read the terms → validate → identify and seal → publish → answer."""
 
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -8,18 +8,13 @@ from forwarder.ingress.draft import Draft, Drafts
 from forwarder.ingress.dry_run import DryRun, dry_run
 from forwarder.ingress.handover import Handover
 from forwarder.ingress.parts import IngressParts
-from forwarder.ingress.problems import (
-    TENANCY_UNAVAILABLE,
-    TEST_MODE_UNAVAILABLE,
-)
 from forwarder.ingress.reading import read_valid
 from forwarder.ingress.receipt import Receipt
 from forwarder.ingress.terms import read_terms
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import Operation
 from forwarder.runtime.prefer import Wait, read_wait
-from forwarder.tenancy.access import Caller, authenticate
-from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.tenancy.access import Caller
 from forwarder.topics.outcomes import Expected
 
 _NOBODY_WAITS: AbstractAsyncContextManager[None] = nullcontext()
@@ -46,16 +41,6 @@ class Acceptance:
             "booking-engine": Wait(0),
             "general": Wait(parts.settings.wait_seconds),
         }
-
-    async def authenticate(self, call: Call) -> Caller | Problem:
-        """Who calls, and for which integration account."""
-        try:
-            caller = await authenticate(self._parts.directory, call.headers)
-        except TenancyUnavailable:
-            return TENANCY_UNAVAILABLE
-        if isinstance(caller, Caller) and caller.account.test and not self._parts.settings.test_mode:
-            return TEST_MODE_UNAVAILABLE
-        return caller
 
     async def accept(self, caller: Caller, operation: Operation, call: Call) -> Accepted | Problem:
         """Make the submission safe, and wait for its outcome where the caller does."""

@@ -6,10 +6,7 @@ from http import HTTPStatus
 from typing import assert_never
 
 import structlog
-from starlette.types import Receive, Scope, Send
 
-from forwarder.ingress.acceptance import Acceptance
-from forwarder.ingress.admission import Admission
 from forwarder.ingress.bulk import Bulks, Kept
 from forwarder.ingress.bulk_answer import Result, bulk_body
 from forwarder.ingress.call import Call
@@ -17,9 +14,8 @@ from forwarder.ingress.dry_run import DryRun, asks_for_dry_run
 from forwarder.ingress.handover import Handover
 from forwarder.ingress.item_limit import ItemLimit
 from forwarder.ingress.parts import IngressParts
-from forwarder.ingress.problems import OVERLOADED, refusal
+from forwarder.ingress.problems import refusal
 from forwarder.ingress.tally import answered
-from forwarder.reservation.bulk import MOST_BULK_BYTES
 from forwarder.reservation.problem import Problem
 from forwarder.runtime.http import NO_STORE, Answer
 from forwarder.tenancy.access import Caller
@@ -27,43 +23,31 @@ from forwarder.tenancy.access import Caller
 _log = structlog.get_logger()
 
 
-class BulkRoute:
-    """As a plain ASGI application. Nobody waits for outcomes here: it answers as soon as all items are safe, 200 with what became
-    of each; 202 would say of all that they were accepted."""
+class BulkEndpoint:
+    """Reads bodies of at most `most_bytes`. Nobody waits for outcomes here: it answers as soon as all items are safe, 200 with what
+    became of each; 202 would say of all that they were accepted."""
 
-    def __init__(self, admission: Admission, acceptance: Acceptance, handover: Handover, parts: IngressParts) -> None:
-        self._admission = admission
-        self._acceptance = acceptance
-        # Longer than all bodies together may be, a bulk would never find a place.
-        self._most_bytes = min(MOST_BULK_BYTES, admission.most_bytes)
-        self._bulks = Bulks(parts, handover, self._most_bytes)
+    def __init__(self, handover: Handover, parts: IngressParts, *, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self._bulks = Bulks(parts, handover, most_bytes)
         self._limits = parts.limits
         self._clock = parts.clock
         self._retry_after_seconds = parts.settings.retry_after_seconds
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        call = Call.of(scope, receive, self._clock.monotonic())
-        with self._admission.place(call, self._most_bytes) as admitted:
-            response = await self._answer(call) if admitted else self._refuse(OVERLOADED, None)
-        await response(scope, receive, send)
-
-    async def _answer(self, call: Call) -> Answer:
-        caller = await self._acceptance.authenticate(call)
-        if isinstance(caller, Problem):
-            return self._refuse(caller, None)
+    async def answer(self, caller: Caller, call: Call) -> Answer:
         limit = ItemLimit(self._limits, caller)
         refused = limit.used_up()
-        return limit.told_in(self._refuse(refused, caller) if refused else await self._take(caller, call, limit))
+        return limit.told_in(self.refuse(refused, caller) if refused else await self._take(caller, call, limit))
 
     async def _take(self, caller: Caller, call: Call, limit: ItemLimit) -> Answer:
         trying = asks_for_dry_run(call)
         if isinstance(trying, Problem):
-            return self._refuse(trying, caller)
+            return self.refuse(trying, caller)
         flow = self._bulks.try_out if trying else self._bulks.submit
         results = await flow(caller, call, limit.admit)
         if isinstance(results, Problem):
             limit.refused_whole()
-            return self._refuse(results, caller)
+            return self.refuse(results, caller)
         return self._tell(results, caller, call)
 
     def _tell(self, results: Sequence[Result], caller: Caller, call: Call) -> Answer:
@@ -85,7 +69,7 @@ class BulkRoute:
         )
         return Answer(HTTPStatus.OK, bulk_body(results, call.origin), (NO_STORE,))
 
-    def _refuse(self, problem: Problem, caller: Caller | None) -> Answer:
+    def refuse(self, problem: Problem, caller: Caller | None) -> Answer:
         answered("bulk", problem.code).inc()
         _log.info("bulk.refused", account_id=caller and caller.account.id, code=problem.code)
         return refusal(problem, self._retry_after_seconds)
