@@ -8,13 +8,22 @@ from typing import Any, Final
 from forwarder.published import examples
 from forwarder.reservation.catalogue.chapters import CATALOGUE
 from forwarder.reservation.catalogue.problem_type import ProblemType
-from forwarder.reservation.catalogue.requests import BODY_TIMED_OUT, BODY_TOO_LARGE, VALIDATION_FAILED
+from forwarder.reservation.catalogue.requests import (
+    BODY_TIMED_OUT,
+    BODY_TOO_LARGE,
+    MALFORMED_JSON,
+    UNSUPPORTED_MEDIA_TYPE,
+    VALIDATION_FAILED,
+)
 
 Json = dict[str, Any]
 
 _SCHEMA: Final = "#/components/schemas/"
 _EXAMPLE: Final = "#/components/examples/"
 _HEADER: Final = "#/components/headers/"
+
+BODY_PROBLEMS: Final = (UNSUPPORTED_MEDIA_TYPE, BODY_TOO_LARGE, BODY_TIMED_OUT, MALFORMED_JSON, VALIDATION_FAILED)
+"""What can be wrong with a JSON body, wherever one is taken."""
 
 HEADERS: Final[Mapping[str, Json]] = {
     "Location": {

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from forwarder.published import examples
-from forwarder.published.answering import Json, answer, problems
+from forwarder.published.answering import BODY_PROBLEMS, Json, answer, problems
 from forwarder.published.parameters import CALLER, references
 from forwarder.reservation.bulk import MOST_BULK_BYTES, MOST_ITEM_BYTES, MOST_ITEMS
 from forwarder.reservation.catalogue import endings, requests, service
@@ -16,13 +16,6 @@ _CALLER: Final = (
     requests.WRONG_WORKSPACE,
     requests.ACCOUNT_NOT_FOUND,
     requests.TEST_MODE_UNAVAILABLE,
-)
-_BODY: Final = (
-    requests.UNSUPPORTED_MEDIA_TYPE,
-    requests.BODY_TOO_LARGE,
-    requests.BODY_TIMED_OUT,
-    requests.MALFORMED_JSON,
-    requests.VALIDATION_FAILED,
 )
 _SERVICE: Final = (
     service.LOG_UNAVAILABLE,
@@ -68,7 +61,7 @@ def submit_operation(operation_id: str, summary: str, about: str, schema: str, e
                 ("submissionAccepted",),
                 *("Location", "Retry-After", "Preference-Applied"),
             ),
-            **_refusals(*_CALLER, *_BODY, *_TERMS, *_REJECTIONS, *_SERVICE),
+            **_refusals(*_CALLER, *BODY_PROBLEMS, *_TERMS, *_REJECTIONS, *_SERVICE),
         },
     }
 
@@ -97,7 +90,7 @@ def bulk_operation() -> Json:
         },
         "responses": {
             "200": answer("What became of each item.", "BulkEnvelope", ("bulkAnswered", "bulkTried"), "Cache-Control"),
-            **problems((*_CALLER, *_BODY, *refused, *_SERVICE)),
+            **problems((*_CALLER, *BODY_PROBLEMS, *refused, *_SERVICE)),
         },
     }
 
@@ -134,7 +127,7 @@ def cancel_operation() -> Json:
                 ("cancellationAccepted",),
                 *("Location", "Retry-After", "Preference-Applied"),
             ),
-            **_refusals(*_CALLER, *_BODY, requests.SUBMISSION_NOT_FOUND, *_CANCELLATIONS, *_SERVICE),
+            **_refusals(*_CALLER, *BODY_PROBLEMS, requests.SUBMISSION_NOT_FOUND, *_CANCELLATIONS, *_SERVICE),
         },
     }
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from forwarder.notifier.api_bodies import NewWebhook, Rotation, WebhookChange
 from forwarder.published import webhook_shapes as shapes
-from forwarder.published.answering import Json, answer, problems
+from forwarder.published.answering import BODY_PROBLEMS, Json, answer, problems
 from forwarder.published.parameters import references
 from forwarder.reservation.catalogue import requests, service, webhooks
 from forwarder.reservation.catalogue.problem_type import ProblemType
@@ -23,13 +23,6 @@ _COMMON: Final = (
     service.STORE_UNAVAILABLE,
     service.TENANCY_UNAVAILABLE,
     service.INTERNAL_ERROR,
-)
-_BODY: Final = (
-    requests.UNSUPPORTED_MEDIA_TYPE,
-    requests.BODY_TOO_LARGE,
-    requests.BODY_TIMED_OUT,
-    requests.MALFORMED_JSON,
-    requests.VALIDATION_FAILED,
 )
 _SHAPES: Final[tuple[type[BaseModel], ...]] = (
     NewWebhook,
@@ -82,7 +75,7 @@ def _add() -> Json:
         "which is not shown again.",
         (),
         {"201": made},
-        *(*_BODY, webhooks.TOO_MANY_WEBHOOKS),
+        *(*BODY_PROBLEMS, webhooks.TOO_MANY_WEBHOOKS),
         body="NewWebhook",
     )
 
@@ -114,7 +107,7 @@ def _change() -> Json:
         "What is left out stays as it is. Disabled, nothing is sent to it; what happens meanwhile is not kept for it.",
         ("webhookId",),
         {"200": changed},
-        *(*_BODY, webhooks.WEBHOOK_NOT_FOUND),
+        *(*BODY_PROBLEMS, webhooks.WEBHOOK_NOT_FOUND),
         body="WebhookChange",
     )
 
@@ -152,7 +145,7 @@ def _rotate() -> Json:
         "secret at any moment of it.",
         ("webhookId",),
         {"200": rotated},
-        *(*_BODY, webhooks.WEBHOOK_NOT_FOUND),
+        *(*BODY_PROBLEMS, webhooks.WEBHOOK_NOT_FOUND),
         body="Rotation",
         optional=True,
     )

@@ -11,31 +11,22 @@ from forwarder.query.conditional import NotModified, conditional_answer, entity_
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.store.work import Attempt
-from tests.support.bodies import BOOKING_ENGINE
-from tests.support.http_contract import HttpContract
-from tests.support.http_stages import BOOKING_ENGINE_PATH, OTHER_ACCOUNT, Stages, stages
+from tests.support.contract_stages import accepted, contract_stages
+from tests.support.http_stages import OTHER_ACCOUNT, Stages
 
 RESERVATION = "/api/v1/vrs/reservations/1"
-
-CONTRACT = HttpContract()
 
 
 @pytest.fixture
 async def house() -> AsyncIterator[Stages]:
-    async with stages() as built:
-        built.client.event_hooks = {"response": [CONTRACT.holds]}
+    async with contract_stages() as built:
         yield built
-
-
-async def _accepted(house: Stages) -> str:
-    answer = await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE)
-    return f"/api/v1/vrs/submissions/{answer.json()['data']['requestId']}"
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("which", ["submission", "reservation"])
 async def test_what_the_caller_has_already_is_not_sent_again(house: Stages, which: str, method: str) -> None:
-    status_path = await _accepted(house)
+    status_path = await accepted(house)
     house.take_in(house.requests[-1], Status.CONFIRMED)
     path = status_path if which == "submission" else RESERVATION
     first = await house.client.request(method, path)
@@ -53,14 +44,14 @@ async def test_what_the_caller_has_already_is_not_sent_again(house: Stages, whic
 
 
 async def test_two_lines_of_tags_count_as_one(house: Stages) -> None:
-    path = await _accepted(house)
+    path = await accepted(house)
     tag = (await house.client.get(path)).headers["etag"]
     lines = [("If-None-Match", '"other"'), ("If-None-Match", tag)]
     assert (await house.client.get(path, headers=lines)).status_code == 304
 
 
 async def test_everything_that_is_shown_changes_the_tag(house: Stages) -> None:
-    path = await _accepted(house)
+    path = await accepted(house)
 
     async def tag() -> str:
         return str((await house.client.get(path)).headers["etag"])
@@ -83,7 +74,7 @@ async def test_everything_that_is_shown_changes_the_tag(house: Stages) -> None:
 
 
 async def test_what_others_may_not_see_is_no_304_either(house: Stages) -> None:
-    path = await _accepted(house)
+    path = await accepted(house)
     house.take_in(house.requests[-1])
     for each in (path, RESERVATION):
         answer = await house.client.get(each, headers={**OTHER_ACCOUNT, "If-None-Match": "*"})

@@ -12,18 +12,16 @@ from forwarder.reservation.booking import Booking
 from forwarder.reservation.rules import apply_rules
 from forwarder.topics.codec import decode_submission
 from tests.support.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed
-from tests.support.http_contract import HttpContract
+from tests.support.contract_stages import contract_stages
 from tests.support.http_stages import BOOKING_ENGINE_PATH, BULK_PATH, GENERAL_PATH, Stages, stages
 
-CONTRACT = HttpContract()
 TRY = {"dryRun": "true"}
 SECRETS = ("4111 1111 1111 1111", "4111111111111111", "987", "ANA R HOLDER", "2031")
 
 
 @pytest.fixture
 async def house() -> AsyncIterator[Stages]:
-    async with stages() as built:
-        built.client.event_hooks = {"response": [CONTRACT.holds]}
+    async with contract_stages() as built:
         yield built
         assert not built.log.attempts
         assert not built.reader.reads

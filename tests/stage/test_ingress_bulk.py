@@ -15,7 +15,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.topics.codec import decode_submission, header
 from tests.support.bodies import BOOKING_ENGINE, CARD, GENERAL
-from tests.support.http_contract import HttpContract
+from tests.support.contract_stages import CONTRACT, contract_stages
 from tests.support.http_stages import (
     BOOKING_ENGINE_PATH,
     BULK_PATH,
@@ -26,7 +26,6 @@ from tests.support.http_stages import (
     stages,
 )
 
-CONTRACT = HttpContract()
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}
 ENGINE: dict[str, Any] = {"operation": "booking-engine", "reservation": BOOKING_ENGINE}
@@ -36,8 +35,7 @@ TWICE = json.dumps(SMALL)[:-1].encode() + b',"operation":"general"}'
 
 @pytest.fixture
 async def house() -> AsyncIterator[Stages]:
-    async with stages() as built:
-        built.client.event_hooks = {"response": [CONTRACT.holds]}
+    async with contract_stages() as built:
         yield built
 
 

@@ -12,22 +12,19 @@ from forwarder.reservation.outcome import Status
 from forwarder.store.listing import shape_of
 from forwarder.store.reading import Days, Filters
 from tests.support.bodies import GENERAL
-from tests.support.http_contract import HttpContract
-from tests.support.http_stages import GENERAL_PATH, OTHER_ACCOUNT, Stages, stages
+from tests.support.contract_stages import contract_stages
+from tests.support.http_stages import GENERAL_PATH, OTHER_ACCOUNT, Stages
 
 PATH = "/api/vrs/reservations"
 STATUSES = [Status.CONFIRMED, Status.PENDING, Status.REJECTED, Status.CANCELLED]
 MARCH = date(2027, 3, 1)
 AT_ONCE = {"Prefer": "respond-async"}
 
-CONTRACT = HttpContract()
-
 
 @pytest.fixture
 async def house() -> AsyncIterator[Stages]:
     """Twelve reservations, an hour and a day apart, of four statuses by turns and two properties."""
-    async with stages() as built:
-        built.client.event_hooks = {"response": [CONTRACT.holds]}
+    async with contract_stages() as built:
         for number in range(12):
             arrival = MARCH + timedelta(days=number)
             stay = {"arrivalDate": arrival.isoformat(), "departureDate": (arrival + timedelta(days=2)).isoformat()}

@@ -13,24 +13,15 @@ from forwarder.store.reading import Stored
 from forwarder.store.work import Attempt
 from forwarder.topics.codec import decode_submission, encode_result
 from tests.support.asgi_call import AsgiCall
-from tests.support.bodies import BOOKING_ENGINE
-from tests.support.http_contract import HttpContract
-from tests.support.http_stages import BOOKING_ENGINE_PATH, HEADERS, RESULTS, Stages, stages
+from tests.support.contract_stages import accepted, contract_stages
+from tests.support.http_stages import HEADERS, RESULTS, Stages, stages
 from tests.support.manual_clock import settle
-
-CONTRACT = HttpContract()
 
 
 @pytest.fixture
 async def house() -> AsyncIterator[Stages]:
-    async with stages() as built:
-        built.client.event_hooks = {"response": [CONTRACT.holds]}
+    async with contract_stages() as built:
         yield built
-
-
-async def _accepted(house: Stages) -> str:
-    answer = await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE)
-    return f"/api/v1/vrs/submissions/{answer.json()['data']['requestId']}"
 
 
 async def _waiting(house: Stages, path: str, seconds: int = 20, **headers: str) -> asyncio.Task[httpx.Response]:
@@ -46,7 +37,7 @@ async def _waiting(house: Stages, path: str, seconds: int = 20, **headers: str) 
     "status", [Status.CONFIRMED, Status.REJECTED, Status.FAILED, Status.IN_DOUBT, Status.CANCELLED]
 )
 async def test_it_is_answered_when_the_submission_is_settled(house: Stages, status: Status, *, taken_in: bool) -> None:
-    path = await _accepted(house)
+    path = await accepted(house)
     if taken_in:
         house.take_in(house.requests[-1])
     polled = await _waiting(house, path)
@@ -60,7 +51,7 @@ async def test_it_is_answered_when_the_submission_is_settled(house: Stages, stat
 
 
 async def test_at_the_end_of_the_wait_it_is_answered_as_it_stands(house: Stages) -> None:
-    polled = await _waiting(house, await _accepted(house), 20)
+    polled = await _waiting(house, await accepted(house), 20)
     await house.clock.advance(19.9)
     assert not polled.done()
     house.take_in(house.requests[-1])
@@ -72,7 +63,7 @@ async def test_at_the_end_of_the_wait_it_is_answered_as_it_stands(house: Stages)
 
 
 async def test_the_store_is_not_asked_while_nothing_happens(house: Stages) -> None:
-    polled = await _waiting(house, await _accepted(house), 60)
+    polled = await _waiting(house, await accepted(house), 60)
     reads = house.reader.reads
     await house.clock.advance(59)
     assert not polled.done()
@@ -82,7 +73,7 @@ async def test_the_store_is_not_asked_while_nothing_happens(house: Stages) -> No
 
 
 async def test_what_is_settled_already_is_answered_at_once(house: Stages) -> None:
-    path = await _accepted(house)
+    path = await accepted(house)
     house.take_in(house.requests[-1], Status.CONFIRMED)
     answer = await (await _waiting(house, path))
     assert answer.json()["data"]["status"] == "CONFIRMED"
@@ -91,7 +82,7 @@ async def test_what_is_settled_already_is_answered_at_once(house: Stages) -> Non
 
 
 async def test_what_is_settled_between_the_look_and_the_wait_is_not_missed(house: Stages) -> None:
-    path = await _accepted(house)
+    path = await accepted(house)
     polled = asyncio.create_task(house.client.get(path, headers={"Prefer": "wait=20"}))
     while not house.reader.reads:
         await asyncio.sleep(0)
@@ -103,7 +94,7 @@ async def test_what_is_settled_between_the_look_and_the_wait_is_not_missed(house
 
 
 async def test_with_the_tag_of_what_it_has_it_is_answered_when_that_differs(house: Stages) -> None:
-    path = await _accepted(house)
+    path = await accepted(house)
     await house.settle(house.requests[-1], Status.IN_DOUBT, revision=1)
     tag = (await house.client.get(path)).headers["etag"]
     polled = await _waiting(house, path, If_None_Match=tag)
@@ -115,13 +106,13 @@ async def test_with_the_tag_of_what_it_has_it_is_answered_when_that_differs(hous
 
 
 async def test_with_another_tag_it_is_answered_at_once(house: Stages) -> None:
-    answer = await (await _waiting(house, await _accepted(house), If_None_Match='"old"'))
+    answer = await (await _waiting(house, await accepted(house), If_None_Match='"old"'))
     assert (answer.status_code, answer.json()["data"]["status"]) == (200, "PENDING")
 
 
 @pytest.mark.parametrize("changed", [False, True])
 async def test_what_changed_without_an_event_is_seen_at_the_end_of_the_wait(house: Stages, *, changed: bool) -> None:
-    path = await _accepted(house)
+    path = await accepted(house)
     stored = house.take_in(house.requests[-1])
     tag = (await house.client.get(path)).headers["etag"]
     polled = await _waiting(house, path, If_None_Match=tag)
@@ -138,7 +129,7 @@ async def test_what_changed_without_an_event_is_seen_at_the_end_of_the_wait(hous
 
 async def test_an_event_that_comes_again_does_not_end_the_wait(house: Stages) -> None:
     """A failed submission was put back: PENDING again, with its FAILED told once more by a worker that crashed."""
-    path = await _accepted(house)
+    path = await accepted(house)
     message = house.requests[-1]
     failed = house.take_in(message, Status.FAILED, revision=1)
     pending = replace(failed, status=Status.PENDING)
@@ -160,7 +151,7 @@ async def _tell(house: Stages, stored: Stored) -> None:
 
 
 async def test_the_wait_is_no_longer_than_the_longest(house: Stages) -> None:
-    polled = await _waiting(house, await _accepted(house), 100_000)
+    polled = await _waiting(house, await accepted(house), 100_000)
     await house.clock.advance(59.9)
     assert not polled.done()
     await house.clock.advance(0.2)
@@ -169,14 +160,14 @@ async def test_the_wait_is_no_longer_than_the_longest(house: Stages) -> None:
 
 @pytest.mark.parametrize("prefer", ["wait=0", "respond-async", "wait=soon", "handling=lenient", ""])
 async def test_without_a_wait_it_is_answered_at_once(house: Stages, prefer: str) -> None:
-    answer = await house.client.get(await _accepted(house), headers={"Prefer": prefer})
+    answer = await house.client.get(await accepted(house), headers={"Prefer": prefer})
     assert answer.status_code == 200
     assert "preference-applied" not in answer.headers
     assert house.tail.seeks == 0
 
 
 async def test_while_the_log_is_away_it_is_answered_with_what_the_store_says(house: Stages) -> None:
-    path = await _accepted(house)
+    path = await accepted(house)
     house.log.away = True
     polled = await _waiting(house, path, 60)
     await house.clock.advance(2.1)  # as long as a tail is given to come to its place
@@ -187,7 +178,7 @@ async def test_while_the_log_is_away_it_is_answered_with_what_the_store_says(hou
 
 async def test_more_than_there_is_room_for_are_answered_at_once() -> None:
     async with stages(most_waiting=1) as house:
-        path = await _accepted(house)
+        path = await accepted(house)
         first = await _waiting(house, path)
         second = await (await _waiting(house, path))
         assert (second.status_code, second.json()["data"]["status"]) == (200, "PENDING")
@@ -197,7 +188,7 @@ async def test_more_than_there_is_room_for_are_answered_at_once() -> None:
 
 
 async def test_without_the_store_it_says_when_to_come_again(house: Stages) -> None:
-    path = await _accepted(house)
+    path = await accepted(house)
     polled = await _waiting(house, path)
     house.reader.away = True
     await house.settle(house.requests[-1], Status.CONFIRMED)
@@ -213,7 +204,7 @@ async def test_what_nobody_submitted_is_not_waited_for(house: Stages) -> None:
 
 @pytest.mark.parametrize("how", ["leave", "cancel"])
 async def test_a_client_that_leaves_gives_its_place_back(house: Stages, how: str) -> None:
-    path = await _accepted(house)
+    path = await accepted(house)
     call = AsgiCall(house.app, path, HEADERS | {"Prefer": "wait=20"}, b"", method="GET")
     await settle()
     assert len(house.outcomes._waiting) == 1
@@ -228,6 +219,6 @@ async def test_a_client_that_leaves_gives_its_place_back(house: Stages, how: str
 async def test_stopping_answers_everybody_who_waits() -> None:
     async with stages() as house:
         following = asyncio.create_task(house.outcomes.run())
-        polled = await _waiting(house, await _accepted(house), 50)
+        polled = await _waiting(house, await accepted(house), 50)
         following.cancel()
         assert (await polled).json()["data"]["status"] == "PENDING"

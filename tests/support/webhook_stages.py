@@ -8,10 +8,9 @@ import httpx
 
 from forwarder.reservation.result import RESULT_TYPES
 from forwarder.store.webhooks import DeliveryAttempt, DeliveryStatus, NewDelivery
-from tests.support.http_contract import HttpContract
-from tests.support.http_stages import Stages, stages
+from tests.support.contract_stages import contract_stages
+from tests.support.http_stages import Stages
 
-CONTRACT = HttpContract()
 PATH = "/api/v1/vrs/webhooks"
 URL = "https://hooks.example/in"
 
@@ -19,9 +18,8 @@ URL = "https://hooks.example/in"
 @asynccontextmanager
 async def webhook_stages() -> AsyncIterator[Stages]:
     """The stages, with a client that names no account, and takes no answer that the contract does not have."""
-    async with stages() as built:
+    async with contract_stages() as built:
         del built.client.headers["integrationAccountId"]
-        built.client.event_hooks = {"response": [CONTRACT.holds]}
         yield built
 
 
