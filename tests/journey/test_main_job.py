@@ -57,7 +57,7 @@ async def test_each_kind_of_pms_gets_its_rules_and_its_wire_form(deployment: Dep
 
 async def test_the_same_key_is_the_same_submission(deployment: Deployment) -> None:
     repeats = await asyncio.gather(
-        *(deployment.submit("generic", booking(1), **{"Idempotency-Key": '"order-1"'}) for _ in range(20))
+        *(deployment.submit("generic", booking(1), **{"Idempotency-Key": '"order-1"'}) for _ in range(100))
     )
     (request_id,) = {repeat.json()["data"]["requestId"] for repeat in repeats}
     await deployment.settled("generic", request_id)
