@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest_asyncio
 
 from tests.fault.conftest import NewCase
-from tests.support.campaign.accounts import put_accounts, settings_of
+from tests.support.campaign.accounts import put_accounts
 from tests.support.campaign.backlog import put_due
 from tests.support.campaign.case import Case
 from tests.support.campaign.measure import measured
@@ -18,7 +18,7 @@ from tests.support.kafka_process import KafkaCluster
 from tests.support.postgres_process import PostgresServer
 from tests.support.process_memory import peak_megabytes
 from tests.support.real_servers import RealServers
-from tests.support.site import Site, site_settings
+from tests.support.site import Site, settings_of, site_settings
 
 _DUE = 100_000
 _PUSHED = 5_000

@@ -16,8 +16,11 @@ from typing import Any
 
 import httpx
 
+from forwarder.assembly.accounts import add_account
+from forwarder.assembly.backend import migrate_backend, open_backend
+from forwarder.tenancy.port import Account
 from tests.support.server_process import LOCALHOST, Command, ServerProcess, free_ports
-from tests.support.site import Site, site_settings
+from tests.support.site import Site, settings_of, site_settings
 
 __all__ = ["PATIENCE_SECONDS", "Deployment", "Site", "booking", "deploy", "site_settings"]
 
@@ -98,15 +101,11 @@ class Deployment:
         )
         return json.loads(done.stdout)
 
-    async def add_account(
-        self, account_id: str, *, kind: str = "generic", path: str = "generic", **options: Any
-    ) -> None:
+    async def add_account(self, account_id: str, *, kind: str = "generic", path: str = "generic") -> None:
         """An integration account whose PMS is simulated under its own name."""
-        extra = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-        await self.command(
-            *("account", "add", "--workspace", "demo", "--kind", kind, "--id", account_id, "--credential", "secret"),
-            *("--base-url", f"{self.url('simulate')}/{account_id}/{path}", *extra),
-        )
+        account = Account(account_id, "demo", kind, f"{self.url('simulate')}/{account_id}/{path}", "")
+        async with open_backend(settings_of(self.site)) as backend:
+            await add_account(backend, account, "secret")
 
     def headers(self, account: str, **more: str) -> dict[str, str]:
         return {
@@ -194,15 +193,18 @@ async def deploy(site: Site, *simulator_options: str) -> AsyncIterator[Deploymen
         else:
             for role in ("ingress", "worker", "query"):
                 deployment.add(role)
-            await deployment.command("migrate")
-            await asyncio.gather(deployment.command("topics", "create"), _move_in(deployment))
+            await asyncio.to_thread(migrate_backend, settings_of(site))
+            await _move_in(deployment)
             await deployment.start()
         yield deployment
 
 
 async def _move_in(deployment: Deployment) -> None:
-    await deployment.command("workspace", "add", "demo")
-    deployment.token = (await deployment.command("key", "add", "--workspace", "demo"))["token"]
+    """What an operator does first, done by this process: each command would take more than a second."""
+    async with open_backend(settings_of(deployment.site)) as backend:
+        await backend.create_topics()
+        await backend.registry.add_workspace("demo")
+        _, deployment.token = await backend.registry.add_key("demo")
 
 
 def booking(number: int, **more: Any) -> dict[str, Any]:

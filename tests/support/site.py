@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from forwarder.settings import Distributed, Embedded, Environment, Settings
 from tests.support.backends import Backend
 from tests.support.reaper import Reaper
 
@@ -42,3 +43,18 @@ def site_settings(backend: Backend, directory: Path, kafka: str | None, database
         "FORWARDER_SECRET_KEY": SECRET_KEY,
         "FORWARDER_TOPIC_PREFIX": f"t{secrets.token_hex(4)}.",
     }
+
+
+def settings_of(site: Site) -> Settings:
+    """What the site's environment means to a process of ours. The values are checked as theirs are."""
+    environment = Environment.model_validate(
+        {name.removeprefix("FORWARDER_").lower(): value for name, value in site.settings.items()}
+    )
+    where = Embedded(environment.data_dir) if site.backend == "embedded" else _engines(environment)
+    return Settings(environment, where)
+
+
+def _engines(environment: Environment) -> Distributed:
+    assert environment.kafka_bootstrap_servers is not None
+    assert environment.database_url is not None
+    return Distributed(environment.kafka_bootstrap_servers, environment.database_url)

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 
 from forwarder.assembly.backend import open_backend
-from forwarder.settings import Distributed, Embedded, Environment, Settings
 from forwarder.tenancy.port import Account
 from tests.support.deployment import Deployment
-from tests.support.site import Site
+from tests.support.site import settings_of
 
 _RATE = 2_000.0
 """Requests a second to each PMS: more than anybody sends, and far more than some vendors allow."""
@@ -23,18 +22,3 @@ async def put_accounts(deployment: Deployment, kinds: Mapping[str, str]) -> None
             await backend.registry.put_account(
                 Account(account_id, "demo", kind, base_url, credential, rate_per_second=_RATE)
             )
-
-
-def settings_of(site: Site) -> Settings:
-    """What the site's environment means to a process of ours. The values are checked as theirs are."""
-    environment = Environment.model_validate(
-        {name.removeprefix("FORWARDER_").lower(): value for name, value in site.settings.items()}
-    )
-    where = Embedded(environment.data_dir) if site.backend == "embedded" else _engines(environment)
-    return Settings(environment, where)
-
-
-def _engines(environment: Environment) -> Distributed:
-    assert environment.kafka_bootstrap_servers is not None
-    assert environment.database_url is not None
-    return Distributed(environment.kafka_bootstrap_servers, environment.database_url)
