@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from urllib.parse import parse_qs
 
 from starlette.requests import Request
 from starlette.routing import Route
@@ -99,4 +100,4 @@ class _Queries:
 
 
 def _parameters(request: Request) -> Mapping[str, Sequence[str]]:
-    return {name: request.query_params.getlist(name) for name in request.query_params}
+    return parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)

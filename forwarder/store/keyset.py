@@ -7,7 +7,7 @@ Ids are only ever added above those that can be seen, and a page is a range of i
 also where a filter lets some of them through only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 FIRST = 1
@@ -20,6 +20,13 @@ class Neighbours:
 
     previous: int | None
     next: int | None
+
+
+def sides(ids: Collection[int], cursor: int, *, descending: bool = False) -> tuple[Sequence[int], Sequence[int]]:
+    """Of these ids, in whatever order, those before the cursor and those from it onward, nearest first."""
+    below = sorted((each for each in ids if each < cursor), reverse=True)
+    above = sorted(each for each in ids if each >= cursor)
+    return (above, below) if descending else (below, above)
 
 
 def neighbours(before: Sequence[int], onward: Sequence[int], limit: int, *, descending: bool = False) -> Neighbours:

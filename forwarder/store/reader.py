@@ -14,9 +14,9 @@ from forwarder.reservation.record import Standing, compose_record
 from forwarder.runtime.clock import iso
 from forwarder.store import runs
 from forwarder.store.batch import PARAMETER, as_batch, batch_of
-from forwarder.store.database import Database
-from forwarder.store.keyset import FIRST, neighbours
-from forwarder.store.listing import parameters_of, shape_of
+from forwarder.store.database import Database, Dialect
+from forwarder.store.keyset import FIRST, neighbours, sides
+from forwarder.store.listing import Shape, parameters_of, shape_of
 from forwarder.store.port import StoreUnavailable
 from forwarder.store.reading import EVERYTHING, Filters, Order, Page, Stored
 from forwarder.store.rows import attempts_of
@@ -76,10 +76,11 @@ class SqlReader:
     ) -> Page:
         shape, dialect = shape_of(filters, order), self._database.dialect
         asked = {"account_id": account_id, "at_most": limit + 1, **parameters_of(filters, shape, cursor)}
-        onward = await self._database.read(runs.onward(dialect, shape, _RECORD), asked)
-        before = await self._database.read(runs.before(dialect, shape), asked) if cursor > FIRST else ()
-        others = neighbours([row.id for row in before], [row.id for row in onward], limit, descending=shape.descending)
-        return Page([_record(row) for row in onward[:limit]], cursor, others.previous, others.next)
+        rows = await self._database.look_up(page_statement(dialect, shape, is_first=cursor == FIRST), asked)
+        found = {row[0]: row for row in rows}  # by id
+        before, onward = sides(found, asked["cursor"], descending=shape.descending)
+        others = neighbours(before, onward, limit, descending=shape.descending)
+        return Page([_record(found[each]) for each in onward[:limit]], cursor, others.previous, others.next)
 
     async def ready(self) -> bool:
         try:
@@ -89,8 +90,13 @@ class SqlReader:
         return True
 
     async def _stored(self, statement: Executable, parameters: dict[str, Any]) -> Stored | None:
-        rows = await self._database.read(statement, parameters)
+        rows = await self._database.look_up(statement, parameters)
         return _stored(rows[0]) if rows else None
+
+
+def page_statement(dialect: Dialect, shape: Shape, *, is_first: bool) -> Executable:
+    """What is read of a page and of what lies before it; before the first one there is nothing to be looked for."""
+    return runs.onward(dialect, shape, _RECORD) if is_first else runs.around(dialect, shape, _RECORD)
 
 
 def _one(condition: Any) -> Select[Any]:
@@ -124,8 +130,8 @@ def _cancellation(row: Row[Any]) -> Cancellation | None:
 
 def _record(row: Row[Any]) -> str:
     """The record that was stored with the outcome; of a submission that has none yet, what is known so far."""
-    if row.record is not None:
-        text: str = row.record
+    text: str | None = row.record
+    if text is not None:
         return text
     standing = Standing(
         id=row.id,

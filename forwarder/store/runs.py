@@ -10,18 +10,22 @@ from functools import cache
 from typing import Any, Final, cast
 
 from sqlalchemy import (
+    ARRAY,
     ColumnElement,
+    CompoundSelect,
     Date,
     FromClause,
     Integer,
     Select,
     Text,
     and_,
+    any_,
     bindparam,
     case,
     column,
     false,
     literal_column,
+    null,
     select,
     true,
     tuple_,
@@ -55,25 +59,35 @@ def onward(dialect: Dialect, shape: Shape, columns: tuple[ColumnElement[Any], ..
 
 
 @cache
-def before(dialect: Dialect, shape: Shape) -> Select[Any]:
-    """The ids of the rows before the cursor, nearest first."""
-    return _rows(dialect, shape, (_row.id,), upward=shape.descending)
+def around(dialect: Dialect, shape: Shape, columns: tuple[ColumnElement[Any], ...]) -> CompoundSelect[Any]:
+    """What `onward` has and, of the rows before the cursor, as many ids: nothing else of these. In no order."""
+    here = onward(dialect, shape, columns).subquery("onward")
+    there = _ids(dialect, shape, upward=shape.descending).subquery("before")
+    nothing = [null().label(column.name) for column in columns if column is not _row.id]
+    return select(here).union_all(select(there.c.id, *nothing))
 
 
 def _rows(dialect: Dialect, shape: Shape, columns: Sequence[ColumnElement[Any]], *, upward: bool) -> Select[Any]:
     if shape.lead is None:
         return _range(select(*columns), _row.account_id, _account, upward=upward).limit(_at_most)
-    runs = _values(shape.lead).subquery("runs")
-    page = of_each(dialect, runs, _run(dialect, shape, runs, upward=upward).limit(_at_most))
-    ids = page.order_by(_sorted(page, upward=upward)).limit(_at_most).subquery("page")
+    ids = _ids(dialect, shape, upward=upward).subquery("page")
     rows = of_each(dialect, ids, select(*columns).where(_row.id == ids.c.id).limit(_ONE).correlate(ids))
     return rows.order_by(_sorted(rows, upward=upward))
+
+
+def _ids(dialect: Dialect, shape: Shape, *, upward: bool) -> Select[Any]:
+    """The ids of the rows from the cursor on, in order."""
+    if shape.lead is None:
+        return _range(select(_row.id), _row.account_id, _account, upward=upward).limit(_at_most)
+    runs = _values(shape.lead).subquery("runs")
+    page = of_each(dialect, runs, _run(dialect, shape, runs, upward=upward).limit(_at_most))
+    return page.order_by(_sorted(page, upward=upward)).limit(_at_most)
 
 
 def _run(dialect: Dialect, shape: Shape, runs: FromClause, *, upward: bool) -> Select[Any]:
     """The ids of one run that the other filters let through, from the cursor on: upwards with it, downwards without."""
     lead = cast("Filter", shape.lead)
-    key, value, others = _KEYS[lead], runs.c.value, [_matches(name) for name in shape.given if name != lead]
+    key, value, others = _KEYS[lead], runs.c.value, [_matches(dialect, name) for name in shape.given if name != lead]
     rows = select(_row.id).correlate(runs).where(_row.account_id == _account)
     if lead == "updated":
         # Of the first day only a part. The planner is not to know how large a part: it would be wrong about all the other days.
@@ -101,6 +115,7 @@ def _range(rows: Select[Any], key: ColumnElement[Any], value: ColumnElement[Any]
     return rows.where(place < cursor, key >= value).order_by(key.desc(), _row.id.desc())
 
 
+@cache  # one and the same for both sides of a cursor: it is carried out once
 def _values(lead: Filter) -> Select[Any]:
     """The keys of the runs: the statuses or the property that were named, or the days on which there is anything, each found by one
     step through the index."""
@@ -118,12 +133,14 @@ def _values(lead: Filter) -> Select[Any]:
     return select(found.c.value).where(found.c.value.is_not(None))
 
 
-def _matches(name: Filter) -> ColumnElement[bool]:
+def _matches(dialect: Dialect, name: Filter) -> ColumnElement[bool]:
     """The filter, as a condition on a row of another one's run."""
     match name:
         case "property":
             return _row.property_id == bindparam("property")
         case "status":
+            if dialect == "postgresql":  # one text, however many there are
+                return _row.status == any_(bindparam("statuses", type_=ARRAY(Text)))
             return _row.status.in_(bindparam("statuses", expanding=True))
         case "updated":
             return _row.updated_at >= _since

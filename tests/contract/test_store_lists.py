@@ -255,7 +255,7 @@ async def test_on_sqlite_a_page_is_read_by_the_index_of_its_list(engine: AsyncEn
         asked = {"account_id": "acc", "at_most": 11, **parameters_of(filters, shape, FIRST)}
         for statement in (
             runs.onward("sqlite", shape, (reservations.c.id, reservations.c.record)),
-            runs.before("sqlite", shape),
+            runs.around("sqlite", shape, (reservations.c.id, reservations.c.record)),
         ):
             steps = await plan(engine, statement, asked)
             assert "SCAN reservations" not in steps, name

@@ -153,7 +153,7 @@ async def test_a_page_is_read_by_the_index_of_its_list(full: AsyncEngine) -> Non
     for (name, filters), order, cursor in product(_LISTS, get_args(Order), (1, _ROWS // 2, _ROWS)):
         shape = shape_of(filters, order)
         asked = {"account_id": "acc1", "at_most": 11, **parameters_of(filters, shape, cursor)}
-        for statement in (runs.onward("postgresql", shape, _RECORD), runs.before("postgresql", shape)):
+        for statement in (runs.onward("postgresql", shape, _RECORD), runs.around("postgresql", shape, _RECORD)):
             steps = await plan(full, statement, asked)
             used = set(re.findall(r"reservations_[a-z]+ ", steps))
             assert f"reservations_{name} " in used, steps

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.store.keyset import FIRST, Neighbours, neighbours
+from forwarder.store.keyset import FIRST, Neighbours, neighbours, sides
 
 Ids = st.lists(st.integers(1, 400), unique=True).map(sorted)
 Growth = st.lists(st.lists(st.integers(1, 20), max_size=6), max_size=30)
@@ -128,3 +128,10 @@ def test_any_cursor_leads_to_whole_pages_on_both_sides(ids: list[int], cursor: i
 )
 def test_neighbours(ids: list[int], cursor: int, expected: Neighbours) -> None:
     assert page(ids, cursor, 3)[1] == expected
+
+
+@given(Ids, st.integers(1, 401), st.booleans())
+def test_the_sides_of_a_cursor_are_its_ids_nearest_first(ids: list[int], cursor: int, descending: bool) -> None:
+    before, onward = sides(set(ids), cursor, descending=descending)
+    below, above = [each for each in reversed(ids) if each < cursor], [each for each in ids if each >= cursor]
+    assert (before, onward) == ((above, below) if descending else (below, above))
