@@ -42,7 +42,7 @@ test: $(VENV)/.development ## every test, on every backend that can be had; ARGS
 faults: $(VENV)/.development ## the fault suite at length, into docs/reliability.md; SEED=7 repeats its faults, ARGS='-k kafka' selects
 	FORWARDER_TEST_REQUIRE=real $(BIN)/python -m pytest tests/fault --faults=long $(if $(SEED),--faults-seed=$(SEED)) $(ARGS)
 
-bench: $(VENV)/.development ## how fast it is, against a naive flow; ARGS='-n 2000 --kill-worker'
+bench: $(VENV)/.development ## how fast it is, against a naive flow; ARGS='--all --write' measures all, into docs/performance.md
 	$(BIN)/python -m bench $(ARGS)
 
 # The stamps: an environment is made anew only when its lock changed. The development set contains the runtime set.

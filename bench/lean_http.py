@@ -8,6 +8,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from http import HTTPStatus
 from typing import cast
 
@@ -71,6 +72,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(_head(status, len(body)) + body)
 
 
+@cache
 def _head(status: int, length: int) -> bytes:
     return (
         f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"

@@ -1,4 +1,4 @@
-"""The load generator: a closed loop of keep-alive connections, each sending its next request when the last was answered.
+"""The load generator: keep-alive connections, each sending its next request when the last was answered, or at a steady rate.
 
 A process of its own that prints one JSON object; the parts that cost (parsing, the event loop) are in C, so that it is not what
 is measured: `python -m bench.lean_http` is the server against which its ceiling shows.
@@ -7,11 +7,12 @@ is measured: `python -m bench.lean_http` is the server against which its ceiling
 import argparse
 import asyncio
 import json
+import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from typing import cast
+from typing import Final, cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -19,37 +20,66 @@ import uvloop
 
 from bench.bodies import reservation
 
+_ACCEPTED_OF_A_BULK: Final = re.compile(rb'"accepted":(\d+)')
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One request to put on a wire, of so many submissions, not before `due` on the monotonic clock."""
+
+    request: bytes
+    submissions: int
+    due: float
+
 
 @dataclass(slots=True)
 class Load:
-    """What is sent, and what came of it. `began` is on the monotonic clock that all processes of a machine share."""
+    """What is sent, and what came of it. `began` is on the monotonic clock that all processes of a machine share.
+
+    `rate` submissions a second, as fast as they are answered where that is 0; `bulk` in each request, each alone where that is 0.
+    """
 
     run: str
     count: int
     head: bytes
+    rate: int = 0
+    bulk: int = 0
     began: float = 0.0
     ended: float = 0.0
+    cpu_seconds: float = 0.0
     sent: int = 0
     answered: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def next_request(self) -> bytes | None:
-        """The next request to put on a wire; None when all have been."""
+    def begin(self) -> None:
+        """From now on it is measured."""
+        self.began = time.monotonic()
+        self.cpu_seconds = -time.process_time()
+
+    def next_order(self) -> Order | None:
+        """What is to be sent next; None when all has been."""
         if self.sent == self.count:
             return None
-        body = reservation(self.run, self.sent)
-        self.sent += 1
-        return b"%s%d\r\n\r\n%s" % (self.head, len(body), body)
+        size = min(self.bulk or 1, self.count - self.sent)
+        body = self._bulk(size) if self.bulk else reservation(self.run, self.sent)
+        due = self.began + (self.sent / self.rate if self.rate else 0.0)
+        self.sent += size
+        return Order(b"%s%d\r\n\r\n%s" % (self.head, len(body), body), size, due)
 
-    def record(self, status: str, seconds: float) -> None:
-        """One request has come to its end."""
-        self.answered += 1
-        self.statuses[status] += 1
+    def _bulk(self, size: int) -> bytes:
+        bodies = (reservation(self.run, self.sent + place) for place in range(size))
+        return b"[%s]" % b",".join(b'{"operation":"booking-engine","reservation":%s}' % body for body in bodies)
+
+    def record(self, outcomes: Counter[str], seconds: float) -> None:
+        """One request has come to its end: how many of its submissions ended how."""
+        self.answered += outcomes.total()
+        self.statuses += outcomes
         self.seconds.append(seconds)
         if self.answered == self.count:
             self.ended = time.monotonic()
+            self.cpu_seconds += time.process_time()
             self.done.set()
 
     def summary(self) -> dict[str, object]:
@@ -57,7 +87,7 @@ class Load:
         took = self.ended - self.began
         ranked = sorted(self.seconds)
         return {
-            "requests": self.count,
+            "submissions": self.count,
             "statuses": dict(self.statuses),
             "began": self.began,
             "seconds": round(took, 4),
@@ -65,6 +95,7 @@ class Load:
             "p50_ms": _percentile_ms(ranked, 0.50),
             "p99_ms": _percentile_ms(ranked, 0.99),
             "max_ms": _percentile_ms(ranked, 1.0),
+            "cpu_us": round(self.cpu_seconds * 1e6 / self.count, 1),
         }
 
 
@@ -73,25 +104,32 @@ def _percentile_ms(ranked: list[float], share: float) -> float:
 
 
 class Client(asyncio.Protocol):
-    """One connection of the closed loop."""
+    """One connection, with one request under way or waiting for its time."""
 
     def __init__(self, load: Load, closed: asyncio.Future[None]) -> None:
         self._load = load
         self._closed = closed
-        self._waiting_since: float | None = None
+        self._order: Order | None = None
+        self._since = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._parser = httptools.HttpResponseParser(self)
-        self._send()
+        self._next()
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
 
+    def on_message_begin(self) -> None:
+        self._body = b""
+
+    def on_body(self, body: bytes) -> None:
+        self._body = self._body or body  # its beginning says enough
+
     def on_message_complete(self) -> None:
         self._record(str(self._parser.get_status_code()))
         if self._parser.should_keep_alive():
-            self._send()
+            self._next()
         else:
             self._transport.close()
 
@@ -99,21 +137,39 @@ class Client(asyncio.Protocol):
         self._record("lost")
         self._closed.set_result(None)
 
-    def _send(self) -> None:
-        request = self._load.next_request()
-        if request is None:
+    def _next(self) -> None:
+        self._order = self._load.next_order()
+        if self._order is None:
             self._transport.close()
             return
-        self._waiting_since = time.monotonic()
-        self._transport.write(request)
+        self._since = time.monotonic()
+        early = self._order.due - self._since
+        if early > 0:
+            asyncio.get_running_loop().call_later(early, self._send_now, self._order.request)
+            return
+        if self._load.rate:
+            self._since = self._order.due  # that it waited for a connection is what its sender would notice
+        self._transport.write(self._order.request)
+
+    def _send_now(self, request: bytes) -> None:
+        if not self._transport.is_closing():
+            self._since = time.monotonic()
+            self._transport.write(request)
 
     def _record(self, status: str) -> None:
-        if self._waiting_since is not None:
-            self._load.record(status, time.monotonic() - self._waiting_since)
-            self._waiting_since = None
+        order, self._order = self._order, None
+        if order is None:
+            return
+        outcomes = Counter({status: order.submissions})
+        accepted = _ACCEPTED_OF_A_BULK.search(self._body) if self._load.bulk and status == "200" else None
+        if accepted is not None:
+            outcomes = +Counter({status: int(accepted[1]), "refused": order.submissions - int(accepted[1])})
+        self._load.record(outcomes, time.monotonic() - self._since)
 
 
-async def send(url: str, headers: list[str], *, run: str, count: int, connections: int) -> Load:
+async def send(
+    url: str, headers: list[str], *, run: str, count: int, connections: int, rate: int = 0, bulk: int = 0
+) -> Load:
     """Send `count` reservations over `connections` connections; a connection that the server closed is opened again."""
     address = urlsplit(url)
     lines = [
@@ -122,8 +178,8 @@ async def send(url: str, headers: list[str], *, run: str, count: int, connection
         "content-type: application/json",
         *headers,
     ]
-    load = Load(run, count, "\r\n".join([*lines, "content-length: "]).encode())
-    load.began = time.monotonic()
+    load = Load(run, count, "\r\n".join([*lines, "content-length: "]).encode(), rate, bulk)
+    load.begin()
     async with asyncio.TaskGroup() as group:
         for _ in range(connections):
             group.create_task(_keep_connected(load, address.hostname or "", address.port or 80))
@@ -147,16 +203,9 @@ def main() -> None:
     parser.add_argument("-c", dest="connections", type=int, default=64)
     parser.add_argument("-H", dest="headers", action="append", default=[], metavar="'NAME: VALUE'")
     parser.add_argument("--run", default=f"{time.time_ns() // 1_000_000:x}", help="prefix of each transactionId")
-    arguments = parser.parse_args()
-    load = uvloop.run(
-        send(
-            arguments.url,
-            arguments.headers,
-            run=arguments.run,
-            count=arguments.count,
-            connections=arguments.connections,
-        )
-    )
+    parser.add_argument("--rate", type=int, default=0, help="a second; as fast as they are answered where left out")
+    parser.add_argument("--bulk", type=int, default=0, help="so many in a request, for the bulk operation")
+    load = uvloop.run(send(**vars(parser.parse_args())))
     print(json.dumps(load.summary()))
 
 

@@ -1,167 +1,107 @@
-"""One measurement of one flow: a warm-up, the load, and the wait until the last row is CONFIRMED."""
+"""One measurement of one flow: the load, the wait until the last row is CONFIRMED, and what all of that cost."""
 
 import asyncio
 import json
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
-import asyncpg
-import httpx
-
+from bench.cpu import Meter, engines
 from bench.flows import Flow
+from bench.outcomes import Outcomes
 from bench.processes import output_of
+from bench.scenarios import Scenario
 
-_POLL_SECONDS = 0.1
-_STALL_SECONDS = 120.0
-_WORKER_AWAY_SECONDS = 1.0
-_PAGE = 200
-_CONFIRMED = "select count(*) from reservations where status = 'CONFIRMED'"
-
-
-class Stalled(Exception):
-    """The number of confirmed rows stood still for two minutes. Says at which status the rows are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is sent: `warm` submissions that are not measured, then `count` over `connections`."""
-
-    count: int
-    connections: int
-    warm: int
-    kill_worker: bool
+WARM_UP: Final = 1_000
+_QUIET_SECONDS: Final = 0.5  # after the last outcome: time to publish it
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Rates are submissions a second, times milliseconds of one POST as its sender sees it.
+    """Rates are submissions a second, latencies milliseconds of one request as its sender sees it.
 
-    `end_to_end_rate`: from the first POST to the last row CONFIRMED. `made` and `duplicates` are what the PMS says, without the
-    warm-up; `read_back` is how many reservations a reader of the pages sees, warm-up included.
+    `end_to_end_rate`: from the first request to the last row CONFIRMED; None where nothing was delivered, as is all after it.
+    `made` and `twice` are what the PMS says. `cpu_us`: CPU microseconds a submission, from the first request until all was quiet,
+    by each of the flow's processes, the PMS, Kafka, PostgreSQL, the generator and the bench itself; an engine that is no process of
+    this machine's bench is left out. `elsewhere`: how many processors were busy with something else all the while.
     """
 
+    scenario: str
     flow: str
-    statuses: dict[str, int]
+    statuses: Mapping[str, int]
     accept_rate: float
     p50_ms: float
     p99_ms: float
     max_ms: float
-    end_to_end_rate: float
-    end_to_end_seconds: float
-    confirmed: int
-    made: int
-    duplicates: int
-    worker_killed: bool
-    read_back: int | None
+    cpu_us: Mapping[str, float]
+    elsewhere: float
+    end_to_end_rate: float | None = None
+    end_to_end_seconds: float | None = None
+    confirmed: int | None = None
+    made: int | None = None
+    twice: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Its fields."""
         return asdict(self)
 
 
-async def measure(flow: Flow, plan: Plan) -> Measurement:
+async def warm_up(flow: Flow, scenario: Scenario) -> None:
+    """Some submissions that are not measured. Raises `Stalled`."""
+    async with Outcomes(flow, scenario, WARM_UP) as outcomes:
+        await _load(flow, scenario, WARM_UP, rate=0)
+        await outcomes.wait()
+
+
+async def measure(flow: Flow, scenario: Scenario) -> Measurement:
     """Raises `Stalled` when the flow does not finish."""
-    connection = await asyncpg.connect(flow.database_url)
-    try:
-        await _load(flow, plan.warm, plan.connections, run="warm")
-        await _until_confirmed(connection, plan.warm)
-        before = await _pms_counts(flow)
-        watch = asyncio.create_task(_watch(connection, flow, plan))
-        load = await _load(flow, plan.count, plan.connections, run=f"{time.time_ns() // 1_000_000:x}")
-        ended = await watch
-        confirmed: int = await connection.fetchval(_CONFIRMED)
-    finally:
-        await connection.close()
-    after = await _pms_counts(flow)
-    seconds = ended - load["began"]
+    async with Outcomes(flow, scenario, scenario.submissions) as outcomes:
+        meter = Meter({**engines(), **{name: [running.pid] for name, running in flow.processes.items()}})
+        began = time.monotonic()
+        waiting = asyncio.create_task(outcomes.wait())
+        load = await _load(flow, scenario, scenario.submissions, scenario.rate)
+        ended = await waiting
+        await asyncio.sleep(_QUIET_SECONDS)
+        spent = meter.spent()
+        took = time.monotonic() - began
+        counts = await outcomes.counts()
+    generator = load["cpu_us"] * scenario.submissions / 1e6
     return Measurement(
+        scenario=scenario.name,
         flow=flow.name,
         statuses=load["statuses"],
         accept_rate=load["rate"],
         p50_ms=load["p50_ms"],
         p99_ms=load["p99_ms"],
         max_ms=load["max_ms"],
-        end_to_end_rate=round(plan.count / seconds, 1),
-        end_to_end_seconds=round(seconds, 2),
-        confirmed=confirmed - plan.warm,
-        made=after["made"] - before["made"],
-        duplicates=after["duplicates"] - before["duplicates"],
-        worker_killed=plan.kill_worker,
-        read_back=await _read_back(flow),
+        cpu_us=_a_submission({**spent, "generator": generator}, scenario.submissions),
+        elsewhere=round(max(0.0, spent["machine"] - generator - _measured(spent)) / took, 2),
+        **(_end_to_end(ended - load["began"], scenario.submissions) | counts if scenario.delivers else {}),
     )
 
 
-async def ceiling(url: str, plan: Plan) -> dict[str, Any]:
-    """What the load generator reaches against a server that does nothing."""
-    return await _post(url, (), plan.count * 2, plan.connections, run="ceiling")
+def _measured(spent: Mapping[str, float]) -> float:
+    return sum(seconds for name, seconds in spent.items() if name != "machine")
 
 
-async def _load(flow: Flow, count: int, connections: int, *, run: str) -> dict[str, Any]:
-    return await _post(flow.post_url, flow.headers, count, connections, run=run)
+def _a_submission(spent: Mapping[str, float], submissions: int) -> dict[str, float]:
+    return {name: round(seconds * 1e6 / submissions, 1) for name, seconds in spent.items() if name != "machine"}
 
 
-async def _post(url: str, headers: tuple[str, ...], count: int, connections: int, *, run: str) -> dict[str, Any]:
-    arguments = [url, "-n", str(count), "-c", str(connections), "--run", run]
-    for header in headers:
-        arguments += ["-H", header]
-    summary: dict[str, Any] = json.loads(await output_of([sys.executable, "-m", "bench.load", *arguments]))
+def _end_to_end(seconds: float, submissions: int) -> dict[str, Any]:
+    return {"end_to_end_rate": round(submissions / seconds, 1), "end_to_end_seconds": round(seconds, 2)}
+
+
+async def _load(flow: Flow, scenario: Scenario, count: int, rate: int) -> dict[str, Any]:
+    arguments = ["-n", str(count), "-c", str(scenario.connections), "--rate", str(rate), "--bulk", str(scenario.bulk)]
+    return await post(flow.post_url, arguments, flow.headers)
+
+
+async def post(url: str, arguments: Sequence[str], headers: Sequence[str]) -> dict[str, Any]:
+    """What the load generator says of itself."""
+    given = [part for header in headers for part in ("-H", header)]
+    said = await output_of([sys.executable, "-m", "bench.load", url, *arguments, *given])
+    summary: dict[str, Any] = json.loads(said)
     return summary
-
-
-async def _watch(connection: asyncpg.Connection, flow: Flow, plan: Plan) -> float:
-    """When the last row was CONFIRMED. Kills the worker half way, where the plan says so, and brings it back."""
-    if plan.kill_worker:
-        await _until_confirmed(connection, plan.warm + plan.count // 2)
-        flow.worker.kill()
-        await asyncio.sleep(_WORKER_AWAY_SECONDS)
-        await flow.worker.start()
-    await _until_confirmed(connection, plan.warm + plan.count)
-    return time.monotonic()
-
-
-async def _until_confirmed(connection: asyncpg.Connection, wanted: int) -> None:
-    seen, moved = -1, time.monotonic()
-    while seen < wanted:
-        if time.monotonic() - moved > _STALL_SECONDS:
-            statuses = await connection.fetch("select status, count(*) from reservations group by status")
-            raise Stalled(f"{seen} of {wanted} confirmed; rows by status: {[tuple(row) for row in statuses]}")
-        now = await _confirmed(connection)
-        if now != seen:
-            seen, moved = now, time.monotonic()
-        if seen < wanted:
-            await asyncio.sleep(_POLL_SECONDS)
-
-
-async def _confirmed(connection: asyncpg.Connection) -> int:
-    try:
-        count: int = await connection.fetchval(_CONFIRMED)
-    except asyncpg.UndefinedTableError:  # the baseline makes its table when its consumer is up
-        return 0
-    return count
-
-
-async def _pms_counts(flow: Flow) -> dict[str, int]:
-    """`made` and `duplicates`, as the PMS at hand tells them: the lean one by a number, the simulator by more."""
-    async with httpx.AsyncClient() as http:
-        stats = (await http.get(f"{flow.pms.counts_url}/stats")).raise_for_status().json()
-    duplicates = stats["duplicates"]
-    return {"made": stats["made"], "duplicates": duplicates if isinstance(duplicates, int) else duplicates["surplus"]}
-
-
-async def _read_back(flow: Flow) -> int | None:
-    """How many different reservations a reader sees who follows `next` from the first page to the last."""
-    if flow.list_url is None:
-        return None
-    seen: set[int] = set()
-    headers = dict(header.split(": ", 1) for header in flow.headers)
-    async with httpx.AsyncClient(headers=headers, timeout=30) as http:
-        cursor = ""
-        while True:
-            parameters = {"limit": str(_PAGE), **({"cursor": cursor} if cursor else {})}
-            page = (await http.get(flow.list_url, params=parameters)).raise_for_status().json()
-            seen.update(item["id"] for item in page["data"])
-            cursor = page["meta"]["cursors"]["next"]
-            if not cursor:
-                return len(seen)

@@ -2,11 +2,12 @@
 
 `POST {any base}/reservations` makes a booking, unless its `Idempotency-Key` was seen before; `GET {any base}/reservations
 ?reference=R` finds one; `GET /count` is the number of bookings made; `GET /stats` tells doubles: bookings that carry the same
-caller's `transactionId`, whatever reference and key they came under.
+caller's `transactionId`, whatever reference and key they came under. A share of the creations may be refused with 503.
 """
 
 import argparse
 import json
+import random
 from collections import Counter
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs
@@ -16,9 +17,12 @@ from bench.lean_http import Request, serve
 
 @dataclass(slots=True)
 class LeanPms:
-    """Everything in memory."""
+    """Everything in memory. Refuses a share of `errors`, the same ones in each run."""
 
+    errors: float = 0.0
+    luck: random.Random = field(default_factory=lambda: random.Random(7))
     made: int = 0
+    refused: int = 0
     replayed: int = 0
     by_key: dict[bytes, int] = field(default_factory=dict)
     by_reference: dict[str, int] = field(default_factory=dict)
@@ -39,6 +43,9 @@ class LeanPms:
                 return 404, b"{}"
 
     def _create(self, request: Request) -> tuple[int, bytes]:
+        if self.errors and self.luck.random() < self.errors:
+            self.refused += 1
+            return 503, b'{"error":"try later"}'
         key = request.headers.get(b"idempotency-key")
         if key is not None and key in self.by_key:
             self.replayed += 1
@@ -64,6 +71,7 @@ class LeanPms:
             "duplicates": self.made - len(self.by_submission),
             "most_for_one": max(self.by_submission.values(), default=0),
             "replayed": self.replayed,
+            "refused": self.refused,
         }
 
 
@@ -77,8 +85,9 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--delay", type=float, default=0.0, metavar="SECONDS", help="before each answer")
+    parser.add_argument("--errors", type=float, default=0.0, metavar="SHARE", help="of creations, answered with 503")
     arguments = parser.parse_args()
-    serve(LeanPms().answer, host=arguments.host, port=arguments.port, delay=arguments.delay)
+    serve(LeanPms(arguments.errors).answer, host=arguments.host, port=arguments.port, delay=arguments.delay)
 
 
 if __name__ == "__main__":

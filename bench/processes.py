@@ -11,12 +11,14 @@ from pathlib import Path
 
 import httpx
 
+from bench.cpu import descendants, tree_seconds
+from tests.support.process_memory import megabytes
 from tests.support.reaper import Reaper
 from tests.support.server_process import Command, ServerFailed, ServerProcess, free_ports
 
 FORWARDER = str(Path(sys.executable).with_name("forwarder"))
 _READY_SECONDS = 30.0
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS = 0.02
 _TAIL_CHARACTERS = 3_000
 
 
@@ -26,16 +28,31 @@ class CommandFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One process to run; it is ready when `ready_url` answers 200, or at once where that is None."""
+    """One command to run; it is ready when `ready_url` answers 200, or at once where that is None. `processes`: how many share
+    its port."""
 
     name: str
     arguments: Sequence[str]
     environment: Mapping[str, str]
     ready_url: str | None = None
+    processes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StartUp:
+    """What it took until the role was ready, and the memory of all its processes then."""
+
+    role: str
+    processes: int
+    seconds: float
+    cpu_seconds: float
+    megabytes: float
 
 
 class Running:
-    """A role's process, which can be killed and brought back."""
+    """A role's process. `start_up` is there once it was ready."""
+
+    start_up: StartUp | None = None
 
     def __init__(self, role: Role, logs: Path, reaper: Reaper) -> None:
         self._role = role
@@ -45,13 +62,29 @@ class Running:
 
     async def start(self) -> None:
         """Return when it is ready. Raises `ServerFailed` with the end of its log when it is not within 30 s."""
+        began = time.monotonic()
         self._process.launch()
-        deadline = time.monotonic() + _READY_SECONDS
+        deadline = began + _READY_SECONDS
         async with httpx.AsyncClient(timeout=2) as http:
             while not await self._ready(http):
                 if not self._process.running or time.monotonic() > deadline:
                     raise ServerFailed(f"{self._role.name} did not become ready: {self._tail()}")
                 await asyncio.sleep(_LOOK_SECONDS)
+        if self._role.ready_url is not None:
+            self.start_up = self._look_back(time.monotonic() - began)
+
+    def _look_back(self, seconds: float) -> StartUp:
+        memory = sum(megabytes(pid) for pid in descendants(self.pid))
+        return StartUp(self._role.name, self._role.processes, seconds, tree_seconds(self.pid), memory)
+
+    def cpu_seconds(self) -> float:
+        """What it and its children have used since it was started."""
+        return tree_seconds(self.pid)
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started, whose children the others are."""
+        return self._process.pid
 
     async def _ready(self, http: httpx.AsyncClient) -> bool:
         if self._role.ready_url is None:
@@ -63,10 +96,6 @@ class Running:
 
     def _tail(self) -> str:
         return self._log.read_text(errors="replace")[-_TAIL_CHARACTERS:] or "(its log is empty)"
-
-    def kill(self) -> None:
-        """As `kill -9` of all its processes."""
-        self._process.kill()
 
     def stop(self) -> None:
         """SIGTERM, and wait."""

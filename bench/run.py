@@ -4,103 +4,125 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 from rich.console import Console
 
-from bench.flows import Flow, Ground, forwarder, naive
-from bench.measure import Measurement, Plan, Stalled, ceiling, measure
-from bench.processes import CommandFailed, Role, local_url, port_of, running
-from bench.report import append, show
+from bench.ceilings import ceilings
+from bench.exact import faults
+from bench.flows import Ground
+from bench.measure import Measurement, measure, warm_up
+from bench.naive import naive
+from bench.ours import forwarder
+from bench.outcomes import Stalled
+from bench.page import write
+from bench.processes import CommandFailed, StartUp
+from bench.report import append, progress, sheets
+from bench.scenarios import SCENARIOS, Scenario, named
 from tests.support.ladder import Unavailable
 from tests.support.real_servers import RealServers
 from tests.support.server_process import ServerFailed
 
-_FLOWS = {"forwarder": forwarder, "baseline": naive}
+_FLOWS: Final = {"forwarder": forwarder, "baseline": naive}
+_WIDTH: Final = 160  # of the sheets, where there is no terminal that says
+
+
+@dataclass(slots=True)
+class Results:
+    """What a run has found. `wrong`: what should not be, in words."""
+
+    ceilings: list[str] = field(default_factory=list)
+    measurements: list[Measurement] = field(default_factory=list)
+    start_ups: list[StartUp] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m bench", description="The forwarder's speed, beside a naive flow's."
+        prog="python -m bench",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="The forwarder's speed, beside a naive flow's.",
+        epilog="scenarios:\n" + "\n".join(f"  {each.name:12}{each.title}" for each in SCENARIOS),
     )
-    parser.add_argument("-n", dest="count", type=int, default=10_000, help="submissions (%(default)s)")
-    parser.add_argument("-c", dest="connections", type=int, default=64, help="at a time (%(default)s)")
-    parser.add_argument("--warm", type=int, default=1_000, help="submissions before the measured ones (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=1, help="of both flows in turn; medians are shown (%(default)s)")
+    parser.add_argument("--scenario", action="append", choices=[each.name for each in SCENARIOS], help="repeatable")
+    parser.add_argument("--all", action="store_true", help="every scenario; the short set where neither is given")
+    parser.add_argument("--rounds", type=int, default=3, help="of both flows in turn (%(default)s)")
+    parser.add_argument("-n", dest="count", type=int, help="submissions, except of a scenario with a rate")
     parser.add_argument("--flow", choices=[*_FLOWS, "both"], default="both")
-    parser.add_argument("--pms", choices=["lean", "simulator"], default="lean", help="what is pushed to (%(default)s)")
-    parser.add_argument("--concurrency", type=int, default=64, help="pushes in flight (%(default)s)")
-    parser.add_argument("--ingress-processes", type=int, default=1, help="for both flows (%(default)s)")
-    parser.add_argument("--kill-worker", action="store_true", help="kill -9 the forwarder's worker half way")
+    parser.add_argument("--write", action="store_true", help="into docs/performance.md")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append one JSON object a measurement")
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the processes' logs here")
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 1 when something could not be started or did not finish, or when the PMS has one too many or too few."""
+    """Exit code 1 when something could not be started or did not finish, or when not everything was made exactly once."""
     arguments = _arguments(argv)
     for name in [name for name in os.environ if name.startswith("FORWARDER_") and "TEST" not in name]:
         del os.environ[name]  # the caller's own forwarder is not what is measured
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    results = Results()
     try:
         with TemporaryDirectory() as temporary, RealServers() as servers:
             logs = arguments.logs or Path(temporary)
             logs.mkdir(parents=True, exist_ok=True)
             console.print(*servers.planned(), sep="\n")
-            ground = Ground(
-                kafka=servers.kafka.address(),
-                postgres=servers.postgres.address(),
-                reaper=servers.reaper,
-                logs=logs,
-                concurrency=arguments.concurrency,
-                ingress_processes=arguments.ingress_processes,
-                pms=arguments.pms,
-            )
-            measurements = asyncio.run(_bench(arguments, ground, console))
+            ground = Ground(servers.kafka.address(), servers.postgres.address(), servers.reaper, logs)
+            asyncio.run(_bench(arguments, ground, results, console))
     except (Unavailable, ServerFailed, CommandFailed, Stalled) as failure:
-        print(f"no result: {failure}", file=sys.stderr)
-        return 1
-    show(measurements, console)
-    if arguments.json:
-        append(arguments.json, [{**_conditions(arguments), **m.as_json()} for m in measurements])
-    return 0 if all(_exact(m, arguments.count) for m in measurements if m.flow == "forwarder") else 1
+        results.wrong.append(f"broken off: {failure}")
+    except KeyboardInterrupt:
+        results.wrong.append("broken off by hand")
+    _report(arguments, results, console, argv)
+    return 1 if results.wrong else 0
 
 
-async def _bench(arguments: argparse.Namespace, ground: Ground, console: Console) -> list[Measurement]:
-    plan = Plan(arguments.count, arguments.connections, arguments.warm, kill_worker=False)
-    await _show_ceiling(plan, ground, console)
-    flows = list(_FLOWS) if arguments.flow == "both" else [arguments.flow]
-    measurements: list[Measurement] = []
-    for _ in range(arguments.rounds):
-        for name in flows:
-            console.print(f"{name}: {arguments.warm:,} to warm up, then {arguments.count:,} …")
-            kill = arguments.kill_worker and name == "forwarder"
-            flow: AbstractAsyncContextManager[Flow] = _FLOWS[name](ground)
-            async with flow as up:
-                measurements.append(await measure(up, Plan(plan.count, plan.connections, plan.warm, kill_worker=kill)))
-    return measurements
+def _report(arguments: argparse.Namespace, results: Results, console: Console, argv: Sequence[str] | None) -> None:
+    """What was measured, also where something went wrong after that; the page is for runs that went well."""
+    found = sheets(results.measurements, results.start_ups)
+    for sheet in found:
+        sheet.show(console)
+    if arguments.write and not results.wrong:
+        write(["python", "-m", "bench", *(sys.argv[1:] if argv is None else argv)], results.ceilings, found)
+    for wrong in results.wrong:
+        print(wrong, file=sys.stderr)
 
 
-async def _show_ceiling(plan: Plan, ground: Ground, console: Console) -> None:
-    url = local_url()
-    role = Role("null-server", [sys.executable, "-m", "bench.lean_http", "--port", port_of(url)], {}, url)
-    async with running(role, ground.logs, ground.reaper):
-        reached = await ceiling(url, plan)
-    console.print(f"load generator alone: {reached['rate']:,.0f} / s, p99 {reached['p99_ms']} ms")
+async def _bench(arguments: argparse.Namespace, ground: Ground, results: Results, console: Console) -> None:
+    results.ceilings = await ceilings(ground)
+    console.print(*results.ceilings, sep="\n")
+    for scenario in named(arguments.scenario, every=arguments.all):
+        sized = scenario if scenario.rate else replace(scenario, submissions=arguments.count or scenario.submissions)
+        names = [name for name in _FLOWS if arguments.flow in {name, "both"}]
+        if not scenario.beside_baseline:
+            names = [name for name in names if name != "baseline"]
+        if not names:
+            continue
+        console.print(f"{scenario.title}: {sized.submissions:,} from {' and '.join(names)} …")
+        async for measurement in _rounds(sized, names, arguments.rounds, ground, results):
+            console.print(f"  {progress(measurement)}")
+            results.measurements.append(measurement)
+            if arguments.json:
+                append(arguments.json, measurement)
 
 
-def _conditions(arguments: argparse.Namespace) -> dict[str, object]:
-    names = ("count", "connections", "warm", "pms", "concurrency", "ingress_processes")
-    return {
-        "python": sys.version.split()[0],
-        "cores": os.cpu_count(),
-        **{name: vars(arguments)[name] for name in names},
-    }
-
-
-def _exact(measurement: Measurement, count: int) -> bool:
-    return measurement.confirmed == measurement.made == count and measurement.duplicates == 0
+async def _rounds(
+    scenario: Scenario, names: Sequence[str], rounds: int, ground: Ground, results: Results
+) -> AsyncIterator[Measurement]:
+    """Both flows are up at once and take turns, so that what else the machine does falls on both alike."""
+    async with AsyncExitStack() as stack:
+        flows = [await stack.enter_async_context(_FLOWS[name](ground, scenario)) for name in names]
+        for flow in flows:
+            await warm_up(flow, scenario)
+        for _ in range(rounds):
+            for flow in flows:
+                yield await measure(flow, scenario)
+        for flow in flows:
+            started = [flow.processes[name].start_up for name in flow.own]
+            results.start_ups += [each for each in started if each is not None]
+            results.wrong += await faults(flow, scenario, results.measurements)

@@ -11,9 +11,7 @@ import httpx
 import uvloop
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from bench.baseline.settings import GROUP, REQUESTS, RESULTS, Settings
-
-IN_FLIGHT = 64
+from bench.baseline.settings import Settings
 
 TABLE = """
 create table if not exists reservations (
@@ -35,7 +33,7 @@ class Consumer:
     pool: asyncpg.Pool
     http: httpx.AsyncClient
     producer: AIOKafkaProducer
-    pms_url: str
+    settings: Settings
 
     async def handle(self, value: bytes) -> None:
         """Insert, push, update, announce."""
@@ -48,7 +46,7 @@ class Consumer:
             json.dumps(reservation),
         )
         response = await self.http.post(
-            f"{self.pms_url}/reservations",
+            f"{self.settings.pms_url}/reservations",
             json={**reservation, "reference": request_id},
             headers={"Authorization": "Bearer secret", "Idempotency-Key": request_id},
         )
@@ -60,7 +58,9 @@ class Consumer:
             status,
             pms_id,
         )
-        await self.producer.send_and_wait(RESULTS, _result(request_id, status, pms_id), key=request_id.encode())
+        await self.producer.send_and_wait(
+            self.settings.results, _result(request_id, status, pms_id), key=request_id.encode()
+        )
 
 
 def _result(request_id: str, status: str, pms_id: str) -> bytes:
@@ -68,21 +68,21 @@ def _result(request_id: str, status: str, pms_id: str) -> bytes:
 
 
 async def consume(settings: Settings) -> None:
-    """Handle messages, at most `IN_FLIGHT` at a time, until cancelled."""
-    limits = httpx.Limits(max_connections=IN_FLIGHT, max_keepalive_connections=IN_FLIGHT)
+    """Handle messages, at most `in_flight` at a time, until cancelled."""
+    limits = httpx.Limits(max_connections=settings.in_flight, max_keepalive_connections=settings.in_flight)
     kafka: dict[str, Any] = {"bootstrap_servers": settings.kafka}
     async with (
         asyncpg.create_pool(settings.database_url, min_size=10, max_size=20) as pool,
         httpx.AsyncClient(limits=limits, timeout=30) as http,
         AIOKafkaProducer(**kafka, acks="all", enable_idempotence=True) as producer,
         AIOKafkaConsumer(
-            REQUESTS, **kafka, group_id=GROUP, enable_auto_commit=False, auto_offset_reset="earliest"
+            settings.requests, **kafka, group_id=settings.group, enable_auto_commit=False, auto_offset_reset="earliest"
         ) as source,
     ):
         await pool.execute(TABLE)
-        consumer = Consumer(pool, http, producer, settings.pms_url)
+        consumer = Consumer(pool, http, producer, settings)
         while True:
-            batches = await source.getmany(timeout_ms=100, max_records=IN_FLIGHT)
+            batches = await source.getmany(timeout_ms=100, max_records=settings.in_flight)
             messages = [message for batch in batches.values() for message in batch]
             if messages:
                 await asyncio.gather(*(consumer.handle(message.value) for message in messages))

@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer
 from fastapi import FastAPI, Request
 from pydantic import BaseModel
 
-from bench.baseline.settings import REQUESTS, Settings
+from bench.baseline.settings import Settings
 
 
 class Address(BaseModel):
@@ -54,8 +54,9 @@ class Reservation(BaseModel):
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """One producer for the whole process."""
+    app.state.settings = Settings()
     async with AIOKafkaProducer(
-        bootstrap_servers=Settings().kafka, acks="all", enable_idempotence=True
+        bootstrap_servers=app.state.settings.kafka, acks="all", enable_idempotence=True
     ) as app.state.producer:
         yield
 
@@ -78,7 +79,7 @@ def application() -> FastAPI:
             "reservation": reservation.model_dump(mode="json"),
         }
         await request.app.state.producer.send_and_wait(
-            REQUESTS, json.dumps(message).encode(), key=str(reservation.propertyId).encode()
+            request.app.state.settings.requests, json.dumps(message).encode(), key=str(reservation.propertyId).encode()
         )
         return {"data": {"requestId": request_id, "status": "PENDING", "acceptedAt": accepted_at}}
 

@@ -1,0 +1,239 @@
+"""What one delivered reservation costs the worker and PostgreSQL, in CPU time: `python -m bench.cost_of_delivery`.
+
+This process is the worker, with its own log on real Kafka, its store in a real PostgreSQL and the lean PMS beside it. So many
+submissions of about 900 bytes stand on the log before it starts. CPU time, not wall time: other work of the machine hardly shows.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, redirect_stderr
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import asyncpg
+import uvloop
+from pydantic_core import from_json
+
+from bench.bodies import reservation
+from bench.flows import PARTITIONS
+from bench.processes import Role, local_url, port_of, running
+from bench.shares import Shares, sampled
+from forwarder.pms.directory import open_directory
+from forwarder.reservation.submission import Submission, fingerprint
+from forwarder.runtime import metrics
+from forwarder.runtime.clock import SystemClock, iso
+from forwarder.runtime.garbage import collect_seldom
+from forwarder.runtime.logging import configure_logging
+from forwarder.store.engine import open_engine
+from forwarder.store.migrate import migrate
+from forwarder.store.recorder import SqlRecorder
+from forwarder.tenancy.port import Account
+from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.topics.codec import encode_submission
+from forwarder.topics.kafka import KafkaLog
+from forwarder.topics.port import Message, Publisher, Topics
+from forwarder.worker.service import Worker, WorkerParts
+from forwarder.worker.settings import WorkerSettings
+from tests.support.databases import new_database
+from tests.support.real_servers import RealServers
+
+_SECRET = "a secret of this benchmark alone"  # noqa: S105 - as it says
+_ACCOUNT, _WORKSPACE = "bench-generic", "bench"
+_AT_ONCE = 1_000
+_LOOK_SECONDS = 0.02
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class OneAccount:
+    """A directory of one account."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+
+    async def key(self, token: str) -> None:  # noqa: ARG002 - as the port has it
+        raise AssertionError("a worker authenticates nobody")
+
+    async def account(self, account_id: str) -> Account | None:
+        return self._account if account_id == self._account.id else None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was used up so far. CPU in seconds: of this process, of its main thread, of all of PostgreSQL's processes."""
+
+    process: float
+    main_thread: float
+    postgres: float
+
+    @classmethod
+    def now(cls, postmaster: int) -> "Usage":
+        return cls(time.process_time(), time.thread_time(), _cpu_of_server(postmaster))
+
+
+def _cpu_of_server(postmaster: int) -> float:
+    """CPU seconds of a process, its children, and those of them that have ended."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if path.parent.name == str(postmaster):
+            ticks += sum(map(int, fields[11:15]))
+        elif fields[1] == str(postmaster):
+            ticks += sum(map(int, fields[11:13]))
+    return ticks / _TICKS
+
+
+async def _postmaster(database: asyncpg.Connection) -> int:
+    backend: int = await database.fetchval("select pg_backend_pid()")
+    stat = await asyncio.to_thread(Path(f"/proc/{backend}/stat").read_text)
+    return int(stat.rpartition(")")[2].split()[1])
+
+
+async def _written(database: asyncpg.Connection) -> tuple[int, int]:
+    """Transactions committed in this database, and bytes of the server's write-ahead log, so far."""
+    commits: int = await database.fetchval(
+        "select xact_commit from pg_stat_database where datname = current_database()"
+    )
+    wal: int = await database.fetchval("select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint")
+    return commits, wal
+
+
+def _message(number: int) -> Message:
+    body = reservation("cost", number)
+    fields = from_json(body)
+    now = SystemClock().now()
+    mark = fingerprint("booking-engine", body)
+    submission = Submission(
+        f"rsv_{mark}", _WORKSPACE, _ACCOUNT, "booking-engine", now, fields, mark, deadline_seconds=None
+    )
+    return encode_submission(submission, iso(now), body)
+
+
+async def _publish(publisher: Publisher, topics: Topics, count: int) -> None:
+    for first in range(0, count, _AT_ONCE):
+        await publisher.publish(topics.requests, [_message(n) for n in range(first, min(first + _AT_ONCE, count))])
+
+
+async def _until_announced(count: int, worker: asyncio.Task[None]) -> None:
+    """Return once so many results were published. Raises what the worker ended with."""
+    while _announced() < count:
+        if worker.done():
+            worker.result()
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _announced() -> float:
+    # Its own samples alone: to go through the whole registry would show in what is measured.
+    (family,) = metrics.RESULTS_PUBLISHED.collect()
+    return next(sample.value for sample in family.samples if sample.name.endswith("_total"))
+
+
+@asynccontextmanager
+async def _worker(
+    arguments: argparse.Namespace, kafka: str, database_url: str, pms_url: str
+) -> AsyncIterator[asyncio.Task[None]]:
+    """A worker at work on what stands on the log; it has stopped cleanly at the end."""
+    topics, stop, clock = Topics(f"cost.{os.getpid()}."), asyncio.Event(), SystemClock()
+    credential = sealer_of(_SECRET).seal_text("secret")
+    account = Account(_ACCOUNT, _WORKSPACE, "generic", pms_url, credential, concurrency=arguments.concurrency)
+    async with AsyncExitStack() as stack:
+        log, engine = KafkaLog(kafka), open_engine(database_url)
+        stack.push_async_callback(engine.dispose)
+        async with log.admin() as admin:
+            await admin.create(dict.fromkeys(topics.all(), PARTITIONS))
+        publisher = await stack.enter_async_context(log.publisher())
+        await _publish(publisher, topics, arguments.warm + arguments.count)
+        parts = WorkerParts(
+            log=log,
+            topics=topics,
+            publisher=publisher,
+            recorder=SqlRecorder(engine),
+            directory=OneAccount(account),
+            vault=SecretVault([_SECRET]),
+            pms=await stack.enter_async_context(open_directory(clock)),
+            clock=clock,
+            settings=WorkerSettings(),
+        )
+        running_worker = asyncio.create_task(Worker(parts).run(stop))
+        try:
+            yield running_worker
+        finally:
+            stop.set()
+            await running_worker
+
+
+async def _measure(arguments: argparse.Namespace, servers: RealServers, logs: Path) -> dict[str, object]:
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(new_database(servers.postgres.address()))
+        plain = url.replace("+asyncpg", "")
+        await migrate(url)
+        database = await asyncpg.connect(plain)
+        stack.push_async_callback(database.close)
+        postmaster, pms_url = await _postmaster(database), local_url()
+        command = [sys.executable, "-m", "bench.pms", "--port", port_of(pms_url), "--delay", str(arguments.delay)]
+        pms = Role("pms", command, {}, f"{pms_url}/healthz")
+        await stack.enter_async_context(running(pms, logs, servers.reaper))
+        async with _worker(arguments, servers.kafka.address(), plain, pms_url) as worker:
+            await _until_announced(arguments.warm, worker)
+            already = _announced()
+            before, written = Usage.now(postmaster), await _written(database)
+            with nullcontext() if arguments.no_profile else sampled() as shares:
+                await _until_announced(arguments.warm + arguments.count, worker)
+                after = Usage.now(postmaster)
+        done = arguments.warm + arguments.count - already
+        return _told(before, after, done, shares) | _told_written(written, await _written(database), done)
+
+
+def _told(before: Usage, after: Usage, count: float, shares: Shares | None) -> dict[str, object]:
+    """CPU µs for each reservation."""
+
+    def each(seconds: float) -> int:
+        return round(seconds / count * 1_000_000)
+
+    main = after.main_thread - before.main_thread
+    process = after.process - before.process
+    parts = {} if shares is None else {part: each(seconds) for part, seconds in shares.of(main).items()}
+    return {
+        "worker": each(process),
+        "postgres": each(after.postgres - before.postgres),
+        "main thread": each(main),
+        "transport's threads": each(process - main),
+        "parts of the main thread": parts,
+    }
+
+
+def _told_written(before: tuple[int, int], after: tuple[int, int], count: float) -> dict[str, object]:
+    return {
+        "transactions per 1,000": round((after[0] - before[0]) / count * 1_000, 1),
+        "wal bytes": round((after[1] - before[1]) / count),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print one JSON object; CPU in µs for each reservation."""
+    parser = argparse.ArgumentParser(prog="python -m bench.cost_of_delivery")
+    parser.add_argument("-n", dest="count", type=int, default=10_000, help="reservations measured (%(default)s)")
+    parser.add_argument("--warm", type=int, default=2_000, help="reservations before them (%(default)s)")
+    parser.add_argument("--concurrency", type=int, default=64, help="pushes in flight (%(default)s)")
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds before each answer of the PMS (%(default)s)")
+    parser.add_argument("--no-profile", action="store_true", help="leave the parts out, and what sampling costs")
+    arguments = parser.parse_args(argv)
+    with TemporaryDirectory() as directory, RealServers() as servers:
+        logs = Path(directory)
+        with (logs / "worker.log").open("w", buffering=1) as log, redirect_stderr(log):
+            configure_logging("info", "json")
+            collect_seldom()
+            told = uvloop.run(_measure(arguments, servers, logs))
+    print(json.dumps(told, indent=1))
+
+
+if __name__ == "__main__":
+    main()

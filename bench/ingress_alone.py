@@ -1,0 +1,107 @@
+"""The ingress's application on parts that cost next to nothing, so that what it costs is its own. Called or served here."""
+
+import secrets
+from collections.abc import Sequence
+from typing import Any, Final
+
+from starlette.types import ASGIApp, Message
+
+from forwarder.ingress.parts import IngressParts
+from forwarder.ingress.routes import ingress_routes
+from forwarder.reservation.identity import RequestIds
+from forwarder.runtime.clock import SystemClock
+from forwarder.runtime.health import health_routes
+from forwarder.runtime.http import http_app
+from forwarder.tenancy.answers import Ages, Answers
+from forwarder.tenancy.limits import RateLimits
+from forwarder.tenancy.port import Account, ApiKey
+from forwarder.tenancy.sealing import KeyPair, PublicSealer
+from forwarder.tenancy.tokens import new_token, token_hash
+from forwarder.topics.outcomes import Outcomes
+from forwarder.topics.port import Message as Published
+from forwarder.topics.port import Publisher
+from tests.support.memory_log import MemoryLog
+from tests.support.memory_reader import MemoryReader
+
+POST_PATH: Final = "/api/v1/vrs/reservations/booking-engine"
+BULK_PATH: Final = "/api/v1/vrs/reservations/bulk"
+ACCOUNT = Account("bench-generic", "bench", "generic", "http://pms.test", "")
+_TOKEN = new_token()
+HEADERS = {
+    "host": "127.0.0.1:8000",
+    "content-type": "application/json",
+    "authorization": f"Bearer {_TOKEN}",
+    "workspaceid": "bench",
+    "integrationaccountid": ACCOUNT.id,
+}
+
+
+class _Directory:
+    """Implements `Directory`, with the memory that the real one has in front of the database."""
+
+    def __init__(self) -> None:
+        clock = SystemClock()
+        self._keys = Answers(self._key, clock, Ages())
+        self._accounts = Answers(self._account, clock, Ages())
+
+    async def key(self, token: str) -> ApiKey | None:
+        return await self._keys.get(token_hash(token))
+
+    async def account(self, account_id: str) -> Account | None:
+        return await self._accounts.get(account_id)
+
+    async def _key(self, hashed: str) -> ApiKey | None:
+        return ApiKey("key-bench", "bench") if hashed == token_hash(_TOKEN) else None
+
+    async def _account(self, account_id: str) -> Account | None:
+        return ACCOUNT if account_id == ACCOUNT.id else None
+
+
+class Nowhere:
+    """Implements `Publisher`: all is acknowledged, nothing is kept."""
+
+    async def publish(self, topic: str, messages: Sequence[Published]) -> None:
+        pass
+
+    async def ready(self) -> bool:
+        return True
+
+
+def application(publisher: Publisher, topic: str = "reservations.requests") -> ASGIApp:
+    """The application of an ingress process."""
+    clock, keys = SystemClock(), KeyPair.from_secret(secrets.token_urlsafe(32))
+    parts = IngressParts(
+        publisher=publisher,
+        requests_topic=topic,
+        directory=_Directory(),
+        sealer=PublicSealer(keys.key_id, keys.public_key),
+        ids=RequestIds(secrets.token_bytes(32)),
+        reader=MemoryReader(),
+        outcomes=Outcomes(MemoryLog(clock).tail("reservations.results"), clock),
+        clock=clock,
+        can_cancel=lambda _account: True,
+        limits=RateLimits(clock),
+    )
+    return http_app([*ingress_routes(parts), *health_routes({})], clock)
+
+
+async def call(app: ASGIApp, path: str, body: bytes) -> None:
+    """One POST, without a socket. It has to be taken."""
+    scope: dict[str, Any] = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": path,
+        "root_path": "",
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in HEADERS.items()],
+    }
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Message) -> None:
+        assert message.get("status", 202) in {200, 202}, message
+
+    await app(scope, receive, send)

@@ -1,0 +1,76 @@
+"""The forwarder as a user starts it: ingress, worker and query, each a role of its own."""
+
+import json
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from bench.flows import ACCOUNT, RESERVATIONS, WORKSPACE, Flow, Ground, lean_pms, plain, topics_under
+from bench.processes import FORWARDER, Role, Running, local_url, output_of, port_of, running
+from bench.scenarios import Scenario
+from tests.support.databases import new_database
+
+
+@asynccontextmanager
+async def forwarder(ground: Ground, scenario: Scenario) -> AsyncIterator[Flow]:
+    """Up, with tables, topics, a workspace, an account and a key of its own."""
+    async with AsyncExitStack() as stack:
+        prefix = f"bench-{secrets.token_hex(4)}."
+        await stack.enter_async_context(topics_under(ground.kafka, prefix))
+        database_url = plain(await stack.enter_async_context(new_database(ground.postgres)))
+        pms, pms_url = await stack.enter_async_context(lean_pms(ground, scenario, "forwarder"))
+        public = {
+            "FORWARDER_KAFKA_BOOTSTRAP_SERVERS": ground.kafka,
+            "FORWARDER_DATABASE_URL": database_url,
+            "FORWARDER_TOPIC_PREFIX": prefix,
+        }
+        secret = {**public, "FORWARDER_SECRET_KEY": secrets.token_urlsafe(32)}
+        token = await _set_up(secret, f"{pms_url}/generic", scenario.in_flight)
+        roles = _Roles(ground, stack)
+        ingress_url = await roles.start("ingress", public, scenario.ingress_processes)
+        if scenario.delivers:
+            await roles.start("worker", secret, scenario.worker_processes)
+        query_url = await roles.start("query", public, 1)
+        yield Flow(
+            name="forwarder",
+            post_url=f"{ingress_url}{RESERVATIONS}/{'bulk' if scenario.bulk else 'booking-engine'}",
+            database_url=database_url,
+            pms_url=pms_url,
+            processes={**roles.up, "PMS": pms},
+            headers=(
+                f"authorization: Bearer {token}",
+                f"workspaceId: {WORKSPACE}",
+                f"integrationAccountId: {ACCOUNT}",
+            ),
+            list_url=f"{query_url}{RESERVATIONS}" if scenario.delivers else None,
+        )
+
+
+class _Roles:
+    """Those of the forwarder that are up, by name."""
+
+    def __init__(self, ground: Ground, stack: AsyncExitStack) -> None:
+        self._ground = ground
+        self._stack = stack
+        self.up: dict[str, Running] = {}
+
+    async def start(self, name: str, environment: Mapping[str, str], processes: int) -> str:
+        """Its URL, once it is ready."""
+        url = local_url()
+        at = ("--host", "127.0.0.1", "--port", port_of(url), "--processes", str(processes))
+        role = Role(name, [FORWARDER, name, *at], environment, f"{url}/readyz", processes)
+        self.up[name] = await self._stack.enter_async_context(running(role, self._ground.logs, self._ground.reaper))
+        return url
+
+
+async def _set_up(environment: Mapping[str, str], pms_url: str, in_flight: int) -> str:
+    """Tables, topics, workspace and account; the token of a new key."""
+    account = ("--workspace", WORKSPACE, "--id", ACCOUNT, "--kind", "generic", "--base-url", pms_url)
+    budget = ("--credential", "secret", "--concurrency", str(in_flight))
+    await output_of([FORWARDER, "migrate"], environment)
+    await output_of([FORWARDER, "topics", "create"], environment)
+    await output_of([FORWARDER, "workspace", "add", WORKSPACE], environment)
+    await output_of([FORWARDER, "account", "add", *account, *budget], environment)
+    key = await output_of([FORWARDER, "key", "add", "--workspace", WORKSPACE, "--json"], environment)
+    token: str = json.loads(key)["token"]
+    return token

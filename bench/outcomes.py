@@ -1,0 +1,86 @@
+"""Sees from outside how many submissions a flow has delivered, at next to no cost to what is measured.
+
+It asks the PMS, which answers from memory, seldom while much is left to do, and the database only once the PMS has all: counting
+rows ten times a second would cost PostgreSQL as much as a part of the flow does.
+"""
+
+import asyncio
+import time
+from types import TracebackType
+from typing import Final, Self
+
+import asyncpg
+import httpx
+
+from bench.flows import Flow
+from bench.scenarios import Scenario
+
+_SOONEST_SECONDS: Final = 0.05
+_LATEST_SECONDS: Final = 0.5
+_FASTEST: Final = 10_000  # submissions a second: more than any flow delivers, so that no look comes late
+_STALL_SECONDS: Final = 120.0
+_CONFIRMED: Final = "select count(*) from reservations where status = 'CONFIRMED'"
+
+
+class Stalled(Exception):
+    """What is counted stood still for two minutes. Says how far it came, and at which status the rows are."""
+
+
+class Outcomes:
+    """Waits for `wanted` submissions more than there were when it was entered; for none where the scenario delivers none."""
+
+    def __init__(self, flow: Flow, scenario: Scenario, wanted: int) -> None:
+        self._flow = flow
+        self._delivers = scenario.delivers
+        self._wanted = wanted
+
+    async def __aenter__(self) -> Self:
+        self._http = httpx.AsyncClient(base_url=self._flow.pms_url)
+        self._connection = await asyncpg.connect(self._flow.database_url)
+        self._before = await self._now()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._connection.close()
+        await self._http.aclose()
+
+    async def wait(self) -> float:
+        """When the last one was CONFIRMED, on the monotonic clock. Raises `Stalled`."""
+        if self._delivers:
+            await self._until("made")
+            await self._until("confirmed")
+        return time.monotonic()
+
+    async def counts(self) -> dict[str, int]:
+        """`made`, `twice` and `confirmed` since it was entered."""
+        now = await self._now()
+        return {name: number - self._before[name] for name, number in now.items()}
+
+    async def _now(self) -> dict[str, int]:
+        stats = (await self._http.get("/stats")).raise_for_status().json()
+        return {"made": stats["made"], "twice": stats["duplicates"], "confirmed": await self._count("confirmed")}
+
+    async def _count(self, what: str) -> int:
+        if what == "made":
+            return int((await self._http.get("/count")).raise_for_status().text)
+        try:
+            confirmed: int = await self._connection.fetchval(_CONFIRMED)
+        except asyncpg.UndefinedTableError:  # the baseline makes its table when its consumer is up
+            return 0
+        return confirmed
+
+    async def _until(self, what: str) -> None:
+        goal = self._before[what] + self._wanted
+        seen, moved = -1, time.monotonic()
+        while (now := await self._count(what)) < goal:
+            if now != seen:
+                seen, moved = now, time.monotonic()
+            if time.monotonic() - moved > _STALL_SECONDS:
+                raise Stalled(f"{seen:,} of {goal:,} {what}; {await self._statuses()}")
+            await asyncio.sleep(min(_LATEST_SECONDS, max(_SOONEST_SECONDS, (goal - now) / _FASTEST)))
+
+    async def _statuses(self) -> str:
+        rows = await self._connection.fetch("select status, count(*) from reservations group by status")
+        return f"rows by status: {dict(map(tuple, rows))}"

@@ -1,0 +1,82 @@
+"""Where the CPU time of this process's main thread goes, by part: a sample every few milliseconds of it.
+
+A sample belongs to the innermost of the functions under way that a part is known by. What a coroutine awaits is under way with it.
+What C code does between two lines of Python counts for the line that called it.
+"""
+
+import signal
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+_EVERY_SECONDS: Final = 0.002
+_REST: Final = "event loop"
+
+_PARTS: Final[Sequence[tuple[str, str]]] = (
+    ("structlog/", "log line"),
+    ("prometheus_client/", "metrics"),
+    ("worker/intake.py", "intake"),
+    ("aiokafka/consumer/", "intake"),
+    ("topics/kafka_consumer.py", "intake"),
+    ("topics/kafka_reader.py", "intake"),
+    ("worker/push.py", "push"),
+    ("worker/attempts.py", "push"),
+    ("forwarder/pms/", "push"),
+    ("worker/verdict.py", "verdict"),
+    ("worker/settlement.py", "record"),
+    ("worker/announcer.py", "announce"),
+    ("topics/kafka_publisher.py", "announce"),
+    ("aiokafka/producer/", "announce"),
+    ("aiokafka/", "kafka, both ways"),
+    ("worker/delivery.py", "lane"),
+    ("worker/lane.py", "lane"),
+    ("worker/lanes.py", "lane"),
+    ("runtime/batching.py", "lane"),
+    ("worker/", "lease, sweep"),
+    ("sqlalchemy/", "statements"),
+    ("asyncpg/", "statements"),
+)
+"""What is in a file's path, and the part that it is of. Of one file the first counts."""
+
+
+class Shares:
+    """Samples by part."""
+
+    def __init__(self) -> None:
+        self._samples: Counter[str] = Counter()
+        self._known: dict[str, str | None] = {}
+
+    def sample(self, _signal: int, frame: FrameType | None) -> None:
+        """A signal handler."""
+        while frame is not None:
+            part = self._part_of(frame.f_code.co_filename)
+            if part is not None:
+                self._samples[part] += 1
+                return
+            frame = frame.f_back
+        self._samples[_REST] += 1
+
+    def _part_of(self, path: str) -> str | None:
+        if path not in self._known:
+            self._known[path] = next((part for place, part in _PARTS if place in path), None)
+        return self._known[path]
+
+    def of(self, total: float) -> Mapping[str, float]:
+        """`total` shared out by the samples, the largest part first."""
+        count = sum(self._samples.values())
+        return {part: total * samples / count for part, samples in self._samples.most_common()}
+
+
+@contextmanager
+def sampled() -> Iterator[Shares]:
+    """Samples the block. In the main thread only."""
+    shares = Shares()
+    before = signal.signal(signal.SIGPROF, shares.sample)
+    signal.setitimer(signal.ITIMER_PROF, _EVERY_SECONDS, _EVERY_SECONDS)
+    try:
+        yield shares
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
