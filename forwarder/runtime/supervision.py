@@ -20,6 +20,7 @@ import uvloop
 from prometheus_client.multiprocess import mark_process_dead
 from starlette.types import ASGIApp
 
+from forwarder.runtime.garbage import collect_seldom
 from forwarder.runtime.http_heads import ProblemProtocol
 
 Stop = asyncio.Event
@@ -53,6 +54,7 @@ def run_until_signalled(main: Callable[[Stop], Awaitable[None]]) -> None:
             loop.add_reader(sys.stdin.fileno(), stop.set)
         await main(stop)
 
+    collect_seldom()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(supervised())
 

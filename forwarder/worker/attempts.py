@@ -2,9 +2,11 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import cache
 from typing import TypeVar, assert_never
 
 import structlog
+from prometheus_client import Counter, Histogram
 
 from forwarder.reservation.outcome import (
     Absent,
@@ -55,8 +57,15 @@ class Attempts:
         started_at, since = began
         seconds = self._clock.monotonic() - since
         self.all = with_attempt(self.all, action, iso(started_at), seconds, outcome)
-        metrics.PUSH_SECONDS.labels(self._kind, action).observe(seconds)
-        metrics.PUSHES.labels(self._kind, action, self.all[-1].outcome).inc()
+        pushes, took = _pushes(self._kind, action, self.all[-1].outcome)
+        pushes.inc()
+        took.observe(seconds)
+
+
+@cache
+def _pushes(kind: str, action: str, outcome: str) -> tuple[Counter, Histogram]:
+    """What counts and times them, kept: to look it up by its labels costs more than to count."""
+    return metrics.PUSHES.labels(kind, action, outcome), metrics.PUSH_SECONDS.labels(kind, action)
 
 
 def with_attempt(

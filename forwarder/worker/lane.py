@@ -127,14 +127,15 @@ class Lane:
         self._start_what_may()
 
     def _start(self, works: Sequence[Work]) -> None:
-        self._busy_rooms.update(map(room_of, works))
+        rooms = [room_of(work) for work in works]
+        self._busy_rooms.update(rooms)
         self._pushing += 1
         self.waiting -= len(works)
-        task = asyncio.create_task(self._run(self._gate.enter(), works))
+        task = asyncio.create_task(self._run(self._gate.enter(), works, rooms))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, entered: int, works: Sequence[Work]) -> None:
+    async def _run(self, entered: int, works: Sequence[Work], rooms: Sequence[str]) -> None:
         answered = False
 
         def free_rooms(finding: Finding) -> None:
@@ -142,7 +143,7 @@ class Lane:
             if not answered:
                 answered = True
                 self._gate.leave(entered, finding)
-                self._free([room_of(work) for work in works])
+                self._free(rooms)
 
         try:
             if len(works) == 1 or self._batches is None:

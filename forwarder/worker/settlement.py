@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+
+from prometheus_client import Counter, Histogram
 
 from forwarder.reservation.outcome import Status
 from forwarder.runtime import metrics
@@ -85,7 +88,12 @@ class Settlement:
         else:
             status = settled.verdict.status.value
             accepted = settled.work.submission.accepted_at
-            metrics.OUTCOMES.labels(settled.kind, status).inc()
-            metrics.OUTCOME_SECONDS.labels(status).observe(
-                max((settled.verdict.updated_at - accepted).total_seconds(), 0.0)
-            )
+            outcomes, seconds = _outcomes(settled.kind, status)
+            outcomes.inc()
+            seconds.observe(max((settled.verdict.updated_at - accepted).total_seconds(), 0.0))
+
+
+@cache
+def _outcomes(kind: str, status: str) -> tuple[Counter, Histogram]:
+    """What counts them, kept: to look it up by its labels costs more than to count."""
+    return metrics.OUTCOMES.labels(kind, status), metrics.OUTCOME_SECONDS.labels(status)

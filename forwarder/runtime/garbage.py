@@ -1,0 +1,17 @@
+"""Python's cyclic garbage collector, set for processes that hold much and leave next to no cycles behind."""
+
+import gc
+from typing import Final
+
+_YOUNG_AT_MOST: Final = 10_000
+_GENERATIONS: Final = 20
+
+
+def collect_seldom() -> None:
+    """Call once, when everything is imported. What is no longer referred to is freed at once all the same; cycles are looked for
+    after some 10,000 new objects, a few MB at most, where Python's own measure is 700.
+
+    A worker with thousands of reservations in memory spent a fifth of its time looking through them again and again.
+    """
+    gc.freeze()  # modules and classes stay: nobody need look through them
+    gc.set_threshold(_YOUNG_AT_MOST, _GENERATIONS, _GENERATIONS)

@@ -1,0 +1,32 @@
+"""The collector of cycles, set for a server: seldom, and still in time."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from forwarder.runtime.garbage import collect_seldom
+
+
+class _Knot:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    yield
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+
+
+def test_what_refers_to_itself_is_freed_after_some_ten_thousand_objects_more() -> None:
+    collect_seldom()
+    gc.collect()
+    knot = weakref.ref(_Knot())
+    held = [[number] for number in range(5_000)]
+    assert knot() is not None
+    held += [[number] for number in range(20_000)]
+    assert knot() is None
