@@ -64,7 +64,7 @@ class BulkEndpoint:
             accepted=len(kept),
             refused=dict(codes),
             keyed=sum(each.draft.keyed for each in kept),
-            cards=sum(each.draft.submission.card is not None for each in kept),
+            cards=sum(each.draft.card is not None for each in kept),
             seconds=round(self._clock.monotonic() - call.started, 6),
         )
         return Answer(HTTPStatus.OK, bulk_body(results, call.origin), (NO_STORE,))
@@ -78,7 +78,7 @@ class BulkEndpoint:
 def _label(result: Result) -> tuple[str, str]:
     match result:
         case Kept():
-            return result.draft.submission.operation, "accepted"
+            return result.draft.operation, "accepted"
         case DryRun():
             return "bulk", "dry_run"
         case Problem():

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from forwarder.ingress.terms import Terms
 from forwarder.reservation.card import SealedCard, masked
 from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.request import BookingEngineRequest, CardDetails, Operation, ReservationRequest
-from forwarder.reservation.submission import Submission, fingerprint
+from forwarder.reservation.submission import fingerprint, key_of
 from forwarder.runtime.clock import iso
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.port import CardSealer
@@ -19,19 +19,24 @@ from forwarder.topics.port import Message
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A submission before it is on the log. `reservation` is its request as JSON; `keyed`: it may have come before."""
+    """A submission before it is on the log: a `Submission` of which nobody reads the request. `reservation` is that as JSON;
+    `key` is its message's; `keyed`: it may have come before."""
 
-    submission: Submission
-    reservation: bytes
+    request_id: str
+    workspace_id: str
+    account_id: str
+    operation: Operation
     accepted_at: str
+    reservation: bytes
+    fingerprint: str
+    key: str
     keyed: bool
-
-    @property
-    def request_id(self) -> str:
-        return self.submission.request_id
+    card: SealedCard | None = None
+    traceparent: str | None = None
+    deadline_seconds: int | None = None
 
     def message(self, accepted_at: str) -> Message:
-        return encode_submission(self.submission, accepted_at, self.reservation)
+        return encode_submission(self, accepted_at, self.reservation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +52,20 @@ class Drafts:
         account_id, key = caller.account.id, terms.idempotency_key
         card = card_of(request)
         reservation = published_form(request, card)
-        submission = Submission(
+        return Draft(
             request_id=self.ids.issue(account_id, now) if key is None else self.ids.derive(account_id, key),
             workspace_id=caller.workspace_id,
             account_id=account_id,
             operation=operation,
-            accepted_at=now,
-            reservation=from_json(reservation),
+            accepted_at=iso(now),
+            reservation=reservation,
             fingerprint=fingerprint(operation, reservation),
+            key=key_of(account_id, request.property_id),
+            keyed=key is not None,
             card=self._sealed(card),
             traceparent=terms.traceparent,
             deadline_seconds=terms.deadline_seconds,
         )
-        return Draft(submission, reservation, iso(now), keyed=key is not None)
 
     def _sealed(self, card: CardDetails | None) -> SealedCard | None:
         if card is None or not any(value for _, value in card):

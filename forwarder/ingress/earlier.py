@@ -30,7 +30,7 @@ class Earlier:
     async def look_up(self, draft: Draft) -> Receipt | Problem | str:
         """The receipt of the same submission, if it is safe already; the refusal, if the key belongs to another; or else
         when it was first accepted, for it to be published as of then. Raises `StoreUnavailable`."""
-        return self._told(draft, await self._reader.submission(draft.submission.account_id, draft.request_id))
+        return self._told(draft, await self._reader.submission(draft.account_id, draft.request_id))
 
     async def look_up_all(self, account_id: str, drafts: Sequence[Draft]) -> Sequence[Receipt | Problem | str]:
         """What `look_up` says of each of the account's `drafts`, by one look into the store. Of two in it that have one key, the
@@ -47,17 +47,17 @@ class Earlier:
 
     def _told(self, draft: Draft, stored: Stored | None) -> Receipt | Problem | str:
         if stored is not None:
-            same = stored.fingerprint == draft.submission.fingerprint
+            same = stored.fingerprint == draft.fingerprint
             return receipt_of(stored) if same else key_reused(draft.request_id)
         recent = self._remembered(draft)
-        if recent.fingerprint != draft.submission.fingerprint:
+        if recent.fingerprint != draft.fingerprint:
             return key_reused(draft.request_id)
         return Receipt(draft.request_id, recent.accepted_at) if recent.acknowledged else recent.accepted_at
 
     def _remembered(self, draft: Draft) -> _Recent:
         """What is remembered of this key: from now on, if nothing was, this draft. Kept even where the log then fails: it
         may have stored what it did not acknowledge, and another body under the key would be lost behind it."""
-        recent = self._recent.setdefault(draft.request_id, _Recent(draft.submission.fingerprint, draft.accepted_at))
+        recent = self._recent.setdefault(draft.request_id, _Recent(draft.fingerprint, draft.accepted_at))
         self._recent.move_to_end(draft.request_id)
         if len(self._recent) > self._most_remembered:
             self._recent.popitem(last=False)

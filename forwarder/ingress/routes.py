@@ -75,18 +75,18 @@ class _Submissions:
 
     def _confirm(self, accepted: Accepted, caller: Caller, call: Call) -> Answer:
         answered(self._operation, "accepted").inc()
-        receipt, submission = accepted.receipt, accepted.draft.submission
+        receipt, draft = accepted.receipt, accepted.draft
         _log.info(
             "submission.accepted",
             request_id=receipt.request_id,
-            account_id=submission.account_id,
-            workspace_id=submission.workspace_id,
+            account_id=draft.account_id,
+            workspace_id=draft.workspace_id,
             key_id=caller.key_id,
             operation=self._operation,
             status=receipt.status.value,
-            keyed=accepted.draft.keyed,
-            card=submission.card is not None,
-            deadline_seconds=submission.deadline_seconds,
+            keyed=draft.keyed,
+            card=draft.card is not None,
+            deadline_seconds=draft.deadline_seconds,
             wait_seconds=accepted.wait.seconds,
             seconds=round(self._clock.monotonic() - call.started, 6),
         )

@@ -26,14 +26,28 @@ _CARD: Final = {
 def bulk_examples(origin: str) -> dict[str, Any]:
     """By name."""
     refused = validation_failed((examples.FAULT,))
-    draft = Draft(examples.submission(), b"", examples.ACCEPTED_AT, keyed=True)
-    kept = Kept(draft, Receipt(examples.request_id(), examples.ACCEPTED_AT))
+    kept = Kept(_draft(), Receipt(examples.request_id(), examples.ACCEPTED_AT))
     return {
         "bulkAnswered": from_json(bulk_body((kept, refused), origin)),
         "bulkTried": from_json(bulk_body((_tried(cardDetails=_CARD), refused), origin)),
         "dryRun": {"data": _tried(cardDetails=_CARD).as_json()},
         "dryRunRefused": {"data": _tried(morChannel="PMS").as_json()},
     }
+
+
+def _draft() -> Draft:
+    submitted = examples.submission()
+    return Draft(
+        request_id=submitted.request_id,
+        workspace_id=submitted.workspace_id,
+        account_id=submitted.account_id,
+        operation=submitted.operation,
+        accepted_at=examples.ACCEPTED_AT,
+        reservation=b"",
+        fingerprint=submitted.fingerprint,
+        key=submitted.key,
+        keyed=True,
+    )
 
 
 def _tried(**fields: Any) -> DryRun:

@@ -55,7 +55,12 @@ class Submission:
     @property
     def key(self) -> str:
         """Submissions with one key keep their order: those of one property in one account."""
-        return f"{self.account_id}:{self.property_id}"
+        return key_of(self.account_id, self.property_id)
+
+
+def key_of(account_id: str, property_id: str | int) -> str:
+    """The key of the messages about a property's reservations in that account."""
+    return f"{account_id}:{property_id}"
 
 
 def fingerprint(operation: Operation, reservation: bytes) -> str:

@@ -78,9 +78,14 @@ def retry_after(seconds: int) -> tuple[bytes, bytes]:
 
 def header_map(scope: Scope) -> dict[str, str]:
     """The request's headers by lower-case name; lines of one name are joined by a comma, as RFC 9110 (5.3) has it."""
+    lines = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+    headers = dict(lines)
+    return headers if len(headers) == len(lines) else _joined(lines)
+
+
+def _joined(lines: Sequence[tuple[str, str]]) -> dict[str, str]:
     headers: dict[str, str] = {}
-    for raw_name, raw_value in scope["headers"]:
-        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+    for name, value in lines:
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers
 

@@ -3,6 +3,7 @@
 Built on uvicorn's protocol, which has a plain text for the first and reads the second for as long as it comes.
 """
 
+import asyncio
 from typing import Final
 
 import httptools
@@ -11,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from forwarder.reservation.catalogue import requests
 from forwarder.reservation.problem import Problem
 from forwarder.runtime.http import Answer, problem_answer
+from forwarder.runtime.http_writing import GatheringTransport
 
 MOST_HEAD_BYTES: Final = 32 * 1024
 """Of the target and all header lines of a request."""
@@ -30,6 +32,9 @@ class ProblemProtocol(HttpToolsProtocol):
     _in_head = False
     _before = 0
     _chunk = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+        super().connection_made(GatheringTransport(transport, self.loop))
 
     def data_received(self, data: bytes) -> None:
         self._began, self._chunk = False, len(data)

@@ -5,7 +5,7 @@ https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-proto
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
@@ -44,7 +44,30 @@ class Undecodable(ValueError):
     """A message that is not what its topic holds. The message says what is wrong with it, and quotes none of it."""
 
 
-def encode_submission(submission: Submission, accepted_at: str, reservation: bytes) -> Message:
+class Submitted(Protocol):
+    """What a message says of a submission beside its request. See `Submission`, which is one."""
+
+    @property
+    def request_id(self) -> str: ...
+    @property
+    def workspace_id(self) -> str: ...
+    @property
+    def account_id(self) -> str: ...
+    @property
+    def operation(self) -> Operation: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def card(self) -> SealedCard | None: ...
+    @property
+    def traceparent(self) -> str | None: ...
+    @property
+    def deadline_seconds(self) -> int | None: ...
+
+
+def encode_submission(submission: Submitted, accepted_at: str, reservation: bytes) -> Message:
     """The message that carries `submission`. `accepted_at` and `reservation` are its fields as already written out,
     so that the request is serialised once on its way."""
     envelope: dict[str, Any] = {

@@ -8,11 +8,10 @@ from typing import Protocol
 
 import asyncpg
 
-from tests.support.campaign.accounts import settings_of
 from tests.support.campaign.bookings import Bookings
 from tests.support.campaign.ledger import Ledger, open_ledger
 from tests.support.deployment import Deployment, deploy
-from tests.support.site import Site
+from tests.support.site import Site, settings_of
 
 _PMS_MILLISECONDS = 15
 """How long a simulated PMS thinks: there is always something under way that a fault can hit."""
