@@ -1,13 +1,15 @@
 """How PostgreSQL reads each page: `EXPLAIN (ANALYZE, BUFFERS)` of the very statements, with the parameters of the case."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import asyncpg
-from sqlalchemy import make_url
+from sqlalchemy import Executable, make_url
+from sqlalchemy.sql import ClauseElement
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from bench.flows import ACCOUNT
 from bench.pages_cases import LIMIT, Case
-from forwarder.store.direct import direct
 from forwarder.store.keyset import FIRST
 from forwarder.store.listing import parameters_of, shape_of
 from forwarder.store.reader import page_statement
@@ -29,12 +31,23 @@ async def plans(database_url: str, asked: Sequence[Case], rows: int) -> str:
 async def _plan(connection: asyncpg.Connection, case: Case, rows: int) -> str:
     assert case.filters is not None
     shape = shape_of(case.filters, case.order)
-    statement = direct(page_statement("postgresql", shape, is_first=case.cursor == FIRST), _DIALECT)
     given = {"account_id": ACCOUNT, "at_most": LIMIT + 1, **parameters_of(case.filters, shape, case.cursor)}
-    values = statement.arguments(given)
+    text, values = _compiled(page_statement("postgresql", shape, is_first=case.cursor == FIRST), given)
     # EXPLAIN is prepared with the statement in it, and comes by the same choice of plans.
-    explained = await connection.prepare(f"EXPLAIN (ANALYZE, BUFFERS) {statement.text}")
+    explained = await connection.prepare(f"EXPLAIN (ANALYZE, BUFFERS) {text}")
     for _ in range(_PREPARED_AFTER):
         await explained.fetch(*values)
     steps = "\n".join(row[0] for row in await explained.fetch(*values))
     return f"### {case.name}, {rows:,} rows\n```\n{steps}\n```\n\n"
+
+
+def _compiled(statement: Executable, given: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """The statement and its parameters as the driver gets them."""
+    assert isinstance(statement, ClauseElement)
+    compiled = statement.compile(dialect=_DIALECT)
+    assert isinstance(compiled, SQLCompiler)
+    names = compiled.positiontup or ()
+    binds = [compiled.binds[name].type.dialect_impl(_DIALECT).bind_processor(_DIALECT) for name in names]
+    return compiled.string, [
+        given[name] if bind is None else bind(given[name]) for name, bind in zip(names, binds, strict=True)
+    ]

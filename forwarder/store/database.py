@@ -14,7 +14,6 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from forwarder.store.direct import Direct, DriverError, direct
 from forwarder.store.port import StoreUnavailable
 
 Dialect = Literal["postgresql", "sqlite"]
@@ -48,7 +47,6 @@ class Database:
         # SQLite has one writer at a time. In here they queue up; left to itself each would sleep and try again.
         self._writing = nullcontext() if postgresql else asyncio.Lock()
         self._reading = self._single if postgresql else engine.execution_options(postgresql_readonly=True)
-        self._kept: dict[Executable, Direct] = {}
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
@@ -65,17 +63,6 @@ class Database:
         """The rows of one statement that writes nothing."""
         async with self._begun(self._reading) as connection:
             return _rows(await connection.execute(statement, parameters))
-
-    async def look_up(self, statement: Executable, parameters: Mapping[str, Any]) -> Sequence[Any]:
-        """As `read`, at a fraction of its cost, where `statement` is kept by the caller and carried out again and again. Of its
-        rows the columns are attributes."""
-        if self.dialect == "sqlite":
-            return await self.read(statement, parameters)
-        if statement not in self._kept:
-            self._kept[statement] = direct(statement, self._engine.dialect)
-        with outages_translated():
-            async with asyncio.timeout(_LIMIT_SECONDS):
-                return await self._kept[statement].rows(self._engine, parameters)
 
     @asynccontextmanager
     async def _begun(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
@@ -99,20 +86,12 @@ def outages_translated() -> Iterator[None]:
         if not _is_outage(error):
             raise
         raise StoreUnavailable(_described(error.orig or error)) from error
-    except DriverError as error:
-        if not _says_outage(error):
-            raise
-        raise StoreUnavailable(_described(error)) from error
 
 
 def _is_outage(error: DBAPIError) -> bool:
-    return error.connection_invalidated or _says_outage(error.orig)
-
-
-def _says_outage(error: BaseException | None) -> bool:
-    sqlstate: str = getattr(error, "sqlstate", None) or ""
-    sqlite_code: int = getattr(error, "sqlite_errorcode", None) or 0
-    return sqlstate.startswith(_SQLSTATES) or sqlite_code & 0xFF in _SQLITE_CODES
+    sqlstate: str = getattr(error.orig, "sqlstate", None) or ""
+    sqlite_code: int = getattr(error.orig, "sqlite_errorcode", None) or 0
+    return error.connection_invalidated or sqlstate.startswith(_SQLSTATES) or sqlite_code & 0xFF in _SQLITE_CODES
 
 
 def _described(error: BaseException) -> str:

@@ -76,7 +76,7 @@ class SqlReader:
     ) -> Page:
         shape, dialect = shape_of(filters, order), self._database.dialect
         asked = {"account_id": account_id, "at_most": limit + 1, **parameters_of(filters, shape, cursor)}
-        rows = await self._database.look_up(page_statement(dialect, shape, is_first=cursor == FIRST), asked)
+        rows = await self._database.read(page_statement(dialect, shape, is_first=cursor == FIRST), asked)
         found = {row[0]: row for row in rows}  # by id
         before, onward = sides(found, asked["cursor"], descending=shape.descending)
         others = neighbours(before, onward, limit, descending=shape.descending)
@@ -90,7 +90,7 @@ class SqlReader:
         return True
 
     async def _stored(self, statement: Executable, parameters: dict[str, Any]) -> Stored | None:
-        rows = await self._database.look_up(statement, parameters)
+        rows = await self._database.read(statement, parameters)
         return _stored(rows[0]) if rows else None
 
 
