@@ -36,14 +36,16 @@ def bulks(items: Iterable[Item], most_items: int) -> Iterator[tuple[Sequence[Ite
     `items` than the next bulk needs."""
     held: list[Item] = []
     texts: list[bytes] = []
+    size = 0
     for item in items:
         keyed = replace(item, idempotency_key=item.idempotency_key or new_key())
         text = json_bytes(_members(keyed))
-        if held and (len(held) >= most_items or sum(map(len, texts)) + len(text) + len(texts) > _MOST_BYTES):
+        if held and (len(held) >= most_items or size + len(text) > _MOST_BYTES):
             yield held, _array(texts)
-            held, texts = [], []
+            held, texts, size = [], [], 0
         held.append(keyed)
         texts.append(text)
+        size += len(text) + 1  # and a comma
     if held:
         yield held, _array(texts)
 

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from forwarder.notifier.rests import Rests
+from forwarder.runtime.waiting import break_off
 
 _log = structlog.get_logger(__name__)
 
@@ -63,9 +64,7 @@ class Lanes:
         if not tasks:
             return 0
         _, late = await asyncio.wait(tasks, timeout=seconds)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
+        await break_off(late)
         return len(late)
 
     def _end(self, endpoint_id: str, ended: asyncio.Future[None]) -> None:

@@ -5,10 +5,9 @@ What is killed instead is due again when its claim runs out.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import structlog
 
@@ -21,6 +20,7 @@ from forwarder.notifier.settings import NotifierSettings
 from forwarder.runtime import metrics
 from forwarder.runtime.clock import Clock
 from forwarder.runtime.loops import forever
+from forwarder.runtime.waiting import break_off
 from forwarder.store.port import StoreUnavailable
 from forwarder.store.webhooks import DeliveryQueue
 from forwarder.tenancy.port import TenancyUnavailable, Vault
@@ -82,7 +82,7 @@ class Notifier:
                 task.result()  # A loop never ends but by a bug: let it be seen.
         finally:
             self._stopping = True
-            await _cancel([stopping, *loops])
+            await break_off([stopping, *loops])
             broken_off = await self._lanes.finish(self._parts.settings.grace_seconds)
             _log.info("notifier.stopped", broken_off=broken_off)
 
@@ -130,9 +130,3 @@ class Notifier:
 async def _any_partitions(partitions: frozenset[int]) -> None:
     """Whoever queues an event, it is queued once."""
     _log.info("webhook_partitions.assigned", partitions=sorted(partitions))
-
-
-async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

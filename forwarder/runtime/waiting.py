@@ -1,7 +1,7 @@
-"""Waiting for whichever comes first."""
+"""Waiting for whichever comes first, and for the end of what is broken off."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 from typing import Any
 
 
@@ -11,6 +11,11 @@ async def first_of(*awaitables: Awaitable[Any]) -> None:
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await break_off(tasks)
+
+
+async def break_off(tasks: Collection["asyncio.Future[Any]"]) -> None:
+    """Cancel them, and return when all have ended. What any of them raised is passed over."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

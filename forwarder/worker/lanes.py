@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from forwarder.runtime import metrics
 from forwarder.runtime.clock import Clock
+from forwarder.runtime.waiting import break_off
 from forwarder.store.work import Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.batch import Batches
@@ -100,9 +101,7 @@ class Lanes:
         late: set[asyncio.Task[None]] = set()
         if deliveries:
             _, late = await asyncio.wait(deliveries, timeout=grace_seconds)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await break_off(late)
         return unstarted, len(late)
 
     def _lane(self, account: Account) -> Lane:

@@ -7,7 +7,6 @@ grace period, record and announce it, and give up the lease. What is killed inst
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 
@@ -16,6 +15,7 @@ from forwarder.runtime import metrics
 from forwarder.runtime.batching import Batcher
 from forwarder.runtime.clock import Clock
 from forwarder.runtime.loops import forever, keep_trying
+from forwarder.runtime.waiting import break_off
 from forwarder.store.port import Recorder, StoreUnavailable
 from forwarder.tenancy.port import Directory, TenancyUnavailable, Vault
 from forwarder.topics.port import Consumer, Log, LogUnavailable, Publisher, Topics
@@ -115,7 +115,7 @@ class Worker:
             for task in done - {stopping}:
                 task.result()  # A loop never ends but by a bug: let it be seen.
         finally:
-            await _cancel([stopping, *loops])
+            await break_off([stopping, *loops])
             await self._wind_down()
 
     def _loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
@@ -189,7 +189,7 @@ class Worker:
             await self._release(unstarted)
         await _within(self._settlement.drain(), _LAST_SECONDS)
         await _within(self._announcer.drain(), _LAST_SECONDS)
-        await _cancel([keeping])
+        await break_off([keeping])
         if not broken_off:
             await self._give_up_lease()
         _log.info("worker.stopped", unstarted=len(unstarted), broken_off=broken_off)
@@ -206,12 +206,6 @@ class Worker:
 async def _measure_lag(consumer: Consumer) -> None:
     for lag in await consumer.lag():
         metrics.LAG_MESSAGES.labels(str(lag.partition)).set(lag.messages)
-
-
-async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _within(work: Awaitable[None], seconds: float) -> None:
