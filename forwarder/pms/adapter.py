@@ -3,7 +3,7 @@
 Private to the seam. A new kind of PMS is one module with an `Adapter`, and its line in `directory`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 
 from forwarder.pms.failure import NoAnswer, NotSent, harmless, outcome_of
 from forwarder.pms.port import Capabilities, Connection, Limits, Pace
-from forwarder.pms.wire import Send, Wire
+from forwarder.pms.wire import Send, Wire, always
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
 from forwarder.runtime.clock import Clock
@@ -77,14 +77,18 @@ class AdapterKind(Protocol):
 class ConnectedPms:
     """A `Pms`: an adapter and the wire, whose requests and answers go by `pace`."""
 
-    def __init__(self, adapter: Adapter, wire: Wire, pace: Pace) -> None:
+    def __init__(self, adapter: Adapter, wire: Wire, pace: Pace, held: Callable[[], bool] = always) -> None:
         self._adapter = adapter
         self._wire = wire
         self._pace = pace
+        self._held = held
 
     @property
     def capabilities(self) -> Capabilities:
         return self._adapter.capabilities
+
+    def while_held(self, held: Callable[[], bool]) -> "ConnectedPms":
+        return ConnectedPms(self._adapter, self._wire, self._pace, held)
 
     async def create(self, booking: Booking) -> Outcome:
         try:
@@ -113,4 +117,4 @@ class ConnectedPms:
             return harmless(outcome_of(failure))
 
     def _send(self) -> Send:
-        return self._wire.push(self._pace)
+        return self._wire.push(self._pace, self._held)

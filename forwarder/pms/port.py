@@ -3,7 +3,7 @@
 Nothing of this port raises for what a PMS, or the way to it, may do; `UnknownKind` is a mistake in an account's settings.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -39,9 +39,13 @@ class Capabilities:
 CANCELLED_THERE: Final = "cancelled_in_pms"
 """The reason of a look-up that is deferred because what the PMS made was cancelled there since."""
 
+NOT_HELD: Final = "lease_lost"
+"""The reason of what is deferred because it was held no longer when the next byte was to be sent."""
+
 NOT_ABOUT_THE_PMS: Final = frozenset(
     {
         CANCELLED_THERE,
+        NOT_HELD,
         "grants_unavailable",
         "mapping_does_not_fit",
         "mapping_lacks_it",
@@ -124,6 +128,11 @@ class Pms(Protocol):
 
     @property
     def capabilities(self) -> Capabilities: ...
+
+    def while_held(self, held: Callable[[], bool]) -> "Pms":
+        """The same, for a push that may lose its right to send: `held` is asked before each request. Once it says no, nothing more
+        is sent, and what is asked for is deferred (`NOT_HELD`), unless it had been decided before."""
+        ...
 
     async def create(self, booking: Booking) -> Outcome:
         """Ask the PMS, once, to make `booking`. Returns within the push time-out; cancelling it leaves it in doubt."""

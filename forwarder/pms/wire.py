@@ -17,7 +17,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_ran
 
 from forwarder.pms.failure import NoAnswer, NotSent, failure_of
 from forwarder.pms.pace import hold_off_asked
-from forwarder.pms.port import UNPACED, Pace
+from forwarder.pms.port import NOT_HELD, UNPACED, Pace
 from forwarder.runtime.clock import Clock
 
 Send = Callable[[httpx.Request], Awaitable[httpx.Response]]
@@ -40,6 +40,11 @@ class Patience:
     longest_pause: float = 1.0
 
 
+def always() -> bool:
+    """Held for as long as anybody asks."""
+    return True
+
+
 class Wire:
     """Every push's way out, over one transport."""
 
@@ -48,24 +53,32 @@ class Wire:
         self._clock = clock
         self._patience = patience
 
-    def push(self, pace: Pace = UNPACED) -> Send:
+    def push(self, pace: Pace = UNPACED, held: Callable[[], bool] = always) -> Send:
         """A way to send the requests of one push: its time runs from now. Call it in the running loop. `pace` hears of every
-        request, before it is sent, and of every answer that asks for a pause."""
+        request, before it is sent, and of every answer that asks for a pause. A request that comes when it is not `held` any more
+        is `NotSent`."""
         deadline = asyncio.get_running_loop().time() + self._patience.push_seconds
-        return _Push(self._transport, self._clock, self._patience, deadline, pace).send
+        return _Push(self._transport, self._clock, self._patience, deadline, pace, held).send
 
 
 class _Push:
-    __slots__ = ("_clock", "_deadline", "_pace", "_patience", "_transport")
+    __slots__ = ("_clock", "_deadline", "_held", "_pace", "_patience", "_transport")
 
     def __init__(
-        self, transport: httpx.AsyncBaseTransport, clock: Clock, patience: Patience, deadline: float, pace: Pace
+        self,
+        transport: httpx.AsyncBaseTransport,
+        clock: Clock,
+        patience: Patience,
+        deadline: float,
+        pace: Pace,
+        held: Callable[[], bool],
     ) -> None:
         self._transport = transport
         self._clock = clock
         self._patience = patience
         self._deadline = deadline
         self._pace = pace
+        self._held = held
 
     async def send(self, request: httpx.Request) -> httpx.Response:
         # tenacity comes in only when a try has failed: entering it costs about as much CPU as an exchange.
@@ -101,6 +114,8 @@ class _Push:
         if left <= 0:
             raise NotSent("push_timed_out", "The time for one push had run out before this was sent.")
         request.extensions["timeout"] = {"connect": left, "read": left, "write": left, "pool": left}
+        if not self._held():
+            raise NotSent(NOT_HELD, "It was held no longer when this was to be sent.")
         self._pace.requested()
         try:
             # The transport is told its time, so that nothing of it goes on unseen; and it is not relied on to keep it.

@@ -69,7 +69,7 @@ class SqlRecorder:
         # Where a batch names one submission twice, the first was inserted.
         arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
         held = sorted((row.id, row.request_id) for row in rows if row.leased_by is not None)
-        return [new_work(work_id, arrived[request_id], now) for work_id, request_id in held]
+        return [new_work(work_id, arrived[request_id], now, worker_id) for work_id, request_id in held]
 
     async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> None:
         if not arrivals:
@@ -86,13 +86,13 @@ class SqlRecorder:
     ) -> Sequence[Work]:
         parameters = {"account": account_id, "partitions": list(partitions), "now": now, "at_most": at_most}
         rows = await self._lease(worker_id, self._claim, parameters)
-        return [work_of(row) for row in sorted(rows, key=lambda row: (row.due_at, row.id))]
+        return [work_of(row, worker_id) for row in sorted(rows, key=lambda row: (row.due_at, row.id))]
 
     async def claim_expired(
         self, worker_id: str, partitions: Collection[int], *, now: datetime, at_most: int
     ) -> Sequence[Work]:
         parameters = {"partitions": list(partitions), "now": now, "at_most": at_most}
-        return [work_of(row) for row in await self._lease(worker_id, self._claim_expired, parameters)]
+        return [work_of(row, worker_id) for row in await self._lease(worker_id, self._claim_expired, parameters)]
 
     async def accounts_due(self, partitions: Collection[int], *, now: datetime) -> Sequence[str]:
         rows = await self._database.read(self._accounts_due, {"partitions": list(partitions), "now": now})

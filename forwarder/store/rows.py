@@ -128,8 +128,8 @@ def postponed_row(postponed: Postponed) -> dict[str, Any]:
     }
 
 
-def work_of(row: Row[Any]) -> Work:
-    """A leased row."""
+def work_of(row: Row[Any], held_by: str = "") -> Work:
+    """A row that is leased to `held_by`."""
     return Work(
         id=row.id,
         submission=Submission(
@@ -156,11 +156,12 @@ def work_of(row: Row[Any]) -> Work:
         timestamp_ms=row.logged_ms,
         cancel=None if row.cancel_requested_at is None else Asked(iso(row.cancel_requested_at), row.cancel_reason),
         made=Made(row.pms_reservation_id, from_json(row.record or "{}")) if row.status == Status.CONFIRMED else None,
+        held_by=held_by,
     )
 
 
-def new_work(work_id: int, arrival: Arrival, now: datetime) -> Work:
-    """An arrival that was just taken in."""
+def new_work(work_id: int, arrival: Arrival, now: datetime, held_by: str) -> Work:
+    """An arrival that was just taken in, and leased to `held_by`."""
     return Work(
         id=work_id,
         submission=arrival.submission,
@@ -172,6 +173,7 @@ def new_work(work_id: int, arrival: Arrival, now: datetime) -> Work:
         doubtful=False,
         offset=arrival.offset,
         timestamp_ms=arrival.timestamp_ms,
+        held_by=held_by,
     )
 
 

@@ -75,6 +75,7 @@ class Work:
     without it was not pushed by whoever marks before every push. `status` is PENDING, or IN_DOUBT where it is only to be looked
     for, or CONFIRMED where it is to be cancelled. `tries` counts those since it became pending, or could be cancelled; `offset`
     and `timestamp_ms` are those of its `Arrival`. `cancel`: it is to be cancelled. `made`: what was made of it, if CONFIRMED.
+    `held_by`: the id of the worker that it was leased to; one that lost its lease goes on under another.
     """
 
     id: int
@@ -92,6 +93,7 @@ class Work:
     timestamp_ms: int = 0
     cancel: Asked | None = None
     made: Made | None = None
+    held_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from forwarder.runtime.clock import Clock
 from forwarder.store.work import Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.attempts import Attempts
-from forwarder.worker.push import LeaseLost, Pushed, Pusher, too_late
+from forwarder.worker.push import LeaseLost, Pushed, Pusher, is_not_held, too_late
 
 _log = structlog.get_logger(__name__)
 
@@ -35,8 +35,10 @@ class BatchPusher:
     async def push(self, account: Account, works: Sequence[Work]) -> Sequence[Pushed | Exception]:
         """What became of each of `works`: `LeaseLost` of one that was no longer this worker's to push, or what a bug raised."""
         ready = await asyncio.gather(*(self._ready(account, work) for work in works), return_exceptions=True)
-        if not self._pusher.may_send():  # The last look at the lease, for all of them.
-            ready = [LeaseLost() if isinstance(each, _Ready) else each for each in ready]
+        # The last look at the lease, for all of them. Who goes on holds under the same one.
+        ready = [
+            LeaseLost() if isinstance(each, _Ready) and not self._pusher.may_send(each.work) else each for each in ready
+        ]
         created = await self._create(account, [each for each in ready if isinstance(each, _Ready)])
         return [created[each.work.id] if isinstance(each, _Ready) else _decided(each) for each in ready]
 
@@ -50,19 +52,20 @@ class BatchPusher:
         await self._pusher.before_sending(pms, work)
         return _Ready(work, pms, booking)
 
-    async def _create(self, account: Account, ready: Sequence[_Ready]) -> Mapping[int, Pushed]:
+    async def _create(self, account: Account, ready: Sequence[_Ready]) -> Mapping[int, Pushed | LeaseLost]:
         if not ready:
             return {}
         began = self._clock.now(), self._clock.monotonic()
         outcomes = await self._ask(ready)
-        pushed = {}
+        pushed: dict[int, Pushed | LeaseLost] = {}
         for each, outcome in zip(ready, outcomes, strict=True):
             attempts = Attempts(self._clock, account.kind, each.booking.reference, tuple(each.work.attempts))
             attempts.note("create", began, outcome)
             can = each.pms.capabilities
             settleable = can.idempotent_create or can.find_by_reference
             doubtful = isinstance(outcome, InDoubt)
-            pushed[each.work.id] = Pushed(outcome, attempts.all, doubtful, settleable, can.find_by_reference)
+            made = Pushed(outcome, attempts.all, doubtful, settleable, can.find_by_reference)
+            pushed[each.work.id] = LeaseLost() if is_not_held(outcome) else made
         return pushed
 
     async def _ask(self, ready: Sequence[_Ready]) -> Sequence[Outcome]:

@@ -43,11 +43,11 @@ class Delivery:
 
     async def deliver(self, account: Account, work: Work, free_room: FreeRoom) -> None:
         """Push `work` once and record what it came to. `free_room` is called as soon as the PMS has answered."""
-        worker_id, finding = self._lease.worker_id, UNTOUCHED
+        finding = UNTOUCHED
         unsettled_seconds = self._settling.seconds_left(work)
         if unsettled_seconds > 0.0:
             free_room(finding)
-            await self._leave_alone(account, work, worker_id, unsettled_seconds)
+            await self._leave_alone(account, work, unsettled_seconds)
             return
         pushed: Pushed | Exception
         try:
@@ -57,11 +57,11 @@ class Delivery:
             pushed = error
         finally:
             free_room(finding)
-        await self._conclude(account, work, worker_id, pushed)
+        await self._conclude(account, work, pushed)
 
     async def deliver_together(self, account: Account, works: Sequence[Work], free_rooms: FreeRoom) -> None:
         """As `deliver`, all of `works` in one request."""
-        worker_id, finding = self._lease.worker_id, UNTOUCHED
+        finding = UNTOUCHED
         pushed: Sequence[Pushed | Exception]
         try:
             pushed = await self._together.push(account, works)
@@ -71,24 +71,22 @@ class Delivery:
             pushed = [error] * len(works)
         finally:
             free_rooms(finding)
-        await asyncio.gather(
-            *(self._conclude(account, work, worker_id, each) for work, each in zip(works, pushed, strict=True))
-        )
+        await asyncio.gather(*(self._conclude(account, work, each) for work, each in zip(works, pushed, strict=True)))
 
-    async def _conclude(self, account: Account, work: Work, worker_id: str, pushed: Pushed | Exception) -> None:
+    async def _conclude(self, account: Account, work: Work, pushed: Pushed | Exception) -> None:
         if isinstance(pushed, LeaseLost):
             _log.warning("reservation.left", request_id=work.submission.request_id, reason="lease_lost")
             self._lease.note_unpushed(work.id)
             return
         if isinstance(pushed, Exception):
-            await self._put_aside(account, work, worker_id, pushed)
+            await self._put_aside(account, work, pushed)
             return
         self._settling.note(work, pushed)
         decided = self._decided(account, work, pushed)
         if isinstance(decided, Exception):
-            await self._put_aside(account, work, worker_id, decided)
+            await self._put_aside(account, work, decided)
             return
-        recorded = await self._settlement.record(Settled(work, account.kind, worker_id, decided))
+        recorded = await self._settlement.record(Settled(work, account.kind, decided))
         status = decided.status if isinstance(decided, Final) else work.status
         self._log(account, work, pushed, status.value, recorded=recorded)
 
@@ -106,17 +104,17 @@ class Delivery:
             return replace(decided, cancel_by=now + timedelta(seconds=account.deadline_seconds))
         return decided
 
-    async def _leave_alone(self, account: Account, work: Work, worker_id: str, seconds: float) -> None:
+    async def _leave_alone(self, account: Account, work: Work, seconds: float) -> None:
         now = self._clock.now()
         later = Postponed(work.id, work.attempts, now, now + timedelta(seconds=seconds), doubtful=True)
-        await self._settlement.record(Settled(work, account.kind, worker_id, later))
+        await self._settlement.record(Settled(work, account.kind, later))
 
-    async def _put_aside(self, account: Account, work: Work, worker_id: str, bug: Exception) -> None:
+    async def _put_aside(self, account: Account, work: Work, bug: Exception) -> None:
         """A bug of ours must neither lose a row nor hold it for ever: it is due again, in doubt, and the log says why."""
         _log.error("delivery.failed", request_id=work.submission.request_id, reservation_id=work.id, exc_info=bug)
         now = self._clock.now()
         again = Postponed(work.id, work.attempts, now, now + _AFTER_A_BUG, doubtful=True)
-        await self._settlement.record(Settled(work, account.kind, worker_id, again))
+        await self._settlement.record(Settled(work, account.kind, again))
 
     def _log(self, account: Account, work: Work, pushed: Pushed, status: str, *, recorded: bool) -> None:
         outcome, reason, _ = describe(pushed.outcome)

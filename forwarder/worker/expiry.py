@@ -51,19 +51,18 @@ class Expiry:
         waiting = self._lanes.withdraw(lambda work: work.status is not Status.IN_DOUBT and work.deadline_at <= now)
         if waiting:
             await self._lease.give_back(waiting)
-        worker_id = self._lease.worker_id
         expired = await self._lease.claim(
             lambda worker_id: self._recorder.claim_expired(worker_id, partitions, now=now, at_most=_CLAIM)
         )
-        await asyncio.gather(*(self._end(work, worker_id) for work in expired))
+        await asyncio.gather(*(self._end(work) for work in expired))
         if len(expired) < _CLAIM:
             await self._clock.sleep(self._interval_seconds)
 
-    async def _end(self, work: Work, worker_id: str) -> None:
+    async def _end(self, work: Work) -> None:
         kind = await self._kind_of(work.submission.account_id)
         pushed = Pushed(too_late(), work.attempts, work.doubtful)
         decided = verdict(work, pushed, now=self._clock.now(), settle_seconds=self._settle_seconds, luck=0.0)
-        await self._settlement.record(Settled(work, kind, worker_id, decided))
+        await self._settlement.record(Settled(work, kind, decided))
 
     async def _kind_of(self, account_id: str) -> str:
         """For the metrics; who cannot tell holds up nothing."""

@@ -43,6 +43,10 @@ class Lease:
         """True while nobody else can have taken over what this worker holds."""
         return self._clock.monotonic() < self._ends
 
+    def covers(self, work: Work) -> bool:
+        """True while nobody else can have taken over `work`: it was leased under this very lease, which is still held."""
+        return work.held_by == self.worker_id and self.held()
+
     async def renew(self) -> bool:
         """Prolong the lease. False when it was lost: then this is a new worker, with a new id, that holds nothing yet.
 

@@ -9,9 +9,20 @@ what it may have made, to have something that can be cancelled.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import assert_never
+from functools import partial
+from typing import TypeVar, assert_never
 
-from forwarder.pms.port import CANCELLED_THERE, UNPACED, BadOptions, Connection, Pace, Pms, PmsDirectory, UnknownKind
+from forwarder.pms.port import (
+    CANCELLED_THERE,
+    NOT_HELD,
+    UNPACED,
+    BadOptions,
+    Connection,
+    Pace,
+    Pms,
+    PmsDirectory,
+    UnknownKind,
+)
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.cancellation import not_supported
 from forwarder.reservation.outcome import (
@@ -34,6 +45,10 @@ from forwarder.store.work import Attempt, Made, Work
 from forwarder.tenancy.port import Account, CannotOpen, Vault
 from forwarder.worker.attempts import Attempts, with_attempt
 
+MaySend = Callable[[Work], bool]
+
+_T = TypeVar("_T", bound=Outcome | Lookup | Cancellation)
+
 
 class LeaseLost(Exception):
     """The row may be another worker's by now: nothing more may be sent for it, and nothing recorded."""
@@ -54,8 +69,8 @@ class Pushed:
 
 
 class Pusher:
-    """Pushes for every account. `may_send` tells whether the lease still holds; `intend` makes an intent to push durable; `pace` is
-    who minds how fast an account's PMS is asked."""
+    """Pushes for every account. `may_send` tells whether a row's lease still holds; `intend` makes an intent to push durable;
+    `pace` is who minds how fast an account's PMS is asked."""
 
     def __init__(
         self,
@@ -63,7 +78,7 @@ class Pusher:
         vault: Vault,
         clock: Clock,
         *,
-        may_send: Callable[[], bool],
+        may_send: MaySend,
         intend: Callable[[int], Awaitable[bool]],
         pace: Callable[[Account], Pace] = lambda _: UNPACED,
     ) -> None:
@@ -108,16 +123,16 @@ class Pusher:
     async def _cancel(self, account: Account, pms: Pms, booking: Booking, work: Work, made: Made) -> Pushed:
         if not pms.capabilities.cancel:
             return Pushed(Rejected(not_supported(booking.reference, account.kind)), work.attempts, doubtful=False)
-        if not self.may_send():
+        if not self.may_send(work):
             raise LeaseLost
         attempts = Attempts(self._clock, account.kind, booking.reference, work.attempts)
         asking = pms.cancel(booking, made.pms_reservation_id)
-        outcome: Cancellation = await attempts.make("cancel", asking, Deferred)
+        outcome: Cancellation = held_throughout(await attempts.make("cancel", asking, Deferred))
         return Pushed(outcome, attempts.all, doubtful=False)
 
     def _prepare(self, account: Account, work: Work) -> tuple[Pms, Booking] | Rejected | Deferred:
         try:
-            pms = self._connect(account)
+            pms = self._connect(account).while_held(partial(self.may_send, work))
             if work.made is not None:
                 return pms, booking_without_card(account.kind, work.submission)
             card = self._open_card(work)
@@ -151,7 +166,7 @@ class Pusher:
         settleable = pms.capabilities.idempotent_create or pms.capabilities.find_by_reference
         if not settleable and not await self._intend(work.id):
             raise LeaseLost
-        if not self.may_send():
+        if not self.may_send(work):
             raise LeaseLost
 
 
@@ -234,12 +249,24 @@ class _Push:
         await self._pusher.before_sending(self._pms, self._work)
         # What a failing adapter sent is not known.
         outcome: Outcome = await self._attempts.make("create", self._pms.create(self._booking), InDoubt)
-        return outcome
+        return held_throughout(outcome)
 
     async def _find(self) -> Lookup:
         await self._pusher.before_sending(self._pms, self._work)
         found: Lookup = await self._attempts.make("find", self._pms.find(self._booking), Deferred)
-        return found
+        return held_throughout(found)
+
+
+def held_throughout(outcome: _T) -> _T:
+    """`outcome`; raises `LeaseLost` where the lease ran out before all was sent that it takes."""
+    if is_not_held(outcome):
+        raise LeaseLost
+    return outcome
+
+
+def is_not_held(outcome: Outcome | Lookup | Cancellation) -> bool:
+    """Whether `outcome` is that the lease ran out on the way."""
+    return isinstance(outcome, Deferred) and outcome.reason == NOT_HELD
 
 
 def too_late() -> Deferred:

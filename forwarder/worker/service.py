@@ -70,7 +70,7 @@ class Worker:
         self._intents: Batcher[int, bool] = Batcher(self._mark_pushing, at_most=settings.record_batch)
         gates = Gates(clock, parts.pms.limits)
         pusher = Pusher(
-            parts.pms, parts.vault, clock, may_send=self._lease.held, intend=self._intents.submit, pace=gates.of
+            parts.pms, parts.vault, clock, may_send=self._lease.covers, intend=self._intents.submit, pace=gates.of
         )
         delivery = Delivery(pusher, self._settlement, self._lease, clock, settle_seconds=settings.settle_seconds)
         batches = Batches(pusher.most_per_create, delivery.deliver_together)

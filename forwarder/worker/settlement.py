@@ -20,11 +20,10 @@ from forwarder.worker.lease import Lease
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A row and what is to be recorded of it. `worker_id`: the lease under which it was pushed."""
+    """A row and what is to be recorded of it, under the lease that it is held by."""
 
     work: Work
     kind: str
-    worker_id: str
     verdict: Final | Postponed
 
 
@@ -63,7 +62,7 @@ class Settlement:
     async def _record(self, batch: Sequence[Settled]) -> Sequence[bool]:
         # The store's own fence decides what is still ours; a lease of before is known to be lost.
         worker_id = self._lease.worker_id
-        ours = [settled.verdict for settled in batch if settled.worker_id == worker_id]
+        ours = [settled.verdict for settled in batch if settled.work.held_by == worker_id]
         finals = [verdict for verdict in ours if isinstance(verdict, Final)]
         postponed = [verdict for verdict in ours if isinstance(verdict, Postponed)]
         recorded: set[int] = {verdict.work_id for verdict in postponed}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from forwarder.pms.port import Capabilities, Limit, Limits
+from forwarder.pms.port import NOT_HELD, Capabilities, Limit, Limits
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
@@ -20,7 +20,7 @@ from forwarder.worker.breaker import Health
 from forwarder.worker.diagnosis import UNTOUCHED, Finding, diagnose_together
 from forwarder.worker.gate import Gates
 from forwarder.worker.lanes import Lanes
-from forwarder.worker.push import LeaseLost, Pushed
+from forwarder.worker.push import LeaseLost, MaySend, Pushed
 from tests.support.lane_site import TEN
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.pushes import DOWN, WELL, Pushes
@@ -202,9 +202,7 @@ class _ManyPms(ScriptedPms):
         return self.answers
 
 
-async def push(
-    pms: _ManyPms, works: Sequence[Work], *, may_send: Callable[[], bool] = lambda: True
-) -> list[Pushed | Exception]:
+async def push(pms: _ManyPms, works: Sequence[Work], *, may_send: MaySend = lambda _: True) -> list[Pushed | Exception]:
     return list(await BatchPusher(pusher_to(pms, may_send=may_send), ManualClock()).push(account(), works))
 
 
@@ -245,9 +243,24 @@ async def test_where_all_is_decided_before_nothing_is_asked() -> None:
 
 async def test_nothing_is_sent_once_the_lease_is_lost() -> None:
     pms = _ManyPms(Confirmed("1"), Confirmed("2"))
-    pushed = await push(pms, [work(1), work(2)], may_send=lambda: False)
+    pushed = await push(pms, [work(1), work(2)], may_send=lambda _: False)
     assert [type(each) for each in pushed] == [LeaseLost, LeaseLost]
     assert pms.requests == []
+
+
+async def test_each_row_goes_by_the_lease_that_it_is_held_under() -> None:
+    pms = _ManyPms(Confirmed("2"))
+    works = [replace(work(1), held_by="before"), replace(work(2), held_by="now")]
+    first, second = await push(pms, works, may_send=lambda work: work.held_by == "now")
+    assert isinstance(first, LeaseLost)
+    assert isinstance(second, Pushed)
+    assert pms.requests == [["02"]]
+
+
+async def test_where_the_lease_was_lost_on_the_way_all_are_left() -> None:
+    pms = _ManyPms(*[Deferred(NOT_HELD, "It was held no longer.")] * 2)
+    pushed = await push(pms, [work(1), work(2)])
+    assert [type(each) for each in pushed] == [LeaseLost, LeaseLost]
 
 
 async def test_what_is_anothers_by_now_is_left_out() -> None:

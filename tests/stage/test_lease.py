@@ -182,13 +182,15 @@ async def test_who_was_taken_over_begins_as_somebody_new_that_holds_nothing(stor
     lease = Lease(store, clock, SECONDS)
     await lease.renew()
     former = lease.worker_id
-    await store.take_in(former, arrivals([1]), now=NOW)
+    (work,) = await store.take_in(former, arrivals([1]), now=NOW)
+    assert lease.covers(work)
     assert await take_over(store, former) == 1
     assert not await lease.keep()
     assert not lease.held()
     assert lease.worker_id != former
     assert await lease.renew()
     assert [each.worker_id for each in await store.pulses()] == [lease.worker_id]
+    assert not lease.covers(work)
 
 
 async def test_what_was_left_unpushed_is_given_back(store: _Store, clock: ManualClock) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from forwarder.pms.port import Capabilities
+from forwarder.pms.port import NOT_HELD, Capabilities
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
@@ -127,8 +127,19 @@ async def test_where_nothing_can_tell_the_intent_is_durable_before_the_first_byt
 async def test_nothing_is_sent_once_the_lease_is_lost() -> None:
     pms = ScriptedPms(KEY, MADE)
     with pytest.raises(LeaseLost):
-        await pusher_to(pms, may_send=lambda: False).push(account(), work())
+        await pusher_to(pms, may_send=lambda _: False).push(account(), work())
     assert pms.calls == []
+
+
+async def test_what_the_adapter_put_off_because_the_lease_was_lost_on_the_way_is_left() -> None:
+    lost = Deferred(NOT_HELD, "It was held no longer.")
+    for pms, row in (
+        (ScriptedPms(FIND, lost), work()),
+        (ScriptedPms(FIND, lost), work(doubtful=True)),
+        (ScriptedPms(FIND, Absent(), lost), work(doubtful=True)),
+    ):
+        with pytest.raises(LeaseLost):
+            await pusher_to(pms).push(account(), row)
 
 
 async def test_an_adapters_bug_costs_one_row_and_leaves_it_in_doubt() -> None:

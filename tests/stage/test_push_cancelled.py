@@ -186,7 +186,7 @@ async def test_a_doubt_from_before_changes_nothing() -> None:
 async def test_nothing_is_sent_once_the_lease_is_lost() -> None:
     pms = ScriptedPms(FIND, GONE)
     with pytest.raises(LeaseLost):
-        await pusher_to(pms, may_send=lambda: False).push(account(), made())
+        await pusher_to(pms, may_send=lambda _: False).push(account(), made())
     assert pms.calls == []
 
 

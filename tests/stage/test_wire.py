@@ -15,7 +15,7 @@ from forwarder.pms.failure import (
     failure_of,
     outcome_of,
 )
-from forwarder.pms.port import Connection
+from forwarder.pms.port import NOT_HELD, Connection
 from forwarder.pms.wire import MAX_ANSWER_BYTES, Patience, Wire, bearer, path_segment, request_to
 from forwarder.reservation.outcome import Absent, Deferred, InDoubt, Outcome
 from tests.support.pace import HeardPace
@@ -116,6 +116,16 @@ async def test_each_try_counts_as_a_request() -> None:
     with pytest.raises(NotSent):
         await send(request_to("GET", "http://pms.test/", []))
     assert pace.heard == ["requested"] * 3
+
+
+async def test_nothing_is_sent_that_is_not_held_nor_tried_again() -> None:
+    transport, held = Scripted(REFUSED, 201), iter((True, False))
+    send = Wire(transport, QuickClock(), Patience()).push(held=lambda: next(held))
+    with pytest.raises(NotSent) as caught:
+        await send(request_to("POST", "http://pms.test/", [], b"body"))
+    assert caught.value.reason == NOT_HELD
+    assert transport.requests == [b"body"]
+    assert next(held, None) is None
 
 
 async def test_not_where_the_push_would_take_too_long() -> None:

@@ -1,9 +1,10 @@
 """The worker as a whole, on the embedded log and store, with a PMS that answers by hand: from the topic to record and event."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ from forwarder.reservation.rules import apply_rules
 from forwarder.reservation.submission import Submission
 from forwarder.runtime.clock import SystemClock, iso
 from forwarder.store.recorder import SqlRecorder
+from forwarder.store.work import Arrival, Work
 from forwarder.topics.codec import header, subject
 from forwarder.topics.port import Message
+from tests.support.stored import take_over
 from tests.support.worker_bench import PATIENCE_SECONDS, SETTINGS, TOPICS, Bench, FailsFirst, fresh, open_bench
 
 
@@ -141,6 +144,33 @@ async def test_a_worker_that_was_stopped_past_its_lease_pushes_nothing_until_it_
     async with bench.worker():
         await bench.rows("CONFIRMED", 10)
     assert len(bench.pms.asked) == 10
+
+
+class _Overtaken(SqlRecorder):
+    """While the store's first answer to an intake is under way, all of it is taken over and made."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench.engine)
+        self._bench = bench
+        self._overtaken = False
+
+    async def take_in(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
+        works = await super().take_in(worker_id, arrivals, now=now)
+        if works and not self._overtaken:
+            self._overtaken = True
+            await take_over(self, worker_id, now=now)
+            await self._bench.rows("CONFIRMED", len(works))
+        return works
+
+
+async def test_what_was_taken_in_under_a_lease_that_was_lost_is_not_pushed_under_the_next(bench: Bench) -> None:
+    bench.settings = replace(SETTINGS, lease_seconds=0.6)
+    await bench.submit(*(fresh(number) for number in range(1, 6)))
+    async with bench.worker(recorder=_Overtaken(bench)):
+        await bench.rows("CONFIRMED", 5)
+        await bench.submit(fresh(6))
+        await bench.rows("CONFIRMED", 6)
+    assert len(bench.pms.asked) == 6
 
 
 async def test_stopping_and_starting_again_goes_on_where_it_was(bench: Bench) -> None:

@@ -8,7 +8,7 @@ from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
 from forwarder.reservation.request import CardDetails
 from forwarder.tenancy.port import CannotOpen
-from forwarder.worker.push import Pusher
+from forwarder.worker.push import MaySend, Pusher
 from tests.support.manual_clock import ManualClock
 
 KEY = Capabilities(idempotent_create=True, find_by_reference=True, cancel=True)
@@ -31,6 +31,9 @@ class ScriptedPms:
         self.calls: list[str] = []
         self.bookings: list[Booking] = []
         self.cancelled: list[str] = []
+
+    def while_held(self, held: Callable[[], bool]) -> "ScriptedPms":
+        return self
 
     async def create(self, booking: Booking) -> Outcome:
         return self._answer("create", booking)  # type: ignore[return-value]
@@ -75,9 +78,7 @@ class _Vault:
         return sealed
 
 
-def pusher_to(
-    pms: ScriptedPms, *, may_send: Callable[[], bool] = lambda: True, intents: list[int] | None = None
-) -> Pusher:
+def pusher_to(pms: ScriptedPms, *, may_send: MaySend = lambda _: True, intents: list[int] | None = None) -> Pusher:
     """`intents`: where the ids go of the rows that are marked before they are pushed."""
 
     async def intend(work_id: int) -> bool:

@@ -54,6 +54,9 @@ class Pms:
         self.answering = asyncio.Event()
         self.answering.set()
 
+    def while_held(self, held: Callable[[], bool]) -> "Pms":
+        return self
+
     async def create(self, booking: Booking) -> Outcome:
         self.asked.append(booking.reference)
         self.when_asked()
@@ -139,14 +142,16 @@ class Bench:
         self.settings = SETTINGS
 
     @asynccontextmanager
-    async def worker(self, publisher: Publisher | None = None) -> AsyncIterator[Worker]:
+    async def worker(
+        self, publisher: Publisher | None = None, recorder: SqlRecorder | None = None
+    ) -> AsyncIterator[Worker]:
         stop = asyncio.Event()
         worker = Worker(
             WorkerParts(
                 log=self.log,
                 topics=TOPICS,
                 publisher=publisher or self.publisher,
-                recorder=SqlRecorder(self.engine),
+                recorder=recorder or SqlRecorder(self.engine),
                 directory=self.accounts,
                 vault=SecretVault([SECRET]),
                 pms=self.pms,

@@ -103,6 +103,15 @@ class FindsNothing(GenericAdapter):
         return Absent() if isinstance(found, Confirmed) else found
 
 
+class PutsOffWhatItMade(GenericAdapter):
+    """Looks at what it made, and takes it for not made where it cannot."""
+
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        outcome = await super().create(booking, send)
+        await self.find(booking, send)
+        return outcome
+
+
 class CancelsNothing(GenericAdapter):
     async def cancel(self, booking: Booking, _pms_reservation_id: str, send: Send) -> Cancellation:
         found = await self.find(booking, send)
@@ -348,6 +357,7 @@ CAUGHT_BY: Final[Sequence[tuple[Any, str, str]]] = (
     (RaisesOnBadAddresses, "survives-wrong-settings", "ValueError"),
     (TakesItsTime, "keeps-its-time", "it took"),
     (SwallowsCancellation, "can-be-cancelled", "it went on"),
+    (PutsOffWhatItMade, "stops-when-told", "it is held, and create said Deferred"),
     (LeavesTasksBehind, "can-be-cancelled", "it left behind"),
     (ClientOfItsOwn, "leaves-nothing-open", "open after the directory was closed"),
     (ClientOfItsOwn, "minds-the-pace", "0 of them went through"),

@@ -32,7 +32,13 @@ from forwarder.pms.conformance.doubt import (
     doubts_what_may_be_made,
     looks_up_truly,
 )
-from forwarder.pms.conformance.manners import can_be_cancelled, keeps_its_time, leaves_nothing_open, minds_the_pace
+from forwarder.pms.conformance.manners import (
+    can_be_cancelled,
+    keeps_its_time,
+    leaves_nothing_open,
+    minds_the_pace,
+    stops_when_told,
+)
 from forwarder.pms.conformance.not_done import (
     follows_no_redirect,
     puts_off_what_was_not_done,
@@ -70,6 +76,7 @@ CHECKS: Final[Sequence[Check]] = tuple(
             survives_wrong_settings,
             keeps_its_time,
             can_be_cancelled,
+            stops_when_told,
             leaves_nothing_open,
             minds_the_pace,
             keeps_amounts_exact,

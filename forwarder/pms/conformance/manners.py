@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from itertools import chain
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from itertools import chain, count
 from typing import Any, Final
 
 from forwarder.pms.conformance.check import Findings
@@ -128,6 +129,27 @@ async def minds_the_pace(trial: Trial) -> Findings:
     plain = isinstance(outcome, Confirmed) and not trial.site.options  # with which a push may be longer or shorter
     if plain and pace.requests != limits.requests_per_push:
         yield f"a push made {pace.requests} requests, where requests_per_push is {limits.requests_per_push}"
+
+
+async def stops_when_told(trial: Trial) -> Findings:
+    """A push that loses its right to send sends nothing more, whichever request was next: what is not made by then is put off, and
+    what is made is not."""
+    course = await trial.course()
+    for allowed in range(len(course.statuses)):
+        booking, asked = trial.site.booking(), count()
+        trial.wire.begin()
+        outcome = await trial.create(booking, trial.pms.while_held(partial(_below, allowed, asked)))
+        sent, held = len(trial.wire.exchanges), await trial.held(booking)
+        if sent > allowed:
+            yield f"allowed {allowed} requests, it sent {sent}"
+        if held != 0 and isinstance(outcome, Deferred):
+            yield f"stopped after request {allowed}, it is held, and create said {outcome}"
+        if held == 0 and not isinstance(outcome, Deferred):
+            yield f"stopped after request {allowed}, it is not held, and create said {outcome}"
+
+
+def _below(limit: int, numbers: Iterator[int]) -> bool:
+    return next(numbers) < limit
 
 
 class _Counted:

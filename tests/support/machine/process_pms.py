@@ -1,6 +1,6 @@
 """PMSs as one process reaches them, step by step: it may die once the first byte is gone, or never hear of an answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from forwarder.pms.port import Connection, Limits
@@ -40,6 +40,10 @@ class ProcessPms:
         self._process = process
         self._account_id = connection.account_id
         self._kind = connection.kind
+
+    def while_held(self, held: Callable[[], bool]) -> "ProcessPms":
+        """Each of its actions is one request, and the worker has looked right before."""
+        return self
 
     async def create(self, booking: Booking) -> Outcome:
         (outcome,) = await self.create_many([booking])
