@@ -64,6 +64,12 @@ NOT_ABOUT_THE_PMS: Final = frozenset(
 reason of this seam says that the PMS, or the way to it, is failing."""
 
 
+OVERLOADED: Final = frozenset(
+    {"pms_connect_timed_out", "pms_throttled", "pms_timed_out", "pms_timed_out_reading", "pms_unavailable"}
+)
+"""Reasons of `Deferred` and `InDoubt` by which a PMS shows that it is asked for more at once than it bears."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """At most `requests` within any `seconds`."""

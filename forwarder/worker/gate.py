@@ -1,25 +1,36 @@
-"""An account's gate: when its next push may start, by its circuit breaker, its rate budget, and what its PMS asked for.
+"""An account's gate: when its next push may start, by its circuit breaker, its rate budget, and what its PMS asked for; and how
+many may be in flight.
 
 Gates outlive lanes: an account that had nothing to push for a while is neither rid of its PMS's trouble nor given its budget anew.
 There is one for each account that this worker has pushed for, a few hundred bytes each.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import structlog
 
-from forwarder.pms.port import Limits
+from forwarder.pms.port import OVERLOADED, Limits
 from forwarder.runtime import metrics
 from forwarder.runtime.clock import Clock
 from forwarder.tenancy.port import Account
 from forwarder.worker.breaker import Breaker, Health, State
 from forwarder.worker.budget import budget_of
 from forwarder.worker.diagnosis import Finding
+from forwarder.worker.window import Window
 
 _log = structlog.get_logger(__name__)
 
+_TELLING = {Health.WELL, Health.FAILING}
 _INSTANT = 1e-6
 """Seconds: nearer than clocks are exact."""
+
+
+class Entered(NamedTuple):
+    """When a push started, as its breaker and its window count."""
+
+    breaker: int
+    window: int
 
 
 class Gate:
@@ -31,6 +42,7 @@ class Gate:
         self._published = published
         self._breaker = Breaker(clock)
         self._budget = budget_of(clock, published(account.kind), account.rate_per_second)
+        self._window = Window(account.concurrency)
         self._held_off_until = float("-inf")
         self._shown: tuple[str, State] = (account.kind, State.CLOSED)
 
@@ -42,6 +54,7 @@ class Gate:
         if (account.kind, account.base_url, account.credential) != (before.kind, before.base_url, before.credential):
             self._breaker.try_now()
             self._held_off_until = float("-inf")
+        self._window.allow(account.concurrency)
         self._show()
 
     @property
@@ -49,26 +62,39 @@ class Gate:
         """Whether the PMS is being left alone."""
         return self._breaker.state is not State.CLOSED or self._held_off() > 0.0
 
+    @property
+    def width(self) -> int:
+        """How many pushes may be in flight: as many as the account allows, fewer where that is more than its PMS bears."""
+        return self._window.width
+
     def delay(self) -> float:
         """Seconds until a push may start: 0.0 for now, infinity where that hangs on one that is under way."""
         delay = max(self._breaker.delay(), self._held_off(), self._budget.delay())
         return delay if delay > _INSTANT else 0.0
 
-    def enter(self) -> int:
+    def enter(self) -> Entered:
         """A push starts, `delay` having told 0.0. What is returned goes to `leave`, once, when the PMS has answered."""
         self._budget.start()
-        entered = self._breaker.start()
+        entered = Entered(self._breaker.start(), self._window.start())
         self._show()
         return entered
 
-    def leave(self, entered: int, finding: Finding) -> None:
+    def leave(self, entered: Entered, finding: Finding) -> None:
         """A push is over that found the PMS so."""
         self._budget.end(untouched=finding.health is Health.UNTOUCHED)
         before = self._breaker.state
-        self._breaker.end(entered, finding.health)
+        self._breaker.end(entered.breaker, finding.health)
         if self._breaker.state is not before:
             self._tell(finding)
             self._show()
+        if finding.health in _TELLING:
+            self._mind(entered.window, finding)
+
+    def _mind(self, started: int, finding: Finding) -> None:
+        if self._window.end(started, overloaded=finding.reason in OVERLOADED):
+            kind = self._account.kind
+            metrics.WINDOW_CUTS.labels(kind).inc()
+            _log.info("window.narrowed", account_id=self._account.id, kind=kind, in_flight=self._window.width)
 
     def requested(self) -> None:
         self._budget.requested()

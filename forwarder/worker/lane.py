@@ -15,7 +15,7 @@ from forwarder.store.work import Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.batch import Batches, room_of, take_together
 from forwarder.worker.diagnosis import UNTOUCHED, Finding
-from forwarder.worker.gate import Gate
+from forwarder.worker.gate import Entered, Gate
 
 FreeRoom = Callable[[Finding], None]
 """To be called once the PMS has answered and the room is free, with what was found of the PMS."""
@@ -98,7 +98,7 @@ class Lane:
         self._start_what_may()
 
     def _start_what_may(self) -> None:
-        while self._waiting and self._pushing < self.account.concurrency and not self._stopped and self._pause is None:
+        while self._waiting and self._pushing < self._gate.width and not self._stopped and self._pause is None:
             room = room_of(self._waiting[0])
             if room in self._busy_rooms:
                 self._aside.setdefault(room, deque()).append(self._waiting.popleft())
@@ -135,7 +135,7 @@ class Lane:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, entered: int, works: Sequence[Work], rooms: Sequence[str]) -> None:
+    async def _run(self, entered: Entered, works: Sequence[Work], rooms: Sequence[str]) -> None:
         answered = False
 
         def free_rooms(finding: Finding) -> None:

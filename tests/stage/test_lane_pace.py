@@ -13,7 +13,7 @@ from forwarder.reservation.outcome import Deferred
 from forwarder.worker.gate import Gates
 from tests.support.lane_site import LaneSite
 from tests.support.manual_clock import ManualClock, settle
-from tests.support.pushes import DOWN
+from tests.support.pushes import DOWN, WELL
 from tests.support.simulator import booking
 from tests.support.works import account, work
 
@@ -87,7 +87,19 @@ async def test_after_the_pause_a_pms_that_refused_everything_is_probed_first(sit
     await site.clock.advance(0.1)
     assert len(site.pushes.started) == 11
     await site.pushes.answer()
+    assert len(site.pushes.started) == 13  # fewer at once than the four that it refused
+    await site.pushes.answer()
     assert len(site.pushes.started) == 14
+
+
+async def test_no_more_start_than_the_window_lets(site: LaneSite) -> None:
+    await site.offer(20)
+    started = len(site.pushes.under_way)
+    for work_id, finding in zip(tuple(site.pushes.under_way), [DOWN, WELL, WELL, WELL], strict=False):
+        await site.pushes.answer(work_id, finding=finding)
+    assert started == 4
+    await site.pushes.answer()
+    assert site.gate.width == len(site.pushes.under_way) == 2
 
 
 async def test_operators_see_when_a_pms_asked_for_a_pause(site: LaneSite) -> None:
