@@ -32,7 +32,8 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A flow that is up. `processes` are those it is made of, and its PMS, by what they do. `list_url` reads it back by pages,
+    """A flow that is up. `processes` are those it is made of, and its PMS, by what they do. `database_url` as users write it, of
+    PostgreSQL or SQLite. `list_url` reads it back by pages,
     where it can."""
 
     name: str

@@ -1,9 +1,11 @@
-"""The forwarder as a user starts it: ingress, worker and query, each a role of its own."""
+"""The forwarder as a user starts it: ingress, worker and query, each a role of its own; or all of it in one process."""
 
 import json
 import secrets
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from bench.flows import ACCOUNT, RESERVATIONS, WORKSPACE, Flow, Ground, lean_pms, plain, topics_under
 from bench.processes import FORWARDER, Role, Running, local_url, output_of, port_of, running
@@ -11,9 +13,36 @@ from bench.scenarios import Scenario
 from tests.support.databases import new_database
 
 
-@asynccontextmanager
-async def forwarder(ground: Ground, scenario: Scenario) -> AsyncIterator[Flow]:
+def forwarder(ground: Ground, scenario: Scenario) -> AbstractAsyncContextManager[Flow]:
     """Up, with tables, topics, a workspace, an account and a key of its own."""
+    return _embedded(ground, scenario) if scenario.embedded else _distributed(ground, scenario)
+
+
+@asynccontextmanager
+async def _embedded(ground: Ground, scenario: Scenario) -> AsyncIterator[Flow]:
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(TemporaryDirectory(dir=ground.logs)))
+        pms, pms_url = await stack.enter_async_context(lean_pms(ground, scenario, "forwarder"))
+        settings = {"FORWARDER_DATA_DIR": str(directory), "FORWARDER_SECRET_KEY": secrets.token_urlsafe(32)}
+        token = await _set_up(settings, f"{pms_url}/generic", scenario.in_flight)
+        url = local_url()
+        command = [FORWARDER, "up", "--no-demo", "--host", "127.0.0.1", "--port", port_of(url)]
+        up = await stack.enter_async_context(
+            running(Role("up", command, settings, f"{url}/readyz"), ground.logs, ground.reaper)
+        )
+        yield Flow(
+            name="forwarder",
+            post_url=f"{url}{RESERVATIONS}/booking-engine",
+            database_url=f"sqlite:///{directory / 'store.sqlite3'}",
+            pms_url=pms_url,
+            processes={"up": up, "PMS": pms},
+            headers=_headers(token),
+            list_url=f"{url}{RESERVATIONS}",
+        )
+
+
+@asynccontextmanager
+async def _distributed(ground: Ground, scenario: Scenario) -> AsyncIterator[Flow]:
     async with AsyncExitStack() as stack:
         prefix = f"bench-{secrets.token_hex(4)}."
         await stack.enter_async_context(topics_under(ground.kafka, prefix))
@@ -37,13 +66,13 @@ async def forwarder(ground: Ground, scenario: Scenario) -> AsyncIterator[Flow]:
             database_url=database_url,
             pms_url=pms_url,
             processes={**roles.up, "PMS": pms},
-            headers=(
-                f"authorization: Bearer {token}",
-                f"workspaceId: {WORKSPACE}",
-                f"integrationAccountId: {ACCOUNT}",
-            ),
+            headers=_headers(token),
             list_url=f"{query_url}{RESERVATIONS}" if scenario.delivers else None,
         )
+
+
+def _headers(token: str) -> tuple[str, ...]:
+    return (f"authorization: Bearer {token}", f"workspaceId: {WORKSPACE}", f"integrationAccountId: {ACCOUNT}")
 
 
 class _Roles:

@@ -9,17 +9,20 @@ import time
 from types import TracebackType
 from typing import Final, Self
 
-import asyncpg
 import httpx
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from bench.flows import Flow
 from bench.scenarios import Scenario
+from forwarder.store.engine import open_engine
 
 _SOONEST_SECONDS: Final = 0.05
 _LATEST_SECONDS: Final = 0.5
 _FASTEST: Final = 10_000  # submissions a second: more than any flow delivers, so that no look comes late
 _STALL_SECONDS: Final = 120.0
-_CONFIRMED: Final = "select count(*) from reservations where status = 'CONFIRMED'"
+_CONFIRMED: Final = text("select count(*) from reservations where status = 'CONFIRMED'")
+_STATUSES: Final = text("select status, count(*) from reservations group by status")
 
 
 class Stalled(Exception):
@@ -36,14 +39,14 @@ class Outcomes:
 
     async def __aenter__(self) -> Self:
         self._http = httpx.AsyncClient(base_url=self._flow.pms_url)
-        self._connection = await asyncpg.connect(self._flow.database_url)
+        self._engine = open_engine(self._flow.database_url, pool_size=1, command_seconds=None)
         self._before = await self._now()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._connection.close()
+        await self._engine.dispose()
         await self._http.aclose()
 
     async def wait(self) -> float:
@@ -66,10 +69,10 @@ class Outcomes:
         if what == "made":
             return int((await self._http.get("/count")).raise_for_status().text)
         try:
-            confirmed: int = await self._connection.fetchval(_CONFIRMED)
-        except asyncpg.UndefinedTableError:  # the baseline makes its table when its consumer is up
+            async with self._engine.connect() as connection:
+                return int((await connection.execute(_CONFIRMED)).scalar_one())
+        except (ProgrammingError, OperationalError):  # the baseline makes its table when its consumer is up
             return 0
-        return confirmed
 
     async def _until(self, what: str) -> None:
         goal = self._before[what] + self._wanted
@@ -82,5 +85,6 @@ class Outcomes:
             await asyncio.sleep(min(_LATEST_SECONDS, max(_SOONEST_SECONDS, (goal - now) / _FASTEST)))
 
     async def _statuses(self) -> str:
-        rows = await self._connection.fetch("select status, count(*) from reservations group by status")
+        async with self._engine.connect() as connection:
+            rows = (await connection.execute(_STATUSES)).all()
         return f"rows by status: {dict(map(tuple, rows))}"

@@ -122,7 +122,7 @@ def _us(measurement: Measurement, name: str) -> float | None:
 
 def _own(measurement: Measurement) -> float:
     """Of the flow's own processes."""
-    return sum(measurement.cpu_us.get(name, 0.0) for name in ("ingress", "worker", "query"))
+    return sum(measurement.cpu_us.get(name, 0.0) for name in ("ingress", "worker", "query", "up"))
 
 
 def _spread(values: Sequence[float | None], form: str, *, wide: bool = True) -> str:

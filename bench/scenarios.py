@@ -12,7 +12,9 @@ class Scenario:
     `submissions` come over `connections`, each as soon as the one before was answered, or `rate` of them a second in all where that
     is not 0; `bulk` in one request where that is not 0. The PMS answers after `pms_ms` milliseconds, is asked `in_flight` at a time
     at the most, and answers 503 to a share of `pms_errors`. `worker_processes` 0: nothing is delivered, and accepting alone is
-    measured. `beside_baseline`: the naive flow has the same thing. `short`: part of the set that is measured unless told otherwise.
+    measured. `embedded`: all of the forwarder in one process on SQLite files, as `forwarder up` runs it; the naive flow stays on
+    Kafka and PostgreSQL. `beside_baseline`: the naive flow has the same thing. `short`: part of the set that is measured unless
+    told otherwise.
     """
 
     name: str
@@ -26,6 +28,7 @@ class Scenario:
     in_flight: int = 64
     pms_ms: int = 0
     pms_errors: float = 0.0
+    embedded: bool = False
     beside_baseline: bool = True
     short: bool = False
 
@@ -66,6 +69,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         pms_errors=0.05,
         beside_baseline=False,  # it gives up what was refused once
     ),
+    Scenario("embedded", "end to end, embedded, PMS 0 ms", submissions=10_000, embedded=True, short=True),
     Scenario("workers-2", "end to end, PMS 0 ms, 2 worker processes", worker_processes=2, beside_baseline=False),
 )
 
