@@ -6,7 +6,7 @@ import pytest
 
 from forwarder.worker.breaker import State
 from forwarder.worker.diagnosis import UNTOUCHED, Finding
-from forwarder.worker.gate import Gate
+from forwarder.worker.gate import Entered, Gate
 from tests.support.lane_site import LaneSite
 from tests.support.pushes import DOWN, WELL
 
@@ -34,20 +34,20 @@ def _watch(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     under_way: set[int] = set()
     enter, leave, breaker = gate.enter, gate.leave, gate._breaker
 
-    def watched_enter() -> int:
+    def watched_enter() -> Entered:
         probe = breaker.state is State.OPEN
         entered = enter()
         if probe:
-            assert entered not in under_way
-            under_way.add(entered)
-            probes.append(entered)
+            assert entered.breaker not in under_way
+            under_way.add(entered.breaker)
+            probes.append(entered.breaker)
         else:
             assert breaker.state is State.CLOSED
         return entered
 
-    def watched_leave(entered: int, finding: Finding) -> None:
-        if breaker.state is State.HALF_OPEN and entered == probes[-1]:
-            under_way.discard(entered)
+    def watched_leave(entered: Entered, finding: Finding) -> None:
+        if breaker.state is State.HALF_OPEN and entered.breaker == probes[-1]:
+            under_way.discard(entered.breaker)
         leave(entered, finding)
 
     monkeypatch.setattr(gate, "enter", watched_enter)
