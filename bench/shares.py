@@ -28,6 +28,8 @@ _PARTS: Final[Sequence[tuple[str, str]]] = (
     ("worker/settlement.py", "record"),
     ("worker/announcer.py", "announce"),
     ("topics/kafka_publisher.py", "announce"),
+    ("topics/kafka_batches.py", "announce"),
+    ("topics/time_limits.py", "announce"),
     ("aiokafka/producer/", "announce"),
     ("aiokafka/", "kafka, both ways"),
     ("worker/delivery.py", "lane"),

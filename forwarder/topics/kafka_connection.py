@@ -1,6 +1,6 @@
 """What the parts of the Kafka backend share: how to reach the brokers, and what their errors mean to us.
 
-KafkaError, OSError, TimeoutError  ->  LogUnavailable, in `reaching_kafka` and nowhere else
+KafkaError, OSError, TimeoutError  ->  LogUnavailable, by `unavailable` and nothing else
 """
 
 import asyncio
@@ -55,10 +55,15 @@ async def reaching_kafka(doing: str, *, within: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(within):
             yield
-    except TimeoutError as error:
-        raise LogUnavailable(f"{doing}: no answer within {within:g} s") from error
     except (KafkaError, OSError) as error:
-        raise LogUnavailable(f"{doing}: {error!r}") from error
+        raise unavailable(doing, within, error) from error
+
+
+def unavailable(doing: str, within: float, error: Exception) -> LogUnavailable:
+    """What a `KafkaError` or an `OSError`, which `TimeoutError` is too, means to us."""
+    if isinstance(error, TimeoutError):
+        return LogUnavailable(f"{doing}: no answer within {within:g} s")
+    return LogUnavailable(f"{doing}: {error!r}")
 
 
 def look_at(abandoned: Future[Any]) -> None:

@@ -1,21 +1,18 @@
 """Appending to Kafka: an idempotent producer that waits for all in-sync replicas, and is replaced when it is broken.
 
-Touches Kafka alone. aiokafka's producer batches by itself: while one request to a broker is on its way, what is
-published meanwhile gathers for the next, so a lone message goes at once and a crowd shares requests.
+Touches Kafka alone.
 """
 
 import asyncio
 import logging
-from asyncio import Future
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
-from forwarder.topics.kafka_connection import KafkaConnection, look_at, milliseconds, reaching_kafka
-from forwarder.topics.partitioning import partition_of
+from forwarder.topics.kafka_batches import Batches
+from forwarder.topics.kafka_connection import KafkaConnection, milliseconds, reaching_kafka, unavailable
 from forwarder.topics.port import MAX_MESSAGE_BYTES, LogUnavailable, Message, refuse_too_large
 from forwarder.topics.readiness import RecentFailure
 
@@ -23,18 +20,20 @@ _log = logging.getLogger(__name__)
 _BATCH_BYTES = 256 * 1024  # for one partition; well below what a broker takes (1 MB), and the bound of what can pile up
 _PROTOCOL_ROOM = 16 * 1024
 _READY_SECONDS = 0.8
+_PAUSE_SECONDS = 0.005
 
 
 class KafkaPublisher:
     """See `port.Publisher`. Partitions by murmur2 of the key, as other clients do.
 
     When a time limit passes, the messages may still be stored later: an idempotent producer goes on trying. What waits
-    is bounded by one batch for each partition; beyond it `publish` waits, for no longer than its time limit.
+    is bounded by two batches for each partition, one of them under way; beyond it `publish` waits, for no longer than
+    its time limit. Calls that come close upon each other share batches, and wait five milliseconds for it at most.
     """
 
     def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
-        self._producer: AIOKafkaProducer | None = None
+        self._batches: Batches | None = None
         self._starting = asyncio.Lock()
         self._retirements: set[asyncio.Task[None]] = set()
         self._failure = RecentFailure()
@@ -42,8 +41,9 @@ class KafkaPublisher:
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
         refuse_too_large(messages)
         try:
-            async with reaching_kafka(f"publish to {topic}", within=self._connection.publish_timeout_seconds):
-                await self._deliver(await self.started(), topic, messages)
+            if not await self._publish_alone(topic, messages):
+                async with reaching_kafka(_doing(topic), within=self._connection.publish_timeout_seconds):
+                    await self._deliver(await self.started(), topic, messages)
         except LogUnavailable:
             self._failure.happened()
             raise
@@ -54,45 +54,56 @@ class KafkaPublisher:
             return False
         try:
             async with reaching_kafka("ask for metadata", within=_READY_SECONDS):
-                producer = await self.started()
-                return bool(await producer.client.force_metadata_update())
+                batches = await self.started()
+                return bool(await batches.producer.client.force_metadata_update())
         except LogUnavailable:
             return False
 
-    async def started(self) -> AIOKafkaProducer:
-        """The producer in use: started now where there is none, at first or after a broken one."""
-        if self._producer is None:
+    async def started(self) -> Batches:
+        """Those of the producer in use: started now where there is none, at first or after a broken one."""
+        if self._batches is None:
             async with self._starting:
-                if self._producer is None:
-                    self._producer = await _start(self._connection)
-        return self._producer
+                if self._batches is None:
+                    limit = self._connection.publish_timeout_seconds
+                    producer = await _start(self._connection)
+                    self._batches = Batches(producer, pause_seconds=_PAUSE_SECONDS, limit_seconds=limit)
+        return self._batches
 
     async def close(self) -> None:
         """Let go of the producer, and of those it replaced, once they have delivered what they hold."""
-        if self._producer is not None:
-            self._retire(self._producer)
+        if self._batches is not None:
+            self._retire(self._batches)
         if self._retirements:
             await asyncio.wait(self._retirements)
 
-    async def _deliver(self, producer: AIOKafkaProducer, topic: str, messages: Sequence[Message]) -> None:
-        handed_over: list[Future[Any]] = []
+    async def _publish_alone(self, topic: str, messages: Sequence[Message]) -> bool:
+        """What most calls ask for, one message that can join a batch at once: without a timer for it. Whether it was that."""
+        batches = self._batches
+        acknowledged = batches.add(topic, messages[0]) if batches is not None and len(messages) == 1 else None
+        if batches is None or acknowledged is None:
+            return False
         try:
-            for message in messages:
-                send = producer.send(topic, message.value, message.key, headers=list(message.headers))
-                handed_over.append(await send)
-            for acknowledged in handed_over:
-                await acknowledged
-        except BaseException as error:
-            for abandoned in handed_over:
-                abandoned.add_done_callback(look_at)
-            if _leaves_a_gap(error):
-                self._retire(producer)
+            await acknowledged
+        except (KafkaError, OSError) as error:
+            self._look_into(error, batches)
+            raise unavailable(_doing(topic), self._connection.publish_timeout_seconds, error) from error
+        return True
+
+    async def _deliver(self, batches: Batches, topic: str, messages: Sequence[Message]) -> None:
+        try:
+            await batches.deliver(topic, messages)
+        except KafkaError as error:
+            self._look_into(error, batches)
             raise
 
-    def _retire(self, producer: AIOKafkaProducer) -> None:
-        if self._producer is producer:
-            self._producer = None
-            task = asyncio.create_task(_stop(producer, self._connection))
+    def _look_into(self, error: Exception, batches: Batches) -> None:
+        if _leaves_a_gap(error):
+            self._retire(batches)
+
+    def _retire(self, batches: Batches) -> None:
+        if self._batches is batches:
+            self._batches = None
+            task = asyncio.create_task(_stop(batches, self._connection))
             self._retirements.add(task)
             task.add_done_callback(self._retirements.discard)
 
@@ -119,7 +130,6 @@ async def _start(connection: KafkaConnection) -> AIOKafkaProducer:
         max_batch_size=_BATCH_BYTES,
         max_request_size=MAX_MESSAGE_BYTES + _PROTOCOL_ROOM,
         request_timeout_ms=milliseconds(connection.request_timeout_seconds),
-        partitioner=_choose_partition,
     )
     try:
         await producer.start()
@@ -129,11 +139,12 @@ async def _start(connection: KafkaConnection) -> AIOKafkaProducer:
     return producer
 
 
-async def _stop(producer: AIOKafkaProducer, connection: KafkaConnection) -> None:
-    """Deliver what it holds, and close it. What cannot be delivered in time is given up."""
+async def _stop(batches: Batches, connection: KafkaConnection) -> None:
+    """Deliver what they hold, and close their producer. What cannot be delivered in time is given up."""
+    producer = batches.producer
     try:
         async with asyncio.timeout(connection.publish_timeout_seconds):
-            await producer.flush()
+            await batches.drain()
             await producer.stop()
     except TimeoutError:
         _log.warning("kafka producer closed before everything was acknowledged", extra={"client": connection.client_id})
@@ -152,12 +163,11 @@ async def _abandon(producer: AIOKafkaProducer, within: float) -> None:
         await producer.client.close()
 
 
-def _choose_partition(key: bytes, every: Sequence[int], _available: Sequence[int]) -> int:
-    """As aiokafka asks for it. Unlike its own, it remembers the hashes of the keys it has seen."""
-    return partition_of(key, len(every))
+def _doing(topic: str) -> str:
+    return f"publish to {topic}"
 
 
-def _leaves_a_gap(error: BaseException) -> bool:
+def _leaves_a_gap(error: Exception) -> bool:
     """Whether the producer can no longer be used.
 
     A batch that failed leaves a gap in the numbers by which brokers tell batches apart, and they refuse all that

@@ -15,6 +15,7 @@ from tests.support.deliveries import (
     Tally,
     ignore_partitions,
     new_topic,
+    nothing_more,
     numbered,
     numbers,
     take,
@@ -171,8 +172,12 @@ async def test_a_producer_that_the_brokers_refuse_is_replaced(
         for _ in range(3):
             await unavailable(publisher.publish(strict, [Message(b"key", b"x" * 4000)]))
             await publisher.publish(strict, numbered(3))
+        too_big_together = [publisher.publish(strict, [Message(b"key", b"x" * 1500)]) for _ in range(5)]
+        await asyncio.gather(*(unavailable(each) for each in too_big_together))
+        await publisher.publish(strict, numbered(3))
     async with log.tail(strict, from_beginning=True) as tail:
-        assert len(await take(tail, 10)) == 10
+        assert len(await take(tail, 13)) == 13
+        assert await nothing_more(tail)
 
 
 async def test_of_what_is_acknowledged_while_a_leader_dies_none_is_lost_or_doubled(
