@@ -1,6 +1,6 @@
 """What one kind of PMS has to bring along, and how the rest of the house sees it: as a `Pms` that raises nothing.
 
-Private to the seam. A new kind of PMS is one module with an `Adapter`, and its line in `directory`.
+Private to the seam. A new kind of PMS is one module with an `Adapter`, and its line in `kinds`.
 """
 
 from collections.abc import Callable, Sequence

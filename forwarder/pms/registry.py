@@ -5,7 +5,7 @@ class. One that cannot be loaded is told of and stops nothing else; a name that 
 """
 
 import re
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
@@ -53,17 +53,20 @@ class _Unfit(Exception):
 
 
 def load_registry(built_in: Mapping[str, AdapterKind]) -> Registry:
-    """The built-in kinds, and those of every distribution on the path. Imports what the entry points name; raises nothing of it."""
+    """The built-in kinds, not yet loaded, and those of every distribution on the path. Imports what the entry points name; raises
+    nothing of it."""
     found = list(entry_points(group=GROUP))
     often = Counter(point.name for point in found)
-    kinds, origins, not_loaded = dict(built_in), {}, []
+    kinds: dict[str, AdapterKind] = {}
+    origins, not_loaded = {}, []
     for point in sorted(found, key=lambda point: (point.name, _distribution(point))):
         try:
             kinds[point.name] = _kind(point, built_in, often)
             origins[point.name] = _distribution(point)
         except _Unfit as unfit:
             not_loaded.append(NotLoaded(point.name, _distribution(point), str(unfit)))
-    return Registry(kinds, origins, tuple(not_loaded))
+    # Chained, not copied: of the built-in ones those alone are loaded that are asked for.
+    return Registry(ChainMap(kinds, built_in), origins, tuple(not_loaded))  # type: ignore[arg-type]  # only its first is written
 
 
 def _kind(point: EntryPoint, built_in: Mapping[str, AdapterKind], often: Mapping[str, int]) -> AdapterKind:

@@ -16,6 +16,7 @@ import httpx
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
 from forwarder.pms.failure import NoAnswer, NotSent, failure_of
+from forwarder.pms.http_connection import NotHeld
 from forwarder.pms.pace import hold_off_asked
 from forwarder.pms.port import NOT_HELD, UNPACED, Pace
 from forwarder.runtime.clock import Clock
@@ -114,14 +115,15 @@ class _Push:
         if left <= 0:
             raise NotSent("push_timed_out", "The time for one push had run out before this was sent.")
         request.extensions["timeout"] = {"connect": left, "read": left, "write": left, "pool": left}
-        if not self._held():
-            raise NotSent(NOT_HELD, "It was held no longer when this was to be sent.")
+        request.extensions["held"] = self._held
         self._pace.requested()
         try:
             # The transport is told its time, so that nothing of it goes on unseen; and it is not relied on to keep it.
             async with asyncio.timeout_at(self._deadline):
                 response = await self._transport.handle_async_request(request)
                 content = await response.aread()
+        except NotHeld as error:
+            raise NotSent(NOT_HELD, "It was held no longer when this was to be sent.") from error
         except (httpx.HTTPError, TimeoutError) as error:
             raise failure_of(error) from error
         seconds = hold_off_asked(response, self._clock.now())

@@ -9,14 +9,14 @@ import pytest
 
 from forwarder.pms.conformance.faults import TRAP, Close, Drip, Fault, Noise, Reset, Silence, Strike, say
 from forwarder.pms.conformance.wire import FaultyWire, faulty_wire
-from forwarder.pms.transport import Connections, RustTransport
+from forwarder.pms.transport import Connections, HttpTransport
 from tests.support.raw_server import Caller, raw_server
 
 ANSWER = b"HTTP/1.1 201 Created\r\nx-fax: F1\r\ncontent-length: 14\r\n\r\n" + b'{"fax": "F1"}\n'
 
 
 @asynccontextmanager
-async def a_wire(asked: list[bytes]) -> AsyncIterator[tuple[FaultyWire, RustTransport]]:
+async def a_wire(asked: list[bytes]) -> AsyncIterator[tuple[FaultyWire, HttpTransport]]:
     """A wire in front of a PMS that writes down what it is asked, and a client of the wire."""
 
     async def pms(caller: Caller) -> None:
@@ -24,12 +24,12 @@ async def a_wire(asked: list[bytes]) -> AsyncIterator[tuple[FaultyWire, RustTran
             asked.append(await caller.request())
             await caller.say(ANSWER)
 
-    async with raw_server(pms) as server, faulty_wire(f"{server.url}/api") as wire, RustTransport(Connections()) as out:
+    async with raw_server(pms) as server, faulty_wire(f"{server.url}/api") as wire, HttpTransport(Connections()) as out:
         yield wire, out
 
 
 async def send(
-    wire: FaultyWire, out: RustTransport, path: str = "/faxes?ref=a%20b", seconds: float = 5
+    wire: FaultyWire, out: HttpTransport, path: str = "/faxes?ref=a%20b", seconds: float = 5
 ) -> httpx.Response:
     request = httpx.Request("POST", wire.url + path, headers={"X-Fax-Key": "k"}, content=b'{"price": 1.10}')
     request.extensions["timeout"] = {"read": seconds}

@@ -15,6 +15,7 @@ from forwarder.pms.failure import (
     failure_of,
     outcome_of,
 )
+from forwarder.pms.http_connection import NotHeld
 from forwarder.pms.port import NOT_HELD, Connection
 from forwarder.pms.wire import MAX_ANSWER_BYTES, Patience, Wire, bearer, path_segment, request_to
 from forwarder.reservation.outcome import Absent, Deferred, InDoubt, Outcome
@@ -70,6 +71,8 @@ class Scripted(httpx.AsyncBaseTransport):
         self.closed = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if not request.extensions["held"]():
+            raise NotHeld("as the transport of production would")
         self.requests.append(await request.aread())
         line = self._script.pop(0) if self._script else self._last
         if isinstance(line, Exception):

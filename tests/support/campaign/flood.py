@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import httpx
 
-from forwarder.pms.transport import Connections, RustTransport
+from forwarder.pms.transport import Connections, HttpTransport
 from tests.support.campaign.load import Load, Submission
 from tests.support.deployment import PATIENCE_SECONDS, Deployment, booking
 
@@ -33,7 +33,7 @@ class Flood:
         submissions = [self._new(number, one_in_keyed) for number in range(count)]
         bodies = [json.dumps(submission.body, ensure_ascii=False).encode() for submission in submissions]
         self._load.submissions.extend(submissions)
-        transport = RustTransport(
+        transport = HttpTransport(
             Connections(at_most=count, pool_seconds=PATIENCE_SECONDS, connect_seconds=PATIENCE_SECONDS)
         )
         async with httpx.AsyncClient(transport=transport, timeout=PATIENCE_SECONDS) as client:
