@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from forwarder.assembly.backend import Backend
-from forwarder.pms.directory import check_options
+from forwarder.pms.kinds import check_options
 from forwarder.pms.shared_grants import credential_digest
 from forwarder.tenancy.grants import forget_grants
 from forwarder.tenancy.port import Account, NotKnown

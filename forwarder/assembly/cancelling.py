@@ -1,6 +1,6 @@
 """Whether an account's PMS takes cancellations, for the ingress, which talks to none."""
 
-from forwarder.pms.directory import check_options, registered
+from forwarder.pms.kinds import check_options, registered
 from forwarder.pms.port import BadOptions, Connection, UnknownKind
 from forwarder.runtime.clock import Clock
 from forwarder.tenancy.port import Account

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from forwarder.pms.conformance import CHECKS, Check, Result, Site, examine
-from forwarder.pms.directory import check_options, registered
+from forwarder.pms.kinds import check_options, registered
 from forwarder.runtime.clock import SystemClock
 from forwarder.runtime.supervision import Stop, bind, serve
 from forwarder.simulator.app import simulator_app

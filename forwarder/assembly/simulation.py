@@ -6,7 +6,7 @@ from typing import get_args
 import structlog
 from pydantic import ValidationError
 
-from forwarder.assembly.roles import Listening
+from forwarder.assembly.serving import Listening
 from forwarder.runtime.clock import SystemClock
 from forwarder.runtime.supervision import Stop, serve
 from forwarder.settings import BadSettings

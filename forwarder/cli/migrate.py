@@ -2,7 +2,7 @@
 
 from forwarder.assembly.backend import migrate_backend
 from forwarder.cli.output import AsJson, say, show_json
-from forwarder.cli.running import settings_and_logging
+from forwarder.cli.starting import settings_and_logging
 
 
 def migrate(as_json: AsJson = False) -> None:

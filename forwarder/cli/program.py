@@ -1,51 +1,56 @@
 """The command's tree, and what becomes of what its commands raise."""
 
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import typer
 
-from forwarder.cli import (
-    account,
-    adapters,
-    dead_letters,
-    demo,
-    key,
-    migrate,
-    results,
-    schemas,
-    serve,
-    simulate,
-    submissions,
-    topics,
-    up,
-    webhook,
-    workspace,
-)
-from forwarder.cli.output import Failed, WrongUsage
-from forwarder.runtime.data_dir import AlreadyRunning
-from forwarder.settings import BadSettings
-from forwarder.store.migrate import NotMigrated
-from forwarder.store.port import StoreUnavailable
-from forwarder.tenancy.deployment import NoSealingKey
-from forwarder.tenancy.port import AlreadyExists, NotKnown, TenancyUnavailable
-from forwarder.topics.port import LogUnavailable
+from forwarder.runtime.garbage import collect_seldom
+from forwarder.runtime.on_demand import load
 
-_WRONG = (BadSettings, WrongUsage)
-_FAILED = (
-    Failed,
-    NotMigrated,
-    NoSealingKey,
-    AlreadyRunning,
-    AlreadyExists,
-    NotKnown,
-    StoreUnavailable,
-    TenancyUnavailable,
-    LogUnavailable,
-)
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "up": (
+        "forwarder.cli.up:up",
+        "Run everything in one process: ingress, worker, query, notifier and simulated PMSs on one port.",
+    ),
+    "ingress": ("forwarder.cli.serve:ingress", "Take reservation requests over HTTP and publish them to the log."),
+    "worker": ("forwarder.cli.serve:worker", "Push what was submitted to the PMSs."),
+    "query": ("forwarder.cli.serve:query", "Answer what became of submissions over HTTP."),
+    "notifier": ("forwarder.cli.serve:notifier", "Post results to customers' endpoints."),
+    "simulate": (
+        "forwarder.cli.simulate:simulate",
+        "Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3.",
+    ),
+    "migrate": ("forwarder.cli.migrate:migrate", "Bring the database up to date."),
+    "demo": ("forwarder.cli.demo:demo", "Submit, follow, list; see a rejection; see a PMS outage survived."),
+}
+"""Each command by its name: where it is, as `load` takes it, and what the list of commands says of it, which is how its own help
+begins."""
+
+GROUPS: Final[Mapping[str, tuple[str, str]]] = {
+    "topics": ("forwarder.cli.topics:commands", "The topics of the log."),
+    "workspace": ("forwarder.cli.workspace:commands", "Workspaces: who submits and reads reservations."),
+    "key": ("forwarder.cli.key:commands", "API keys of a workspace."),
+    "account": ("forwarder.cli.account:commands", "Integration accounts: which PMS, and how it may be used."),
+    "adapters": ("forwarder.cli.adapters:commands", "Adapters: which kinds of PMS there are, and checking them."),
+    "submissions": (
+        "forwarder.cli.submissions:commands",
+        "What became of submissions, settling those in doubt, and cancelling.",
+    ),
+    "dead-letters": (
+        "forwarder.cli.dead_letters:commands",
+        "What could not be delivered or read, and putting it back.",
+    ),
+    "results": ("forwarder.cli.results:commands", "Result events, as downstream services receive them."),
+    "webhook": ("forwarder.cli.webhook:commands", "Where the results of a workspace are posted."),
+    "schemas": ("forwarder.cli.schemas:commands", "The published contracts."),
+}
+"""Groups of commands, as `COMMANDS`: what is named makes the group."""
 
 
-def program() -> typer.Typer:
-    """Every command."""
+def program(arguments: Sequence[str]) -> typer.Typer:
+    """Every command; of them that alone is imported which `arguments` call, for the others need only be listed."""
     app = typer.Typer(
         name="forwarder",
         help="Carries vacation-rental reservations into property management systems: never lost, never booked twice.",
@@ -54,40 +59,31 @@ def program() -> typer.Typer:
         rich_markup_mode=None,
         add_completion=False,
     )
-    app.command("up")(up.up)
-    app.command("ingress")(serve.ingress)
-    app.command("worker")(serve.worker)
-    app.command("query")(serve.query)
-    app.command("notifier")(serve.notifier)
-    app.command("simulate")(simulate.simulate)
-    app.command("migrate")(migrate.migrate)
-    app.command("demo")(demo.demo)
-    for name, group in {
-        "topics": topics.commands,
-        "workspace": workspace.commands,
-        "key": key.commands,
-        "account": account.commands,
-        "adapters": adapters.commands,
-        "submissions": submissions.commands,
-        "dead-letters": dead_letters.commands,
-        "results": results.commands,
-        "webhook": webhook.commands,
-        "schemas": schemas.commands,
-    }.items():
-        app.add_typer(group(), name=name)
+    # No option of the program itself takes a value.
+    called = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for name, (place, about) in {**COMMANDS, **GROUPS}.items():
+        if name != called:
+            app.command(name, help=about)(_listed)
+        elif name in GROUPS:
+            app.add_typer(load(place)(), name=name)
+        else:
+            app.command(name)(load(place))
     return app
+
+
+def _listed() -> None:
+    """In the place of each command that was not called."""
 
 
 def run() -> None:
     """Run the command and exit with its code; what went wrong is one line on standard error, never a stack trace for it."""
     try:
-        program()()
-    except _WRONG as error:
-        _exit(error, 2)
-    except _FAILED as error:
-        _exit(error, 1)
-
-
-def _exit(error: Exception, code: int) -> None:
-    sys.stderr.write(f"forwarder: {error}\n")
-    sys.exit(code)
+        command = program(sys.argv[1:])
+        collect_seldom()
+        command()
+    except Exception as error:
+        code: int | None = load("forwarder.cli.failures:exit_code")(error)
+        if code is None:
+            raise
+        sys.stderr.write(f"forwarder: {error}\n")
+        sys.exit(code)

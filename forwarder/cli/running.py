@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from forwarder.assembly.backend import Backend, open_backend, open_log
-from forwarder.runtime.logging import configure_logging
-from forwarder.settings import Settings, read_settings
+from forwarder.cli.starting import settings_and_logging
 from forwarder.topics.port import Log, Topics
 
 R = TypeVar("R")
@@ -32,11 +31,3 @@ def with_log(command: Callable[[Log, Topics], Awaitable[R]]) -> R:
             return await command(log, settings.topics)
 
     return asyncio.run(run())
-
-
-def settings_and_logging(level: str | None = None) -> Settings:
-    """The settings of the environment, with logging set up as they say."""
-    settings = read_settings()
-    environment = settings.environment
-    configure_logging(level or environment.log_level, environment.log_format)
-    return settings

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from forwarder.assembly.simulation import run_simulator, simulated_world
-from forwarder.cli.running import settings_and_logging
 from forwarder.cli.serve import Host, Port, listen
+from forwarder.cli.starting import settings_and_logging
 from forwarder.runtime.supervision import run_until_signalled
 
 

@@ -10,11 +10,12 @@ import structlog
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.roles import Listening, run_everything
+from forwarder.assembly.everything import run_everything
+from forwarder.assembly.serving import Listening
 from forwarder.cli.demo_world import DEMO_ENV, WORKSPACE, DemoWorld, prepare_demo_world
 from forwarder.cli.output import say
-from forwarder.cli.running import settings_and_logging
 from forwarder.cli.serve import Host, Port, listen
+from forwarder.cli.starting import settings_and_logging
 from forwarder.runtime.supervision import Stop, own_url, run_until_signalled
 from forwarder.settings import Settings
 

@@ -1,4 +1,4 @@
-"""Operations that are to go: the table of them, what the contract says of each, and the headers of its answers.
+"""Operations that are to go: the table of them, and the headers of their answers. What the contract says of each is in `marking`.
 
 `Deprecation` is RFC 9745, `Sunset` RFC 8594; the policy is in docs/versioning.md. Touches the web framework's routes. A route
 that is not in the table is served as it is: those who use nothing old pay nothing.
@@ -9,34 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from typing import Any, Final
+from typing import Final
 
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forwarder.published.answering import Json, references
 from forwarder.runtime.http import Routes
 
 NOTICE: Final = timedelta(days=365)
 """The least that lies between the announcement and the end of an operation."""
-
-HEADERS: Final[Json] = {
-    "Deprecation": {
-        "description": "Since when the operation is deprecated: `@` and unix time (RFC 9745).",
-        "schema": {"type": "string", "pattern": "^@-?[0-9]+$"},
-        "example": "@1861920000",
-    },
-    "Sunset": {
-        "description": "When it will answer no more (RFC 8594).",
-        "schema": {"type": "string"},
-        "example": "Wed, 01 Jan 2031 00:00:00 GMT",
-    },
-    "Link": {
-        "description": "`deprecation`: where this is explained; `successor-version`: what to use instead.",
-        "schema": {"type": "string"},
-        "example": '</docs>; rel="deprecation"; type="text/html"',
-    },
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +90,3 @@ class _Announcing:
             await send(message)
 
         await self._app(scope, receive, sending)
-
-
-def marked(document: dict[str, Any], table: Sequence[Deprecation] = DEPRECATED) -> dict[str, Any]:
-    """The contract, in which the operations of the `table` are deprecated. Raises `KeyError` for one that it does not have."""
-    for one in table:
-        operation = document["paths"][one.path][one.method.lower()]
-        operation["deprecated"] = True
-        operation["description"] = f"{one.told()}\n\n{operation.get('description', '')}".strip()
-        names = tuple(name for name in HEADERS if name != "Sunset" or one.sunset)
-        for response in operation["responses"].values():
-            response["headers"] = response.get("headers", {}) | references(names)
-        document["components"]["headers"] |= HEADERS
-    return document

@@ -8,8 +8,8 @@ from typing import Any, Final
 from forwarder.published import answers
 from forwarder.published.about import SCHEMAS, about_paths
 from forwarder.published.answering import HEADERS, Json, problem_examples
-from forwarder.published.deprecations import marked
 from forwarder.published.limits import limited
+from forwarder.published.marking import marked
 from forwarder.published.parameters import PARAMETERS
 from forwarder.published.reading import reading_paths
 from forwarder.published.record import Problem

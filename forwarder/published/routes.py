@@ -1,5 +1,6 @@
 """What the service shows of its own contract: the document, its page, and what each problem means. Touches the web framework."""
 
+from asyncio import to_thread
 from dataclasses import asdict
 from functools import cache
 from typing import Final
@@ -8,12 +9,11 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.routing import Route
 
-from forwarder.published.docs_page import docs_page
-from forwarder.published.openapi import openapi
 from forwarder.published.problem_pages import problem_page, problems_page
 from forwarder.reservation.catalogue.chapters import CATALOGUE
 from forwarder.reservation.catalogue.requests import NOT_FOUND
 from forwarder.runtime.http import JSON, Answer, Routes, problem_answer
+from forwarder.runtime.on_demand import load
 
 _HTML: Final = b"text/html; charset=utf-8"
 _PAGE_HEADERS: Final = (
@@ -27,14 +27,33 @@ _VARY: Final = (b"vary", b"Accept")
 
 @cache
 def published_routes() -> Routes:
-    """`/openapi.json`, `/docs`, `/problems` and `/problems/<code>`; nobody needs a key for them. Made once."""
-    document = openapi()
+    """`/openapi.json`, `/docs`, `/problems` and `/problems/<code>`; nobody needs a key for them. The document and its page are made
+    when the first reader comes, beside the event loop: most processes are never asked for them."""
     return [
-        Route("/openapi.json", Answer(200, to_json(document)), methods=["GET"]),
-        Route("/docs", _page(docs_page(document)), methods=["GET"]),
-        Route("/problems", _page(problems_page()), methods=["GET"]),
+        Route("/openapi.json", _document, methods=["GET"]),
+        Route("/docs", _docs, methods=["GET"]),
+        Route("/problems", _problems, methods=["GET"]),
         Route("/problems/{code}", _problem),
     ]
+
+
+async def _document(_: Request) -> Answer:
+    return (await to_thread(_contract))[0]
+
+
+async def _docs(_: Request) -> Answer:
+    return (await to_thread(_contract))[1]
+
+
+@cache
+def _contract() -> tuple[Answer, Answer]:
+    """The document, and its page."""
+    document = load("forwarder.published.openapi:openapi")()
+    return Answer(200, to_json(document)), _page(load("forwarder.published.docs_page:docs_page")(document))
+
+
+async def _problems(_: Request) -> Answer:
+    return _page(problems_page())
 
 
 async def _problem(request: Request) -> Answer:

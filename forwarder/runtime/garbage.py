@@ -8,8 +8,8 @@ _GENERATIONS: Final = 20
 
 
 def collect_seldom() -> None:
-    """Call once, when everything is imported. What is no longer referred to is freed at once all the same; cycles are looked for
-    after some 10,000 new objects, a few MB at most, where Python's own measure is 700.
+    """Call when everything is imported, and again where more was since. What is no longer referred to is freed at once all the
+    same; cycles are looked for after some 10,000 new objects, a few MB at most, where Python's own measure is 700.
 
     A worker with thousands of reservations in memory spent a fifth of its time looking through them again and again.
     """

@@ -2,18 +2,18 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Final
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from forwarder.runtime.on_demand import load
 from forwarder.store.database import Database, outages_translated
 from forwarder.store.engine import open_engine
 
-_SCRIPTS = Path(__file__).parent / "migrations"
+HEAD: Final = "0007"
+"""The newest revision in `migrations/`."""
+
 _TURN_TO_MIGRATE = 0x6D696772
 """The number of a lock: any that nobody else takes."""
 
@@ -40,7 +40,7 @@ async def is_current(engine: AsyncEngine) -> bool:
     """Whether the database has what this version needs. So has one that a newer version migrated. Raises `StoreUnavailable`."""
     async with Database(engine).transaction() as connection:
         applied = await connection.run_sync(_applied)
-    return bool(applied) and (_head() in applied or not applied <= _known())
+    return bool(applied) and (HEAD in applied or not applied <= _known())
 
 
 async def require_current(engine: AsyncEngine) -> None:
@@ -52,31 +52,20 @@ async def require_current(engine: AsyncEngine) -> None:
 def _upgrade(connection: Connection) -> list[str]:
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:turn)"), {"turn": _TURN_TO_MIGRATE})
-    applied: list[str] = []
-    config = _config()
-    config.attributes |= {"connection": connection, "applied": applied}
-    command.upgrade(config, "head")
+    if HEAD in _applied(connection):
+        return []
+    applied: list[str] = load("forwarder.store.upgrade:upgrade")(connection)
     return applied
 
 
 def _applied(connection: Connection) -> set[str]:
-    return set(MigrationContext.configure(connection).get_current_heads())
-
-
-@cache
-def _head() -> str:
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    assert head is not None, "migrations/versions is part of the package"  # noqa: S101
-    return head
+    """What Alembic has noted in the database."""
+    if not inspect(connection).has_table("alembic_version"):
+        return set()
+    return set(connection.scalars(text("SELECT version_num FROM alembic_version")))
 
 
 @cache
 def _known() -> frozenset[str]:
-    return frozenset(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
-
-
-def _config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
-    return config
+    known: frozenset[str] = load("forwarder.store.upgrade:known_revisions")()
+    return known

@@ -123,6 +123,10 @@ class Registry(Protocol):
 
     async def accounts(self, workspace_id: str | None = None) -> Sequence[Account]: ...
 
+    async def kinds(self) -> Sequence[str]:
+        """The kinds of PMS that accounts are of."""
+        ...
+
     async def pause(self, account_id: str, *, paused: bool) -> None: ...
 
 

@@ -85,6 +85,11 @@ class SqlRegistry:
         async with transaction(self._engine, writes=False) as connection:
             return [account_of(row) for row in await connection.execute(wanted)]
 
+    async def kinds(self) -> Sequence[str]:
+        wanted = select(integration_accounts.c.kind).distinct().order_by(integration_accounts.c.kind)
+        async with transaction(self._engine, writes=False) as connection:
+            return list(await connection.scalars(wanted))
+
     async def pause(self, account_id: str, *, paused: bool) -> None:
         changed = update(integration_accounts).where(integration_accounts.c.id == account_id).values(paused=paused)
         async with transaction(self._engine, writes=True) as connection:

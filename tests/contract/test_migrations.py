@@ -11,12 +11,12 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, MetaData, inspect, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store import migrate as migrations
 from forwarder.store import tables as store_tables
 from forwarder.store.engine import open_engine
-from forwarder.store.migrate import NotMigrated, is_current, migrate, require_current
+from forwarder.store.migrate import HEAD, NotMigrated, is_current, migrate, require_current
 from forwarder.store.migrations import versions
 from forwarder.store.port import StoreUnavailable
+from forwarder.store.upgrade import alembic_config, known_revisions
 from forwarder.tenancy import tables as tenancy_tables
 from tests.support.stored import NOBODY_LISTENS
 
@@ -74,6 +74,11 @@ async def test_partial_indexes_and_storage_are_as_declared(engine: AsyncEngine) 
         assert any("leased_by IS NULL" in str(definition) for definition in migrated.values())
 
 
+def test_the_newest_revision_is_the_one_that_a_start_looks_for() -> None:
+    assert REVISIONS[-1] == HEAD
+    assert known_revisions() == set(REVISIONS)
+
+
 async def test_revisions_are_applied_once(bare: AsyncEngine, database_url: str) -> None:
     assert not await is_current(bare)
     with pytest.raises(NotMigrated, match="forwarder migrate"):
@@ -113,7 +118,7 @@ async def test_a_database_that_is_away_is_an_outage() -> None:
 
 async def test_everything_can_be_taken_back(engine: AsyncEngine) -> None:
     def go_back(connection: Connection) -> list[str]:
-        config = migrations._config()
+        config = alembic_config()
         config.attributes |= {"connection": connection, "applied": []}
         command.downgrade(config, "base")
         return inspect(connection).get_table_names()

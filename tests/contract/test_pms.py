@@ -13,7 +13,8 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
-from forwarder.pms.directory import KINDS, open_directory
+from forwarder.pms.directory import open_directory
+from forwarder.pms.kinds import KINDS
 from forwarder.pms.port import Connection, UnknownKind
 from forwarder.pms.wire import Patience
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from forwarder.pms.directory import KINDS, check_options, registered
 from forwarder.pms.generic import GenericAdapter
+from forwarder.pms.kinds import KINDS, check_options, registered
 from forwarder.pms.port import BadOptions, UnknownKind
 from forwarder.pms.registry import NotLoaded, lacks, load_registry
 from tests.support.guide import write_distribution

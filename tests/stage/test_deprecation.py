@@ -12,12 +12,13 @@ import httpx
 import pytest
 from openapi_spec_validator import validate
 
-from forwarder.assembly import roles
+from forwarder.assembly import serving
 from forwarder.published import openapi as contract
 from forwarder.published.compatibility import breaking_changes
-from forwarder.published.deprecations import DEPRECATED, NOTICE, Deprecation, announcing, marked
+from forwarder.published.deprecations import DEPRECATED, NOTICE, Deprecation, announcing
 from forwarder.published.docs_page import docs_page
-from forwarder.runtime.http import http_app
+from forwarder.published.marking import marked
+from forwarder.runtime.http_app import http_app
 from tests.support.bodies import GENERAL
 from tests.support.http_stages import GENERAL_PATH, HEADERS, Stages, stages
 
@@ -79,15 +80,15 @@ async def test_every_process_serves_its_routes_so(monkeypatch: pytest.MonkeyPatc
     async def serve(app: Any, *_: Any, **__: Any) -> None:
         served.append(app)
 
-    monkeypatch.setattr(roles, "serve", serve)
-    monkeypatch.setattr(roles, "announcing", partial(announcing, table=TABLE))
+    monkeypatch.setattr(serving, "serve", serve)
+    monkeypatch.setattr(serving, "announcing", partial(announcing, table=TABLE))
     house: Stages
     async with stages() as house:
         settings = SimpleNamespace(environment=SimpleNamespace(grace_seconds=1))
         backend: Any = SimpleNamespace(clock=house.clock, settings=settings)
         with socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))
-            await roles._serve("query", house.routes, backend, listening, asyncio.Event())
+            await serving.serve_role("query", house.routes, backend, listening, asyncio.Event())
         transport = httpx.ASGITransport(served[0])
         async with httpx.AsyncClient(transport=transport, base_url="http://forwarder.test", headers=HEADERS) as one:
             assert announced(await one.get(OLD_LIST.path)) == ANNOUNCED

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.pms.directory import check_options
+from forwarder.pms.kinds import check_options
 from forwarder.pms.mapping.json_path import MISSING, assembled, clashes, same, value_at
 from forwarder.pms.port import BadOptions, Capabilities
 from tests.support.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE, mapping_of

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 
 from forwarder.assembly.shadows import Shadows
 from forwarder.ingress.parts import IngressSettings
-from forwarder.pms.directory import KINDS, check_options
+from forwarder.pms.kinds import KINDS, check_options
 from forwarder.published.event_data import ResultData
 from forwarder.reservation.mode import cast_by, is_test, shadow_id
 from forwarder.reservation.outcome import Status

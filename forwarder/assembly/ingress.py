@@ -1,0 +1,66 @@
+"""The ingress process."""
+
+from contextlib import AsyncExitStack
+from typing import Final
+
+from forwarder.assembly.backend import Backend, open_backend
+from forwarder.assembly.serving import Listening, open_outcomes, serve_role
+from forwarder.ingress.parts import IngressParts, IngressSettings
+from forwarder.ingress.routes import ingress_routes
+from forwarder.published.routes import published_routes
+from forwarder.reservation.identity import RequestIds
+from forwarder.runtime.health import health_routes
+from forwarder.runtime.http import Routes
+from forwarder.runtime.on_demand import load
+from forwarder.runtime.supervision import Stop, side_by_side
+from forwarder.settings import Settings
+from forwarder.store.reader import SqlReader
+from forwarder.tenancy.deployment import request_id_key
+from forwarder.tenancy.limits import RateLimits, exchange_usage
+from forwarder.tenancy.usage import SqlUsage
+from forwarder.topics.outcomes import Outcomes
+from forwarder.topics.port import Publisher
+
+_CAN_CANCEL: Final = "forwarder.assembly.cancelling:takes_cancellations"
+"""Loaded with the first cancellation, and with it the kind of its account: an ingress needs the PMSs for nothing else."""
+
+
+async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> None:
+    """Serve the ingress until `stop`."""
+    async with AsyncExitStack() as stack:
+        backend = await stack.enter_async_context(open_backend(settings))
+        publisher = await stack.enter_async_context(backend.log.publisher())
+        outcomes = await open_outcomes(stack, backend, stop)
+        routes = await open_ingress(stack, backend, publisher, outcomes, stop)
+        checks = {"log": publisher.ready}
+        await serve_role("ingress", [*routes, *published_routes(), *health_routes(checks)], backend, listening, stop)
+
+
+async def open_ingress(
+    stack: AsyncExitStack, backend: Backend, publisher: Publisher, outcomes: Outcomes, stop: Stop
+) -> Routes:
+    """The ingress' routes. What they use beside `backend` is closed with `stack`."""
+    environment, topics = backend.settings.environment, backend.settings.topics
+    limits = RateLimits(backend.clock, backend.settings.rate_limit)
+    usage = exchange_usage(limits, SqlUsage(backend.engine), backend.clock)
+    await stack.enter_async_context(side_by_side(usage, stop, until_stopped=True))
+    parts = IngressParts(
+        publisher=publisher,
+        requests_topic=topics.requests,
+        directory=backend.directory,
+        sealer=await backend.sealer(),
+        ids=RequestIds(await request_id_key(backend.engine)),
+        reader=SqlReader(backend.engine),
+        outcomes=outcomes,
+        clock=backend.clock,
+        can_cancel=lambda account: load(_CAN_CANCEL)(account, backend.clock),
+        limits=limits,
+        settings=IngressSettings(
+            environment.wait_seconds,
+            environment.max_wait_seconds,
+            most_calls=environment.calls_at_most,
+            most_bytes=environment.body_bytes_at_most,
+            test_mode=environment.simulator_url is not None,
+        ),
+    )
+    return ingress_routes(parts)

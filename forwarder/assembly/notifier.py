@@ -1,0 +1,30 @@
+"""The notifier process."""
+
+from contextlib import AsyncExitStack
+
+from forwarder.assembly.backend import Backend, open_backend
+from forwarder.assembly.serving import Listening, consuming_check, serve_role
+from forwarder.assembly.webhooks import open_notifier, webhooks_of
+from forwarder.notifier.api import WebhookApiParts, webhook_routes
+from forwarder.published.routes import published_routes
+from forwarder.runtime.health import health_routes
+from forwarder.runtime.http import Routes
+from forwarder.runtime.supervision import Stop, side_by_side
+from forwarder.settings import Settings
+from forwarder.store.reader import SqlReader
+
+
+async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> None:
+    """Post results to customers' endpoints until `stop`; the port answers the management of webhooks, health and metrics."""
+    async with AsyncExitStack() as stack:
+        backend = await stack.enter_async_context(open_backend(settings))
+        notifier = await open_notifier(stack, backend)
+        routes = [*await open_webhook_api(backend), *published_routes()]
+        checks = {"consuming": consuming_check(notifier), "store": SqlReader(backend.engine).ready}
+        async with side_by_side(notifier.run(stop), stop):
+            await serve_role("notifier", [*routes, *health_routes(checks)], backend, listening, stop)
+
+
+async def open_webhook_api(backend: Backend) -> Routes:
+    """The routes by which customers manage their webhooks."""
+    return webhook_routes(WebhookApiParts(backend.directory, await webhooks_of(backend)))

@@ -1,0 +1,33 @@
+"""The query process."""
+
+from contextlib import AsyncExitStack
+
+from forwarder.assembly.backend import Backend, open_backend
+from forwarder.assembly.serving import Listening, open_outcomes, serve_role
+from forwarder.published.routes import published_routes
+from forwarder.query.parts import QueryParts
+from forwarder.query.routes import query_routes
+from forwarder.reservation.identity import RequestIds
+from forwarder.runtime.health import health_routes
+from forwarder.runtime.http import Routes
+from forwarder.runtime.supervision import Stop
+from forwarder.settings import Settings
+from forwarder.store.reader import SqlReader
+from forwarder.tenancy.deployment import request_id_key
+from forwarder.topics.outcomes import Outcomes
+
+
+async def run_query(settings: Settings, listening: Listening, stop: Stop) -> None:
+    """Serve the query stage until `stop`."""
+    async with AsyncExitStack() as stack:
+        backend = await stack.enter_async_context(open_backend(settings))
+        routes = await open_query(backend, await open_outcomes(stack, backend, stop))
+        checks = {"store": SqlReader(backend.engine).ready}
+        await serve_role("query", [*routes, *published_routes(), *health_routes(checks)], backend, listening, stop)
+
+
+async def open_query(backend: Backend, outcomes: Outcomes) -> Routes:
+    """The routes of the query stage."""
+    ids, longest = RequestIds(await request_id_key(backend.engine)), backend.settings.environment.max_wait_seconds
+    parts = QueryParts(backend.directory, SqlReader(backend.engine), ids, outcomes, backend.clock, longest)
+    return query_routes(parts)

@@ -1,0 +1,80 @@
+"""The worker process."""
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+
+from forwarder.assembly.backend import Backend, open_backend, secret_of
+from forwarder.assembly.serving import Listening, consuming_check, serve_role
+from forwarder.pms.directory import open_directory
+from forwarder.pms.kinds import registered
+from forwarder.pms.shared_grants import SharedGrantKeeper, Turns
+from forwarder.pms.wire import Patience
+from forwarder.runtime.health import Check, health_routes
+from forwarder.runtime.supervision import Stop, side_by_side
+from forwarder.settings import Settings
+from forwarder.store.reader import SqlReader
+from forwarder.store.recorder import SqlRecorder
+from forwarder.tenancy.deployment import publish_key
+from forwarder.tenancy.grants import SqlGrants
+from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
+from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.topics.port import Publisher
+from forwarder.worker.service import Worker, WorkerParts
+
+
+async def run_worker(settings: Settings, listening: Listening, stop: Stop) -> None:
+    """Work until `stop`; the port answers health and metrics."""
+    async with AsyncExitStack() as stack:
+        backend = await stack.enter_async_context(open_backend(settings))
+        publisher = await stack.enter_async_context(backend.log.publisher())
+        worker = await open_worker(stack, backend, publisher)
+        routes = health_routes({**worker_checks(backend, worker), "log": publisher.ready})
+        async with side_by_side(worker.run(stop), stop):
+            await serve_role("worker", routes, backend, listening, stop)
+
+
+async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publisher) -> Worker:
+    """A worker, with the kinds of PMS loaded that its accounts are of: a kind that cannot be is found here, and not by a
+    reservation. What it uses beside `backend` is closed with `stack`."""
+    settings, clock = backend.settings, backend.clock
+    secret = secret_of(settings)
+    await publish_key(backend.engine, secret)
+    await _load_kinds(backend)
+    vault = SecretVault([secret])
+    push_seconds = settings.environment.push_timeout_seconds
+    grants = _grants(backend, secret, vault, push_seconds)
+    pms = await stack.enter_async_context(
+        open_directory(clock, patience=Patience(push_seconds=push_seconds), grants=grants)
+    )
+    stack.push_async_callback(grants.finish)
+    parts = WorkerParts(
+        log=backend.log,
+        topics=settings.topics,
+        publisher=publisher,
+        recorder=SqlRecorder(backend.engine),
+        directory=backend.directory,
+        vault=vault,
+        pms=pms,
+        clock=clock,
+        settings=settings.worker,
+    )
+    return Worker(parts)
+
+
+def worker_checks(backend: Backend, worker: Worker) -> Mapping[str, Check]:
+    """Whether it consumes, and whether its store answers."""
+    return {"consuming": consuming_check(worker), "store": SqlReader(backend.engine).ready}
+
+
+async def _load_kinds(backend: Backend) -> None:
+    """Now, rather than in the middle of the work. What has no such kind waits until it is repaired, as ever."""
+    kinds = registered().kinds
+    for kind in await backend.registry.kinds():
+        kinds.get(kind)
+
+
+def _grants(backend: Backend, secret: str, vault: SecretVault, push_seconds: float) -> SharedGrantKeeper:
+    """Sealed to this worker's own secret, which every worker has."""
+    rows = SqlGrants(backend.engine, sealer_of(secret), vault)
+    outages = (TenancyUnavailable, CannotOpen)
+    return SharedGrantKeeper(rows, backend.clock, Turns.within(push_seconds), outages)

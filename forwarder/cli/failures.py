@@ -1,0 +1,30 @@
+"""Which exit code a command's failure has. Imported when there was one: what raised it is imported by then."""
+
+from forwarder.cli.output import Failed, WrongUsage
+from forwarder.runtime.data_dir import AlreadyRunning
+from forwarder.settings import BadSettings
+from forwarder.store.migrate import NotMigrated
+from forwarder.store.port import StoreUnavailable
+from forwarder.tenancy.deployment import NoSealingKey
+from forwarder.tenancy.port import AlreadyExists, NotKnown, TenancyUnavailable
+from forwarder.topics.port import LogUnavailable
+
+_WRONG = (BadSettings, WrongUsage)
+_FAILED = (
+    Failed,
+    NotMigrated,
+    NoSealingKey,
+    AlreadyRunning,
+    AlreadyExists,
+    NotKnown,
+    StoreUnavailable,
+    TenancyUnavailable,
+    LogUnavailable,
+)
+
+
+def exit_code(error: Exception) -> int | None:
+    """2 where the command was asked for something wrong, 1 where it could not do what it was asked for; None for a bug."""
+    if isinstance(error, _WRONG):
+        return 2
+    return 1 if isinstance(error, _FAILED) else None

@@ -1,0 +1,122 @@
+"""A process imports what it uses, and nothing of the others; what is named in tables is there."""
+
+import gc
+import subprocess
+import sys
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from forwarder.cli.failures import exit_code
+from forwarder.cli.output import Failed, WrongUsage
+from forwarder.cli.program import COMMANDS, GROUPS, program
+from forwarder.cli.serve import STAGES
+from forwarder.pms.kinds import KINDS
+from forwarder.runtime.on_demand import load
+
+LISTED = {name: about for name, (_, about) in {**COMMANDS, **GROUPS}.items()}
+NOBODYS = ("alembic", "forwarder.published.openapi", "forwarder.simulator.app", "forwarder.pms.conformance")
+"""What no stage needs to start."""
+
+
+def imported(code: str) -> Collection[str]:
+    """The modules of a process that ran `code`."""
+    told = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules, file=sys.stderr)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return told.stderr.split()
+
+
+def within(packages: Collection[str], modules: Collection[str]) -> list[str]:
+    return [name for name in modules if any(f"{name}.".startswith(f"{package}.") for package in packages)]
+
+
+def test_the_list_of_commands_imports_none_of_them() -> None:
+    modules = imported(
+        "from forwarder.cli.program import run\nsys.argv[1:] = ['--help']\ntry: run()\nexcept SystemExit: pass"
+    )
+    assert "forwarder.cli.program" in modules
+    assert within(("forwarder.cli.key", "forwarder.settings", "sqlalchemy", "pydantic", "aiokafka"), modules) == []
+
+
+@pytest.mark.parametrize(
+    ("stage", "foreign"),
+    [
+        (
+            "ingress",
+            ["forwarder.worker.service", "forwarder.query", "forwarder.notifier.service", "forwarder.pms", "httpx"],
+        ),
+        (
+            "query",
+            ["forwarder.worker.service", "forwarder.ingress", "forwarder.notifier.service", "forwarder.pms", "httpx"],
+        ),
+        (
+            "worker",
+            ["forwarder.ingress", "forwarder.query", "forwarder.notifier.service", "forwarder.published.answering"],
+        ),
+        ("notifier", ["forwarder.worker.service", "forwarder.ingress", "forwarder.query", "forwarder.pms"]),
+    ],
+)
+def test_a_stage_imports_nothing_of_the_others(stage: str, foreign: list[str]) -> None:
+    modules = imported(f"from pkgutil import resolve_name\nimport forwarder.cli.serve\nresolve_name({STAGES[stage]!r})")
+    assert f"forwarder.assembly.{stage}" in modules
+    assert within((*foreign, *NOBODYS), modules) == []
+
+
+def test_a_worker_imports_the_kinds_that_are_asked_for() -> None:
+    modules = imported("from forwarder.pms.kinds import registered\nregistered().kinds['cloudbeds'].limits")
+    assert "forwarder.pms.cloudbeds.adapter" in modules
+    assert within(("forwarder.pms.beds24", "forwarder.pms.mapping", "forwarder.pms.hostaway"), modules) == []
+
+
+def test_no_kind_is_imported_to_know_which_there_are() -> None:
+    modules = imported(
+        "from forwarder.pms.kinds import KINDS, registered\n"
+        "assert 'generic' in registered().kinds and sorted(KINDS) == sorted(registered().kinds)"
+    )
+    assert within(("forwarder.pms.generic_kind", "forwarder.pms.beds24"), modules) == []
+
+
+@pytest.mark.parametrize("name", sorted(LISTED))
+def test_a_command_is_listed_by_the_beginning_of_its_own_help(name: str) -> None:
+    own = CliRunner().invoke(program([name]), [name, "--help"])
+    assert own.exit_code == 0, own.output
+    assert "".join(own.output.split("\n\n", 1)[1].split()).startswith("".join(LISTED[name].split()))
+    listed = CliRunner().invoke(program(["--help"]), ["--help"])
+    assert f"\n  {name}  " in listed.output
+
+
+@pytest.mark.parametrize("place", [*STAGES.values(), "forwarder.assembly.cancelling:takes_cancellations"])
+def test_what_runs_a_stage_is_there(place: str) -> None:
+    assert callable(load(place))
+
+
+def test_a_kind_that_there_is_not_is_missed() -> None:
+    assert "fax" not in KINDS
+    assert len(KINDS) == len(set(KINDS))
+    with pytest.raises(KeyError):
+        KINDS["fax"]
+
+
+@pytest.mark.parametrize(("place", "raised"), [("forwarder.nowhere:it", ImportError), ("gc:nothing", AttributeError)])
+def test_what_cannot_be_imported_leaves_the_collector_as_it_was(place: str, raised: type[Exception]) -> None:
+    assert gc.isenabled()
+    with pytest.raises(raised):
+        load(place)
+    assert gc.isenabled()
+
+
+def test_a_bug_has_no_exit_code_of_its_own() -> None:
+    codes: list[Any] = [exit_code(error) for error in (WrongUsage("so"), Failed("so"), RuntimeError("so"))]
+    assert codes == [2, 1, None]
+
+
+def test_only_what_is_called_is_more_than_listed() -> None:
+    assert isinstance(program(["key", "list"]).registered_groups[0].typer_instance, typer.Typer)
+    assert not program(["--help"]).registered_groups
