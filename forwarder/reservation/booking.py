@@ -1,15 +1,16 @@
 """A reservation as a PMS is asked for it: the submission after the rules, with the card open. Lives in memory only."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date
 from decimal import Decimal
 from typing import Any
 
 from forwarder.reservation.request import CardDetails
+from forwarder.reservation.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Booking:
     """What to book. `reference` is our request id, which the PMS keeps with the reservation where it can.
 

@@ -1,7 +1,6 @@
 """The reservation record (section 2.5): from the request, the PMS's answer and what we know of the submission. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -9,15 +8,18 @@ from typing import Any
 from forwarder.reservation.booking import full_name
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import json_number
+from forwarder.reservation.value import value
 
 _LARGEST_EXACT_INTEGER = 2**53 - 1
 """The largest integer that every JSON reader keeps exact (RFC 8259, section 6)."""
 
-_FROM_THE_PMS = ("source", "codes", "notes", "paymentUrl", "finances", "totalPrice", "currency", "primaryGuest")
+_FROM_THE_PMS = frozenset(
+    ("source", "codes", "notes", "paymentUrl", "finances", "totalPrice", "currency", "primaryGuest")
+)
 """Fields that are the PMS's to say; in all others the record answers for what was asked."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Standing:
     """What is known of a submission at one moment, beside the request itself."""
 
@@ -57,21 +59,20 @@ def compose_record(request: Mapping[str, Any], standing: Standing) -> dict[str, 
         "finances": {},
     }
     answer = standing.answer or {}
-    record.update((name, answer[name]) for name in _FROM_THE_PMS if name in answer)
+    for name in answer.keys() & _FROM_THE_PMS:
+        record[name] = answer[name]
     record["finances"] = _finances(record["totalPrice"], record["currency"], answer.get("finances") or {})
-    return record | _ours(request, standing)
+    _add_ours(record, request, standing)
+    return record
 
 
-def _ours(request: Mapping[str, Any], standing: Standing) -> dict[str, Any]:
+def _add_ours(record: dict[str, Any], request: Mapping[str, Any], standing: Standing) -> None:
     room = request.get("roomId")
-    ours: dict[str, Any] = {
-        "requestId": standing.request_id,
-        "pmsReservationId": standing.pms_reservation_id,
-        "roomId": _number_where_it_is_one(request["propertyId"]) if room is None else room,
-    }
+    record["requestId"] = standing.request_id
+    record["pmsReservationId"] = standing.pms_reservation_id
+    record["roomId"] = record["propertyId"] if room is None else room
     if standing.problem is not None:
-        ours["problem"] = standing.problem
-    return ours
+        record["problem"] = standing.problem
 
 
 def _number_where_it_is_one(identifier: str | int) -> str | int:
@@ -113,10 +114,19 @@ def _finances(total: float, currency: str, given: Mapping[str, Any]) -> dict[str
         "totalPrice": total,
         "currency": currency,
         "totalPaid": paid,
-        "remainingBalance": json_number(Decimal(str(total)) - Decimal(str(paid))),
+        "remainingBalance": _remaining(total, paid),
         "basePrice": {"totalBasePrice": total, "breakdown": [line]},
         "fee": {"totalFee": 0, "breakdown": []},
         "tax": {"totalTax": 0, "breakdown": []},
         "discount": {"totalDiscount": 0, "breakdown": []},
     }
-    return derived | {name: given[name] for name in derived if name in given}
+    for name in given.keys() & derived.keys():
+        derived[name] = given[name]
+    return derived
+
+
+def _remaining(total: float, paid: float) -> float:
+    """`total` less `paid`, exactly."""
+    if type(paid) is int and paid == 0 and type(total) is float and abs(total) <= _LARGEST_EXACT_INTEGER:
+        return int(total) if total.is_integer() else total  # as nearly always: there is nothing to reckon with
+    return json_number(Decimal(str(total)) - Decimal(str(paid)))

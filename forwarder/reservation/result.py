@@ -1,12 +1,15 @@
 """Result events: what downstream services learn when a submission reaches an outcome. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+from pydantic_core import to_json
 
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.mode import is_test
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.value import value
 
 EVENT_TYPES: dict[Status, str] = {
     Status.CONFIRMED: "reservation.confirmed.v1",
@@ -26,8 +29,18 @@ _CAME_TO_NOTHING: dict[str, str] = {
 RESULT_TYPES: tuple[str, ...] = (*EVENT_TYPES.values(), *_CAME_TO_NOTHING.values())
 """Every type of result event."""
 
+_RECORD: Final = b'"reservation":'
 
-@dataclass(frozen=True, slots=True)
+
+class WrittenData(NamedTuple):
+    """The JSON text of an event's data in three parts: the record, what is before it, and what is after it."""
+
+    before: bytes
+    record: bytes
+    after: bytes
+
+
+@value(frozen=True, slots=False)  # no slots: it keeps what is written of it
 class ResultEvent:
     """One change of status. `event_id` stays the same when the event is published again; `revision` counts a submission's
     changes from 1, so that a consumer can put them in order and pass over what it has seen."""
@@ -46,8 +59,17 @@ class ResultEvent:
 
     @property
     def type(self) -> str:
-        cancellation = self.data.get("cancellation") or {}
-        return _CAME_TO_NOTHING.get(cancellation.get("status", "")) or EVENT_TYPES[self.status]
+        cancellation = self.data.get("cancellation")
+        came_to_nothing = cancellation and _CAME_TO_NOTHING.get(cancellation["status"])
+        return came_to_nothing or EVENT_TYPES[self.status]
+
+    @cached_property
+    def written(self) -> WrittenData:
+        """`data` written out, once for all whom it goes to. What JSON has no number for (NaN, infinity) is null."""
+        record = to_json(self.data["reservation"], inf_nan_mode="null")
+        # Within a text its quotes would be escaped: where this is first found is the member itself.
+        before, _, after = to_json({**self.data, "reservation": None}, inf_nan_mode="null").partition(_RECORD + b"null")
+        return WrittenData(before + _RECORD, record, after)
 
 
 def result_data(

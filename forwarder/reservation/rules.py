@@ -32,7 +32,8 @@ def refusals(kind: str, reservation: Mapping[str, Any], card: CardDetails | None
 
 def booking_of(kind: str, reference: str, reservation: Mapping[str, Any], card: CardDetails | None) -> Booking:
     """The booking that a PMS of this `kind` is asked for, where no rule refuses it."""
-    fields = {name: value for name, value in reservation.items() if name != "cardDetails"}
+    fields = {**reservation}
+    fields.pop("cardDetails", None)
     if fields.get("roomId") is None:
         fields["roomId"] = fields["propertyId"]
     website_id = _website_id(reservation) if kind == WEBSITE_BUILDER else None

@@ -1,19 +1,19 @@
 """One accepted submission, as it travels from the ingress to the worker and as it is kept."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date, datetime
 from hashlib import blake2b
 from typing import Any, Final
 
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.request import Operation
+from forwarder.reservation.value import value
 
 LONGEST_DEADLINE_SECONDS: Final = 7 * 24 * 60 * 60
 """The most that a caller may ask for; the account's own deadline may be shorter, and then counts."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Submission:
     """A reservation request that was accepted, and for whom.
 

@@ -2,7 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+_CROWD: Final = 3
+"""Items in one batch: with fewer than that there is little to share."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -11,62 +14,67 @@ R = TypeVar("R")
 class Batcher(Generic[T, R]):
     """Collects items and hands them on in batches, one batch at a time, in the order of their coming.
 
-    While one batch is under way the next one gathers: a lone item goes at once, and under load batches grow by themselves.
+    While one batch is under way the next one gathers: a lone item goes at once, and under load batches grow by themselves; after a
+    crowd the next batch gathers for `pause_seconds` more, since what a batch costs hardly goes by its size.
     `flush` answers with one result for each item. Whatever it raises, every waiter of that batch gets.
     """
 
-    def __init__(self, flush: Callable[[Sequence[T]], Awaitable[Sequence[R]]], *, at_most: int) -> None:
+    def __init__(
+        self, flush: Callable[[Sequence[T]], Awaitable[Sequence[R]]], *, at_most: int, pause_seconds: float = 0.0
+    ) -> None:
         self._flush = flush
         self._at_most = at_most
-        self._waiting: list[tuple[T, asyncio.Future[R]]] = []
+        self._pause_seconds = pause_seconds
+        self._not_before = 0.0
+        self._waiting: list[tuple[T, asyncio.Future[R] | None]] = []
         self._runner: asyncio.Task[None] | None = None
 
     async def submit(self, item: T) -> R:
         """The result for `item`, once its batch is through. Giving up waiting does not take the item back."""
-        return await self._enter(item)
+        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._enter(item, answer)
+        return await answer
 
     def post(self, item: T) -> None:
         """As `submit`, for whom the result is all the same."""
-        self._enter(item).add_done_callback(_heed)
+        self._enter(item, None)
 
-    def _enter(self, item: T) -> asyncio.Future[R]:
-        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+    def _enter(self, item: T, answer: asyncio.Future[R] | None) -> None:
         self._waiting.append((item, answer))
         if self._runner is None:
             self._runner = asyncio.create_task(self._run())
-        return answer
 
     async def drain(self) -> None:
-        """Return once everything submitted so far is through."""
+        """Return once everything submitted so far is through. Nothing pauses any more."""
+        self._pause_seconds = self._not_before = 0.0
         while self._runner is not None:
             await asyncio.wait([self._runner])
 
     async def _run(self) -> None:
-        # One turn of the event loop, so that what became ready together goes together.
-        await asyncio.sleep(0)
+        clock = asyncio.get_running_loop().time
         try:
-            while self._waiting:
+            while True:
+                # One turn of the event loop at least, so that what became ready together goes together.
+                await asyncio.sleep(max(self._not_before - clock(), 0.0))
                 batch, self._waiting = self._waiting[: self._at_most], self._waiting[self._at_most :]
                 await self._run_one(batch)
+                if len(batch) >= _CROWD:
+                    self._not_before = clock() + self._pause_seconds
+                if not self._waiting:
+                    return
         finally:
             self._runner = None
 
-    async def _run_one(self, batch: list[tuple[T, asyncio.Future[R]]]) -> None:
+    async def _run_one(self, batch: list[tuple[T, asyncio.Future[R] | None]]) -> None:
         try:
             results = await self._flush([item for item, _ in batch])
         except BaseException as error:  # Each waiter must learn of it, a cancellation too.
             for _, answer in batch:
-                if not answer.done():
+                if answer is not None and not answer.done():
                     answer.set_exception(error)
             if not isinstance(error, Exception):
                 raise
             return
         for (_, answer), result in zip(batch, results, strict=True):
-            if not answer.done():
+            if answer is not None and not answer.done():
                 answer.set_result(result)
-
-
-def _heed(answer: asyncio.Future[R]) -> None:
-    """Look at a result nobody waits for, so that asyncio does not report it as overlooked."""
-    if not answer.cancelled():
-        answer.exception()

@@ -54,7 +54,6 @@ _GIVEN = (
     _row.room_id,
     _row.arrival_date,
     _row.departure_date,
-    _row.request,
     _row.fingerprint,
     _row.card,
     _row.accepted_at,
@@ -98,11 +97,11 @@ def take_in(dialect: Dialect) -> Executable:
     two transactions the one with the higher ids may be seen first. So they take turns, by a lock that ends when the rows are
     seen. The turn comes before the first id is given out: to sort the batch, all of it must have been joined with the turn.
     """
-    batch = batch_of(column("position", Integer), *_GIVEN, column("held", Boolean))
+    batch = batch_of(column("position", Integer), *_GIVEN, column("held", Boolean), apart=_row.request)
     source: Any = batch
     if dialect == "postgresql":
         source = batch.join(turn().subquery("turn"), true())
-    values: dict[str, Any] = {given.name: batch.c[given.name] for given in _GIVEN} | {
+    values: dict[str, Any] = {given.name: batch.c[given.name] for given in (*_GIVEN, _row.request)} | {
         "status": PENDING,
         "created_at": _now,
         "updated_at": _now,

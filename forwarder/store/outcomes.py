@@ -4,7 +4,11 @@ from typing import Any
 
 from sqlalchemy import (
     Executable,
+    FromClause,
+    Insert,
     Integer,
+    TableValuedAlias,
+    Text,
     Update,
     and_,
     bindparam,
@@ -36,24 +40,27 @@ _FINAL = (
     _row.updated_at,
     _row.due_at,
     _row.attempts,
-    _row.record,
     _row.problem,
     _row.pms_reservation_id,
     _row.cancelled_at,
     _row.cancel_problem,
 )
-_EVENT = (
-    outbox.c.reservation_id,
+_OF_THE_EVENT = (
     outbox.c.request_id,
-    outbox.c.revision,
-    outbox.c.status,
     outbox.c.key,
     outbox.c.occurred_at,
-    outbox.c.data,
+    column("before", Text()),
+    column("after", Text()),
     outbox.c.traceparent,
     outbox.c.letter,
-    outbox.c.offered_at,
 )
+
+
+def record() -> Executable:
+    """`finish` and `keep_events` in one, for PostgreSQL; the ids of the events and of their rows. SQLite has no such statement."""
+    given = select(_outcomes()).cte("given")
+    finished = _finish(HELD, given).cte("finished")
+    return _keep(given, among=given.join(finished, finished.c.id == given.c.id)).add_cte(given, finished)
 
 
 def finish() -> Executable:
@@ -90,11 +97,16 @@ def reopen() -> Executable:
     )
 
 
-def _finish(condition: ColumnElement[bool]) -> Update:
-    batch = batch_of(_row.id, _row.revision, *_FINAL, column("cancel_by", Moment()))
+def _outcomes() -> TableValuedAlias:
+    own = (column("position", Integer), _row.id, _row.revision, *_FINAL, column("cancel_by", Moment()))
+    return batch_of(*own, *_OF_THE_EVENT, apart=_row.record)
+
+
+def _finish(condition: ColumnElement[bool], outcomes: FromClause | None = None) -> Update:
+    batch = _outcomes() if outcomes is None else outcomes
     # It was asked for while the row was being pushed: now it can be cancelled.
     to_cancel = and_(batch.c.status == CONFIRMED, batch.c.cancel_problem.is_(None), ASKED)
-    values: dict[str, Any] = {given.name: batch.c[given.name] for given in _FINAL} | {
+    values: dict[str, Any] = {given.name: batch.c[given.name] for given in (*_FINAL, _row.record)} | {
         # What is in doubt may have to be pushed again, with its card.
         "card": case((batch.c.status == _IN_DOUBT, _row.card)),
         "leased_by": null(),
@@ -130,14 +142,26 @@ def postpone() -> Executable:
 
 
 def keep_events() -> Executable:
-    """Put a batch of events in the outbox, in its order."""
-    batch = batch_of(column("position", Integer), *_EVENT)
-    rows = select(*(batch.c[given.name] for given in _EVENT)).order_by(batch.c.position)
-    return (
-        insert(outbox)
-        .from_select([given.name for given in _EVENT], rows)
-        .returning(outbox.c.id, outbox.c.reservation_id)
-    )
+    """Put the events of a batch of outcomes in the outbox, in its order."""
+    batch = _outcomes()
+    return _keep(batch, among=batch)
+
+
+def _keep(batch: FromClause, *, among: FromClause) -> Insert:
+    values = {
+        "reservation_id": batch.c.id,
+        "request_id": batch.c.request_id,
+        "revision": batch.c.revision,
+        "status": batch.c.status,
+        "key": batch.c.key,
+        "occurred_at": batch.c.occurred_at,
+        "data": batch.c.before + batch.c.record + batch.c.after,
+        "traceparent": batch.c.traceparent,
+        "letter": batch.c.letter,
+        "offered_at": batch.c.updated_at,
+    }
+    rows = select(*values.values()).select_from(among).order_by(batch.c.position)
+    return insert(outbox).from_select(list(values), rows).returning(outbox.c.id, outbox.c.reservation_id)
 
 
 def unpublished_of() -> Executable:

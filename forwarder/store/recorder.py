@@ -7,16 +7,16 @@ from typing import Any
 from sqlalchemy import Executable, Row
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from forwarder.runtime.clock import iso
 from forwarder.store import cancelling, holders, leasing, outcomes
 from forwarder.store.batch import PARAMETER, as_batch
 from forwarder.store.database import Database
 from forwarder.store.rows import (
-    arrival_row,
+    arrival_batch,
     cancellation_row,
     event_of,
-    event_row,
-    final_row,
     new_work,
+    outcome_batch,
     postponed_row,
     replay_row,
     work_of,
@@ -42,6 +42,7 @@ class SqlRecorder:
         self._accounts_due, self._backlog = leasing.accounts_due(), leasing.backlog()
         self._end_leases, self._free_the_unheld = holders.end_leases(), holders.free_the_unheld()
         self._release, self._mark_pushing = leasing.release(), leasing.mark_pushing()
+        self._record_at_once = outcomes.record() if dialect == "postgresql" else None
         self._finish, self._postpone = outcomes.finish(), outcomes.postpone()
         self._unpublished_of, self._keep_events = outcomes.unpublished_of(), outcomes.keep_events()
         self._offer_again, self._forget_events = outcomes.offer_again(), outcomes.forget_events()
@@ -64,12 +65,13 @@ class SqlRecorder:
         replays = [replay_row(arrival) for arrival in arrivals if arrival.replay_of is not None]
         if replays:
             await self._database.run(self._revive, {PARAMETER: as_batch(replays), "now": now})
-        batch = as_batch([arrival_row(position, arrival) for position, arrival in enumerate(arrivals)])
-        rows = await self._lease(worker_id, self._take_in, {PARAMETER: batch, "now": now}, self._without_cancelled)
+        batch = arrival_batch(self._database.dialect, arrivals)
+        rows = await self._lease(worker_id, self._take_in, {**batch, "now": now}, self._without_cancelled)
         # Where a batch names one submission twice, the first was inserted.
         arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
         held = sorted((row.id, row.request_id) for row in rows if row.leased_by is not None)
-        return [new_work(work_id, arrived[request_id], now, worker_id) for work_id, request_id in held]
+        created_at = iso(now)
+        return [new_work(work_id, arrived[request_id], created_at, worker_id) for work_id, request_id in held]
 
     async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> None:
         if not arrivals:
@@ -119,6 +121,8 @@ class SqlRecorder:
     async def record(
         self, worker_id: str, finals: Sequence[Final], postponed: Sequence[Postponed]
     ) -> Mapping[int, OutboxEvent]:
+        if self._record_at_once is not None and not postponed and all(_is_first(final) for final in finals):
+            return await self._record_first(self._record_at_once, worker_id, finals)
         events: dict[int, OutboxEvent] = {}
         async with self._database.transaction() as connection:
             if postponed:
@@ -141,18 +145,30 @@ class SqlRecorder:
         (row,) = await self._database.read(self._backlog, {"now": now})
         return Backlog(row.due, row.oldest_due_at)
 
+    async def _record_first(
+        self, statement: Executable, worker_id: str, finals: Sequence[Final]
+    ) -> Mapping[int, OutboxEvent]:
+        """First outcomes alone, which nearly all are: one statement, and nothing to look up."""
+        if not finals:
+            return {}
+        batch = outcome_batch(self._database.dialect, finals)
+        kept = await self._database.run(statement, {"worker_id": worker_id, **batch})
+        recorded = {final.work_id: final for final in finals}
+        return {row.reservation_id: _outbox_event(row.id, recorded[row.reservation_id], in_turn=True) for row in kept}
+
     async def _finish_all(
         self, connection: AsyncConnection, worker_id: str, finals: Sequence[Final]
     ) -> dict[int, OutboxEvent]:
-        batch = as_batch([final_row(final) for final in finals])
-        finished = await connection.execute(self._finish, {"worker_id": worker_id, PARAMETER: batch})
+        batch = outcome_batch(self._database.dialect, finals)
+        finished = await connection.execute(self._finish, {"worker_id": worker_id, **batch})
         held = {row.id for row in finished}
         recorded = {final.work_id: final for final in finals if final.work_id in held}
         if not recorded:
             return {}
         waiting = await self._with_unpublished(connection, list(recorded.values()))
-        batch = as_batch([event_row(position, final) for position, final in enumerate(recorded.values())])
-        kept = await connection.execute(self._keep_events, {PARAMETER: batch})
+        if len(recorded) < len(finals):
+            batch = outcome_batch(self._database.dialect, recorded.values())
+        kept = await connection.execute(self._keep_events, batch)
         return {
             row.reservation_id: _outbox_event(
                 row.id, recorded[row.reservation_id], in_turn=row.reservation_id not in waiting
@@ -163,7 +179,7 @@ class SqlRecorder:
     async def _with_unpublished(self, connection: AsyncConnection, finals: Sequence[Final]) -> set[int]:
         """The rows among these of which an earlier event may not be published. Nearly all events are first ones: for them alone
         nothing is looked up."""
-        later = [{"reservation_id": final.work_id} for final in finals if final.event.revision > 1]
+        later = [{"reservation_id": final.work_id} for final in finals if not _is_first(final)]
         if not later:
             return set()
         rows = await connection.execute(self._unpublished_of, {PARAMETER: as_batch(later)})
@@ -206,6 +222,10 @@ class SqlRecorder:
             self._uncertain.setdefault(worker_id, set()).update(lost, (row.id for row in leased))
             raise
         return kept
+
+
+def _is_first(final: Final) -> bool:
+    return final.event.revision == 1
 
 
 def _outbox_event(outbox_id: int, final: Final, *, in_turn: bool) -> OutboxEvent:

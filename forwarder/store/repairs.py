@@ -12,7 +12,7 @@ from forwarder.store import outcomes
 from forwarder.store.batch import PARAMETER, as_batch
 from forwarder.store.database import Database
 from forwarder.store.leasing import WORK
-from forwarder.store.rows import event_row, final_row, work_of
+from forwarder.store.rows import outcome_batch, work_of
 from forwarder.store.tables import reservations
 from forwarder.store.work import Attempt, Final, Work
 
@@ -30,10 +30,11 @@ class SqlRepairs:
 
     async def settle(self, final: Final) -> bool:
         async with self._database.transaction() as connection:
-            settled = await connection.execute(outcomes.settle(), {PARAMETER: as_batch([final_row(final)])})
+            batch = outcome_batch(self._database.dialect, [final])
+            settled = await connection.execute(outcomes.settle(), batch)
             if not settled.all():
                 return False
-            await connection.execute(outcomes.keep_events(), {PARAMETER: as_batch([event_row(0, final)])})
+            await connection.execute(outcomes.keep_events(), batch)
         return True
 
     async def reopen(self, work: Work, *, attempts: Sequence[Attempt], now: datetime, deadline_at: datetime) -> bool:

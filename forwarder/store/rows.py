@@ -1,11 +1,10 @@
 """Between rows and the port's values, both ways. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from typing import Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 from sqlalchemy import Row
 
 from forwarder.reservation.card import SealedCard
@@ -13,6 +12,8 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.result import ResultEvent
 from forwarder.reservation.submission import Submission
 from forwarder.runtime.clock import iso
+from forwarder.store.batch import batch_with_texts
+from forwarder.store.database import Dialect
 from forwarder.store.work import (
     Arrival,
     Asked,
@@ -27,8 +28,13 @@ from forwarder.store.work import (
 )
 
 
-def arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
-    """An arrival as `take_in` takes it."""
+def arrival_batch(dialect: Dialect, arrivals: Sequence[Arrival]) -> dict[str, Any]:
+    """Arrivals as `take_in` takes them."""
+    rows = [_arrival_row(position, arrival) for position, arrival in enumerate(arrivals)]
+    return batch_with_texts(dialect, rows, "request", (to_json(each.submission.reservation) for each in arrivals))
+
+
+def _arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
     submission = arrival.submission
     card = submission.card
     return {
@@ -44,7 +50,6 @@ def arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
         "room_id": submission.room_id,
         "arrival_date": submission.arrival,
         "departure_date": submission.departure,
-        "request": submission.reservation,
         "fingerprint": submission.fingerprint,
         "card": _card_row(card),
         "accepted_at": iso(submission.accepted_at),
@@ -81,39 +86,35 @@ def cancellation_row(arrival: CancellationArrival) -> dict[str, Any]:
     }
 
 
-def final_row(final: Final) -> dict[str, Any]:
-    """An outcome as `finish` takes it."""
+def outcome_batch(dialect: Dialect, finals: Collection[Final]) -> dict[str, Any]:
+    """Outcomes and their events as `finish`, `keep_events` and `record` take them."""
+    rows = [_outcome_row(position, final) for position, final in enumerate(finals)]
+    return batch_with_texts(dialect, rows, "record", (final.event.written.record for final in finals))
+
+
+def _outcome_row(position: int, final: Final) -> dict[str, Any]:
+    event = final.event
+    before, _, after = event.written
     return {
+        "position": position,
         "id": final.work_id,
-        "revision": final.event.revision,
-        "status": final.status,
+        "revision": event.revision,
+        "status": final.status.value,
         "updated_at": iso(final.updated_at),
         "due_at": final.look_at and iso(final.look_at),
         "attempts": final.attempts,
-        "record": final.record,
         "problem": final.problem,
         "pms_reservation_id": final.pms_reservation_id,
         "cancelled_at": final.cancelled_at and iso(final.cancelled_at),
         "cancel_problem": final.cancel_problem,
         "cancel_by": final.cancel_by and iso(final.cancel_by),
-    }
-
-
-def event_row(position: int, final: Final) -> dict[str, Any]:
-    """An outcome's event as `keep_events` takes it."""
-    event = final.event
-    return {
-        "position": position,
-        "reservation_id": final.work_id,
         "request_id": event.request_id,
-        "revision": event.revision,
-        "status": event.status,
         "key": event.key,
         "occurred_at": event.occurred_at,
-        "data": event.data,
+        "before": before.decode(),
+        "after": after.decode(),
         "traceparent": event.traceparent,
         "letter": final.letter and asdict(final.letter),
-        "offered_at": iso(final.updated_at),
     }
 
 
@@ -157,16 +158,17 @@ def work_of(row: Row[Any], held_by: str = "") -> Work:
         cancel=None if row.cancel_requested_at is None else Asked(iso(row.cancel_requested_at), row.cancel_reason),
         made=Made(row.pms_reservation_id, from_json(row.record or "{}")) if row.status == Status.CONFIRMED else None,
         held_by=held_by,
+        size=len(row.request) + len(row.card or ""),
     )
 
 
-def new_work(work_id: int, arrival: Arrival, now: datetime, held_by: str) -> Work:
-    """An arrival that was just taken in, and leased to `held_by`."""
+def new_work(work_id: int, arrival: Arrival, created_at: str, held_by: str) -> Work:
+    """An arrival that was just taken in, and leased to `held_by`. `created_at` is ISO 8601."""
     return Work(
         id=work_id,
         submission=arrival.submission,
         partition=arrival.partition,
-        created_at=iso(now),
+        created_at=created_at,
         deadline_at=arrival.deadline_at,
         attempts=(),
         revision=0,
@@ -174,6 +176,7 @@ def new_work(work_id: int, arrival: Arrival, now: datetime, held_by: str) -> Wor
         offset=arrival.offset,
         timestamp_ms=arrival.timestamp_ms,
         held_by=held_by,
+        size=arrival.size,
     )
 
 

@@ -9,9 +9,10 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.result import ResultEvent
 from forwarder.reservation.submission import Submission
+from forwarder.reservation.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Attempt:
     """One try at a submission: `action` is what was done (`create`, `find`, `cancel`), `outcome` what it came to (`confirmed`,
     `rejected`, `deferred`, `in_doubt`, `absent`, `cancelled`), `reason` and `detail` what was said."""
@@ -25,13 +26,13 @@ class Attempt:
     detail: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Arrival:
     """A submission as the worker takes it in: `partition` is where it came from, `deadline_at` when trying ends.
 
     `held`: the worker has room for it now and takes the lease with it; otherwise it waits in the store, due at once.
     `offset` and `timestamp_ms` (UTC, since 1970) are where and when the log had it. `replay_of`: it is a dead letter that was put
-    back, of the failure with that revision.
+    back, of the failure with that revision. `size`: bytes of the message that brought it; 0 where nobody counted them.
     """
 
     submission: Submission
@@ -41,6 +42,7 @@ class Arrival:
     offset: int = 0
     timestamp_ms: int = 0
     replay_of: int | None = None
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Made:
     record: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Work:
     """A submission to be worked on, leased to a worker. `doubtful`: an earlier push may have been made, so look before pushing.
 
@@ -75,7 +77,8 @@ class Work:
     without it was not pushed by whoever marks before every push. `status` is PENDING, or IN_DOUBT where it is only to be looked
     for, or CONFIRMED where it is to be cancelled. `tries` counts those since it became pending, or could be cancelled; `offset`
     and `timestamp_ms` are those of its `Arrival`. `cancel`: it is to be cancelled. `made`: what was made of it, if CONFIRMED.
-    `held_by`: the id of the worker that it was leased to; one that lost its lease goes on under another.
+    `held_by`: the id of the worker that it was leased to; one that lost its lease goes on under another. `size`: bytes of its
+    request and its sealed card as texts, or a little more; 0 where nobody counted them.
     """
 
     id: int
@@ -94,6 +97,7 @@ class Work:
     cancel: Asked | None = None
     made: Made | None = None
     held_by: str = ""
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +109,9 @@ class DeadLetter:
     headers: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Final:
-    """How a submission ended, to be recorded with its event in one step. `record` is the composed record of section 2.5.
+    """How a submission ended, to be recorded with its event in one step.
 
     `look_at`: when to look for it again, of one that is IN_DOUBT; None where that is left to an operator. `letter` goes out with
     the event. `cancelled_at`: when it was cancelled. `cancel_problem`: why that came to nothing, of one that stays CONFIRMED.
@@ -118,7 +122,6 @@ class Final:
     status: Status
     attempts: Sequence[Attempt]
     updated_at: datetime
-    record: Mapping[str, Any]
     event: ResultEvent
     pms_reservation_id: str | None = None
     problem: Mapping[str, Any] | None = None
@@ -128,8 +131,14 @@ class Final:
     cancel_problem: Mapping[str, Any] | None = None
     cancel_by: datetime | None = None
 
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """The composed record of section 2.5, as its event tells of it."""
+        record: Mapping[str, Any] = self.event.data["reservation"]
+        return record
 
-@dataclass(frozen=True, slots=True)
+
+@value(frozen=True, slots=True)
 class Postponed:
     """A submission that is to be tried again: its lease is given up, it is due at `due_at`; one that is IN_DOUBT and that nobody
     is to look for any more, never."""
@@ -158,7 +167,7 @@ class Backlog:
     oldest_due_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class OutboxEvent:
     """An event that was recorded and not yet known to be published, and its dead letter. `id` gives their order.
 

@@ -5,6 +5,7 @@ https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-proto
 
 import re
 from collections.abc import Mapping
+from datetime import UTC
 from typing import Annotated, Any, Protocol
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -100,7 +101,7 @@ def decode_submission(message: Message) -> Submission:
             workspace_id=body.workspaceId,
             account_id=body.integrationAccountId,
             operation=body.operation,
-            accepted_at=body.acceptedAt,
+            accepted_at=body.acceptedAt.astimezone(UTC),
             reservation=body.reservation,
             fingerprint=body.fingerprint,
             card=card,
@@ -117,7 +118,10 @@ def decode_submission(message: Message) -> Submission:
 
 def replay_revision(message: Message, submission: Submission) -> int | None:
     """The revision of the failure that `message` is a replay of; None where it is none, or not one of this submission."""
-    request_id, _, revision = (header(message.headers, REPLAY_OF) or "").rpartition(".")
+    event_id = header(message.headers, REPLAY_OF)
+    if event_id is None:
+        return None
+    request_id, _, revision = event_id.rpartition(".")
     ours = request_id == submission.request_id and revision.isdecimal() and len(revision) <= _REVISION_DIGITS
     return int(revision) if ours else None
 
@@ -147,9 +151,9 @@ class _Envelope(BaseModel):
 def encode_result(event: ResultEvent) -> Message:
     """The message that announces `event`. One of test mode can be told by its headers."""
     headers = event_headers(event.event_id, event.type.encode(), event.occurred_at, event.request_id, event.traceparent)
-    return Message(
-        event.key.encode(), to_json(event.data), (*headers, TEST_MODE) if event.data.get("test") else headers
-    )
+    if event.data.get("test"):
+        headers = (*headers, TEST_MODE)
+    return Message(event.key.encode(), b"".join(event.written), headers)
 
 
 def decode_data(message: Message) -> Mapping[str, Any]:
@@ -175,7 +179,10 @@ def subject(headers: Headers) -> str | None:
 
 def header(headers: Headers, name: str) -> str | None:
     """The value of the first header of that name."""
-    return next((value.decode("utf-8", "replace") for key, value in headers if key == name), None)
+    for key, value in headers:
+        if key == name:
+            return value.decode("utf-8", "replace")
+    return None
 
 
 def event_headers(event_id: str, kind: bytes, time: str, about: str, traceparent: str | None) -> Headers:

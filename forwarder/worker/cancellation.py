@@ -50,7 +50,7 @@ def _cancelled(work: Work, made: Made, pushed: Pushed, now: datetime) -> Final:
     moment, status = iso(now), Status.CANCELLED
     record = {**made.record, "updatedAt": moment, "cancelledAt": moment, "status": status.value}
     event = _event(work, status, record, moment, None)
-    return Final(work.id, status, pushed.attempts, now, record, event, made.pms_reservation_id, None, cancelled_at=now)
+    return Final(work.id, status, pushed.attempts, now, event, made.pms_reservation_id, None, cancelled_at=now)
 
 
 def _kept(work: Work, made: Made, pushed: Pushed, now: datetime, problem: Problem) -> Final:
@@ -61,7 +61,6 @@ def _kept(work: Work, made: Made, pushed: Pushed, now: datetime, problem: Proble
         status,
         pushed.attempts,
         now,
-        made.record,
         event,
         made.pms_reservation_id,
         None,

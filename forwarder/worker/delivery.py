@@ -3,12 +3,10 @@
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 
 import structlog
 
-from forwarder.reservation.outcome import Status
 from forwarder.runtime.clock import Clock
 from forwarder.store.work import Final, Postponed, Work
 from forwarder.tenancy.port import Account
@@ -98,11 +96,9 @@ class Delivery:
 
     def _decide(self, account: Account, work: Work, pushed: Pushed) -> Final | Postponed:
         luck, now = random.random(), self._clock.now()  # noqa: S311 - jitter, not a secret
-        decided = verdict(work, pushed, now=now, settle_seconds=self._settle_seconds, luck=luck)
-        if isinstance(decided, Final) and decided.status is Status.CONFIRMED:
-            # Its cancellation may have been asked for meanwhile.
-            return replace(decided, cancel_by=now + timedelta(seconds=account.deadline_seconds))
-        return decided
+        # Its cancellation may have been asked for meanwhile.
+        cancel_by = now + timedelta(seconds=account.deadline_seconds)
+        return verdict(work, pushed, now=now, settle_seconds=self._settle_seconds, luck=luck, cancel_by=cancel_by)
 
     async def _leave_alone(self, account: Account, work: Work, seconds: float) -> None:
         now = self._clock.now()

@@ -1,10 +1,10 @@
 """What a push tells of its PMS: whether that is well, is failing, or was not even asked. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from forwarder.pms.port import NOT_ABOUT_THE_PMS
+from forwarder.reservation.value import value
 from forwarder.store.work import Work
 from forwarder.worker.breaker import Health
 from forwarder.worker.push import Pushed
@@ -12,7 +12,7 @@ from forwarder.worker.push import Pushed
 _ANSWERS = {"confirmed", "rejected", "absent", "cancelled"}
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Finding:
     """What was found, and the reason for it where it is a bad one."""
 

@@ -4,6 +4,7 @@ from typing import Final
 
 from pydantic_core import to_json
 
+from forwarder.reservation.submission import Submission
 from forwarder.store.work import Work
 
 HELD_BYTES_AT_MOST: Final = 48 * 1024 * 1024
@@ -45,5 +46,9 @@ class Hold:
 
 def size_of(work: Work) -> int:
     """Bytes of what its caller sent, which is what makes one row larger than another."""
-    card = work.submission.card
-    return max(len(to_json(work.submission.reservation)) + (len(card.sealed) if card else 0), _SMALLEST)
+    return max(work.size or _counted(work.submission), _SMALLEST)
+
+
+def _counted(submission: Submission) -> int:
+    card = submission.card
+    return len(to_json(submission.reservation)) + (len(card.sealed) if card else 0)

@@ -119,6 +119,7 @@ class Intake:
             offset=delivery.offset,
             timestamp_ms=delivery.timestamp_ms,
             replay_of=replay_of,
+            size=len(delivery.message.value),
         )
 
     def _offer(self, works: Sequence[Work], arrivals: Sequence[Arrival], accounts: dict[str, Account]) -> None:

@@ -8,7 +8,6 @@ what it may have made, to have something that can be cancelled.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, assert_never
 
@@ -40,6 +39,7 @@ from forwarder.reservation.outcome import (
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.rules import apply_rules, booking_without_card
+from forwarder.reservation.value import value
 from forwarder.runtime.clock import Clock, iso
 from forwarder.store.work import Attempt, Made, Work
 from forwarder.tenancy.port import Account, CannotOpen, Vault
@@ -54,7 +54,7 @@ class LeaseLost(Exception):
     """The row may be another worker's by now: nothing more may be sent for it, and nothing recorded."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Pushed:
     """What a push came to. `attempts` are the last there were, earlier ones first; `doubtful`: one of them may have been made.
 
@@ -147,7 +147,8 @@ class Pusher:
 
     def _connect(self, account: Account) -> Pms:
         known = self._connected.get(account.id)
-        if known is not None and known[0] == account:
+        # Nearly always it is the very same, and need not be compared.
+        if known is not None and (known[0] is account or known[0] == account):
             return known[1]
         credential = self._vault.open_text(account.credential)
         connection = Connection(

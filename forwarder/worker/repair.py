@@ -1,6 +1,5 @@
 """An operator's word on a submission that is in doubt: it was made, it was not, or it is not to be."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 from forwarder.reservation.catalogue import endings
@@ -35,9 +34,9 @@ class Repair:
         """The PMS has it, under that id. Where it is to be cancelled, that is tried for so long."""
         work, word = await self._in_doubt(request_id), Confirmed(pms_reservation_id)
         attempts, now = self._with_word(work, word), self._clock.now()
-        final = ended(work, attempts, Status.CONFIRMED, now=now, confirmed=word)
         cancel_by = now + timedelta(seconds=deadline_seconds)
-        self._check(await self._repairs.settle(replace(final, cancel_by=cancel_by)))
+        final = ended(work, attempts, Status.CONFIRMED, now=now, confirmed=word, cancel_by=cancel_by)
+        self._check(await self._repairs.settle(final))
 
     async def reject(self, request_id: str, reason: str) -> None:
         """The PMS has it not, and it is not to be tried again, because of `reason`, which the caller reads."""

@@ -1,12 +1,14 @@
 """Outcomes, recorded in group commits: many rows a transaction, each with its event."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
+from typing import Final
 
 from prometheus_client import Counter, Histogram
 
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.value import value
 from forwarder.runtime import metrics
 from forwarder.runtime.batching import Batcher
 from forwarder.runtime.clock import Clock
@@ -17,8 +19,10 @@ from forwarder.worker.announcer import Announcer
 from forwarder.worker.dead_letters import DeadLetters
 from forwarder.worker.lease import Lease
 
+_PAUSE_SECONDS: Final = 0.005
 
-@dataclass(frozen=True, slots=True)
+
+@value(frozen=True, slots=True)
 class Settled:
     """A row and what is to be recorded of it, under the lease that it is held by."""
 
@@ -45,7 +49,7 @@ class Settlement:
         self._letters = letters
         self._lease = lease
         self._clock = clock
-        self._batches: Batcher[Settled, bool] = Batcher(self._record, at_most=batch)
+        self._batches: Batcher[Settled, bool] = Batcher(self._record, at_most=batch, pause_seconds=_PAUSE_SECONDS)
 
     async def record(self, settled: Settled) -> bool:
         """True once the verdict is durable, with a dead letter where it is FAILED; False when the row was no longer this

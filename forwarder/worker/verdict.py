@@ -27,14 +27,23 @@ from forwarder.worker.push import Pushed
 from forwarder.worker.retry import next_look, next_try
 
 
-def verdict(work: Work, pushed: Pushed, *, now: datetime, settle_seconds: float, luck: float) -> Final | Postponed:
-    """What to record of `pushed`. `settle_seconds`: how long an ambiguous push is left alone; `luck`: jitter in [0, 1)."""
+def verdict(
+    work: Work,
+    pushed: Pushed,
+    *,
+    now: datetime,
+    settle_seconds: float,
+    luck: float,
+    cancel_by: datetime | None = None,
+) -> Final | Postponed:
+    """What to record of `pushed`. `settle_seconds`: how long an ambiguous push is left alone; `luck`: jitter in [0, 1);
+    `cancel_by`: as in `Final`, of what is confirmed now."""
     if work.made is not None:
         return cancellation_verdict(work, work.made, pushed, now=now, luck=luck)
+    if isinstance(pushed.outcome, Confirmed):
+        return ended(work, pushed.attempts, Status.CONFIRMED, now=now, confirmed=pushed.outcome, cancel_by=cancel_by)
     judge = _Judge(work, pushed, now, settle_seconds, luck)
     match pushed.outcome:
-        case Confirmed() as confirmed:
-            return ended(work, pushed.attempts, Status.CONFIRMED, now=now, confirmed=confirmed)
         case Rejected(problem):
             return ended(work, pushed.attempts, Status.REJECTED, now=now, problem=problem)
         case Cancelled():
@@ -113,6 +122,7 @@ def ended(
     now: datetime,
     confirmed: Confirmed | None = None,
     problem: Problem | None = None,
+    cancel_by: datetime | None = None,
 ) -> Final:
     """How `work` ended: its record and its event. Of a confirmed one `confirmed` is what the PMS gave, of any other `problem` says
     why."""
@@ -145,4 +155,14 @@ def ended(
         submission.request_id, work.revision + 1, status, submission.key, moment, data, submission.traceparent
     )
     cancelled_at = now if cancelled else None
-    return Final(work.id, status, attempts, now, record, event, pms_id, described, cancelled_at=cancelled_at)
+    return Final(
+        work.id,
+        status,
+        attempts,
+        now,
+        event,
+        pms_id,
+        described,
+        cancelled_at=cancelled_at,
+        cancel_by=cancel_by,
+    )

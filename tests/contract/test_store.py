@@ -1,10 +1,12 @@
 """What every store does, on every backend: how rows come in, are leased, and change hands."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from pydantic_core import to_json
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.recorder import SqlRecorder
@@ -59,6 +61,15 @@ async def test_what_is_not_held_waits_in_the_store_due_at_once(recorder: SqlReco
     assert [work.submission for work in claimed] == [arrival(1).submission, arrival(3).submission]
     assert claimed[0].submission.card == CARD
     assert await recorder.backlog(now=NOW) == Backlog(0, None)
+
+
+async def test_what_is_leased_tells_how_large_it_is(recorder: SqlRecorder) -> None:
+    arrived = [replace(arrival(1), size=1500), arrival(2, held=False, notes="x" * 2000)]
+    (held,) = await recorder.take_in("w1", arrived, now=NOW)
+    assert held.size == 1500
+    (claimed,) = await recorder.claim("w1", "acc", [0], now=NOW, at_most=10)
+    texts = len(to_json(claimed.submission.reservation)) + len(CARD.sealed)
+    assert texts <= claimed.size <= texts + 100
 
 
 async def test_a_worker_without_a_lease_is_given_nothing(recorder: SqlRecorder) -> None:

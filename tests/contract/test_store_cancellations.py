@@ -88,7 +88,8 @@ def cancelled(work: Work) -> Any:
     """`work`, cancelled by the PMS."""
     done = final(work, status=Status.CANCELLED, at=LATER)
     record = {**done.record, "cancelledAt": "2027-01-01T00:05:00.000Z"}
-    return replace(done, record=record, problem=None, cancelled_at=LATER, pms_reservation_id="pms-1")
+    event = replace(done.event, data={**done.event.data, "reservation": record})
+    return replace(done, event=event, problem=None, cancelled_at=LATER, pms_reservation_id="pms-1")
 
 
 def refused(work: Work) -> Any:

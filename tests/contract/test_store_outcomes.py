@@ -1,8 +1,9 @@
 """What every store does, on every backend: outcomes and their events are recorded together, by who holds the row, and not lost."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from pydantic_core import from_json
@@ -143,8 +144,9 @@ async def test_outcome_and_event_are_recorded_both_or_neither(
 ) -> None:
     async with engine.begin() as connection:
         await connection.exec_driver_sql("ALTER TABLE outbox RENAME TO elsewhere")
-    with pytest.raises(SQLAlchemyError):
-        await recorder.record("w1", [final(works[0])], [postponed(works[1])])
+    for others in ([], [postponed(works[1])]):
+        with pytest.raises(SQLAlchemyError):
+            await recorder.record("w1", [final(works[0])], others)
     for work in works:
         assert (await row(engine, work.id))["leased_by"] == "w1"
 
@@ -177,17 +179,32 @@ async def test_large_batches_are_recorded_whole(recorder: SqlRecorder, engine: A
 
 @pytest.fixture
 def lose_the_next_answer(recorder: SqlRecorder, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Makes the next transaction raise after it was committed, as when the connection breaks just then."""
-    whole: Callable[[], AbstractAsyncContextManager[AsyncConnection]] = recorder._database.transaction
+    """Makes the next transaction, or lone statement, raise after it was committed, as when the connection breaks just then."""
+    database = recorder._database
+    whole: Callable[[], AbstractAsyncContextManager[AsyncConnection]] = database.transaction
+    alone: Callable[..., Awaitable[Any]] = database.run
+
+    def keep_the_following() -> None:
+        monkeypatch.setattr(database, "transaction", whole)
+        monkeypatch.setattr(database, "run", alone)
 
     @asynccontextmanager
     async def commit_and_fail() -> AsyncIterator[AsyncConnection]:
-        monkeypatch.setattr(recorder._database, "transaction", whole)
+        keep_the_following()
         async with whole() as connection:
             yield connection
         raise StoreUnavailable("the connection broke")
 
-    return lambda: monkeypatch.setattr(recorder._database, "transaction", commit_and_fail)
+    async def run_and_fail(*arguments: Any) -> Any:
+        keep_the_following()
+        await alone(*arguments)
+        raise StoreUnavailable("the connection broke")
+
+    def lose() -> None:
+        monkeypatch.setattr(database, "transaction", commit_and_fail)
+        monkeypatch.setattr(database, "run", run_and_fail)
+
+    return lose
 
 
 def _requests(works: list[Work]) -> list[Submission]:

@@ -10,11 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import Standing, compose_record
-from forwarder.store.batch import PARAMETER, as_batch
 from forwarder.store.reader import SqlReader
 from forwarder.store.reading import Page
 from forwarder.store.recorder import SqlRecorder
-from forwarder.store.rows import arrival_row
+from forwarder.store.rows import arrival_batch
 from tests.support.backends import only
 from tests.support.stored import LATER, arrival, arrivals, final, lease
 from tests.support.works import NOW
@@ -131,8 +130,8 @@ async def test_ids_become_visible_in_their_order(engine: AsyncEngine, reader: Sq
     await lease(first, "w1")
     await lease(second, "w2")
     async with engine.begin() as slow:
-        batch = as_batch([arrival_row(0, arrival(1))])
-        await slow.execute(first._take_in, {"worker_id": "w1", "now": NOW, PARAMETER: batch})
+        batch = arrival_batch("postgresql", [arrival(1)])
+        await slow.execute(first._take_in, {"worker_id": "w1", "now": NOW, **batch})
         overtaking = asyncio.create_task(second.take_in("w2", arrivals([2]), now=NOW))
         await _waits_for_its_turn(engine)
         assert (await reader.page("acc", cursor=1, limit=10)).records == []

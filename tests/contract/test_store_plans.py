@@ -6,19 +6,21 @@ from datetime import date, timedelta
 from itertools import product
 from typing import Any, get_args
 
+import asyncpg
 import pytest
 from sqlalchemy import Connection, Executable, event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
 from forwarder.store import cancelling, holders, leasing, outcomes, runs
-from forwarder.store.batch import PARAMETER, as_batch
+from forwarder.store.batch import PARAMETER, as_batch, batch_with_texts
 from forwarder.store.listing import parameters_of, shape_of
-from forwarder.store.reader import _RECORD, SqlReader
+from forwarder.store.reader import _BY_REQUEST_IDS, LISTED
 from forwarder.store.reading import Days, Filters, Order
 from forwarder.store.recorder import SqlRecorder
 from forwarder.store.tables import parked_cancellations
 from tests.support.backends import only
+from tests.support.generic_plan import generic_plan
 from tests.support.stored import lease
 from tests.support.works import NOW
 
@@ -47,6 +49,15 @@ async def full(engine: AsyncEngine, request: pytest.FixtureRequest) -> AsyncEngi
         if request.param == "analyzed":
             await connection.execute(text("ANALYZE reservations"))
     return engine
+
+
+async def lookup_plan(url: str, statement: Executable, parameters: Mapping[str, Any]) -> str:
+    """What it does for a statement that readers look something up by."""
+    connection = await asyncpg.connect(url.replace("+asyncpg", ""))
+    try:
+        return await generic_plan(connection, statement, parameters)
+    finally:
+        await connection.close()
 
 
 async def plan(engine: AsyncEngine, statement: Executable, parameters: Mapping[str, Any]) -> str:
@@ -97,17 +108,21 @@ async def test_rows_of_the_lost_are_found_by_the_index_of_held_rows(full: AsyncE
 
 
 async def test_outcomes_find_their_rows_by_id(full: AsyncEngine) -> None:
-    batch = {"worker_id": "w1", PARAMETER: as_batch([OUTCOME | {"id": number} for number in range(21, 4221, 21)])}
-    for statement in (outcomes.finish(), outcomes.postpone(), leasing.release(), leasing.mark_pushing()):
-        steps = await plan(full, statement, batch)
+    rows = [OUTCOME | {"id": number} for number in range(21, 4221, 21)]
+    alone, recorded = {PARAMETER: as_batch(rows)}, batch_with_texts("postgresql", rows, "record", [b"{}"] * len(rows))
+    tried = (outcomes.postpone(), leasing.release(), leasing.mark_pushing())
+    ended = (outcomes.record(), outcomes.finish())
+    for statement, batch in (*((each, alone) for each in tried), *((each, recorded) for each in ended)):
+        steps = await plan(full, statement, {"worker_id": "w1", **batch})
         assert "reservations_pkey" in steps
         assert not reads_every_row(steps)
 
 
-async def test_the_submissions_of_a_bulk_are_found_by_request_id(full: AsyncEngine) -> None:
+@pytest.mark.usefixtures("full")
+async def test_the_submissions_of_a_bulk_are_found_by_request_id(migrated_url: str) -> None:
     for count in (1, 1000):
         asked = as_batch([{"request_id": f"rsv_{number}"} for number in range(1, count + 1)])
-        steps = await plan(full, SqlReader(full)._by_request_ids, {"account_id": "acc1", PARAMETER: asked})
+        steps = await lookup_plan(migrated_url, _BY_REQUEST_IDS, {"account_id": "acc1", PARAMETER: asked})
         assert "reservations_request_id" in steps
         assert not reads_every_row(steps)
 
@@ -145,7 +160,7 @@ _A_PAGE = 150
 """Blocks: what a page of ten may touch, out of some thousands, for three runs and the rows themselves."""
 
 
-async def test_a_page_is_read_by_the_index_of_its_list(full: AsyncEngine) -> None:
+async def test_a_page_is_read_by_the_index_of_its_list(full: AsyncEngine, migrated_url: str) -> None:
     """Of ten thousand rows of the account, nearly all with the same property, day and moment."""
     async with full.connect() as connection:
         statistics = await connection.execute(text("SELECT count(*) FROM pg_stats WHERE tablename = 'reservations'"))
@@ -153,8 +168,8 @@ async def test_a_page_is_read_by_the_index_of_its_list(full: AsyncEngine) -> Non
     for (name, filters), order, cursor in product(_LISTS, get_args(Order), (1, _ROWS // 2, _ROWS)):
         shape = shape_of(filters, order)
         asked = {"account_id": "acc1", "at_most": 11, **parameters_of(filters, shape, cursor)}
-        for statement in (runs.onward("postgresql", shape, _RECORD), runs.around("postgresql", shape, _RECORD)):
-            steps = await plan(full, statement, asked)
+        for statement in (runs.onward("postgresql", shape, LISTED), runs.around("postgresql", shape, LISTED)):
+            steps = await lookup_plan(migrated_url, statement, asked)
             used = set(re.findall(r"reservations_[a-z]+ ", steps))
             assert f"reservations_{name} " in used, steps
             assert used <= {f"reservations_{name} ", "reservations_pkey "}, steps

@@ -70,3 +70,22 @@ async def test_giving_up_waiting_does_not_take_the_item_back() -> None:
         await waiting
     recorder.gate.set()
     assert await batcher.submit(2) == 20
+
+
+async def test_after_a_crowd_the_next_batch_gathers_for_a_while() -> None:
+    recorder = _Recorder()
+    batcher: Batcher[int, int] = Batcher(recorder, at_most=10, pause_seconds=0.05)
+    await asyncio.gather(*(batcher.submit(item) for item in (1, 2, 3)))
+    batcher.post(4)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    await batcher.submit(5)
+    assert recorder.batches == [[1, 2, 3], [4, 5]]
+
+
+async def test_after_a_few_it_does_not() -> None:
+    recorder = _Recorder()
+    batcher: Batcher[int, int] = Batcher(recorder, at_most=10, pause_seconds=3600.0)
+    for item in range(5):
+        await batcher.submit(item)
+    assert len(recorder.batches) == 5

@@ -1,5 +1,7 @@
 """What a worker holds in memory is bounded in rows, and by the size of them."""
 
+from dataclasses import replace
+
 from forwarder.reservation.card import SealedCard
 from forwarder.store.work import Work
 from forwarder.worker.hold import Hold, size_of
@@ -49,3 +51,8 @@ def test_a_row_is_held_once() -> None:
 def test_a_sealed_card_counts() -> None:
     sealed = SealedCard("key", "y" * 5000)
     assert size_of(work(1, card=sealed)) > 5000 > size_of(work(1))
+
+
+def test_what_was_counted_already_is_not_counted_again() -> None:
+    assert size_of(replace(work(1), size=20 * _KILOBYTE)) == 20 * _KILOBYTE
+    assert size_of(replace(work(1), size=1)) == _KILOBYTE

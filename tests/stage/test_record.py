@@ -1,11 +1,13 @@
 """The record of section 2.5, composed: from the request, from what the PMS said, and what is derived."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import Standing, compose_record
+from forwarder.reservation.request import json_number
 from tests.support.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 
 FINANCES = {
@@ -164,3 +166,12 @@ def test_what_is_known_of_the_submission() -> None:
 def test_the_masked_card_is_no_part_of_the_record() -> None:
     record = _compose(BOOKING_ENGINE | {"cardDetails": {"cardNumber": "411111******1111"}})
     assert "411111" not in str(record)
+
+
+@pytest.mark.parametrize("total", [0, 300, 300.0, 300.5, 0.1, 1e15 + 0.5, 2.0**53, 2.0**60, -0.0])
+@pytest.mark.parametrize("paid", [0, 0.0, 0.1, 100])
+def test_what_remains_is_exact(total: float, paid: float) -> None:
+    exact = json_number(Decimal(str(total)) - Decimal(str(paid)))
+    shown = _compose(BOOKING_ENGINE | {"totalPrice": total}, answer={"finances": {"totalPaid": paid}})
+    remaining = shown["finances"]["remainingBalance"]
+    assert (remaining, type(remaining)) == (exact, type(exact))

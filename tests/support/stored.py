@@ -71,7 +71,7 @@ def final(work: Work, *, status: Status = Status.CONFIRMED, at: datetime = LATER
         request_id=taken.request_id, workspace_id="demo", account_id=taken.account_id, status=status, record=record
     )
     event = ResultEvent(taken.request_id, work.revision + 1, status, taken.key, iso(at), data, "00-trace-span-01")
-    return Final(work.id, status, [attempt()], at, record, event, pms_id, problem)
+    return Final(work.id, status, [attempt()], at, event, pms_id, problem)
 
 
 def postponed(work: Work, *, due_at: datetime = LATER, doubtful: bool = False) -> Postponed:
