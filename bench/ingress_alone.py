@@ -11,7 +11,7 @@ from forwarder.ingress.routes import ingress_routes
 from forwarder.reservation.identity import RequestIds
 from forwarder.runtime.clock import SystemClock
 from forwarder.runtime.health import health_routes
-from forwarder.runtime.http import http_app
+from forwarder.runtime.http_app import http_app
 from forwarder.tenancy.answers import Ages, Answers
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey

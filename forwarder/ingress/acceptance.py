@@ -1,7 +1,6 @@
 """The flow of one submission that was let in: read the terms → validate → identify and seal → publish → answer."""
 
-from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from forwarder.ingress.call import Call
 from forwarder.ingress.draft import Draft, Drafts
@@ -15,13 +14,9 @@ from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import Operation
 from forwarder.runtime.prefer import Wait, read_wait
 from forwarder.tenancy.access import Caller
-from forwarder.topics.outcomes import Expected
-
-_NOBODY_WAITS: AbstractAsyncContextManager[None] = nullcontext()
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     """A submission that is safe on the log, what its caller is told of it, and how long it waited at the most."""
 
     draft: Draft
@@ -48,14 +43,8 @@ class Acceptance:
         if isinstance(draft, Problem):
             return draft
         wait = self._wait(operation, call)
-        async with self._expecting(draft, wait) as expected:
-            receipt = await self._handover.one(draft)
-            if isinstance(receipt, Problem):
-                return receipt
-            if expected is not None and receipt.settled is None:
-                left = wait.seconds - (self._parts.clock.monotonic() - call.started)
-                receipt = replace(receipt, settled=await expected.within(left, call.gone))
-        return Accepted(draft, receipt, wait)
+        receipt = await (self._settled(draft, wait, call) if wait.seconds else self._handover.one(draft))
+        return receipt if isinstance(receipt, Problem) else Accepted(draft, receipt, wait)
 
     async def try_out(self, caller: Caller, operation: Operation, call: Call) -> DryRun | Problem:
         """What would come of the submission, were it accepted."""
@@ -64,6 +53,15 @@ class Acceptance:
             return terms
         request = await read_valid(operation, call, within=self._parts.settings.body_seconds)
         return request if isinstance(request, Problem) else dry_run(caller.account, request)
+
+    async def _settled(self, draft: Draft, wait: Wait, call: Call) -> Receipt | Problem:
+        """Hand it over, and wait for how it ends."""
+        async with self._parts.outcomes.expecting(draft.request_id) as expected:
+            receipt = await self._handover.one(draft)
+            if expected is None or isinstance(receipt, Problem) or receipt.settled is not None:
+                return receipt
+            left = wait.seconds - (self._parts.clock.monotonic() - call.started)
+            return receipt._replace(settled=await expected.within(left, call.gone))
 
     async def _draft(self, caller: Caller, operation: Operation, call: Call) -> Draft | Problem:
         terms = read_terms(call)
@@ -77,6 +75,3 @@ class Acceptance:
     def _wait(self, operation: Operation, call: Call) -> Wait:
         default, prefer = self._default_wait[operation], call.headers.get("prefer")
         return default if prefer is None else read_wait(prefer, default, self._parts.settings.longest_wait_seconds)
-
-    def _expecting(self, draft: Draft, wait: Wait) -> AbstractAsyncContextManager[Expected | None]:
-        return self._parts.outcomes.expecting(draft.request_id) if wait.seconds else _NOBODY_WAITS

@@ -1,8 +1,5 @@
 """How much one process takes on at a time. What is beyond is sent away before its body is read, so that memory stays bounded."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from forwarder.ingress.call import Call
 from forwarder.reservation.request import MAX_BODY_BYTES
 
@@ -18,20 +15,41 @@ class Admission:
         self._calls = 0
         self._bytes = 0
 
-    @contextmanager
-    def place(self, call: Call, at_most: int = MAX_BODY_BYTES) -> Iterator[bool]:
+    def place(self, call: Call, at_most: int = MAX_BODY_BYTES) -> "_Place":
         """A place for the block; False where there is none. `at_most`: the longest body that is read of such a call."""
-        size = _size_of_body(call, at_most)
+        return _Place(self, _size_of_body(call, at_most))
+
+    def take(self, size: int) -> bool:
+        """Count a call with a body of that many bytes, where it has a place."""
         if self._calls >= self._most_calls or self._bytes + size > self.most_bytes:
-            yield False
-            return
+            return False
         self._calls += 1
         self._bytes += size
-        try:
-            yield True
-        finally:
-            self._calls -= 1
-            self._bytes -= size
+        return True
+
+    def leave(self, size: int) -> None:
+        """What `take` has counted is over."""
+        self._calls -= 1
+        self._bytes -= size
+
+
+class _Place:
+    """Taken on entering, if there is one, and then left on the way out."""
+
+    __slots__ = ("_admission", "_size", "_taken")
+
+    def __init__(self, admission: Admission, size: int) -> None:
+        self._admission = admission
+        self._size = size
+        self._taken = False
+
+    def __enter__(self) -> bool:
+        self._taken = self._admission.take(self._size)
+        return self._taken
+
+    def __exit__(self, *_raised: object) -> None:
+        if self._taken:
+            self._admission.leave(self._size)
 
 
 def _size_of_body(call: Call, at_most: int) -> int:

@@ -6,8 +6,8 @@ apart into items, too many of them, or no log to take them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from dataclasses import replace
+from typing import Final, NamedTuple, TypeVar
 
 from forwarder.ingress.bulk_items import begins_array, elements, lines
 from forwarder.ingress.call import Call
@@ -45,20 +45,18 @@ _AN_ITEM: Final = 512
 """What an item costs, however short it is, in the bytes of a turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """An item that is safe on the log, and what its caller is told of it."""
 
     draft: Draft
     receipt: Receipt
 
 
-@dataclass(frozen=True, slots=True)
-class _Items:
-    """The texts of the items; None to let others work. `one_document`: what is not JSON in one of them spoils all."""
+class _Item(NamedTuple):
+    """What a text was read as, and how many bytes it has."""
 
-    texts: Iterator[bytes | None]
-    one_document: bool
+    read: BulkItem | Problem
+    size: int
 
 
 class Bulks:
@@ -106,20 +104,20 @@ class Bulks:
         made: list[T | Problem] = []
         turns = Turns()
         try:
-            for text in items.texts:
-                if text is None:
+            for item in items:
+                if item is None:
                     await turns.after(A_TURN)
                     continue
                 if len(made) == MOST_ITEMS:
                     return INVALID_BULK_SIZE
-                item = _read(text, one_document=items.one_document)
-                made.append(item if isinstance(item, Problem) else make(item))
-                await turns.after(_AN_ITEM + len(text))
+                made.append(item.read if isinstance(item.read, Problem) else make(item.read))
+                await turns.after(_AN_ITEM + item.size)
         except MalformedJson as error:
             return malformed_json(f"at item {len(made) + 1}: {error}")
         return (admit(len(made)) or made) if made else INVALID_BULK_SIZE
 
-    async def _items(self, call: Call) -> _Items | Problem:
+    async def _items(self, call: Call) -> Iterator[_Item | None] | Problem:
+        """The items, each read when its turn comes; None to let others work. Going through them raises `MalformedJson`."""
         array = sent_as(JSON, call.headers)
         if not array and not sent_as(NDJSON, call.headers):
             return BULK_MEDIA_TYPE
@@ -129,7 +127,7 @@ class Bulks:
             return body
         if array and not begins_array(body):
             return NOT_AN_ARRAY
-        return _Items(elements(body), one_document=True) if array else _Items(lines(body), one_document=False)
+        return elements(body, _read) if array else map(_read_line, lines(body))
 
 
 def _terms(call: Call) -> Terms | Problem:
@@ -138,22 +136,24 @@ def _terms(call: Call) -> Terms | Problem:
 
 
 def _terms_of(item: BulkItem, terms: Terms) -> Terms:
-    return replace(
-        terms, idempotency_key=item.idempotency_key, deadline_seconds=item.deadline_seconds or terms.deadline_seconds
-    )
+    return Terms(item.idempotency_key, item.deadline_seconds or terms.deadline_seconds, terms.traceparent)
 
 
-def _read(text: bytes, *, one_document: bool) -> BulkItem | Problem:
-    """The item, or why it is none. Raises `MalformedJson` where that spoils the whole document."""
-    if len(text) > MOST_ITEM_BYTES:
-        return ITEM_TOO_LARGE
+def _read(text: bytes) -> _Item:
+    """An element of an array. Raises `MalformedJson`: that spoils the whole document."""
+    size = len(text)
+    if size > MOST_ITEM_BYTES:
+        return _Item(ITEM_TOO_LARGE, size)
+    item = read_item(text)
+    return _Item(_refused(item) if isinstance(item, list) else item, size)
+
+
+def _read_line(text: bytes) -> _Item:
+    """A line of NDJSON: a document of its own."""
     try:
-        item = read_item(text)
+        return _read(text)
     except MalformedJson as error:
-        if one_document:
-            raise
-        return malformed_json(str(error), "line")
-    return _refused(item) if isinstance(item, list) else item
+        return _Item(malformed_json(str(error), "line"), len(text))
 
 
 def _refused(faults: Sequence[Fault]) -> Problem:

@@ -53,8 +53,8 @@ class BulkEndpoint:
     def _tell(self, results: Sequence[Result], caller: Caller, call: Call) -> Answer:
         codes = Counter(each.code for each in results if isinstance(each, Problem))
         kept = [each for each in results if isinstance(each, Kept)]
-        for each in results:
-            answered(*_label(each)).inc()
+        for label, count in Counter(map(_label, results)).items():
+            answered(*label).inc(count)
         _log.info(
             "bulk.answered",
             account_id=caller.account.id,

@@ -1,13 +1,14 @@
 """Where one item of a bulk ends and the next begins: in a JSON array, or on the lines of NDJSON. Pure.
 
-Items are told apart by brackets, quotes and line ends alone, without reading them: a body of many megabytes then costs no more
-memory than itself, however it is built, and the reader of an item says whether it is JSON.
+The reader of an item says whether it is JSON. Where an element of an array ends is guessed, which is right where its reader takes
+it; else elements are told apart by brackets and quotes alone. A body of many megabytes costs no more memory than itself.
 """
 
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Generator, Iterator
+from typing import Final, TypeVar
 
+from forwarder.reservation.bulk import MOST_ITEM_BYTES
 from forwarder.reservation.validation import MalformedJson
 
 _BLANK: Final = re.compile(rb"[ \t\r\n]*")
@@ -16,6 +17,9 @@ _LINE: Final = re.compile(rb"[^ \t\r\n][^\n]*")
 _BRACKET: Final = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+"){0,128}+([\[\]{}])?', re.DOTALL)
 _BRACKET_OR_COMMA: Final = re.compile(rb'(?:[^"\[\]{},]++|"(?:[^"\\]++|\\.)*+"){0,128}+([\[\]{},])?', re.DOTALL)
 _STEPS_AT_ONCE: Final = 1024
+_LIKELY_END: Final = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{")
+
+R = TypeVar("R")
 
 
 def lines(body: bytes) -> Iterator[bytes]:
@@ -28,34 +32,54 @@ def begins_array(body: bytes) -> bool:
     return body.startswith(b"[", _end_of_blank(body, 0))
 
 
-def elements(body: bytes) -> Iterator[bytes | None]:
-    """The elements of the JSON array with which `body` begins. None after each stretch of a long one, for the caller to let others
-    work. Raises `MalformedJson` where `body` does not end with it, which may be found after its last element."""
-    at = begin = _end_of_blank(body, 0)
-    depth = steps = commas = 0
-    mark: bytes | None = None
-    while depth or not steps:
+def elements(body: bytes, read: Callable[[bytes], R]) -> Iterator[R | None]:
+    """What `read` makes of each element of the JSON array with which `body` begins; it raises `MalformedJson` for what is not one
+    JSON document. None after each stretch of a long element, for the caller to let others work. Raises `MalformedJson` where
+    `body` does not end with the array, which may be found after its last element."""
+    begin = yield from _guessed(body, _end_of_blank(body, 0) + 1, read)
+    several = body[begin - 1 : begin] == b","
+    end = yield from _end_of_element(body, begin)
+    while body[end : end + 1] == b",":
+        yield read(body[begin:end])
+        begin, several = end + 1, True
+        end = yield from _end_of_element(body, begin)
+    if several or _end_of_blank(body, begin) < end:
+        yield read(body[begin:end])
+    if body[end : end + 1] != b"]" or _end_of_blank(body, end + 1) < len(body):
+        raise MalformedJson("there is more after the array")
+
+
+def _guessed(body: bytes, begin: int, read: Callable[[bytes], R]) -> Generator[R, None, int]:
+    """The elements from `begin` on that end where the next object seems to begin, as most do; then, where the first other begins.
+    What its reader takes for one object is all of it, whatever follows."""
+    while (likely := _LIKELY_END.search(body, begin, begin + MOST_ITEM_BYTES)) is not None:
+        try:
+            one = read(body[begin : likely.start(1)])
+        except MalformedJson:
+            break
+        yield one
+        begin = likely.end(1)
+    return begin
+
+
+def _end_of_element(body: bytes, begin: int) -> Generator[None, None, int]:
+    """Where the comma or the bracket stands that ends the element. None after each stretch. Raises `MalformedJson`."""
+    at, depth, steps = begin, 1, 0
+    while depth:
         step = (_BRACKET_OR_COMMA if depth == 1 else _BRACKET).match(body, at)
         if step is None or step.end() == at:
             raise MalformedJson("the array has no end")
         at, mark = step.end(), step[1]
-        steps += 1
         if mark in {b"[", b"{"}:
             depth += 1
-            begin = at if depth == 1 else begin
         elif mark in {b"]", b"}"}:
             depth -= 1
         elif mark == b",":
-            commas += 1
-            yield body[begin : at - 1]
-            begin = at
+            break
+        steps += 1
         if steps % _STEPS_AT_ONCE == 0:
             yield None
-    last = body[begin : at - 1]
-    if commas or _end_of_blank(last, 0) < len(last):
-        yield last
-    if mark != b"]" or _end_of_blank(body, at) < len(body):
-        raise MalformedJson("there is more after the array")
+    return at - 1
 
 
 def _end_of_blank(body: bytes, start: int) -> int:

@@ -2,18 +2,18 @@
 
 import re
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from starlette.types import Receive, Scope
 
 from forwarder.runtime.bodies import read_at_most
 from forwarder.runtime.http import header_map
+from forwarder.runtime.http_exchange import body_at_hand
 
 _HOST = re.compile(r"[A-Za-z0-9._\-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """`headers` by lower-case name; `started` is when the call came, on the clock's monotonic scale."""
 
     scope: Scope
@@ -34,6 +34,10 @@ class Call:
     def times(self, header: bytes) -> int:
         """On how many lines the header came."""
         return sum(name == header for name, _ in self.scope["headers"])
+
+    def body_at_hand(self) -> bytes | None:
+        """The whole body where it came together with the head; None where it is to be waited for."""
+        return body_at_hand(self.receive)
 
     def body(self, at_most: int) -> Awaitable[bytes | None]:
         """The whole body, or None as soon as it is seen to be longer than `at_most` bytes. Raises `ClientDisconnect`."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from pydantic_core import to_json
 
@@ -17,8 +18,7 @@ from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import Message
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """A submission before it is on the log: a `Submission` of which nobody reads the request. `reservation` is that as JSON;
     `key` is its message's; `keyed`: it may have come before."""
 

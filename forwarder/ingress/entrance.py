@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from forwarder.ingress.admission import Admission
 from forwarder.ingress.call import Call
@@ -12,7 +12,7 @@ from forwarder.ingress.problems import OVERLOADED, TENANCY_UNAVAILABLE, TEST_MOD
 from forwarder.ingress.rate_limit import rate_limited, with_allowance
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES
-from forwarder.runtime.http import Answer
+from forwarder.runtime.http import Answer, Answerer
 from forwarder.tenancy.access import Caller, authenticate
 from forwarder.tenancy.port import TenancyUnavailable
 
@@ -45,8 +45,8 @@ class Entrance:
         """How long a body may be and still find a place."""
         return self._admission.most_bytes
 
-    def to(self, endpoint: Endpoint, *, at_most: int = MAX_BODY_BYTES, limited: bool = True) -> ASGIApp:
-        """The way to `endpoint`, as a plain ASGI application: here every microsecond of framework is one per reservation.
+    def to(self, endpoint: Endpoint, *, at_most: int = MAX_BODY_BYTES, limited: bool = True) -> Answerer:
+        """The way to `endpoint`, past the framework: here every microsecond of that is one per reservation.
         `at_most`: the longest body that it reads. Unless `limited`, it minds the limits of keys itself."""
         return _Passage(self, endpoint, at_most, limited=limited)
 
@@ -89,7 +89,10 @@ class _Passage:
     at_most: int
     limited: bool
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(self, scope: Scope, receive: Receive) -> Answer:
         call = self.entrance.call(scope, receive)
-        answer = await self.entrance.pass_through(self.endpoint, call, self.at_most, limited=self.limited)
+        return await self.entrance.pass_through(self.endpoint, call, self.at_most, limited=self.limited)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = await self.answer(scope, receive)
         await answer(scope, receive, send)

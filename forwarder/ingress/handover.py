@@ -22,6 +22,7 @@ class Handover:
         self._requests_topic = parts.requests_topic
         self._earlier = Earlier(parts.reader, parts.settings.most_keys_remembered)
         self._most_in_flight = parts.settings.most_in_flight
+        self._clock = parts.clock
         self._in_flight = 0
 
     async def one(self, draft: Draft) -> Receipt | Problem:
@@ -55,7 +56,7 @@ class Handover:
             earlier = next(told) if draft.keyed else draft.accepted_at
             if isinstance(earlier, str):
                 message = messages.setdefault(draft.request_id, draft.message(earlier))
-                await turns.after(message.size)
+                await turns.after(len(message.value))
                 earlier = Receipt(draft.request_id, earlier)
             results.append(earlier)
         problem = await self._publish([*messages.values()]) if messages else None
@@ -70,11 +71,12 @@ class Handover:
         if self._in_flight + len(messages) > self._most_in_flight:
             return OVERLOADED
         self._in_flight += len(messages)
+        began = self._clock.monotonic()
         try:
-            with PUBLISH_SECONDS.time():
-                await self._publisher.publish(self._requests_topic, messages)
+            await self._publisher.publish(self._requests_topic, messages)
         except LogUnavailable:
             return LOG_UNAVAILABLE
         finally:
             self._in_flight -= len(messages)
+            PUBLISH_SECONDS.observe(self._clock.monotonic() - began)
         return None

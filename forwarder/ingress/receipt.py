@@ -1,7 +1,6 @@
 """What a caller is told of its submission: accepted, or already settled. Pure but for the form of an answer."""
 
-from dataclasses import dataclass
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from pydantic_core import to_json
 
@@ -15,8 +14,7 @@ from forwarder.topics.outcomes import Settled
 _REJECTED = endings.REJECTED.problem("The property management system gave no reason.")
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """A submission that is safe, and how it ended, if it has."""
 
     request_id: str

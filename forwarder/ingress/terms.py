@@ -2,8 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from forwarder.ingress.call import Call
 from forwarder.reservation.catalogue import requests
@@ -30,8 +29,7 @@ INVALID_DEADLINE: Final = requests.INVALID_DEADLINE.problem(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(NamedTuple):
     """What the headers of a submission ask for; None is what they leave open. `deadline_seconds` count from its acceptance."""
 
     idempotency_key: str | None

@@ -7,13 +7,20 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails, from_json
 
 from forwarder.reservation.problem import Fault
-from forwarder.reservation.request import MAX_BODY_BYTES, PRINTABLE, BookingEngineRequest, GeneralRequest, whole
+from forwarder.reservation.request import (
+    MAX_BODY_BYTES,
+    PRINTABLE,
+    BookingEngineRequest,
+    GeneralRequest,
+    fields_given,
+    whole,
+)
 from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS
 from forwarder.reservation.validation import (
     between_fields,
     cross_faults,
     field_faults,
-    refuse_names_given_twice,
+    refuse_hidden,
     refuse_what_is_no_number,
 )
 
@@ -58,12 +65,12 @@ _ITEM: Final[TypeAdapter[BulkItem]] = TypeAdapter(Annotated[BulkItem, Field(disc
 
 def read_item(text: bytes) -> BulkItem | list[Fault]:
     """The item in `text`, or its faults: all of them, each with its JSON Pointer into the item. Raises `MalformedJson`."""
-    refuse_what_is_no_number(text)
     try:
         item = _ITEM.validate_json(text)
     except ValidationError as error:
+        refuse_what_is_no_number(text)
         return _faults(error, text)
-    refuse_names_given_twice(text)
+    refuse_hidden(text, len(item.model_fields_set) + fields_given(item.reservation))
     return [_in_item(fault) for fault in between_fields(item.reservation)] or item
 
 

@@ -2,11 +2,18 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+_BLANK: Final = b" \t\r\n"
 
 
 class _Twice(Exception):
     """An object has one name twice."""
+
+
+def most_names(document: bytes) -> int:
+    """No fewer than the names in all of its objects, told without reading it; just as many where no text in it looks like one."""
+    return document.translate(None, _BLANK).count(b'":')
 
 
 def names_are_unique(document: bytes) -> bool:

@@ -207,6 +207,18 @@ class GeneralRequest(_Stay):
 ReservationRequest = BookingEngineRequest | GeneralRequest
 Operation = Literal["booking-engine", "general"]
 
+
+def fields_given(request: ReservationRequest) -> int:
+    """How many fields of ours its JSON had, those of the guest, the address and the card included."""
+    guest = request.guest
+    given = len(request.model_fields_set) + len(guest.model_fields_set)
+    if guest.address is not None:
+        given += len(guest.address.model_fields_set)
+    if isinstance(request, BookingEngineRequest) and request.card_details is not None:
+        given += len(request.card_details.model_fields_set)
+    return given
+
+
 MODELS: dict[Operation, type[BookingEngineRequest] | type[GeneralRequest]] = {
     "booking-engine": BookingEngineRequest,
     "general": GeneralRequest,

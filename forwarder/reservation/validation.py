@@ -6,14 +6,14 @@ No fault ever quotes the value at fault: it may be a card number.
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from forwarder.reservation.cancellation import CancellationBody
 from forwarder.reservation.currency import DECIMALS
-from forwarder.reservation.json_names import names_are_unique
+from forwarder.reservation.json_names import most_names, names_are_unique
 from forwarder.reservation.problem import Fault
 from forwarder.reservation.request import (
     CONFIRMED,
@@ -27,6 +27,7 @@ from forwarder.reservation.request import (
     PRINTABLE,
     Operation,
     ReservationRequest,
+    fields_given,
 )
 
 M = TypeVar("M", bound=BaseModel)
@@ -39,21 +40,28 @@ class MalformedJson(ValueError):
 
 def read_request(operation: Operation, body: bytes) -> ReservationRequest | list[Fault]:
     """The request in `body`, or its faults: all of them, each with its JSON Pointer. Raises `MalformedJson`."""
-    refuse_what_is_no_number(body)
     try:
         request = MODELS[operation].model_validate_json(body)
     except ValidationError as error:
+        refuse_what_is_no_number(body)
         return _faults(error, body)
-    refuse_names_given_twice(body)
+    refuse_hidden(body, fields_given(request))
     return between_fields(request) or request
+
+
+def refuse_hidden(body: bytes, given: int) -> None:
+    """Refuse what the reader of a valid `body` did not look at, where it is no JSON. `given`: how many fields it took. No more
+    names than those, and there is nothing else in it. Raises `MalformedJson`."""
+    if most_names(body) != given:
+        refuse_what_is_no_number(body)
+        refuse_names_given_twice(body)
 
 
 def between_fields(request: ReservationRequest) -> list[Fault]:
     """The faults of a request of which each value by itself is right."""
-    return [
-        *_date_faults(request.arrival_date, request.departure_date),
-        *_price_faults(request.total_price, request.currency),
-    ]
+    return _date_faults(request.arrival_date, request.departure_date) + _price_faults(
+        request.total_price, request.currency
+    )
 
 
 def read_cancellation(body: bytes) -> CancellationBody | list[Fault]:
@@ -185,22 +193,28 @@ def _out_of_bounds(kind: str, context: Mapping[str, Any]) -> tuple[str, str] | N
             return None
 
 
-def _date_faults(arrival: date, departure: date) -> Iterator[Fault]:
+def _date_faults(arrival: date, departure: date) -> list[Fault]:
     nights = (departure - arrival).days
     if nights < 1:
-        yield Fault("/departureDate", "departure_not_after_arrival", "must be at least one day after arrivalDate")
-    elif nights > MAX_NIGHTS:
-        yield Fault("/departureDate", "stay_too_long", f"must be at most {MAX_NIGHTS} nights after arrivalDate")
+        return [Fault("/departureDate", "departure_not_after_arrival", "must be at least one day after arrivalDate")]
+    if nights > MAX_NIGHTS:
+        return [Fault("/departureDate", "stay_too_long", f"must be at most {MAX_NIGHTS} nights after arrivalDate")]
+    return []
 
 
-def _price_faults(price: Decimal | None, currency: str | None) -> Iterator[Fault]:
+def _price_faults(price: Decimal | None, currency: str | None) -> list[Fault]:
     if currency is None:
-        return
+        return []
     decimals = DECIMALS.get(currency)
     if decimals is None:
-        yield Fault("/currency", "unknown_currency", "must be an ISO 4217 currency code in capitals, such as EUR")
-    elif price is not None and price != price.quantize(Decimal(1).scaleb(-decimals)):
-        yield Fault("/totalPrice", "too_many_decimals", f"must have at most {decimals} decimals in {currency}")
+        return [Fault("/currency", "unknown_currency", "must be an ISO 4217 currency code in capitals, such as EUR")]
+    if price is not None and price != price.quantize(_SMALLEST[decimals]):
+        return [Fault("/totalPrice", "too_many_decimals", f"must have at most {decimals} decimals in {currency}")]
+    return []
+
+
+_SMALLEST: Final = {decimals: Decimal(1).scaleb(-decimals) for decimals in set(DECIMALS.values())}
+"""The smallest amount of a currency that has so many decimals."""
 
 
 def cross_faults(document: Any) -> Iterator[Fault]:

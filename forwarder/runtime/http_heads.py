@@ -5,13 +5,16 @@ Built on uvicorn's protocol, which has a plain text for the first and reads the 
 
 import asyncio
 from typing import Final
+from urllib.parse import unquote
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from forwarder.reservation.catalogue import requests
 from forwarder.reservation.problem import Problem
 from forwarder.runtime.http import Answer, problem_answer
+from forwarder.runtime.http_cycle import Cycle
+from forwarder.runtime.http_keep_alive import KeepAliveProtocol
 from forwarder.runtime.http_writing import GatheringTransport
 
 MOST_HEAD_BYTES: Final = 32 * 1024
@@ -24,7 +27,7 @@ _TOO_LARGE: Final = requests.HEADERS_TOO_LARGE.problem(
 _REASONS: Final = {_MALFORMED.status: b"Bad Request", _TOO_LARGE.status: b"Request Header Fields Too Large"}
 
 
-class ProblemProtocol(HttpToolsProtocol):
+class ProblemProtocol(KeepAliveProtocol):
     """Closes the connection after either. Of a head that does not end, one chunk is read beyond what a head may have."""
 
     _wrong: Problem = _MALFORMED
@@ -57,7 +60,37 @@ class ProblemProtocol(HttpToolsProtocol):
         if self._before + self._chunk > MOST_HEAD_BYTES and self._size_of_head() > MOST_HEAD_BYTES:
             self._wrong = _TOO_LARGE
             raise httptools.HttpParserError(_TOO_LARGE.title)
-        super().on_headers_complete()
+        self._begin()
+
+    def _begin(self) -> None:
+        """As uvicorn does, but with a `Cycle`, and without what is not configured here."""
+        http_version, scope = self.parser.get_http_version(), self.scope
+        scope["method"] = self.parser.get_method().decode("ascii")
+        scope["http_version"] = http_version
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"] = url.path
+        scope["query_string"] = url.query or b""
+        before: RequestResponseCycle | None = self.cycle
+        self.cycle = Cycle(
+            scope=scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=http_version != "1.0" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        if before is None or before.response_complete:
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
 
     def _size_of_head(self) -> int:
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)

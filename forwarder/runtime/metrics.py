@@ -63,7 +63,9 @@ BREAKER_OPENINGS = Counter(
     "forwarder_circuit_breaker_openings_total", "Times that a circuit breaker opened, failed probes included.", ["kind"]
 )
 HOLD_OFFS = Counter("forwarder_hold_offs_total", "Times that a PMS asked for a pause.", ["kind"])
-WINDOW_CUTS = Counter("forwarder_window_cuts_total", "Times that fewer pushes were let in flight, for a PMS overloaded.", ["kind"])
+WINDOW_CUTS = Counter(
+    "forwarder_window_cuts_total", "Times that fewer pushes were let in flight, for a PMS overloaded.", ["kind"]
+)
 OUTCOMES = Counter("forwarder_outcomes_total", "Submissions that reached an outcome.", ["kind", "status"])
 OUTCOME_SECONDS = Histogram(
     "forwarder_accept_to_outcome_seconds", "From the 2xx to the recorded outcome.", ["status"], buckets=_LONG

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Final
 
 from prometheus_client import Counter, Histogram
 
@@ -19,7 +18,7 @@ from forwarder.worker.announcer import Announcer
 from forwarder.worker.dead_letters import DeadLetters
 from forwarder.worker.lease import Lease
 
-_PAUSE_SECONDS: Final = 0.005
+_PAUSE_SECONDS = 0.005
 
 
 @value(frozen=True, slots=True)

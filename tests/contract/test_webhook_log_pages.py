@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.notifier.api import WebhookApiParts, webhook_routes
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.runtime.clock import SystemClock
-from forwarder.runtime.http import http_app
+from forwarder.runtime.http_app import http_app
 from forwarder.store.webhook_log import SqlDeliveryLog
 from forwarder.store.webhooks import NewDelivery
 from forwarder.tenancy.directory import SqlDirectory

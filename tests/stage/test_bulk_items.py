@@ -20,7 +20,17 @@ _VALUES = st.recursive(
 
 
 def _elements(body: bytes) -> list[bytes]:
-    return [text for text in elements(body) if text is not None]
+    return [text for text in elements(body, _as_it_is) if text is not None]
+
+
+def _as_it_is(text: bytes) -> bytes:
+    """One that takes what is not JSON too, unless it could be the beginning of more."""
+    try:
+        json.loads(text)
+    except ValueError:
+        if text.rstrip().endswith(b"}"):
+            raise MalformedJson("not one document") from None
+    return text
 
 
 @given(st.lists(_VALUES, max_size=6), st.sampled_from([None, 1]), st.booleans(), st.sampled_from(["", " ", "\r\n\t"]))
@@ -49,12 +59,38 @@ def test_whether_an_element_is_json_is_left_to_its_reader(body: bytes, found: li
     assert _elements(body) == found
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"note": 'a"},{"b'},
+        {"note": "},{"},
+        {"many": [{"a": 1}, {"b": 2}]},
+        [{"a": 1}, {"b": [{}, {}]}],
+    ],
+)
+@pytest.mark.parametrize("separators", [(",", ":"), (" , ", " : ")])
+def test_what_looks_like_the_end_of_an_element_is_none_where_it_goes_on(value: Any, separators: Any) -> None:
+    values = [{"plain": 1}, value, {"plain": 2}, value, {"plain": 3}]
+    assert [json.loads(text) for text in _elements(json.dumps(values, separators=separators).encode())] == values
+
+
+def test_an_element_that_is_read_where_it_is_guessed_to_end_is_read_once() -> None:
+    seen: list[bytes] = []
+
+    def read(text: bytes) -> bytes:
+        seen.append(text)
+        return _as_it_is(text)
+
+    body = b'[{"a":{"b":1}},{"a":{"b":2}} ,\n {"a":{"b":3}}]'
+    assert list(elements(body, read)) == seen == [b'{"a":{"b":1}}', b'{"a":{"b":2}} ', b'\n {"a":{"b":3}}']
+
+
 @pytest.mark.parametrize("part", [b"[", b"[],", b'{"a":', b'"a",'])
 def test_others_have_their_turn_in_the_midst_of_a_long_element(part: bytes) -> None:
     body = b"[[" + part * 200_000
     seen = 0
     with suppress(MalformedJson):  # it has no end
-        for text in elements(body):
+        for text in elements(body, _as_it_is):
             assert text is None
             seen += 1
     assert seen >= 1

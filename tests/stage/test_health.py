@@ -8,7 +8,7 @@ import pytest
 
 from forwarder.runtime import health
 from forwarder.runtime.health import Check, health_routes
-from forwarder.runtime.http import http_app
+from forwarder.runtime.http_app import http_app
 from tests.support.manual_clock import ManualClock
 
 

@@ -14,7 +14,8 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from forwarder.reservation.problem import Fault, Problem
-from forwarder.runtime.http import Answer, header_map, http_app, problem_answer
+from forwarder.runtime.http import Answer, header_map, problem_answer
+from forwarder.runtime.http_app import http_app
 from tests.support.http_stages import Stages, stages
 from tests.support.manual_clock import ManualClock
 
@@ -155,6 +156,73 @@ async def test_requests_are_measured_by_the_routes_template(client: httpx.AsyncC
     odd = _count("unmatched", 404, "other")
     await client.request("BREW", "/nothing")
     assert _count("unmatched", 404, "other") == odd + 1
+
+
+class _Straight:
+    """Implements `Answerer`."""
+
+    def __init__(self, *, status: int = 200, error: Exception | None = None) -> None:
+        self._status = status
+        self._error = error
+
+    async def answer(self, _scope: Scope, _receive: Receive) -> Answer:
+        if self._error is not None:
+            raise self._error
+        return Answer(self._status, b"{}")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = await self.answer(scope, receive)
+        await answer(scope, receive, send)
+
+
+STRAIGHT = [
+    Route("/straight/{id}", _fine, methods=["GET"]),
+    Route("/straight/one", _Straight(status=201), methods=["GET", "POST"]),
+    Route("/straight/broken", _Straight(error=_CardError(CARD_NUMBER)), methods=["POST"]),
+    Route("/straight/left", _Straight(error=ClientDisconnect()), methods=["POST"]),
+]
+
+
+async def _called(method: str, path: str) -> list[Any]:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b"", "root_path": ""}
+    await http_app(STRAIGHT, ManualClock())(scope, _nothing, send)
+    return sent
+
+
+async def test_what_answers_past_the_framework_is_measured_as_all_is() -> None:
+    before = _count("/straight/one", 201, "POST")
+    head, body = await _called("POST", "/straight/one")
+    assert (head["status"], body["body"]) == (201, b"{}")
+    assert _count("/straight/one", 201, "POST") == before + 1
+
+
+async def test_it_is_found_where_the_router_would_find_it() -> None:
+    """Of two routes that take a call, the first."""
+    assert (await _called("GET", "/straight/one"))[0]["status"] == 200
+    assert (await _called("POST", "/straight/two"))[0]["status"] == 405
+    head, problem = await _called("DELETE", "/straight/one")
+    assert (head["status"], b"GET, HEAD, POST" in problem["body"]) == (405, True)
+
+
+async def test_its_failure_is_a_500_that_gives_nothing_away() -> None:
+    before = _count("/straight/broken", 500, "POST")
+    with structlog.testing.capture_logs() as logged:
+        head, body = await _called("POST", "/straight/broken")
+    assert head["status"] == 500
+    assert [entry["route"] for entry in logged if entry["event"] == "request.failed"] == ["/straight/broken"]
+    assert CARD_NUMBER not in f"{head}{body}{logged}"
+    assert _count("/straight/broken", 500, "POST") == before + 1
+
+
+async def test_nobody_is_answered_who_left_it() -> None:
+    before = _count("/straight/left", 499, "POST")
+    assert await _called("POST", "/straight/left") == []
+    assert _count("/straight/left", 499, "POST") == before + 1
 
 
 async def test_the_lifespan_is_the_applications() -> None:

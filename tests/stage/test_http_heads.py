@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.runtime.http import http_app
+from forwarder.runtime.http_app import http_app
 from forwarder.runtime.http_heads import MOST_HEAD_BYTES
 from forwarder.runtime.supervision import Stop, bind, serve
 from tests.support.bodies import GENERAL

@@ -23,7 +23,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import Standing, compose_record
 from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.runtime.clock import iso
-from forwarder.runtime.http import http_app
+from forwarder.runtime.http_app import http_app
 from forwarder.store.reading import Stored
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
