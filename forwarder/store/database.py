@@ -5,18 +5,29 @@ overloaded, stopping, out of disk or out of patience. What a wrong statement or 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from functools import partial
 from typing import Any, Literal, cast
 
+import asyncpg
 from sqlalchemy import CursorResult, Executable, Row
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from forwarder.store.direct import Direct, direct
+from forwarder.store.engine import PostgresqlEngine
 from forwarder.store.port import StoreUnavailable
+from forwarder.store.sessions import DriverError, Sessions
 
 Dialect = Literal["postgresql", "sqlite"]
+
+Lookup = Callable[[Mapping[str, Any]], Awaitable[Sequence[Any]]]
+"""Carries out its statement with these parameters. The columns of a row are attributes, and have numbers."""
+
+Mistake = (SQLAlchemyError, *DriverError)
+"""What is raised for a statement that the database cannot carry out as it stands: a bug, or its tables are not there."""
 
 _LIMIT_SECONDS = 30.0
 """The longest that anything takes, whatever the driver's own time-outs (for a connection, for each statement) add up to."""
@@ -47,6 +58,7 @@ class Database:
         # SQLite has one writer at a time. In here they queue up; left to itself each would sleep and try again.
         self._writing = nullcontext() if postgresql else asyncio.Lock()
         self._reading = self._single if postgresql else engine.execution_options(postgresql_readonly=True)
+        self._sessions = engine.sessions if isinstance(engine, PostgresqlEngine) else None
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
@@ -64,11 +76,22 @@ class Database:
         async with self._begun(self._reading) as connection:
             return _rows(await connection.execute(statement, parameters))
 
+    def lookup(self, statement: Executable) -> Lookup:
+        """As `read`, for a statement that comes all the time: on PostgreSQL it is compiled here, once, and handed to the driver."""
+        if self._sessions is None:
+            return partial(self.read, statement)
+        return partial(_fetch, self._sessions, direct(statement, self._engine.dialect))
+
     @asynccontextmanager
     async def _begun(self, engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         with outages_translated():
             async with asyncio.timeout(_LIMIT_SECONDS), engine.begin() as connection:
                 yield connection
+
+
+async def _fetch(sessions: Sessions, asked: Direct, parameters: Mapping[str, Any]) -> Sequence[Any]:
+    with outages_translated():
+        return await sessions.fetch(asked.text, asked.values(parameters))
 
 
 def _rows(result: CursorResult[Any]) -> Sequence[Row[Any]]:
@@ -83,15 +106,25 @@ def outages_translated() -> Iterator[None]:
     except (PoolExhausted, OSError) as error:  # OSError is also every TimeoutError and ConnectionError
         raise StoreUnavailable(_described(error)) from error
     except DBAPIError as error:
-        if not _is_outage(error):
+        if not (error.connection_invalidated or _says_outage(error.orig)):
             raise
         raise StoreUnavailable(_described(error.orig or error)) from error
+    except DriverError as error:
+        if not (_lost_connection(error) or _says_outage(error)):
+            raise
+        raise StoreUnavailable(_described(error)) from error
 
 
-def _is_outage(error: DBAPIError) -> bool:
-    sqlstate: str = getattr(error.orig, "sqlstate", None) or ""
-    sqlite_code: int = getattr(error.orig, "sqlite_errorcode", None) or 0
-    return error.connection_invalidated or sqlstate.startswith(_SQLSTATES) or sqlite_code & 0xFF in _SQLITE_CODES
+def _says_outage(error: BaseException | None) -> bool:
+    sqlstate: str = getattr(error, "sqlstate", None) or ""
+    sqlite_code: int = getattr(error, "sqlite_errorcode", None) or 0
+    return sqlstate.startswith(_SQLSTATES) or sqlite_code & 0xFF in _SQLITE_CODES
+
+
+def _lost_connection(error: Exception) -> bool:
+    """What asyncpg raises over a connection that was cut before it knew: that it is closed, or that it does not understand what
+    came last. Those of its own errors that are about what it was given are a ValueError as well."""
+    return isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError) and not isinstance(error, ValueError)
 
 
 def _described(error: BaseException) -> str:

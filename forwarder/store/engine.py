@@ -17,6 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
+from forwarder.store.sessions import Sessions
+
 Engine = AsyncEngine
 """An open database, for `assembly` to hand to those who use it."""
 
@@ -28,9 +30,28 @@ _CONNECT_SECONDS = 5.0
 _POOL_SECONDS = 10.0
 _BUSY_SECONDS = 10.0
 
+READING = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off"}
+"""How PostgreSQL is to plan what `sessions` read. That is written for one plan, whatever it is asked for; left to itself
+PostgreSQL takes that for the dearer one, plans each page anew, and spends more on that than on the page. And a plan that is kept
+may be made while there is hardly a row, when any way of reading them all looks cheap."""
+
 
 class UnusableDatabase(ValueError):
     """Not a database that the store can be kept in. The message says what would be right, and quotes no password."""
+
+
+class PostgresqlEngine(AsyncEngine):
+    """SQLAlchemy's engine, and beside its pool the sessions that are read by without it."""
+
+    __slots__ = ("sessions",)
+
+    def __init__(self, engine: AsyncEngine, sessions: Sessions) -> None:
+        super().__init__(engine.sync_engine)
+        self.sessions = sessions
+
+    async def dispose(self, close: bool = True) -> None:  # noqa: FBT001, FBT002 - as SQLAlchemy has it
+        await self.sessions.close()
+        await super().dispose(close)
 
 
 def open_engine(
@@ -42,8 +63,9 @@ def open_engine(
 ) -> AsyncEngine:
     """An engine for `postgresql://…`, `sqlite:///path` or a path. Connects on first use; `dispose` it at the end.
 
-    PostgreSQL: at most `pool_size` connections, each statement bounded by `command_seconds` (None: unbounded), commits durable
-    before they are answered, connections that the server closed replaced as they are taken from the pool.
+    PostgreSQL: a `PostgresqlEngine`; at most `pool_size` connections, and as many for what is read by `sessions`, each statement
+    bounded by `command_seconds` (None: unbounded), commits durable before they are answered, connections that the server closed
+    replaced as they are taken.
     SQLite: one file in WAL mode, commits synced to disk; `begin()` takes the write lock at once, unless the connection has the
     execution option `postgresql_readonly`. Raises `UnusableDatabase`.
     """
@@ -60,23 +82,27 @@ def open_engine(
     )
 
 
-def _open_postgresql(url: str, pool_size: int, command_seconds: float | None, application_name: str) -> AsyncEngine:
+def _open_postgresql(
+    url: str, pool_size: int, command_seconds: float | None, application_name: str
+) -> PostgresqlEngine:
+    server_settings = {
+        "application_name": application_name,
+        "synchronous_commit": "on",
+        # A process that was stopped within a transaction must not keep its locks from the others.
+        "idle_in_transaction_session_timeout": "10s" if command_seconds else "0",
+        # Every statement here is short: neither would pay.
+        "jit": "off",
+        "max_parallel_workers_per_gather": "0",
+    }
     # asyncpg reads the URL itself, so that all of libpq's parameters work: sslmode, several hosts, target_session_attrs.
     connect = partial(
         asyncpg.connect,
         urlunsplit(urlsplit(url)._replace(scheme="postgresql")),
         timeout=_CONNECT_SECONDS,
         command_timeout=command_seconds,
-        server_settings={
-            "application_name": application_name,
-            "synchronous_commit": "on",
-            # A process that was stopped within a transaction must not keep its locks from the others.
-            "idle_in_transaction_session_timeout": "10s" if command_seconds else "0",
-            # Every statement here is short: neither would pay.
-            "jit": "off",
-            "max_parallel_workers_per_gather": "0",
-        },
+        server_settings=server_settings,
     )
+    connect_to_read = partial(connect, server_settings={**server_settings, **READING})
     engine = create_async_engine(
         "postgresql+asyncpg://",
         async_creator=connect,
@@ -87,7 +113,7 @@ def _open_postgresql(url: str, pool_size: int, command_seconds: float | None, ap
         hide_parameters=True,
     )
     event.listen(engine.sync_engine, "checkout", _refuse_closed)
-    return engine
+    return PostgresqlEngine(engine, Sessions(connect_to_read, pool_size))
 
 
 def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:

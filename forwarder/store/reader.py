@@ -1,11 +1,21 @@
 """The readers' side of the store, in SQL: one submission, or a page of records, of one integration account."""
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 from pydantic_core import from_json, to_json
-from sqlalchemy import Executable, Row, Select, bindparam, case, literal_column, select
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Executable,
+    Row,
+    bindparam,
+    case,
+    false,
+    literal_column,
+    select,
+    true,
+)
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.cancellation import Cancellation, cancellation_status
@@ -14,7 +24,7 @@ from forwarder.reservation.record import Standing, compose_record
 from forwarder.runtime.clock import iso
 from forwarder.store import runs
 from forwarder.store.batch import PARAMETER, as_batch, batch_of
-from forwarder.store.database import Database, Dialect
+from forwarder.store.database import Database, Dialect, Lookup, Mistake
 from forwarder.store.keyset import FIRST, neighbours, sides
 from forwarder.store.listing import Shape, parameters_of, shape_of
 from forwarder.store.port import StoreUnavailable
@@ -23,9 +33,38 @@ from forwarder.store.rows import attempts_of
 from forwarder.store.tables import reservations
 
 _row = reservations.c
+_ONE: Final[ColumnElement[int]] = literal_column("1")
 _account = bindparam("account_id", type_=_row.account_id.type)
-_RECORD = (
+
+
+def _unless_recorded(column: Column[Any]) -> ColumnElement[Any]:
+    """The record says it all: what else there is to be shown is needed only as long as there is none."""
+    return case((_row.record.is_(None), column)).label(column.name)
+
+
+LISTED: Final = (
     _row.id,
+    _row.record,
+    *map(
+        _unless_recorded,
+        (
+            _row.request,
+            _row.request_id,
+            _row.status,
+            _row.created_at,
+            _row.updated_at,
+            _row.cancelled_at,
+            _row.pms_reservation_id,
+            _row.problem,
+        ),
+    ),
+)
+"""The columns of a record in a list, the id and the record first."""
+
+_SUBMISSION = (
+    _row.id,
+    _row.record,
+    _unless_recorded(_row.request),
     _row.request_id,
     _row.status,
     _row.created_at,
@@ -33,13 +72,6 @@ _RECORD = (
     _row.cancelled_at,
     _row.pms_reservation_id,
     _row.problem,
-    _row.record,
-    # The record says it all: the request is needed only as long as there is none.
-    case((_row.record.is_(None), _row.request)).label("request"),
-)
-
-
-_SUBMISSION = (
     _row.accepted_at,
     _row.fingerprint,
     _row.attempts,
@@ -51,22 +83,32 @@ _SUBMISSION = (
 )
 
 
+# As a CASE no index serves it: in an empty table an account's index looks as good as the one that is meant, and a plan is kept.
+_OF_ACCOUNT = select(*_SUBMISSION).where(case((_row.account_id == _account, true()), else_=false()))
+
+_BY_REQUEST_ID: Final = _OF_ACCOUNT.where(_row.request_id == bindparam("request_id"))
+_BY_REQUEST_IDS: Final = _OF_ACCOUNT.where(_row.request_id.in_(select(batch_of(_row.request_id).c.request_id)))
+_BY_ID: Final = runs.with_id(_OF_ACCOUNT, bindparam("id", type_=_row.id.type))
+_PROBE: Final = select(_ONE).select_from(reservations).limit(_ONE)
+
+
 class SqlReader:
     """`Reader` on PostgreSQL or SQLite."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
-        self._by_request_id = _one(_row.request_id == bindparam("request_id"))
-        self._by_request_ids = _one(_row.request_id.in_(select(batch_of(_row.request_id).c.request_id)))
-        self._by_id = _one(_row.id == bindparam("id", type_=_row.id.type))
-        self._probe: Select[Any] = select(literal_column("1")).select_from(reservations).limit(1)
+        self._by_request_id = self._database.lookup(_BY_REQUEST_ID)
+        self._by_request_ids = self._database.lookup(_BY_REQUEST_IDS)
+        self._by_id = self._database.lookup(_BY_ID)
+        self._probe = self._database.lookup(_PROBE)
+        self._pages: dict[tuple[Shape, bool], Lookup] = {}
 
     async def submission(self, account_id: str, request_id: str) -> Stored | None:
         return await self._stored(self._by_request_id, {"account_id": account_id, "request_id": request_id})
 
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, Stored]:
         asked = {"account_id": account_id, PARAMETER: as_batch([{"request_id": each} for each in request_ids])}
-        return {row.request_id: _stored(row) for row in await self._database.read(self._by_request_ids, asked)}
+        return {row.request_id: _stored(row) for row in await self._by_request_ids(asked)}
 
     async def reservation(self, account_id: str, reservation_id: int) -> Stored | None:
         return await self._stored(self._by_id, {"account_id": account_id, "id": reservation_id})
@@ -74,33 +116,36 @@ class SqlReader:
     async def page(
         self, account_id: str, *, cursor: int, limit: int, filters: Filters = EVERYTHING, order: Order = "asc"
     ) -> Page:
-        shape, dialect = shape_of(filters, order), self._database.dialect
+        shape = shape_of(filters, order)
         asked = {"account_id": account_id, "at_most": limit + 1, **parameters_of(filters, shape, cursor)}
-        rows = await self._database.read(page_statement(dialect, shape, is_first=cursor == FIRST), asked)
+        rows = await self._page(shape, is_first=cursor == FIRST)(asked)
         found = {row[0]: row for row in rows}  # by id
         before, onward = sides(found, asked["cursor"], descending=shape.descending)
         others = neighbours(before, onward, limit, descending=shape.descending)
-        return Page([_record(found[each]) for each in onward[:limit]], cursor, others.previous, others.next)
+        records = [found[each][1] or _record(found[each]) for each in onward[:limit]]
+        return Page(records, cursor, others.previous, others.next)
 
     async def ready(self) -> bool:
         try:
-            await self._database.read(self._probe)
-        except (StoreUnavailable, SQLAlchemyError):  # the latter: its tables are not there
+            await self._probe({})
+        except (StoreUnavailable, *Mistake):  # the latter: its tables are not there
             return False
         return True
 
-    async def _stored(self, statement: Executable, parameters: dict[str, Any]) -> Stored | None:
-        rows = await self._database.read(statement, parameters)
+    def _page(self, shape: Shape, *, is_first: bool) -> Lookup:
+        if (shape, is_first) not in self._pages:
+            statement = page_statement(self._database.dialect, shape, is_first=is_first)
+            self._pages[shape, is_first] = self._database.lookup(statement)
+        return self._pages[shape, is_first]
+
+    async def _stored(self, lookup: Lookup, parameters: dict[str, Any]) -> Stored | None:
+        rows = await lookup(parameters)
         return _stored(rows[0]) if rows else None
 
 
 def page_statement(dialect: Dialect, shape: Shape, *, is_first: bool) -> Executable:
     """What is read of a page and of what lies before it; before the first one there is nothing to be looked for."""
-    return runs.onward(dialect, shape, _RECORD) if is_first else runs.around(dialect, shape, _RECORD)
-
-
-def _one(condition: Any) -> Select[Any]:
-    return select(*_RECORD, *_SUBMISSION).where(_row.account_id == _account, condition)
+    return runs.onward(dialect, shape, LISTED) if is_first else runs.around(dialect, shape, LISTED)
 
 
 def _stored(row: Row[Any]) -> Stored:

@@ -71,7 +71,7 @@ def _rows(dialect: Dialect, shape: Shape, columns: Sequence[ColumnElement[Any]],
     if shape.lead is None:
         return _range(select(*columns), _row.account_id, _account, upward=upward).limit(_at_most)
     ids = _ids(dialect, shape, upward=upward).subquery("page")
-    rows = of_each(dialect, ids, select(*columns).where(_row.id == ids.c.id).limit(_ONE).correlate(ids))
+    rows = of_each(dialect, ids, with_id(select(*columns), ids.c.id).correlate(ids))
     return rows.order_by(_sorted(rows, upward=upward))
 
 
@@ -113,6 +113,12 @@ def _range(rows: Select[Any], key: ColumnElement[Any], value: ColumnElement[Any]
     if upward:
         return rows.where(place >= cursor, key <= value).order_by(key, _row.id)
     return rows.where(place < cursor, key >= value).order_by(key.desc(), _row.id.desc())
+
+
+def with_id(rows: Select[Any], wanted: ColumnElement[int]) -> Select[Any]:
+    """The one of `rows` that has this id. As bounds of the order, which the primary key alone has: an equality any index serves
+    that has the id in it, and in an empty table none looks dearer than another."""
+    return rows.where(_row.id >= wanted, _row.id <= wanted).order_by(_row.id).limit(_ONE)
 
 
 @cache  # one and the same for both sides of a cursor: it is carried out once

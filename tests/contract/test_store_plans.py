@@ -15,7 +15,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.store import cancelling, holders, leasing, outcomes, runs
 from forwarder.store.batch import PARAMETER, as_batch, batch_with_texts
 from forwarder.store.listing import parameters_of, shape_of
-from forwarder.store.reader import _BY_REQUEST_IDS, LISTED
+from forwarder.store.reader import _BY_ID, _BY_REQUEST_ID, _BY_REQUEST_IDS, LISTED, page_statement
 from forwarder.store.reading import Days, Filters, Order
 from forwarder.store.recorder import SqlRecorder
 from forwarder.store.tables import parked_cancellations
@@ -170,12 +170,38 @@ async def test_a_page_is_read_by_the_index_of_its_list(full: AsyncEngine, migrat
         asked = {"account_id": "acc1", "at_most": 11, **parameters_of(filters, shape, cursor)}
         for statement in (runs.onward("postgresql", shape, LISTED), runs.around("postgresql", shape, LISTED)):
             steps = await lookup_plan(migrated_url, statement, asked)
-            used = set(re.findall(r"reservations_[a-z]+ ", steps))
+            used = indexes(steps)
             assert f"reservations_{name} " in used, steps
             assert used <= {f"reservations_{name} ", "reservations_pkey "}, steps
             assert not reads_every_row(steps)
             # Without statistics it takes one day's changes for so few that it sorts them.
             assert blocks(steps) < _A_PAGE or (name == "updated" and not analyzed), steps
+
+
+@pytest.mark.parametrize("rows", [0, 20])
+async def test_a_plan_that_was_made_while_there_was_little_is_no_other(
+    engine: AsyncEngine, migrated_url: str, rows: int
+) -> None:
+    """It is kept while the table grows."""
+    async with engine.begin() as connection:
+        await connection.execute(text(_FILL), {"now": NOW, "rows": rows})
+    async with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        await connection.execute(text("VACUUM ANALYZE reservations"))
+    for (name, filters), order, is_first in product(_LISTS, get_args(Order), (True, False)):
+        shape = shape_of(filters, order)
+        asked = {"account_id": "acc1", "at_most": 11, **parameters_of(filters, shape, 1 if is_first else 10)}
+        steps = await lookup_plan(migrated_url, page_statement("postgresql", shape, is_first=is_first), asked)
+        assert f"reservations_{name} " in indexes(steps), steps
+        assert indexes(steps) <= {f"reservations_{name} ", "reservations_pkey "}, steps
+        assert not reads_every_row(steps)
+    for statement, index in ((_BY_ID, "pkey"), (_BY_REQUEST_ID, "request_id"), (_BY_REQUEST_IDS, "request_id")):
+        asked = {"account_id": "acc1", "id": 1, "request_id": "rsv_1", PARAMETER: as_batch([{"request_id": "rsv_1"}])}
+        steps = await lookup_plan(migrated_url, statement, asked)
+        assert indexes(steps) == {f"reservations_{index} "}, steps
+
+
+def indexes(steps: str) -> set[str]:
+    return set(re.findall(r"reservations_[a-z_]+ ", steps))
 
 
 def blocks(steps: str) -> int:

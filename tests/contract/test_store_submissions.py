@@ -1,5 +1,7 @@
 """Many submissions looked up at once, in every store: what is said of each is what is said of it alone."""
 
+from collections.abc import Sequence
+
 import pytest
 from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -7,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.reservation.outcome import Status
 from forwarder.store.reader import SqlReader
 from forwarder.store.recorder import SqlRecorder
+from forwarder.store.sessions import SessionRow, Sessions, Values
 from tests.support.stored import LATER, arrivals, final, lease
 from tests.support.works import submission
 
@@ -39,13 +42,22 @@ async def test_only_an_accounts_own_are_found(recorder: SqlRecorder, engine: Asy
     assert list(await reader.submissions("other", [ours, theirs])) == [theirs]
 
 
-async def test_a_thousand_are_one_statement(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+async def test_a_thousand_are_one_statement(
+    recorder: SqlRecorder, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     works = await recorder.take_in("w1", arrivals(range(1000)), now=LATER)
     statements: list[str] = []
 
     def carried_out(_connection: Connection, _cursor: object, sql: str, *_: object) -> None:
         statements.append(sql)
 
+    fetch = Sessions.fetch
+
+    async def fetched(self: Sessions, sql: str, values: Values) -> Sequence[SessionRow]:
+        statements.append(sql)
+        return await fetch(self, sql, values)
+
+    monkeypatch.setattr(Sessions, "fetch", fetched)
     event.listen(engine.sync_engine, "before_cursor_execute", carried_out)
     found = await SqlReader(engine).submissions("acc", {work.submission.request_id for work in works})
     event.remove(engine.sync_engine, "before_cursor_execute", carried_out)
