@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-_CROWD: Final = 3
+CROWD: Final = 3
 """Items in one batch: with fewer than that there is little to share."""
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Batcher(Generic[T, R]):
                 await asyncio.sleep(max(self._not_before - clock(), 0.0))
                 batch, self._waiting = self._waiting[: self._at_most], self._waiting[self._at_most :]
                 await self._run_one(batch)
-                if len(batch) >= _CROWD:
+                if len(batch) >= CROWD:
                     self._not_before = clock() + self._pause_seconds
                 if not self._waiting:
                     return

@@ -31,7 +31,14 @@ class Announcer:
     """Publishes events and then forgets them."""
 
     def __init__(
-        self, recorder: Recorder, publisher: Publisher, topics: Topics, clock: Clock, reoffer_seconds: float
+        self,
+        recorder: Recorder,
+        publisher: Publisher,
+        topics: Topics,
+        clock: Clock,
+        *,
+        reoffer_seconds: float,
+        pause_seconds: float,
     ) -> None:
         self._recorder = recorder
         self._publisher = publisher
@@ -39,7 +46,7 @@ class Announcer:
         self._clock = clock
         self._reoffer_seconds = reoffer_seconds
         self._under_way = 0
-        self._batches: Batcher[OutboxEvent, None] = Batcher(self._publish, at_most=_BATCH)
+        self._batches: Batcher[OutboxEvent, None] = Batcher(self._publish, at_most=_BATCH, pause_seconds=pause_seconds)
 
     def announce(self, events: Sequence[OutboxEvent]) -> None:
         """Publish soon. While the log is away only so many are kept in memory; the outbox has them all."""

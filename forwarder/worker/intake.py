@@ -12,6 +12,7 @@ import structlog
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.submission import Submission
 from forwarder.runtime import metrics
+from forwarder.runtime.batching import CROWD
 from forwarder.runtime.clock import Clock
 from forwarder.runtime.loops import keep_trying
 from forwarder.store.port import Recorder, StoreUnavailable
@@ -75,6 +76,8 @@ class Intake:
         await consumer.commit(deliveries)
         oldest = min(delivery.timestamp_ms for delivery in deliveries)
         metrics.LAG_SECONDS.set(max(self._clock.now().timestamp() - oldest / 1000, 0.0))
+        if CROWD <= len(deliveries) < self._settings.intake_batch:
+            await self._clock.sleep(self._settings.pause_seconds)
 
     async def _take_in(self, received: Sequence[Received]) -> None:
         async def step() -> None:

@@ -19,6 +19,9 @@ class WorkerSettings:
     intake_wait_seconds: float = 0.5
     held_at_most: int = 8000
     record_batch: int = 250
+    pause_seconds: float = 0.01
+    """What follows a batch of several gathers for so long, to share its statement, its commit and its request: taking in, recording
+    and announcing alike. A lone reservation waits for none of it."""
     lease_seconds: float = 45.0
     sweep_seconds: float = 1.0
     grace_seconds: float = 20.0

@@ -18,8 +18,6 @@ from forwarder.worker.announcer import Announcer
 from forwarder.worker.dead_letters import DeadLetters
 from forwarder.worker.lease import Lease
 
-_PAUSE_SECONDS = 0.005
-
 
 @value(frozen=True, slots=True)
 class Settled:
@@ -42,13 +40,14 @@ class Settlement:
         clock: Clock,
         *,
         batch: int,
+        pause_seconds: float,
     ) -> None:
         self._recorder = recorder
         self._announcer = announcer
         self._letters = letters
         self._lease = lease
         self._clock = clock
-        self._batches: Batcher[Settled, bool] = Batcher(self._record, at_most=batch, pause_seconds=_PAUSE_SECONDS)
+        self._batches: Batcher[Settled, bool] = Batcher(self._record, at_most=batch, pause_seconds=pause_seconds)
 
     async def record(self, settled: Settled) -> bool:
         """True once the verdict is durable, with a dead letter where it is FAILED; False when the row was no longer this

@@ -58,9 +58,11 @@ class _Worker:
         self.pushes = Pushes()
         self.lanes = Lanes(self.clock, self.pushes.deliver, held_at_most=1000)
         self.lease = Lease(self.recorder, self.clock, 7 * 24 * 3600.0)
-        self.announcer = Announcer(self.recorder, self.log, TOPICS, self.clock, 10.0)
+        self.announcer = Announcer(self.recorder, self.log, TOPICS, self.clock, reoffer_seconds=10.0, pause_seconds=0.0)
         letters = DeadLetters(TOPICS, "workers")
-        settlement = Settlement(self.recorder, self.announcer, letters, self.lease, self.clock, batch=100)
+        settlement = Settlement(
+            self.recorder, self.announcer, letters, self.lease, self.clock, batch=100, pause_seconds=0.0
+        )
         self._expiry = Expiry(
             self.recorder,
             self.accounts,
