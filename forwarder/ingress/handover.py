@@ -10,6 +10,7 @@ from forwarder.ingress.receipt import Receipt
 from forwarder.ingress.turns import Turns
 from forwarder.reservation.problem import Problem
 from forwarder.runtime.metrics import PUBLISH_SECONDS
+from forwarder.runtime.observations import OBSERVATIONS
 from forwarder.store.port import StoreUnavailable
 from forwarder.topics.port import LogUnavailable, Message
 
@@ -78,5 +79,5 @@ class Handover:
             return LOG_UNAVAILABLE
         finally:
             self._in_flight -= len(messages)
-            PUBLISH_SECONDS.observe(self._clock.monotonic() - began)
+            OBSERVATIONS.note(PUBLISH_SECONDS, self._clock.monotonic() - began)
         return None

@@ -52,6 +52,7 @@ NOT_THERE: Final = "reservation_not_found"
 
 _JSON: Final = (b"Accept", b"application/json")
 _JSON_BODY: Final = (b"Content-Type", b"application/json")
+_MADE: Final = frozenset((201, 200))  # not as an enumeration: Python 3.11 takes long to find a member of one
 _REFUSING = {HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}
 _PERHAPS_REFUSING = {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND}
 _NO_LONGER_THERE = {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}
@@ -86,7 +87,7 @@ class GenericAdapter:
         headers = [*self._headers, _JSON_BODY, key]
         response = await send(request_to("POST", f"{base}/reservations", headers, _body(booking)))
         status = response.status_code
-        if status in (HTTPStatus.CREATED, HTTPStatus.OK):
+        if status in _MADE:
             return _made(response, booking)
         return await self._not_made(response, booking, send)
 

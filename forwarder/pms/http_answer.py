@@ -5,7 +5,7 @@ more than the limits.
 """
 
 import zlib
-from typing import Final
+from typing import Any, Final
 
 import httpx
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -25,8 +25,18 @@ class WholeResponse(httpx.Response):
     """A response whose body is there, and decoded, from the start: httpx's own reading of it would cost 10 µs of CPU."""
 
     def __init__(self, status: int, headers: list[tuple[bytes, bytes]], content: bytes) -> None:
-        super().__init__(status, headers=headers, stream=httpx.ByteStream(content))
+        self.status_code = status
+        self.raw_headers = headers
         self._whole = content
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached for what is not there: what httpx sets up is set up when the first of it is asked for.
+        own = {**self.__dict__}
+        if "stream" in own or "_whole" not in own:
+            raise AttributeError(name)
+        super().__init__(self.status_code, headers=self.raw_headers, stream=httpx.ByteStream(self._whole))
+        self.__dict__.update(own)
+        return getattr(self, name)
 
     @property
     def content(self) -> bytes:

@@ -77,6 +77,10 @@ class Connection(asyncio.Protocol):
         """Between two exchanges: whether it stands, and nothing has come over it, not even an end that the loop has yet to see."""
         return not self._transport.is_closing() and not self._readable.poll(0)
 
+    def rest(self, seconds: float) -> None:
+        """Between two exchanges: it expires in so many seconds."""
+        self.expires = self._loop.time() + seconds
+
     def expire(self) -> None:
         """End it, for its time is over."""
         if self._answered is None:

@@ -72,7 +72,7 @@ class Pool:
         if idle is None or len(idle) >= self._limits.idle_per_pms or not connection.is_reusable():
             connection.abort()
         else:
-            connection.expires = asyncio.get_running_loop().time() + self._limits.idle_seconds
+            connection.rest(self._limits.idle_seconds)
             idle.append(connection)
         self._pass_on()
 

@@ -6,14 +6,16 @@ nothing of the address or the headers: they may hold a password.
 
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 import httpx
+
+_Headers = Sequence[tuple[bytes, bytes]]
 
 _PORTS: Final = {"http": 80, "https": 443}
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -24,7 +26,7 @@ _FRAMING: Final = {b"content-length", b"transfer-encoding"}
 _ANNOUNCED_IF_EMPTY: Final = {"POST", "PUT", "PATCH"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Origin:
     """Where connections lead to; those to the same one stand in for each other. `headers`: the lines that a request to it has
     unless it brings its own, by their names in lower case."""
@@ -34,20 +36,27 @@ class Origin:
     tls: bool
     headers: Mapping[bytes, bytes]
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
-    def __hash__(self) -> int:
-        return id(self)
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """What an address says of a request to it: where it goes, what it asks for there, and the line that its user information
+    makes, if any."""
+
+    url: httpx.URL
+    origin: Origin
+    target: bytes
+    authorization: bytes | None
 
 
-def origin_of(url: httpx.URL) -> Origin:
-    """The one object for that scheme, host and port. Raises `httpx.UnsupportedProtocol` where HTTP leads nowhere."""
-    return _origin(url.scheme, url.raw_host, url.port)
+def destination_of(url: httpx.URL) -> Destination:
+    """Raises `httpx.UnsupportedProtocol` where HTTP leads nowhere."""
+    origin = _origin(url.scheme, url.raw_host, url.port)
+    return Destination(url, origin, url.raw_path, _basic(url.userinfo) if url.userinfo else None)
 
 
 @lru_cache(maxsize=4096)
 def _origin(scheme: str, host: bytes, port: int | None) -> Origin:
+    """The one object for that scheme, host and port."""
     if scheme not in _PORTS or _HOST.fullmatch(host) is None:
         raise httpx.UnsupportedProtocol("not an address that HTTP can be spoken to")
     name = b"[%b]" % host if b":" in host else host
@@ -61,28 +70,88 @@ def _origin(scheme: str, host: bytes, port: int | None) -> Origin:
     return Origin(host.decode("ascii"), port or _PORTS[scheme], scheme == "https", MappingProxyType(lines))
 
 
-def encoded(request: httpx.Request, origin: Origin, content: bytes) -> bytes:
+class PlainRequest(httpx.Request):
+    """A request as its parts. What httpx makes of them (`headers`, `stream`) is made for whoever asks for it, and then counts: the
+    transport of production does not, which halves what a request costs. `known`: the destination, where it was looked up before.
+    """
+
+    def __init__(
+        self, method: str, url: httpx.URL, headers: _Headers, content: bytes, known: Destination | None = None
+    ) -> None:
+        self.method = method.upper()
+        self.url = url
+        self.extensions = {}
+        self._parts = headers, content, known
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("headers", "stream"):
+            raise AttributeError(name)
+        headers, content, _ = self._parts
+        if name == "headers":
+            self.headers = httpx.Headers(list(headers))
+        else:
+            self.stream = httpx.ByteStream(content)
+        return self.__dict__[name]
+
+    @property
+    def destination(self) -> Destination:
+        """Raises `httpx.UnsupportedProtocol` where HTTP leads nowhere."""
+        known = self._parts[2]
+        return known if known is not None and known.url is self.url else destination_of(self.url)
+
+    @property
+    def raw_headers(self) -> _Headers:
+        """The headers as they are now."""
+        return self.headers.raw if "headers" in self.__dict__ else self._parts[0]
+
+    @property
+    def whole_body(self) -> bytes | None:
+        """Its body; None where that is what `stream` gives."""
+        return None if "stream" in self.__dict__ else self._parts[1]
+
+
+def encoded(request: httpx.Request, destination: Destination, content: bytes) -> bytes:
     """Head and body. Raises `httpx.UnsupportedProtocol` for a method, a name or a value that would not be read as one."""
-    url, method = request.url, request.method
-    defaults = {**origin.headers}
-    own = []
-    for name, value in request.headers.raw:
-        lower = _lower(name)
-        if lower not in _FRAMING:
-            defaults.pop(lower, None)
-            own.append(b"%b: %b" % (name, value))
-    if content or method in _ANNOUNCED_IF_EMPTY:
-        own.append(b"Content-Length: %d" % len(content))
-    if url.userinfo and "authorization" not in request.headers:
-        own.append(_basic(url.userinfo))
-    lines = [b"%b %b HTTP/1.1" % (_method(method), url.raw_path), *defaults.values(), *own, b"", b""]
-    head = b"\r\n".join(lines)
-    if not len(lines) - 1 == head.count(b"\n") == head.count(b"\r") or b"\0" in head:
+    headers = request.raw_headers if isinstance(request, PlainRequest) else request.headers.raw
+    form = _form(request.method, destination.origin, tuple([name for name, _ in headers]))
+    values = [value for _, value in headers]
+    if form.left_out:
+        values = [value for place, value in enumerate(values) if place not in form.left_out]
+    head = form.text % (destination.target, *values)
+    if not form.lines == head.count(b"\n") == head.count(b"\r") or b"\0" in head:
         raise httpx.UnsupportedProtocol("a header that HTTP cannot carry")
-    return head + content
+    last = b""
+    if content or request.method in _ANNOUNCED_IF_EMPTY:
+        last = b"Content-Length: %d\r\n" % len(content)
+    if destination.authorization is not None and not form.authorized:
+        last += destination.authorization
+    return b"%b%b\r\n%b" % (head, last, content)
 
 
-@lru_cache(maxsize=4096)
+class _Form(NamedTuple):
+    """Requests with the same headers, but for their values: the text with gaps for the target and the values, how many lines that
+    is, the places of the headers that are left out, and whether one of them authorizes."""
+
+    text: bytes
+    lines: int
+    left_out: frozenset[int]
+    authorized: bool
+
+
+@lru_cache(maxsize=1024)
+def _form(method: str, origin: Origin, names: tuple[bytes, ...]) -> _Form:
+    lower = [_lower(name) for name in names]
+    defaults = [line for name, line in origin.headers.items() if name not in lower]
+    left_out = frozenset(place for place, name in enumerate(lower) if name in _FRAMING)
+    own = [_verbatim(name) + b": %b" for place, name in enumerate(names) if place not in left_out]
+    lines = [_verbatim(_method(method)) + b" %b HTTP/1.1", *map(_verbatim, defaults), *own, b""]
+    return _Form(b"\r\n".join(lines), len(lines) - 1, left_out, b"authorization" in lower)
+
+
+def _verbatim(text: bytes) -> bytes:
+    return text.replace(b"%", b"%%")
+
+
 def _lower(name: bytes) -> bytes:
     """A header's name, to compare by."""
     if _TOKEN.fullmatch(name) is None:
@@ -90,7 +159,6 @@ def _lower(name: bytes) -> bytes:
     return name.lower()
 
 
-@lru_cache(maxsize=64)
 def _method(method: str) -> bytes:
     named = method.encode("ascii", "replace")
     if _TOKEN.fullmatch(named) is None:
@@ -101,4 +169,4 @@ def _method(method: str) -> bytes:
 def _basic(userinfo: bytes) -> bytes:
     user, _, password = userinfo.partition(b":")
     pair = unquote_to_bytes(user) + b":" + unquote_to_bytes(password)
-    return b"Authorization: Basic " + b64encode(pair)
+    return b"Authorization: Basic %b\r\n" % b64encode(pair)

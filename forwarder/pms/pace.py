@@ -20,6 +20,7 @@ from typing import Final
 import httpx
 
 from forwarder.pms.failure import retry_after
+from forwarder.pms.http_answer import WholeResponse
 
 LONGEST_SECONDS: Final = 3600.0
 """The longest pause; a longer one is kept in part, and then asked for anew."""
@@ -51,7 +52,8 @@ def hold_off_asked(response: httpx.Response, now: datetime) -> float:
 
 def _said(response: httpx.Response) -> dict[bytes, bytes]:
     said: dict[bytes, bytes] = {}
-    for name, value in response.headers.raw:
+    headers = response.raw_headers if isinstance(response, WholeResponse) else response.headers.raw
+    for name, value in headers:
         if (known := name.lower()) in _NAMES:
             said[known] = b",".join((said[known], value)) if known in said else value
     return said

@@ -16,8 +16,10 @@ from typing import Final
 
 import httpx
 
+from forwarder.pms.exchange import PunctualTransport
+from forwarder.pms.http_connection import Held
 from forwarder.pms.http_pool import Connections, Pool
-from forwarder.pms.http_request import encoded, origin_of
+from forwarder.pms.http_request import PlainRequest, destination_of, encoded
 from forwarder.pms.wire import MAX_ANSWER_BYTES
 
 __all__ = ["Connections", "HttpTransport"]
@@ -25,7 +27,7 @@ __all__ = ["Connections", "HttpTransport"]
 _DEFAULT_SECONDS: Final = 30.0
 
 
-class HttpTransport(httpx.AsyncBaseTransport):
+class HttpTransport(PunctualTransport):
     """Sends requests; the whole of an answer is in memory when it is returned. `aclose` it in the end: it leaves nothing open.
 
     Belongs to the event loop of its first request. `trusted`: whose certificates are believed; the system's, unless given.
@@ -39,10 +41,13 @@ class HttpTransport(httpx.AsyncBaseTransport):
 
         Cancelling it ends its connection, and nothing of it goes on; what was written by then may reach the PMS all the same.
         """
-        origin = origin_of(request.url)
         until = asyncio.get_running_loop().time() + _seconds_for(request)
-        content = encoded(request, origin, await _content(request))
-        held = request.extensions.get("held")
+        return await self.exchange(request, until, request.extensions.get("held"))
+
+    async def exchange(self, request: httpx.Request, until: float, held: Held | None = None) -> httpx.Response:
+        destination = request.destination if isinstance(request, PlainRequest) else destination_of(request.url)
+        content = encoded(request, destination, await _content(request, until))
+        origin = destination.origin
         connection = self._pool.kept(origin) or await self._pool.obtained(origin, until)
         try:
             return await connection.exchange(content, until, held=held, bodiless=request.method == "HEAD")
@@ -53,10 +58,18 @@ class HttpTransport(httpx.AsyncBaseTransport):
         await self._pool.aclose()
 
 
-async def _content(request: httpx.Request) -> bytes:
+async def _content(request: httpx.Request, until: float) -> bytes:
     """What it carries. What is in memory is taken as it is: httpx would go through it by an asynchronous generator, for 10 µs."""
+    if isinstance(request, PlainRequest) and (body := request.whole_body) is not None:
+        return body
     stream = request.stream
-    return b"".join(stream) if isinstance(stream, httpx.ByteStream) else await request.aread()
+    if isinstance(stream, httpx.ByteStream):
+        return b"".join(stream)
+    try:
+        async with asyncio.timeout_at(until):
+            return await request.aread()
+    except TimeoutError as error:
+        raise httpx.WriteTimeout("the request was not whole in time") from error
 
 
 def _seconds_for(request: httpx.Request) -> float:

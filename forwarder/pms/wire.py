@@ -15,8 +15,10 @@ from urllib.parse import quote
 import httpx
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
+from forwarder.pms.exchange import PunctualTransport, punctual
 from forwarder.pms.failure import NoAnswer, NotSent, failure_of
 from forwarder.pms.http_connection import NotHeld
+from forwarder.pms.http_request import Destination, PlainRequest, destination_of
 from forwarder.pms.pace import hold_off_asked
 from forwarder.pms.port import NOT_HELD, UNPACED, Pace
 from forwarder.runtime.clock import Clock
@@ -47,37 +49,40 @@ def always() -> bool:
 
 
 class Wire:
-    """Every push's way out, over one transport."""
+    """Every push's way out, over one transport. Belongs to the event loop of its first push."""
 
     def __init__(self, transport: httpx.AsyncBaseTransport, clock: Clock, patience: Patience) -> None:
-        self._transport = transport
+        self._transport = punctual(transport)
         self._clock = clock
         self._patience = patience
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def push(self, pace: Pace = UNPACED, held: Callable[[], bool] = always) -> Send:
         """A way to send the requests of one push: its time runs from now. Call it in the running loop. `pace` hears of every
         request, before it is sent, and of every answer that asks for a pause. A request that comes when it is not `held` any more
         is `NotSent`."""
-        deadline = asyncio.get_running_loop().time() + self._patience.push_seconds
-        return _Push(self._transport, self._clock, self._patience, deadline, pace, held).send
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()  # once: it is a system call
+        return _Push(self._transport, self._clock, self._patience, self._loop, pace, held).send
 
 
 class _Push:
-    __slots__ = ("_clock", "_deadline", "_held", "_pace", "_patience", "_transport")
+    __slots__ = ("_clock", "_deadline", "_held", "_loop", "_pace", "_patience", "_transport")
 
     def __init__(
         self,
-        transport: httpx.AsyncBaseTransport,
+        transport: PunctualTransport,
         clock: Clock,
         patience: Patience,
-        deadline: float,
+        loop: asyncio.AbstractEventLoop,
         pace: Pace,
         held: Callable[[], bool],
     ) -> None:
         self._transport = transport
         self._clock = clock
         self._patience = patience
-        self._deadline = deadline
+        self._loop = loop
+        self._deadline = loop.time() + patience.push_seconds
         self._pace = pace
         self._held = held
 
@@ -107,21 +112,15 @@ class _Push:
         raise first
 
     def _enough(self, state: RetryCallState) -> bool:
-        too_late = asyncio.get_running_loop().time() + state.upcoming_sleep >= self._deadline
+        too_late = self._loop.time() + state.upcoming_sleep >= self._deadline
         return too_late or state.attempt_number >= self._patience.tries
 
     async def _exchange(self, request: httpx.Request) -> httpx.Response:
-        left = self._deadline - asyncio.get_running_loop().time()
-        if left <= 0:
+        if self._loop.time() >= self._deadline:
             raise NotSent("push_timed_out", "The time for one push had run out before this was sent.")
-        request.extensions["timeout"] = {"connect": left, "read": left, "write": left, "pool": left}
-        request.extensions["held"] = self._held
         self._pace.requested()
         try:
-            # The transport is told its time, so that nothing of it goes on unseen; and it is not relied on to keep it.
-            async with asyncio.timeout_at(self._deadline):
-                response = await self._transport.handle_async_request(request)
-                content = await response.aread()
+            response = await self._transport.exchange(request, self._deadline, self._held)
         except NotHeld as error:
             raise NotSent(NOT_HELD, "It was held no longer when this was to be sent.") from error
         except (httpx.HTTPError, TimeoutError) as error:
@@ -129,7 +128,7 @@ class _Push:
         seconds = hold_off_asked(response, self._clock.now())
         if seconds > 0.0:
             self._pace.hold_off(seconds)
-        if len(content) > MAX_ANSWER_BYTES:
+        if len(response.content) > MAX_ANSWER_BYTES:
             raise NoAnswer("pms_answer_too_large", f"The PMS answered with more than {MAX_ANSWER_BYTES} bytes.")
         return response
 
@@ -137,19 +136,23 @@ class _Push:
 def request_to(method: str, url: str, headers: Headers, content: bytes = b"", *, query: str = "") -> httpx.Request:
     """A request for `send`, built at a tenth of the CPU that httpx's defaults cost. `Host` and `Content-Length` are the
     transport's to add. `query` comes encoded. Raises `NotSent` where `url` is none."""
-    address = _parsed(url)
+    address, destination = _parsed(url)
     if query:
-        address = address.copy_with(query=query.encode("ascii"))
-    return httpx.Request(method, address, headers=headers, stream=httpx.ByteStream(content))
+        address, destination = address.copy_with(query=query.encode("ascii")), None
+    return PlainRequest(method, address, headers, content, destination)
 
 
 @lru_cache(maxsize=4096)
-def _parsed(url: str) -> httpx.URL:
+def _parsed(url: str) -> tuple[httpx.URL, Destination | None]:
     # Cached, because an account's pushes all go to one address or a few, and parsing one costs 15 µs.
     try:
-        return httpx.URL(url)
+        address = httpx.URL(url)
     except httpx.InvalidURL as error:
         raise NotSent("pms_address_invalid", "The account's base URL is not a URL.") from error
+    try:
+        return address, destination_of(address)
+    except httpx.UnsupportedProtocol:
+        return address, None  # which is the transport's to say, when it is to send
 
 
 def bearer(credential: str) -> Headers:

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from forwarder.reservation.problem import Problem
-from forwarder.runtime.http_exchange import written
+from forwarder.runtime.http_exchange import Header, written
 
 JSON: Final = b"application/json"
 PROBLEM_JSON: Final = b"application/problem+json"
@@ -74,13 +74,13 @@ def retry_after(seconds: int) -> tuple[bytes, bytes]:
 
 def header_map(scope: Scope) -> dict[str, str]:
     """The request's headers by lower-case name; lines of one name are joined by a comma, as RFC 9110 (5.3) has it."""
-    lines = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
-    headers = dict(lines)
+    lines: Sequence[Header] = scope["headers"]
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in lines}
     return headers if len(headers) == len(lines) else _joined(lines)
 
 
-def _joined(lines: Sequence[tuple[str, str]]) -> dict[str, str]:
+def _joined(lines: Sequence[Header]) -> dict[str, str]:
     headers: dict[str, str] = {}
-    for name, value in lines:
+    for name, value in ((name.decode("latin-1"), value.decode("latin-1")) for name, value in lines):
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers

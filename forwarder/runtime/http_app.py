@@ -23,6 +23,7 @@ from forwarder.reservation.catalogue import requests, service
 from forwarder.runtime.clock import Clock
 from forwarder.runtime.http import Answer, Answerer, Routes, problem_answer
 from forwarder.runtime.metrics import REQUEST_SECONDS
+from forwarder.runtime.observations import OBSERVATIONS
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _CLIENT_GONE = 499
@@ -153,7 +154,7 @@ class _Observed:
         route = scope.get("route")
         template = "unmatched" if route is None else getattr(route, "path", "other")
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        _timer(template, method, status).observe(seconds)
+        OBSERVATIONS.note(_timer(template, method, status), seconds)
         _log.debug("request.answered", route=template, method=method, status=status, seconds=round(seconds, 6))
 
 

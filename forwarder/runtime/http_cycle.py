@@ -1,14 +1,26 @@
 """uvicorn's side of an exchange: its own cycle of one request and its answer, with the short ways beside the long ones."""
 
+import asyncio
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from forwarder.runtime.http_exchange import Exchange, Header
 
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
+
 
 class Cycle(RequestResponseCycle, Exchange):
     """One request and its answer on a connection."""
+
+    async def run(self, app: "ASGI3Application", under_way: set["asyncio.Task[None]"]) -> None:
+        """Answer it. At the end, its task is no longer among those `under_way`."""
+        try:
+            await self.run_asgi(app)
+        finally:
+            under_way.discard(cast("asyncio.Task[None]", asyncio.current_task()))
 
     def take_body(self) -> bytes | None:
         if self.more_body or self.disconnected or self.response_complete or self.waiting_for_100_continue:

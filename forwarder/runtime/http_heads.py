@@ -4,7 +4,7 @@ Built on uvicorn's protocol, which has a plain text for the first and reads the 
 """
 
 import asyncio
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import unquote
 
 import httptools
@@ -16,6 +16,9 @@ from forwarder.runtime.http import Answer, problem_answer
 from forwarder.runtime.http_cycle import Cycle
 from forwarder.runtime.http_keep_alive import KeepAliveProtocol
 from forwarder.runtime.http_writing import GatheringTransport
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
 
 MOST_HEAD_BYTES: Final = 32 * 1024
 """Of the target and all header lines of a request."""
@@ -91,6 +94,10 @@ class ProblemProtocol(KeepAliveProtocol):
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: "ASGI3Application") -> None:
+        """As uvicorn does, but for the callback at the task's end: a `Cycle` takes itself off the list."""
+        self.tasks.add(self.loop.create_task(cast(Cycle, cycle).run(app, self.tasks)))
 
     def _size_of_head(self) -> int:
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)

@@ -11,6 +11,8 @@ from typing import Literal
 import structlog
 from pydantic_core import to_json
 
+from forwarder.runtime.log_lines import LineLogger
+
 LogFormat = Literal["auto", "json", "pretty"]
 
 
@@ -28,10 +30,11 @@ def configure_logging(level: str, style: LogFormat) -> None:
         if pretty
         else structlog.processors.JSONRenderer(serializer=_json)
     )
+    lines = LineLogger(sys.stderr)
     structlog.configure(
         processors=[*shared, renderer] if pretty else [json_line],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=lambda *_names: lines,
         cache_logger_on_first_use=True,
     )
     _route_libraries(level, shared, renderer)

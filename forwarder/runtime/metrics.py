@@ -9,6 +9,8 @@ import os
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from forwarder.runtime.observations import OBSERVATIONS
+
 _FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _LONG = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 28800, 86400)
 
@@ -102,6 +104,7 @@ WEBHOOK_ENDPOINTS_DISABLED = Counter(
 
 def registry() -> CollectorRegistry:
     """The registry to expose: of all processes on this port where `PROMETHEUS_MULTIPROC_DIR` is set, else of this one."""
+    OBSERVATIONS.hand_over()
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
         return REGISTRY
     merged = CollectorRegistry()

@@ -24,8 +24,10 @@ class Settling:
 
     def seconds_left(self, work: Work) -> float:
         """For how long `work` must be neither looked for nor pushed; 0.0 where that is over, or nothing is ambiguous."""
+        if not work.doubtful:
+            return 0.0
         push = _last_push(work.attempts)
-        if push is None or push.outcome != "in_doubt" or not work.doubtful:
+        if push is None or push.outcome != "in_doubt":
             return 0.0
         number, since = self._since.get(work.id, (0, 0.0))
         if number != push.number:
@@ -34,10 +36,11 @@ class Settling:
 
     def note(self, work: Work, pushed: Pushed) -> None:
         """What a push has come to just now."""
-        push = _last_push(pushed.attempts)
         if not pushed.doubtful:
             self._since.pop(work.id, None)
-        elif push is not None and push != _last_push(work.attempts):
+            return
+        push = _last_push(pushed.attempts)
+        if push is not None and push != _last_push(work.attempts):
             self._begin(work, push)
 
     def _begin(self, work: Work, push: Attempt) -> float:

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from forwarder.reservation.problem import Fault, Problem
 from forwarder.runtime.http import Answer, header_map, problem_answer
 from forwarder.runtime.http_app import http_app
+from forwarder.runtime.observations import OBSERVATIONS
 from tests.support.http_stages import Stages, stages
 from tests.support.manual_clock import ManualClock
 
@@ -65,6 +66,7 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
 
 
 def _count(route: str, status: int, method: str = "GET") -> float:
+    OBSERVATIONS.hand_over()
     labels = {"route": route, "method": method, "status": str(status)}
     return REGISTRY.get_sample_value("forwarder_http_request_seconds_count", labels) or 0
 

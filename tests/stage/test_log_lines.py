@@ -1,11 +1,14 @@
 """Log lines: JSON with all that a line is to have."""
 
+import asyncio
+import io
 import json
 from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
 
+from forwarder.runtime.log_lines import LineLogger
 from forwarder.runtime.logging import json_line
 
 
@@ -40,3 +43,62 @@ def test_a_failure_is_told_with_its_traceback() -> None:
     line = _line(event="thing.failed", exc_info=LookupError("not there"))
     assert "LookupError: not there" in line["exception"]
     assert "exc_info" not in line
+
+
+class _File(io.StringIO):
+    """Notes each write of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.writes.append(text)
+        return super().write(text)
+
+
+async def test_the_lines_of_one_turn_leave_in_one_piece_when_it_ends() -> None:
+    file = _File()
+    lines = LineLogger(file)
+    lines.info("one")
+    lines.debug("two")
+    assert file.writes == []
+    await asyncio.sleep(0)
+    assert file.writes == ["one\ntwo\n"]
+    lines.info("three")
+    await asyncio.sleep(0)
+    assert file.writes == ["one\ntwo\n", "three\n"]
+
+
+async def test_a_warning_leaves_at_once_after_what_came_before_it() -> None:
+    file = _File()
+    lines = LineLogger(file)
+    lines.info("one")
+    lines.error("wrong")
+    assert file.writes == ["one\nwrong\n"]
+    await asyncio.sleep(0)
+    assert file.writes == ["one\nwrong\n"]
+
+
+async def test_a_thread_writes_at_once() -> None:
+    file = _File()
+    await asyncio.to_thread(LineLogger(file).info, "from afar")
+    assert file.writes == ["from afar\n"]
+
+
+def test_what_a_loop_left_behind_leaves_with_the_next_line() -> None:
+    file = _File()
+    lines = LineLogger(file)
+
+    def last(loop: asyncio.AbstractEventLoop) -> None:
+        loop.stop()
+        lines.info("last")
+
+    for _ in range(2):  # each is another loop
+        loop = asyncio.new_event_loop()
+        loop.call_soon(last, loop)
+        loop.run_forever()
+        loop.close()
+    assert file.writes == []
+    lines.info("after the loops")
+    assert file.writes == ["last\nlast\nafter the loops\n"]

@@ -1,0 +1,46 @@
+"""Observations of hot paths: none is lost, and a histogram shows them soon."""
+
+import asyncio
+
+from prometheus_client import CollectorRegistry, Histogram
+
+from forwarder.runtime.observations import Observations
+
+
+def _histogram() -> tuple[CollectorRegistry, Histogram]:
+    registry = CollectorRegistry()
+    return registry, Histogram("seconds", "For this test.", buckets=(1.0,), registry=registry)
+
+
+async def test_what_was_noted_shows_once_it_is_handed_over() -> None:
+    registry, histogram = _histogram()
+    observations = Observations()
+    observations.note(histogram, 0.5)
+    observations.note(histogram, 2.0)
+    assert registry.get_sample_value("seconds_count") == 0
+    observations.hand_over()
+    observations.hand_over()
+    assert registry.get_sample_value("seconds_count") == 2
+    assert registry.get_sample_value("seconds_sum") == 2.5
+    assert registry.get_sample_value("seconds_bucket", {"le": "1.0"}) == 1
+
+
+def test_it_is_handed_over_by_the_loop_in_which_it_was_noted_and_by_the_next_one() -> None:
+    registry, histogram = _histogram()
+    observations = Observations()
+
+    async def note_and_wait() -> None:
+        observations.note(histogram, 0.5)
+        before = registry.get_sample_value("seconds_count")
+        async with asyncio.timeout(10):
+            while registry.get_sample_value("seconds_count") == before:
+                await asyncio.sleep(0)
+
+    async def note() -> None:
+        observations.note(histogram, 0.5)
+
+    asyncio.run(note())  # its loop ends before it could hand over
+    asyncio.run(note_and_wait())
+    assert registry.get_sample_value("seconds_count") == 2
+    asyncio.run(note_and_wait())
+    assert registry.get_sample_value("seconds_count") == 3
