@@ -42,29 +42,7 @@ def _unless_recorded(column: Column[Any]) -> ColumnElement[Any]:
     return case((_row.record.is_(None), column)).label(column.name)
 
 
-LISTED: Final = (
-    _row.id,
-    _row.record,
-    *map(
-        _unless_recorded,
-        (
-            _row.request,
-            _row.request_id,
-            _row.status,
-            _row.created_at,
-            _row.updated_at,
-            _row.cancelled_at,
-            _row.pms_reservation_id,
-            _row.problem,
-        ),
-    ),
-)
-"""The columns of a record in a list, the id and the record first."""
-
-_SUBMISSION = (
-    _row.id,
-    _row.record,
-    _unless_recorded(_row.request),
+_SHOWN = (
     _row.request_id,
     _row.status,
     _row.created_at,
@@ -72,6 +50,16 @@ _SUBMISSION = (
     _row.cancelled_at,
     _row.pms_reservation_id,
     _row.problem,
+)
+
+LISTED: Final = (_row.id, _row.record, *map(_unless_recorded, (_row.request, *_SHOWN)))
+"""The columns of a record in a list, the id and the record first."""
+
+_SUBMISSION = (
+    _row.id,
+    _row.record,
+    _unless_recorded(_row.request),
+    *_SHOWN,
     _row.accepted_at,
     _row.fingerprint,
     _row.attempts,

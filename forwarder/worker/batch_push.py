@@ -13,7 +13,8 @@ from forwarder.runtime.clock import Clock
 from forwarder.store.work import Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.attempts import Attempts
-from forwarder.worker.push import LeaseLost, Pushed, Pusher, is_not_held, too_late
+from forwarder.worker.push import Pusher
+from forwarder.worker.pushed import LeaseLost, Pushed, is_not_held, too_late
 
 _log = structlog.get_logger(__name__)
 

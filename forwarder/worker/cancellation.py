@@ -17,7 +17,7 @@ from forwarder.reservation.problem import Problem
 from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.runtime.clock import iso
 from forwarder.store.work import Final, Made, Postponed, Work
-from forwarder.worker.push import Pushed
+from forwarder.worker.pushed import Pushed
 from forwarder.worker.retry import next_try
 
 

@@ -15,7 +15,8 @@ from forwarder.worker.batch_push import BatchPusher
 from forwarder.worker.diagnosis import UNTOUCHED, diagnose, diagnose_together
 from forwarder.worker.lane import FreeRoom
 from forwarder.worker.lease import Lease
-from forwarder.worker.push import LeaseLost, Pushed, Pusher
+from forwarder.worker.push import Pusher
+from forwarder.worker.pushed import LeaseLost, Pushed
 from forwarder.worker.settlement import Settled, Settlement
 from forwarder.worker.settling import Settling
 from forwarder.worker.verdict import verdict

@@ -7,7 +7,7 @@ from forwarder.pms.port import NOT_ABOUT_THE_PMS
 from forwarder.reservation.value import value
 from forwarder.store.work import Work
 from forwarder.worker.breaker import Health
-from forwarder.worker.push import Pushed
+from forwarder.worker.pushed import Pushed
 
 _ANSWERS = {"confirmed", "rejected", "absent", "cancelled"}
 

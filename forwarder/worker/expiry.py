@@ -13,7 +13,7 @@ from forwarder.store.work import Work
 from forwarder.tenancy.port import Directory, TenancyUnavailable
 from forwarder.worker.lanes import Lanes
 from forwarder.worker.lease import Lease
-from forwarder.worker.push import Pushed, too_late
+from forwarder.worker.pushed import Pushed, too_late
 from forwarder.worker.settlement import Settled, Settlement
 from forwarder.worker.verdict import verdict
 

@@ -9,11 +9,10 @@ what it may have made, to have something that can be cancelled.
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar, assert_never
+from typing import assert_never
 
 from forwarder.pms.port import (
     CANCELLED_THERE,
-    NOT_HELD,
     UNPACED,
     BadOptions,
     Connection,
@@ -39,33 +38,13 @@ from forwarder.reservation.outcome import (
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.rules import apply_rules, booking_without_card
-from forwarder.reservation.value import value
 from forwarder.runtime.clock import Clock, iso
-from forwarder.store.work import Attempt, Made, Work
+from forwarder.store.work import Made, Work
 from forwarder.tenancy.port import Account, CannotOpen, Vault
 from forwarder.worker.attempts import Attempts, with_attempt
+from forwarder.worker.pushed import LeaseLost, Pushed, held_throughout, too_late
 
 MaySend = Callable[[Work], bool]
-
-_T = TypeVar("_T", bound=Outcome | Lookup | Cancellation)
-
-
-class LeaseLost(Exception):
-    """The row may be another worker's by now: nothing more may be sent for it, and nothing recorded."""
-
-
-@value(frozen=True, slots=True)
-class Pushed:
-    """What a push came to. `attempts` are the last there were, earlier ones first; `doubtful`: one of them may have been made.
-
-    `settleable`: the PMS can be asked again about a doubtful one, by key or by look-up; `findable`: by look-up.
-    """
-
-    outcome: Outcome | Cancellation
-    attempts: tuple[Attempt, ...]
-    doubtful: bool
-    settleable: bool = True
-    findable: bool = True
 
 
 class Pusher:
@@ -256,20 +235,3 @@ class _Push:
         await self._pusher.before_sending(self._pms, self._work)
         found: Lookup = await self._attempts.make("find", self._pms.find(self._booking), Deferred)
         return held_throughout(found)
-
-
-def held_throughout(outcome: _T) -> _T:
-    """`outcome`; raises `LeaseLost` where the lease ran out before all was sent that it takes."""
-    if is_not_held(outcome):
-        raise LeaseLost
-    return outcome
-
-
-def is_not_held(outcome: Outcome | Lookup | Cancellation) -> bool:
-    """Whether `outcome` is that the lease ran out on the way."""
-    return isinstance(outcome, Deferred) and outcome.reason == NOT_HELD
-
-
-def too_late() -> Deferred:
-    """What becomes of a submission that was surely not made by its deadline."""
-    return Deferred("deadline_passed", "It had not been made when its deadline came.")

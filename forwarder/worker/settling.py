@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from forwarder.runtime.clock import Clock
 from forwarder.store.work import Attempt, Work
-from forwarder.worker.push import Pushed
+from forwarder.worker.pushed import Pushed
 
 _MOST_REMEMBERED = 100_000
 

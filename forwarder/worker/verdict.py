@@ -23,7 +23,7 @@ from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.runtime.clock import iso
 from forwarder.store.work import Attempt, Final, Postponed, Work
 from forwarder.worker.cancellation import cancellation_of, cancellation_verdict
-from forwarder.worker.push import Pushed
+from forwarder.worker.pushed import Pushed
 from forwarder.worker.retry import next_look, next_try
 
 

@@ -1,11 +1,16 @@
-"""What stage tests share: commands that are run within the test process set up no more logging than their own."""
+"""What stage tests share: commands that are run within the test process set up no more logging than their own; and the transport of
+production, over plain connections and over TLS.
+"""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 import structlog
+
+from forwarder.pms.transport import HttpTransport
+from tests.support.transports import SCHEMES, Way
 
 
 @pytest.fixture(autouse=True)
@@ -22,3 +27,16 @@ def logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     configure(**before)
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture(scope="module", params=SCHEMES)
+def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Way:
+    """How the transport of production and its servers speak: each in turn."""
+    return Way(request.param, tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture
+async def transport(way: Way) -> AsyncIterator[HttpTransport]:
+    """Open, with time limits of a test's."""
+    async with way.transport() as opened:
+        yield opened

@@ -20,7 +20,8 @@ from forwarder.worker.breaker import Health
 from forwarder.worker.diagnosis import UNTOUCHED, Finding, diagnose_together
 from forwarder.worker.gate import Gates
 from forwarder.worker.lanes import Lanes
-from forwarder.worker.push import LeaseLost, MaySend, Pushed
+from forwarder.worker.push import MaySend
+from forwarder.worker.pushed import LeaseLost, Pushed
 from tests.support.lane_site import TEN
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.pushes import DOWN, WELL, Pushes

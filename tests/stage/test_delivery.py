@@ -14,7 +14,8 @@ from forwarder.worker.breaker import Health
 from forwarder.worker.delivery import Delivery
 from forwarder.worker.diagnosis import UNTOUCHED, Finding
 from forwarder.worker.lease import Lease
-from forwarder.worker.push import LeaseLost, Pushed, Pusher
+from forwarder.worker.push import Pusher
+from forwarder.worker.pushed import LeaseLost, Pushed
 from forwarder.worker.settlement import Settled, Settlement
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.works import NOW, account, work

@@ -14,7 +14,7 @@ from forwarder.store.work import Attempt, Work
 from forwarder.worker.attempts import describe
 from forwarder.worker.breaker import Health
 from forwarder.worker.diagnosis import UNTOUCHED, Finding, diagnose
-from forwarder.worker.push import Pushed
+from forwarder.worker.pushed import Pushed
 from tests.support.works import work
 
 BEFORE = Attempt(1, "create", "2027-01-01T00:00:00.000Z", 5, "deferred", "pms_unavailable", "Down.")

@@ -9,7 +9,7 @@ from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
 from forwarder.store.work import Final
-from forwarder.worker.push import LeaseLost, too_late
+from forwarder.worker.pushed import LeaseLost, too_late
 from forwarder.worker.verdict import verdict
 from tests.support.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, ScriptedPms, pusher_to
 from tests.support.works import NOW, account, work

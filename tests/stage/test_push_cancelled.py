@@ -24,7 +24,7 @@ from forwarder.reservation.record import Standing, compose_record
 from forwarder.store.work import Asked, Attempt, Final, Made, Postponed, Work
 from forwarder.worker.breaker import Health
 from forwarder.worker.diagnosis import UNTOUCHED, diagnose
-from forwarder.worker.push import LeaseLost, Pushed, too_late
+from forwarder.worker.pushed import LeaseLost, Pushed, too_late
 from forwarder.worker.verdict import verdict
 from tests.support.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, Answer, ScriptedPms, pusher_to
 from tests.support.works import NOW, account, submission, work

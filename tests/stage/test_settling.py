@@ -6,7 +6,7 @@ import pytest
 
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome
 from forwarder.store.work import Attempt, Work
-from forwarder.worker.push import Pushed
+from forwarder.worker.pushed import Pushed
 from forwarder.worker.settling import Settling
 from tests.support.manual_clock import ManualClock
 from tests.support.works import work

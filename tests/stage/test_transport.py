@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
 from contextlib import closing
 
 import httpx
@@ -10,20 +9,9 @@ import pytest
 
 from forwarder.pms.transport import HttpTransport
 from tests.support.raw_server import Caller, Script
-from tests.support.transports import CREATED, SCHEMES, Way, a_request
+from tests.support.transports import CREATED, Way, a_request
 
 NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
-
-
-@pytest.fixture(scope="module", params=SCHEMES)
-def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Way:
-    return Way(request.param, tmp_path_factory.mktemp("certificate"))
-
-
-@pytest.fixture
-async def transport(way: Way) -> AsyncIterator[HttpTransport]:
-    async with way.transport() as opened:
-        yield opened
 
 
 async def reset_after_request(caller: Caller) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import zlib
-from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -11,18 +10,7 @@ import pytest
 from forwarder.pms.transport import HttpTransport
 from forwarder.pms.wire import MAX_ANSWER_BYTES
 from tests.support.raw_server import Caller, Script, raw_server
-from tests.support.transports import SCHEMES, Way, a_request
-
-
-@pytest.fixture(scope="module", params=SCHEMES)
-def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Way:
-    return Way(request.param, tmp_path_factory.mktemp("certificate"))
-
-
-@pytest.fixture
-async def transport(way: Way) -> AsyncIterator[HttpTransport]:
-    async with way.transport() as opened:
-        yield opened
+from tests.support.transports import Way, a_request
 
 
 def saying(*parts: bytes) -> Script:

@@ -5,7 +5,7 @@ import select
 import socket
 import ssl
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import closing
 from typing import Any
 
@@ -16,18 +16,7 @@ import uvloop
 from forwarder.pms.http_connection import NotHeld
 from forwarder.pms.transport import Connections, HttpTransport
 from tests.support.raw_server import Caller, raw_server
-from tests.support.transports import CREATED, SCHEMES, Way, a_request
-
-
-@pytest.fixture(scope="module", params=SCHEMES)
-def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Way:
-    return Way(request.param, tmp_path_factory.mktemp("certificate"))
-
-
-@pytest.fixture
-async def transport(way: Way) -> AsyncIterator[HttpTransport]:
-    async with way.transport() as opened:
-        yield opened
+from tests.support.transports import CREATED, Way, a_request
 
 
 class OneCaller:

@@ -8,18 +8,7 @@ import pytest
 
 from forwarder.pms.transport import HttpTransport
 from tests.support.raw_server import Caller, RawServer
-from tests.support.transports import CREATED, SCHEMES, Way, a_request
-
-
-@pytest.fixture(scope="module", params=SCHEMES)
-def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Way:
-    return Way(request.param, tmp_path_factory.mktemp("certificate"))
-
-
-@pytest.fixture
-async def transport(way: Way) -> AsyncIterator[HttpTransport]:
-    async with way.transport() as opened:
-        yield opened
+from tests.support.transports import CREATED, Way, a_request
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome,
 from forwarder.reservation.problem import Problem
 from forwarder.store.work import Final, Postponed, Work
 from forwarder.worker.attempts import with_attempt
-from forwarder.worker.push import Pushed
+from forwarder.worker.pushed import Pushed
 from forwarder.worker.retry import LAST_CALL, LOOKED_FOR
 from forwarder.worker.verdict import verdict
 from tests.support.works import NOW, work
