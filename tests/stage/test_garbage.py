@@ -22,11 +22,11 @@ def as_before() -> Iterator[None]:
     gc.unfreeze()
 
 
-def test_what_refers_to_itself_is_freed_after_some_ten_thousand_objects_more() -> None:
+def test_what_refers_to_itself_is_freed_after_some_fifty_thousand_objects_more() -> None:
     collect_seldom()
     gc.collect()
     knot = weakref.ref(_Knot())
-    held = [[number] for number in range(5_000)]
+    held = [[number] for number in range(25_000)]
     assert knot() is not None
-    held += [[number] for number in range(20_000)]
+    held += [[number] for number in range(50_000)]
     assert knot() is None
