@@ -7,7 +7,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import NoError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import NodeNotReadyError, NoError, TopicAlreadyExistsError, for_code
 
 from forwarder.topics.kafka_connection import KafkaConnection, milliseconds, reaching_kafka
 from forwarder.topics.kafka_reader import stop
@@ -70,8 +70,17 @@ class KafkaAdmin:
             await stop(consumer, self._connection)
 
     async def _existing(self) -> dict[str, int]:
-        topics = await self._client.describe_topics()
+        topics = await self._described()
         return {topic["topic"]: len(topic["partitions"]) for topic in topics if not topic["is_internal"]}
+
+    async def _described(self) -> Sequence[Any]:
+        while True:
+            try:
+                topics: Sequence[Any] = await self._client.describe_topics()
+            except NodeNotReadyError:  # as below; aiokafka asks anew which brokers there are
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            else:
+                return topics
 
     async def _sensible_replicas(self) -> int:
         # A broker that has only just come up knows of none, not even of itself.
