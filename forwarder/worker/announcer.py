@@ -19,6 +19,7 @@ from forwarder.store.work import OutboxEvent
 from forwarder.topics.codec import encode_result
 from forwarder.topics.port import LogUnavailable, Publisher, Topics
 from forwarder.worker.dead_letters import letter_message
+from forwarder.worker.settings import WorkerSettings
 
 _log = structlog.get_logger(__name__)
 
@@ -31,22 +32,17 @@ class Announcer:
     """Publishes events and then forgets them."""
 
     def __init__(
-        self,
-        recorder: Recorder,
-        publisher: Publisher,
-        topics: Topics,
-        clock: Clock,
-        *,
-        reoffer_seconds: float,
-        pause_seconds: float,
+        self, recorder: Recorder, publisher: Publisher, topics: Topics, clock: Clock, settings: WorkerSettings
     ) -> None:
         self._recorder = recorder
         self._publisher = publisher
         self._topics = topics
         self._clock = clock
-        self._reoffer_seconds = reoffer_seconds
+        self._reoffer_seconds = settings.reoffer_seconds
         self._under_way = 0
-        self._batches: Batcher[OutboxEvent, None] = Batcher(self._publish, at_most=_BATCH, pause_seconds=pause_seconds)
+        self._batches: Batcher[OutboxEvent, None] = Batcher(
+            self._publish, at_most=_BATCH, pause_seconds=settings.pause_seconds
+        )
 
     def announce(self, events: Sequence[OutboxEvent]) -> None:
         """Publish soon. While the log is away only so many are kept in memory; the outbox has them all."""

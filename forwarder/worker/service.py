@@ -63,23 +63,8 @@ class Worker:
         settings, clock, recorder = parts.settings, parts.clock, parts.recorder
         self._lease = Lease(recorder, clock, settings.lease_seconds)
         letters = DeadLetters(parts.topics, settings.group)
-        self._announcer = Announcer(
-            recorder,
-            parts.publisher,
-            parts.topics,
-            clock,
-            reoffer_seconds=settings.reoffer_seconds,
-            pause_seconds=settings.pause_seconds,
-        )
-        self._settlement = Settlement(
-            recorder,
-            self._announcer,
-            letters,
-            self._lease,
-            clock,
-            batch=settings.record_batch,
-            pause_seconds=settings.pause_seconds,
-        )
+        self._announcer = Announcer(recorder, parts.publisher, parts.topics, clock, settings)
+        self._settlement = Settlement(recorder, self._announcer, letters, self._lease, clock, settings)
         self._intents: Batcher[int, bool] = Batcher(self._mark_pushing, at_most=settings.record_batch)
         gates = Gates(clock, parts.pms.limits)
         pusher = Pusher(

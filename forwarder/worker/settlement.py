@@ -17,6 +17,7 @@ from forwarder.store.work import Final, Postponed, Work
 from forwarder.worker.announcer import Announcer
 from forwarder.worker.dead_letters import DeadLetters
 from forwarder.worker.lease import Lease
+from forwarder.worker.settings import WorkerSettings
 
 
 @value(frozen=True, slots=True)
@@ -38,16 +39,16 @@ class Settlement:
         letters: DeadLetters,
         lease: Lease,
         clock: Clock,
-        *,
-        batch: int,
-        pause_seconds: float,
+        settings: WorkerSettings,
     ) -> None:
         self._recorder = recorder
         self._announcer = announcer
         self._letters = letters
         self._lease = lease
         self._clock = clock
-        self._batches: Batcher[Settled, bool] = Batcher(self._record, at_most=batch, pause_seconds=pause_seconds)
+        self._batches: Batcher[Settled, bool] = Batcher(
+            self._record, at_most=settings.record_batch, pause_seconds=settings.pause_seconds
+        )
 
     async def record(self, settled: Settled) -> bool:
         """True once the verdict is durable, with a dead letter where it is FAILED; False when the row was no longer this

@@ -126,43 +126,43 @@ def ended(
 ) -> Final:
     """How `work` ended: its record and its event. Of a confirmed one `confirmed` is what the PMS gave, of any other `problem` says
     why."""
-    submission, moment = work.submission, iso(now)
-    cancelled = status is Status.CANCELLED
-    described = None if problem is None else replace(problem, request_id=submission.request_id).as_json()
-    pms_id = None if confirmed is None else confirmed.pms_reservation_id
-    answer: Mapping[str, Any] | None = None if confirmed is None else confirmed.record
+    moment = iso(now)
+    described = None if problem is None else replace(problem, request_id=work.submission.request_id).as_json()
     standing = Standing(
         work.id,
-        submission.request_id,
+        work.submission.request_id,
         status,
         work.created_at,
         moment,
-        cancelled_at=moment if cancelled else "",
-        pms_reservation_id=pms_id,
-        answer=answer,
+        cancelled_at=moment if status is Status.CANCELLED else "",
+        pms_reservation_id=None if confirmed is None else confirmed.pms_reservation_id,
+        answer=None if confirmed is None else confirmed.record,
         problem=described,
     )
-    record = compose_record(submission.reservation, standing)
-    data = result_data(
-        request_id=submission.request_id,
-        workspace_id=submission.workspace_id,
-        account_id=submission.account_id,
-        status=status,
-        record=record,
-        cancellation=cancellation_of(work, status) if cancelled else None,
-    )
-    event = ResultEvent(
-        submission.request_id, work.revision + 1, status, submission.key, moment, data, submission.traceparent
-    )
-    cancelled_at = now if cancelled else None
+    event = _event(work, status, moment, compose_record(work.submission.reservation, standing))
     return Final(
         work.id,
         status,
         attempts,
         now,
         event,
-        pms_id,
+        standing.pms_reservation_id,
         described,
-        cancelled_at=cancelled_at,
+        cancelled_at=now if status is Status.CANCELLED else None,
         cancel_by=cancel_by,
+    )
+
+
+def _event(work: Work, status: Status, moment: str, record: Mapping[str, Any]) -> ResultEvent:
+    submission = work.submission
+    data = result_data(
+        request_id=submission.request_id,
+        workspace_id=submission.workspace_id,
+        account_id=submission.account_id,
+        status=status,
+        record=record,
+        cancellation=cancellation_of(work, status) if status is Status.CANCELLED else None,
+    )
+    return ResultEvent(
+        submission.request_id, work.revision + 1, status, submission.key, moment, data, submission.traceparent
     )

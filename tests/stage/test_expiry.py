@@ -21,6 +21,7 @@ from forwarder.worker.dead_letters import EVENT_ID, FAILURE_CLASS, DeadLetters
 from forwarder.worker.expiry import Expiry
 from forwarder.worker.lanes import Lanes
 from forwarder.worker.lease import Lease
+from forwarder.worker.settings import WorkerSettings
 from forwarder.worker.settlement import Settlement
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.memory_log import MemoryLog
@@ -31,6 +32,7 @@ from tests.support.works import NOW, account
 TOPICS = Topics()
 ALL = range(16)
 SETTLE_SECONDS = 30.0
+SETTINGS = WorkerSettings(pause_seconds=0.0)
 IN_TIME_SECONDS = (DEADLINE - NOW).total_seconds() - 1.0
 
 
@@ -58,11 +60,9 @@ class _Worker:
         self.pushes = Pushes()
         self.lanes = Lanes(self.clock, self.pushes.deliver, held_at_most=1000)
         self.lease = Lease(self.recorder, self.clock, 7 * 24 * 3600.0)
-        self.announcer = Announcer(self.recorder, self.log, TOPICS, self.clock, reoffer_seconds=10.0, pause_seconds=0.0)
+        self.announcer = Announcer(self.recorder, self.log, TOPICS, self.clock, SETTINGS)
         letters = DeadLetters(TOPICS, "workers")
-        settlement = Settlement(
-            self.recorder, self.announcer, letters, self.lease, self.clock, batch=100, pause_seconds=0.0
-        )
+        settlement = Settlement(self.recorder, self.announcer, letters, self.lease, self.clock, SETTINGS)
         self._expiry = Expiry(
             self.recorder,
             self.accounts,
