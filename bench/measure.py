@@ -14,7 +14,7 @@ from bench.outcomes import Outcomes
 from bench.processes import output_of
 from bench.scenarios import Scenario
 
-WARM_UP: Final = 1_000
+WARM_UP: Final = 2_000
 _QUIET_SECONDS: Final = 0.5  # after the last outcome: time to publish it
 
 

@@ -24,6 +24,7 @@ from bench.page import write
 from bench.processes import CommandFailed, StartUp
 from bench.report import append, progress, sheets
 from bench.scenarios import SCENARIOS, Scenario, named
+from bench.warm_broker import warm_broker
 from tests.support.ladder import Unavailable
 from tests.support.real_servers import RealServers
 from tests.support.server_process import ServerFailed
@@ -94,7 +95,7 @@ def _report(arguments: argparse.Namespace, results: Results, console: Console, a
 
 
 async def _bench(arguments: argparse.Namespace, ground: Ground, results: Results, console: Console) -> None:
-    results.ceilings = await ceilings(ground)
+    results.ceilings = [*await ceilings(ground), await warm_broker(ground.kafka)]
     console.print(*results.ceilings, sep="\n")
     for scenario in named(arguments.scenario, every=arguments.all):
         sized = scenario if scenario.rate else replace(scenario, submissions=arguments.count or scenario.submissions)
