@@ -20,13 +20,15 @@ from forwarder.topics.port import Message
 from forwarder.topics.time_limits import TimeLimits
 
 _CROWD = 3  # messages in one departure; with fewer than that there is little to share
+_FULL = 24  # so many make a request worth its price: nobody waits for more, least of all for those who wait for these
 
 
 class _Batch:
     """What goes to one partition, until that is acknowledged. `builder` is aiokafka's."""
 
-    def __init__(self, builder: Any) -> None:
+    def __init__(self, builder: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.builder = builder
+        self._loop = loop
         self._waiters: list[Future[None]] = []
 
     def add(self, message: Message) -> bool:
@@ -36,7 +38,7 @@ class _Batch:
 
     def settled(self) -> Future[None]:
         """Done when all of it is acknowledged, or with the error that it failed with. The caller's own: may be cancelled."""
-        waiter: Future[None] = asyncio.get_running_loop().create_future()
+        waiter: Future[None] = self._loop.create_future()
         self._waiters.append(waiter)
         return waiter
 
@@ -67,7 +69,7 @@ class Batches:
     """Sends the batches of one producer. Of each partition no more than one is on its way; what comes meanwhile gathers.
 
     All that has gathered leaves together, so that it shares requests, and at once; only after a crowd left, the next to
-    leave wait until `pause_seconds` have gone by. So a few wait for nobody, and many share.
+    leave wait until `pause_seconds` have gone by, or enough of them are there. So a few wait for nobody, and many share.
     """
 
     def __init__(self, producer: AIOKafkaProducer, *, pause_seconds: float, limit_seconds: float) -> None:
@@ -76,6 +78,8 @@ class Batches:
         self._limits = TimeLimits(limit_seconds)
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._partitions: dict[str, int] = {}  # looked up anew after each departure
+        self._gathered = 0
         self._not_before = 0.0
         self._departure: asyncio.Handle | None = None
         self._departing: set[asyncio.Task[None]] = set()
@@ -85,10 +89,10 @@ class Batches:
 
         None where that takes waiting before: nothing was added then, and `deliver` is for it.
         """
-        partitions = self.producer.client.cluster.partitions_for_topic(topic)
+        partitions = self._partitions.get(topic) or self._look_up(topic)
         if not partitions:
             return None
-        batch = self._join(self._lane(topic, partition_of(message.key, len(partitions))), message)
+        batch = self._join(self._lane(topic, partition_of(message.key, partitions)), message)
         if batch is None:
             return None
         settled = batch.settled()
@@ -124,6 +128,11 @@ class Batches:
             self._schedule()
             await asyncio.gather(*(batch.settled() for batch in held), return_exceptions=True)
 
+    def _look_up(self, topic: str) -> int:
+        """How many partitions `topic` has, as far as is known; else 0."""
+        self._partitions[topic] = count = len(self.producer.client.cluster.partitions_for_topic(topic) or ())
+        return count
+
     def _lane(self, topic: str, partition: int) -> _Lane:
         lane = self._lanes.get((topic, partition))
         if lane is None:
@@ -133,16 +142,25 @@ class Batches:
     def _join(self, lane: _Lane, message: Message) -> _Batch | None:
         """The lane's batch, with `message` in it now; none while it is full and cannot leave."""
         batch = lane.gathering
-        if batch is not None:
-            if batch.add(message):
-                return batch
+        if batch is None:
+            batch = lane.gathering = _Batch(self.producer.create_batch(), self._loop)
+            batch.add(message)
+            if lane.under_way is None:
+                self._schedule()
+        elif not batch.add(message):
             lane.room.clear()
             return None
-        batch = lane.gathering = _Batch(self.producer.create_batch())
-        batch.add(message)
-        if lane.under_way is None:
-            self._schedule()
+        self._gathered += 1
+        if self._gathered == _FULL:
+            self._hasten()
         return batch
+
+    def _hasten(self) -> None:
+        self._not_before = 0.0
+        if self._departure is not None:
+            self._departure.cancel()
+            self._departure = None
+            self._schedule()
 
     def _schedule(self) -> None:
         if self._departure is None:
@@ -151,6 +169,7 @@ class Batches:
 
     def _depart(self) -> None:
         self._departure = None
+        self._partitions.clear()
         task = self._loop.create_task(self._hand_over())
         self._departing.add(task)
         task.add_done_callback(self._departing.discard)
@@ -166,7 +185,8 @@ class Batches:
                 lane.gathering, lane.under_way = None, batch
                 lane.room.set()
                 await self._send(lane, batch)
-        if count >= _CROWD:
+        self._gathered -= count
+        if count >= _CROWD and self._gathered < _FULL:
             self._not_before = self._loop.time() + self._pause_seconds
 
     async def _send(self, lane: _Lane, batch: _Batch) -> None:

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 _BATCH_BYTES = 256 * 1024  # for one partition; well below what a broker takes (1 MB), and the bound of what can pile up
 _PROTOCOL_ROOM = 16 * 1024
 _READY_SECONDS = 0.8
-_PAUSE_SECONDS = 0.005
+_PAUSE_SECONDS = 0.010
 
 
 class KafkaPublisher:
@@ -28,7 +28,7 @@ class KafkaPublisher:
 
     When a time limit passes, the messages may still be stored later: an idempotent producer goes on trying. What waits
     is bounded by two batches for each partition, one of them under way; beyond it `publish` waits, for no longer than
-    its time limit. Calls that come close upon each other share batches, and wait five milliseconds for it at most.
+    its time limit. Calls that come close upon each other share batches, and wait ten milliseconds for it at most.
     """
 
     def __init__(self, connection: KafkaConnection) -> None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from forwarder.reservation.value import value
+
 Headers = tuple[tuple[str, bytes], ...]
 
 MAX_MESSAGE_BYTES = 1_000_000
@@ -31,7 +33,7 @@ class MessageTooLarge(ValueError):
     """The message can never be stored. Nothing was published."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Message:
     """One message as the stages write it. Messages of one key keep their order; `value` is UTF-8 JSON."""
 
@@ -42,7 +44,10 @@ class Message:
     @property
     def size(self) -> int:
         """In bytes, of the key, the value, and the headers' values."""
-        return len(self.key) + len(self.value) + sum(len(value) for _, value in self.headers)
+        size = len(self.key) + len(self.value)
+        for _, content in self.headers:
+            size += len(content)
+        return size
 
 
 def refuse_too_large(messages: Sequence[Message]) -> None:
@@ -52,7 +57,7 @@ def refuse_too_large(messages: Sequence[Message]) -> None:
             raise MessageTooLarge(f"a message of {message.size:,} bytes is over the {MAX_MESSAGE_BYTES:,} of the log")
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Delivery:
     """A message where it stands in the log. `timestamp_ms` is when the log took it, in UTC milliseconds since 1970."""
 
