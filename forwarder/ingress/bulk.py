@@ -29,7 +29,7 @@ from forwarder.ingress.problems import (
 from forwarder.ingress.reading import read_body
 from forwarder.ingress.receipt import Receipt
 from forwarder.ingress.terms import Terms, read_terms
-from forwarder.ingress.turns import A_TURN, Turns
+from forwarder.ingress.turns import Turns, others_first
 from forwarder.reservation.bulk import MOST_ITEM_BYTES, MOST_ITEMS, RESERVATION, BulkItem, read_item
 from forwarder.reservation.problem import Fault, Problem
 from forwarder.reservation.validation import MalformedJson
@@ -106,12 +106,13 @@ class Bulks:
         try:
             for item in items:
                 if item is None:
-                    await turns.after(A_TURN)
+                    await others_first()
                     continue
                 if len(made) == MOST_ITEMS:
                     return INVALID_BULK_SIZE
                 made.append(item.read if isinstance(item.read, Problem) else make(item.read))
-                await turns.after(_AN_ITEM + item.size)
+                if turns.over(_AN_ITEM + item.size):
+                    await others_first()
         except MalformedJson as error:
             return malformed_json(f"at item {len(made) + 1}: {error}")
         return (admit(len(made)) or made) if made else INVALID_BULK_SIZE
@@ -136,6 +137,8 @@ def _terms(call: Call) -> Terms | Problem:
 
 
 def _terms_of(item: BulkItem, terms: Terms) -> Terms:
+    if item.idempotency_key is None and item.deadline_seconds is None:
+        return terms  # which have no key, see `_terms`
     return Terms(item.idempotency_key, item.deadline_seconds or terms.deadline_seconds, terms.traceparent)
 
 

@@ -7,7 +7,7 @@ from forwarder.ingress.earlier import Earlier
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import LOG_UNAVAILABLE, OVERLOADED, STORE_UNAVAILABLE
 from forwarder.ingress.receipt import Receipt
-from forwarder.ingress.turns import Turns
+from forwarder.ingress.turns import Turns, others_first
 from forwarder.reservation.problem import Problem
 from forwarder.runtime.metrics import PUBLISH_SECONDS
 from forwarder.runtime.observations import OBSERVATIONS
@@ -57,7 +57,8 @@ class Handover:
             earlier = next(told) if draft.keyed else draft.accepted_at
             if isinstance(earlier, str):
                 message = messages.setdefault(draft.request_id, draft.message(earlier))
-                await turns.after(len(message.value))
+                if turns.over(len(message.value)):
+                    await others_first()
                 earlier = Receipt(draft.request_id, earlier)
             results.append(earlier)
         problem = await self._publish([*messages.values()]) if messages else None

@@ -13,9 +13,16 @@ class Turns:
     def __init__(self) -> None:
         self._done = 0
 
-    async def after(self, work: int) -> None:
-        """Let others go first, once as much as a turn was done. `work` is what was done since the last call, in bytes."""
+    def over(self, work: int) -> bool:
+        """Whether as much as a turn was done, and `others_first` is to be awaited. `work` is what was done since the last call, in
+        bytes."""
         self._done += work
-        if self._done >= A_TURN:
-            self._done = 0
-            await asyncio.sleep(0)
+        if self._done < A_TURN:
+            return False
+        self._done = 0
+        return True
+
+
+async def others_first() -> None:
+    """Let all go that are ready to."""
+    await asyncio.sleep(0)
