@@ -29,7 +29,8 @@ _MOST_IN_MEMORY = 20_000
 
 
 class Announcer:
-    """Publishes events and then forgets them."""
+    """Publishes events and then forgets them: many at once, since what a statement costs hardly goes by how many it deletes. Those
+    that a crash keeps from being forgotten are published once more."""
 
     def __init__(
         self, recorder: Recorder, publisher: Publisher, topics: Topics, clock: Clock, settings: WorkerSettings
@@ -43,17 +44,27 @@ class Announcer:
         self._batches: Batcher[OutboxEvent, None] = Batcher(
             self._publish, at_most=_BATCH, pause_seconds=settings.pause_seconds
         )
+        self._published: set[tuple[str, int]] = set()
+        self._to_forget: Batcher[OutboxEvent, None] = Batcher(
+            self._forget, at_most=_MOST_IN_MEMORY, pause_seconds=settings.forget_pause_seconds
+        )
 
     def announce(self, events: Sequence[OutboxEvent]) -> None:
         """Publish soon. While the log is away only so many are kept in memory; the outbox has them all."""
         for event in events:
-            if (event.in_turn or event.event.revision == _FIRST) and self._under_way < _MOST_IN_MEMORY:
+            if self._in_turn(event) and self._under_way < _MOST_IN_MEMORY:
                 self._under_way += 1
                 self._batches.post(event)
+
+    def _in_turn(self, entry: OutboxEvent) -> bool:
+        """Whether those before it of its submission are published; each of them went out in its turn."""
+        event = entry.event
+        return entry.in_turn or event.revision == _FIRST or (event.request_id, event.revision - 1) in self._published
 
     async def drain(self) -> None:
         """Return once everything announced so far was published, or given back to the outbox."""
         await self._batches.drain()
+        await self._to_forget.drain()
 
     async def reoffer(self) -> None:
         """Publish what was recorded a while ago and is still in the outbox; then wait a while."""
@@ -64,22 +75,35 @@ class Announcer:
         metrics.UNPUBLISHED_RESULTS.set(len(left))
         if left:
             _log.info("results.reoffered", count=len(left))
-            await self._publish_and_forget(left)
+            await self._publish_now(left)
+            await self._recorder.published([entry.id for entry in left])
 
     async def _publish(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
         try:
-            await self._publish_and_forget(events)
-        except (LogUnavailable, StoreUnavailable) as error:
+            await self._publish_now(events)
+        except LogUnavailable as error:
             _log.warning("results.left_in_outbox", count=len(events), error=str(error))
+        else:
+            for entry in events:
+                self._published.add((entry.event.request_id, entry.event.revision))
+                self._to_forget.post(entry)
         finally:
             self._under_way -= len(events)
         return [None] * len(events)
 
-    async def _publish_and_forget(self, events: Sequence[OutboxEvent]) -> None:
+    async def _forget(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
+        try:
+            await self._recorder.published([entry.id for entry in events])
+        except StoreUnavailable as error:
+            _log.warning("results.left_in_outbox", count=len(events), error=str(error))
+        finally:
+            self._published.difference_update((entry.event.request_id, entry.event.revision) for entry in events)
+        return [None] * len(events)
+
+    async def _publish_now(self, events: Sequence[OutboxEvent]) -> None:
         letters = [letter_message(entry.letter) for entry in events if entry.letter is not None]
         if letters:
             await self._publisher.publish(self._topics.dead_letters, letters)
             metrics.DEAD_LETTERS.inc(len(letters))
         await self._publisher.publish(self._topics.results, [encode_result(entry.event) for entry in events])
         metrics.RESULTS_PUBLISHED.inc(len(events))
-        await self._recorder.published([entry.id for entry in events])
