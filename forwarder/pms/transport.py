@@ -46,7 +46,9 @@ class HttpTransport(PunctualTransport):
 
     async def exchange(self, request: httpx.Request, until: float, held: Held | None = None) -> httpx.Response:
         destination = request.destination if isinstance(request, PlainRequest) else destination_of(request.url)
-        content = encoded(request, destination, await _content(request, until))
+        # What is in memory is taken as it is: httpx would go through it by an asynchronous generator, for 10 µs.
+        body = request.whole_body if isinstance(request, PlainRequest) else None
+        content = encoded(request, destination, await _read(request, until) if body is None else body)
         origin = destination.origin
         connection = self._pool.kept(origin) or await self._pool.obtained(origin, until)
         try:
@@ -58,10 +60,8 @@ class HttpTransport(PunctualTransport):
         await self._pool.aclose()
 
 
-async def _content(request: httpx.Request, until: float) -> bytes:
-    """What it carries. What is in memory is taken as it is: httpx would go through it by an asynchronous generator, for 10 µs."""
-    if isinstance(request, PlainRequest) and (body := request.whole_body) is not None:
-        return body
+async def _read(request: httpx.Request, until: float) -> bytes:
+    """What `request` carries."""
     stream = request.stream
     if isinstance(stream, httpx.ByteStream):
         return b"".join(stream)

@@ -89,11 +89,11 @@ class _Push:
     async def send(self, request: httpx.Request) -> httpx.Response:
         # tenacity comes in only when a try has failed: entering it costs about as much CPU as an exchange.
         try:
-            return await self._exchange(request)
-        except NotSent as failure:
-            if not failure.passing:
-                raise
-            first = failure
+            return self._judged(await self._exchange(request))
+        except (httpx.HTTPError, TimeoutError) as error:
+            first = _failure_of(error)
+            if not (isinstance(first, NotSent) and first.passing):
+                raise first from error
         return await self._send_again(request, first)
 
     async def _send_again(self, request: httpx.Request, first: NotSent) -> httpx.Response:
@@ -108,29 +108,38 @@ class _Push:
             with attempt:
                 if attempt.retry_state.attempt_number == 1:
                     raise first  # that try is behind us: it counts, and has its pause
-                return await self._exchange(request)
+                return await self._exchange_again(request)
         raise first
 
     def _enough(self, state: RetryCallState) -> bool:
         too_late = self._loop.time() + state.upcoming_sleep >= self._deadline
         return too_late or state.attempt_number >= self._patience.tries
 
-    async def _exchange(self, request: httpx.Request) -> httpx.Response:
+    async def _exchange_again(self, request: httpx.Request) -> httpx.Response:
+        try:
+            return self._judged(await self._exchange(request))
+        except (httpx.HTTPError, TimeoutError) as error:
+            raise _failure_of(error) from error
+
+    def _exchange(self, request: httpx.Request) -> Awaitable[httpx.Response]:
         if self._loop.time() >= self._deadline:
             raise NotSent("push_timed_out", "The time for one push had run out before this was sent.")
         self._pace.requested()
-        try:
-            response = await self._transport.exchange(request, self._deadline, self._held)
-        except NotHeld as error:
-            raise NotSent(NOT_HELD, "It was held no longer when this was to be sent.") from error
-        except (httpx.HTTPError, TimeoutError) as error:
-            raise failure_of(error) from error
+        return self._transport.exchange(request, self._deadline, self._held)
+
+    def _judged(self, response: httpx.Response) -> httpx.Response:
         seconds = hold_off_asked(response, self._clock.now())
         if seconds > 0.0:
             self._pace.hold_off(seconds)
         if len(response.content) > MAX_ANSWER_BYTES:
             raise NoAnswer("pms_answer_too_large", f"The PMS answered with more than {MAX_ANSWER_BYTES} bytes.")
         return response
+
+
+def _failure_of(error: httpx.HTTPError | TimeoutError) -> NotSent | NoAnswer:
+    if isinstance(error, NotHeld):
+        return NotSent(NOT_HELD, "It was held no longer when this was to be sent.")
+    return failure_of(error)
 
 
 def request_to(method: str, url: str, headers: Headers, content: bytes = b"", *, query: str = "") -> httpx.Request:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from forwarder.reservation.problem import Problem
+from forwarder.reservation.value import value
 
 
 class Status(StrEnum):
@@ -23,7 +24,7 @@ class Status(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Confirmed:
     """The PMS has the reservation. `record` holds what of section 2.5's record the PMS gave, by its field names."""
 

@@ -1,6 +1,6 @@
 """The reservation record (section 2.5): from the request, the PMS's answer and what we know of the submission. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -12,6 +12,11 @@ from forwarder.reservation.value import value
 
 _LARGEST_EXACT_INTEGER = 2**53 - 1
 """The largest integer that every JSON reader keeps exact (RFC 8259, section 6)."""
+
+_AMOUNTS = (int, float)
+_LONGEST_USUAL_ID = 256
+_COUNTS = ("numberOfAdults", "numberOfChildren", "numberOfInfants")
+_NAMES = ("name", "firstName", "lastName")
 
 _FROM_THE_PMS = frozenset(
     ("source", "codes", "notes", "paymentUrl", "finances", "totalPrice", "currency", "primaryGuest")
@@ -50,7 +55,7 @@ def compose_record(request: Mapping[str, Any], standing: Standing) -> dict[str, 
         "source": "UNKNOWN",
         "totalPrice": request.get("totalPrice") or 0,
         "currency": request.get("currency") or "",
-        "status": standing.status.value,
+        "status": str(standing.status),
         "arrivalEstimatedTime": _text(request.get("arrivalEstimatedTime")),
         "departureEstimatedTime": _text(request.get("departureEstimatedTime")),
         "codes": {"accessCode": []},
@@ -58,12 +63,35 @@ def compose_record(request: Mapping[str, Any], standing: Standing) -> dict[str, 
         "paymentUrl": "",
         "finances": {},
     }
-    answer = standing.answer or {}
-    for name in answer.keys() & _FROM_THE_PMS:
-        record[name] = answer[name]
-    record["finances"] = _finances(record["totalPrice"], record["currency"], answer.get("finances") or {})
+    answer = standing.answer
+    if answer:
+        for name in answer.keys() & _FROM_THE_PMS:
+            record[name] = answer[name]
+    given = (answer and answer.get("finances")) or {}
+    record["finances"] = _finances(record["totalPrice"], record["currency"], given)
     _add_ours(record, request, standing)
     return record
+
+
+def surely_composes(request: Mapping[str, Any]) -> bool:
+    """Whether `request` is of the usual kind: then its record can be composed, and its property and its room have texts. Of others
+    only to compose it tells that."""
+    try:
+        _ = date.fromisoformat(request["departureDate"]) - date.fromisoformat(request["arrivalDate"])
+    except (LookupError, TypeError, ValueError):
+        return False
+    property_id, guests, price = request.get("propertyId"), request.get("numberOfGuests"), request.get("totalPrice")
+    return (
+        (type(property_id) is int or (type(property_id) is str and len(property_id) <= _LONGEST_USUAL_ID))
+        and (type(guests) is int or (guests is None and _each(request, _COUNTS, int)))
+        and (price is None or (type(price) in _AMOUNTS and abs(price) <= _LARGEST_EXACT_INTEGER))
+        and type(guest := request.get("guest")) is dict
+        and ((type(guest.get("name")) is str and bool(guest["name"])) or _each(guest, _NAMES, str))
+    )
+
+
+def _each(fields: Mapping[str, Any], names: Iterable[str], kind: type) -> bool:
+    return all(fields.get(name) is None or type(fields[name]) is kind for name in names)
 
 
 def _add_ours(record: dict[str, Any], request: Mapping[str, Any], standing: Standing) -> None:
@@ -89,7 +117,7 @@ def _guests(request: Mapping[str, Any]) -> int:
     total: int | None = request.get("numberOfGuests")
     if total is not None:
         return total
-    return sum(request.get(name) or 0 for name in ("numberOfAdults", "numberOfChildren", "numberOfInfants"))
+    return sum(request.get(name) or 0 for name in _COUNTS)
 
 
 def _primary_guest(guest: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,8 +148,9 @@ def _finances(total: float, currency: str, given: Mapping[str, Any]) -> dict[str
         "tax": {"totalTax": 0, "breakdown": []},
         "discount": {"totalDiscount": 0, "breakdown": []},
     }
-    for name in given.keys() & derived.keys():
-        derived[name] = given[name]
+    if given:
+        for name in given.keys() & derived.keys():
+            derived[name] = given[name]
     return derived
 
 

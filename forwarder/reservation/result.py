@@ -66,8 +66,11 @@ class ResultEvent:
     @cached_property
     def written(self) -> WrittenData:
         """`data` written out, once for all whom it goes to. What JSON has no number for (NaN, infinity) is null."""
-        record = to_json(self.data["reservation"], inf_nan_mode="null")
         # Within a text its quotes would be escaped: where this is first found is the member itself.
+        if [*self.data][-1] == "reservation":  # as nearly always
+            before, _, rest = to_json(self.data, inf_nan_mode="null").partition(_RECORD)
+            return WrittenData(before + _RECORD, rest[:-1], b"}")
+        record = to_json(self.data["reservation"], inf_nan_mode="null")
         before, _, after = to_json({**self.data, "reservation": None}, inf_nan_mode="null").partition(_RECORD + b"null")
         return WrittenData(before + _RECORD, record, after)
 
@@ -87,7 +90,7 @@ def result_data(
         "requestId": request_id,
         "workspaceId": workspace_id,
         "integrationAccountId": account_id,
-        "status": status.value,
+        "status": str(status),
         "reservation": record,
     }
     if is_test(account_id):

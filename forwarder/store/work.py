@@ -32,7 +32,8 @@ class Arrival:
 
     `held`: the worker has room for it now and takes the lease with it; otherwise it waits in the store, due at once.
     `offset` and `timestamp_ms` (UTC, since 1970) are where and when the log had it. `replay_of`: it is a dead letter that was put
-    back, of the failure with that revision. `size`: bytes of the message that brought it; 0 where nobody counted them.
+    back, of the failure with that revision. `size`: bytes of the message that brought it; 0 where nobody counted them. `request`:
+    the JSON text of the submission's reservation, where it is known.
     """
 
     submission: Submission
@@ -43,6 +44,7 @@ class Arrival:
     timestamp_ms: int = 0
     replay_of: int | None = None
     size: int = 0
+    request: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

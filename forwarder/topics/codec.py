@@ -13,7 +13,7 @@ from pydantic_core import from_json, to_json
 
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.record import Standing, compose_record
+from forwarder.reservation.record import Standing, compose_record, surely_composes
 from forwarder.reservation.request import Operation
 from forwarder.reservation.result import ResultEvent
 from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS, Submission
@@ -21,6 +21,9 @@ from forwarder.topics.port import Headers, Message
 
 _SOURCE = b"/forwarder"
 _SUBMITTED = b"reservation.submitted.v1"
+_REQUEST = b',"reservation":'
+"""What the request, an envelope's last member, comes after. Within a text its quotes would be escaped."""
+
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """How JSON writes the one character that databases do not take: after an even number of backslashes, for an odd one would make it
 six plain characters. The ingress lets none through."""
@@ -91,10 +94,15 @@ def encode_submission(submission: Submitted, accepted_at: str, reservation: byte
 
 def decode_submission(message: Message) -> Submission:
     """The submission in `message`. Raises `Undecodable`: now, where a fault still has a place to go, and not in a lane."""
+    return decode_written(message)[0]
+
+
+def decode_written(message: Message) -> tuple[Submission, bytes | None]:
+    """As `decode_submission`, and with it the JSON text of its request, where the message has that as it is; else None."""
     if has_nul(message.value):
         raise Undecodable("not a submission: it has the character U+0000")
     try:
-        body = _Envelope.model_validate_json(message.value)
+        body, reservation, text = _parted(message.value) or _whole(message.value)
         card = None if body.card is None else SealedCard(body.card.keyId, body.card.sealed)
         submission = Submission(
             request_id=body.requestId,
@@ -102,18 +110,42 @@ def decode_submission(message: Message) -> Submission:
             account_id=body.integrationAccountId,
             operation=body.operation,
             accepted_at=body.acceptedAt.astimezone(UTC),
-            reservation=body.reservation,
+            reservation=reservation,
             fingerprint=body.fingerprint,
             card=card,
             traceparent=header(message.headers, "traceparent"),
             deadline_seconds=body.deadlineSeconds or None,
         )
-        # All that the worker will read of the request, read once here.
-        compose_record(body.reservation, Standing(0, submission.request_id, Status.PENDING, "", ""))
-        _ = (submission.room_id, submission.key)
+        if not surely_composes(reservation):
+            # All that the worker will read of the request, read once here.
+            compose_record(reservation, Standing(0, submission.request_id, Status.PENDING, "", ""))
+            _ = (submission.room_id, submission.key)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise Undecodable(f"not a submission: {type(error).__name__}") from error
-    return submission
+    return submission, text
+
+
+_Parts = tuple["_Head", dict[str, Any], bytes | None]
+
+
+def _parted(value: bytes) -> _Parts | None:
+    """The envelope and the request, each read by itself, and the request's text: where the request is the last member, as we write
+    it. None where it may be otherwise: that both parts are whole by themselves is the proof."""
+    head, member, rest = value.partition(_REQUEST)
+    if not member or not rest.endswith(b"}"):
+        return None
+    text = rest[:-1]
+    try:
+        request = from_json(text)
+        return (_Head.model_validate_json(head + b"}"), request, text) if isinstance(request, dict) else None
+    except ValueError:
+        return None
+
+
+def _whole(value: bytes) -> _Parts:
+    """Any order of members, read in one. Raises `ValueError`."""
+    body = _Envelope.model_validate_json(value)
+    return body, body.reservation, None
 
 
 def replay_revision(message: Message, submission: Submission) -> int | None:
@@ -131,8 +163,8 @@ class _SealedCard(BaseModel):
     sealed: str
 
 
-class _Envelope(BaseModel):
-    """The message's value; a later version may add to it."""
+class _Head(BaseModel):
+    """The message's value, but for the request; a later version may add to it."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -142,10 +174,15 @@ class _Envelope(BaseModel):
     operation: Operation
     acceptedAt: AwareDatetime  # noqa: N815
     fingerprint: _Id
-    reservation: dict[str, Any]
     card: _SealedCard | None
     # Left out where the caller set none; 0, which no message may carry, stands for that here.
     deadlineSeconds: Annotated[int, Field(ge=1, le=LONGEST_DEADLINE_SECONDS)] = 0  # noqa: N815
+
+
+class _Envelope(_Head):
+    """All of the message's value."""
+
+    reservation: dict[str, Any]
 
 
 def encode_result(event: ResultEvent) -> Message:

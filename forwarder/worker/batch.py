@@ -17,8 +17,8 @@ from forwarder.worker.diagnosis import Finding
 _PASSED_OVER_AT_MOST: Final = 100
 """Rows, to find one more for a batch: whoever waits behind so many of busy rooms waits for the next."""
 
-DeliverMany = Callable[[Account, Sequence[Work], Callable[[Finding], None]], Awaitable[None]]
-"""Pushes rows in one request and records what each came to. Calls back once the PMS has answered, with what was found of it."""
+DeliverMany = Callable[[Account, Sequence[Work], Callable[[Work], None]], Awaitable[Finding]]
+"""Pushes rows in one request: as a lane's `Deliver` does one."""
 
 
 @dataclass(frozen=True, slots=True)

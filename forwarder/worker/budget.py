@@ -51,6 +51,11 @@ class Budget:
         self._pushing = 0
         self._paid = 0
 
+    @property
+    def limits(self) -> bool:
+        """Whether it ever lets a push wait."""
+        return bool(self._buckets)
+
     def delay(self) -> float:
         """Seconds until a push may start."""
         return max((bucket.delay(self._per_push) for bucket in self._buckets), default=0.0)

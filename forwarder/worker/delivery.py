@@ -1,9 +1,9 @@
 """One row from the lane to the record: push, verdict, record, and one wide log line at the end."""
 
-import asyncio
 import random
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 import structlog
 
@@ -12,8 +12,8 @@ from forwarder.store.work import Final, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.attempts import describe
 from forwarder.worker.batch_push import BatchPusher
-from forwarder.worker.diagnosis import UNTOUCHED, diagnose, diagnose_together
-from forwarder.worker.lane import FreeRoom
+from forwarder.worker.diagnosis import UNTOUCHED, Finding, diagnose, diagnose_together
+from forwarder.worker.lane import Left
 from forwarder.worker.lease import Lease
 from forwarder.worker.push import Pusher
 from forwarder.worker.pushed import LeaseLost, Pushed
@@ -40,60 +40,66 @@ class Delivery:
         self._settle_seconds = settle_seconds
         self._settling = Settling(clock, settle_seconds)
 
-    async def deliver(self, account: Account, work: Work, free_room: FreeRoom) -> None:
-        """Push `work` once and record what it came to. `free_room` is called as soon as the PMS has answered."""
-        finding = UNTOUCHED
+    async def deliver(self, account: Account, work: Work, left: Left) -> Finding:
+        """Push `work` once; what was found of the PMS. What it came to is recorded from then on; `left` is called when it is."""
         unsettled_seconds = self._settling.seconds_left(work)
         if unsettled_seconds > 0.0:
-            free_room(finding)
-            await self._leave_alone(account, work, unsettled_seconds)
-            return
+            self._leave_alone(account, work, unsettled_seconds, left)
+            return UNTOUCHED
         pushed: Pushed | Exception
         try:
             pushed = await self._pusher.push(account, work)
             finding = diagnose(work, pushed)
         except Exception as error:  # noqa: BLE001 - one row is at stake, not the worker
-            pushed = error
-        finally:
-            free_room(finding)
-        await self._conclude(account, work, pushed)
+            pushed, finding = error, UNTOUCHED
+        self._conclude(account, work, pushed, left)
+        return finding
 
-    async def deliver_together(self, account: Account, works: Sequence[Work], free_rooms: FreeRoom) -> None:
+    async def deliver_together(self, account: Account, works: Sequence[Work], left: Left) -> Finding:
         """As `deliver`, all of `works` in one request."""
-        finding = UNTOUCHED
         pushed: Sequence[Pushed | Exception]
         try:
             pushed = await self._together.push(account, works)
             pairs = zip(works, pushed, strict=True)
             finding = diagnose_together(diagnose(work, each) for work, each in pairs if isinstance(each, Pushed))
         except Exception as error:  # noqa: BLE001 - as above
-            pushed = [error] * len(works)
-        finally:
-            free_rooms(finding)
-        await asyncio.gather(*(self._conclude(account, work, each) for work, each in zip(works, pushed, strict=True)))
+            pushed, finding = [error] * len(works), UNTOUCHED
+        for work, each in zip(works, pushed, strict=True):
+            self._conclude(account, work, each, left)
+        return finding
 
-    async def _conclude(self, account: Account, work: Work, pushed: Pushed | Exception) -> None:
-        if isinstance(pushed, LeaseLost):
+    def _conclude(self, account: Account, work: Work, pushed: Pushed | Exception, left: Left) -> None:
+        if isinstance(pushed, Pushed):
+            self._settle(account, work, pushed, left)
+        elif isinstance(pushed, LeaseLost):
             _log.warning("reservation.left", request_id=work.submission.request_id, reason="lease_lost")
             self._lease.note_unpushed(work.id)
-            return
-        if isinstance(pushed, Exception):
-            await self._put_aside(account, work, pushed)
-            return
-        self._settling.note(work, pushed)
-        decided = self._decided(account, work, pushed)
-        if isinstance(decided, Exception):
-            await self._put_aside(account, work, decided)
-            return
-        recorded = await self._settlement.record(Settled(work, account.kind, decided))
-        status = decided.status if isinstance(decided, Final) else work.status
-        self._log(account, work, pushed, status.value, recorded=recorded)
+            left(work)
+        else:
+            self._put_aside(account, work, pushed, left)
 
-    def _decided(self, account: Account, work: Work, pushed: Pushed) -> Final | Postponed | Exception:
+    def _settle(self, account: Account, work: Work, pushed: Pushed, left: Left) -> None:
         try:
-            return self._decide(account, work, pushed)
+            self._settling.note(work, pushed)
+            decided = self._decide(account, work, pushed)
         except Exception as error:  # noqa: BLE001 - as above
-            return error
+            self._put_aside(account, work, error, left)
+            return
+        recorded = partial(self._recorded, account, work, pushed, decided, left)
+        self._settlement.hand_in(Settled(work, account.kind, decided, recorded))
+
+    def _recorded(
+        self,
+        account: Account,
+        work: Work,
+        pushed: Pushed,
+        decided: Final | Postponed,
+        left: Left,
+        recorded: bool,  # noqa: FBT001 - as it is called back with
+    ) -> None:
+        left(work)
+        status = decided.status if isinstance(decided, Final) else work.status
+        self._log(account, work, pushed, str(status), recorded=recorded)
 
     def _decide(self, account: Account, work: Work, pushed: Pushed) -> Final | Postponed:
         luck, now = random.random(), self._clock.now()  # noqa: S311 - jitter, not a secret
@@ -101,17 +107,17 @@ class Delivery:
         cancel_by = now + timedelta(seconds=account.deadline_seconds)
         return verdict(work, pushed, now=now, settle_seconds=self._settle_seconds, luck=luck, cancel_by=cancel_by)
 
-    async def _leave_alone(self, account: Account, work: Work, seconds: float) -> None:
+    def _leave_alone(self, account: Account, work: Work, seconds: float, left: Left) -> None:
         now = self._clock.now()
         later = Postponed(work.id, work.attempts, now, now + timedelta(seconds=seconds), doubtful=True)
-        await self._settlement.record(Settled(work, account.kind, later))
+        self._settlement.hand_in(Settled(work, account.kind, later, lambda _: left(work)))
 
-    async def _put_aside(self, account: Account, work: Work, bug: Exception) -> None:
+    def _put_aside(self, account: Account, work: Work, bug: Exception, left: Left) -> None:
         """A bug of ours must neither lose a row nor hold it for ever: it is due again, in doubt, and the log says why."""
         _log.error("delivery.failed", request_id=work.submission.request_id, reservation_id=work.id, exc_info=bug)
         now = self._clock.now()
         again = Postponed(work.id, work.attempts, now, now + _AFTER_A_BUG, doubtful=True)
-        await self._settlement.record(Settled(work, account.kind, again))
+        self._settlement.hand_in(Settled(work, account.kind, again, lambda _: left(work)))
 
     def _log(self, account: Account, work: Work, pushed: Pushed, status: str, *, recorded: bool) -> None:
         outcome, reason, _ = describe(pushed.outcome)

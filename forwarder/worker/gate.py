@@ -21,7 +21,7 @@ from forwarder.worker.window import Window
 
 _log = structlog.get_logger(__name__)
 
-_TELLING = {Health.WELL, Health.FAILING}
+_NEVER = float("-inf")
 _INSTANT = 1e-6
 """Seconds: nearer than clocks are exact."""
 
@@ -43,7 +43,7 @@ class Gate:
         self._breaker = Breaker(clock)
         self._budget = budget_of(clock, published(account.kind), account.rate_per_second)
         self._window = Window(account.concurrency)
-        self._held_off_until = float("-inf")
+        self._held_off_until = _NEVER
         self._shown: tuple[str, State] = (account.kind, State.CLOSED)
 
     def configure(self, account: Account) -> None:
@@ -53,7 +53,7 @@ class Gate:
             self._budget = budget_of(self._clock, self._published(account.kind), account.rate_per_second)
         if (account.kind, account.base_url, account.credential) != (before.kind, before.base_url, before.credential):
             self._breaker.try_now()
-            self._held_off_until = float("-inf")
+            self._held_off_until = _NEVER
         self._window.allow(account.concurrency)
         self._show()
 
@@ -69,14 +69,18 @@ class Gate:
 
     def delay(self) -> float:
         """Seconds until a push may start: 0.0 for now, infinity where that hangs on one that is under way."""
-        delay = max(self._breaker.delay(), self._held_off(), self._budget.delay())
-        return delay if delay > _INSTANT else 0.0
+        if self.shut or self._budget.limits:
+            delay = max(self._breaker.delay(), self._held_off(), self._budget.delay())
+            return delay if delay > _INSTANT else 0.0
+        return 0.0
 
     def enter(self) -> Entered:
         """A push starts, `delay` having told 0.0. What is returned goes to `leave`, once, when the PMS has answered."""
         self._budget.start()
+        before = self._breaker.state
         entered = Entered(self._breaker.start(), self._window.start())
-        self._show()
+        if self._breaker.state is not before:
+            self._show()
         return entered
 
     def leave(self, entered: Entered, finding: Finding) -> None:
@@ -87,7 +91,7 @@ class Gate:
         if self._breaker.state is not before:
             self._tell(finding)
             self._show()
-        if finding.health in _TELLING:
+        if finding.health is Health.WELL or finding.health is Health.FAILING:
             self._mind(entered.window, finding)
 
     def _mind(self, started: int, finding: Finding) -> None:
@@ -107,7 +111,8 @@ class Gate:
         self._held_off_until = max(self._held_off_until, self._clock.monotonic() + seconds)
 
     def _held_off(self) -> float:
-        return max(self._held_off_until - self._clock.monotonic(), 0.0)
+        until = self._held_off_until
+        return 0.0 if until == _NEVER else max(until - self._clock.monotonic(), 0.0)
 
     def _tell(self, finding: Finding) -> None:
         account_id, kind = self._account.id, self._account.kind

@@ -19,7 +19,7 @@ from forwarder.store.port import Recorder, StoreUnavailable
 from forwarder.store.work import Arrival, Work
 from forwarder.tenancy.port import Account, Directory, TenancyUnavailable
 from forwarder.topics.cancellations import decode_cancellation, is_cancellation
-from forwarder.topics.codec import Undecodable, decode_submission, replay_revision
+from forwarder.topics.codec import Undecodable, decode_written, replay_revision
 from forwarder.topics.port import Consumer, Delivery, LogUnavailable, Publisher
 from forwarder.worker.cancellation_intake import CancellationIntake
 from forwarder.worker.dead_letters import DeadLetters
@@ -31,8 +31,8 @@ _log = structlog.get_logger(__name__)
 
 _DEFAULT_DEADLINE_SECONDS = Account("", "", "", "", "").deadline_seconds
 
-Received = tuple[Submission, Delivery]
-"""A submission, and the message that brought it."""
+Received = tuple[Submission, Delivery, bytes | None]
+"""A submission, the message that brought it, and the text of its request where that has it."""
 
 
 class Intake:
@@ -92,20 +92,22 @@ class Intake:
     async def _arrivals(self, received: Sequence[Received]) -> tuple[list[Arrival], dict[str, Account]]:
         accounts: dict[str, Account] = {}
         room: dict[str, int] = {}
-        for account_id in {submission.account_id for submission, _ in received}:
+        for account_id in {submission.account_id for submission, *_ in received}:
             account = await self._directory.account(account_id)
             if account is not None:
                 accounts[account_id] = account
                 room[account_id] = self._lanes.room_for(account) if self._lease.held() else 0
         arrivals = []
-        for submission, delivery in received:
+        for submission, delivery, text in received:
             held = room.get(submission.account_id, 0) > 0
             if held:
                 room[submission.account_id] -= 1
-            arrivals.append(self._arrival(submission, delivery, accounts.get(submission.account_id), held=held))
+            arrivals.append(self._arrival(submission, delivery, text, accounts.get(submission.account_id), held=held))
         return arrivals, accounts
 
-    def _arrival(self, submission: Submission, delivery: Delivery, account: Account | None, *, held: bool) -> Arrival:
+    def _arrival(
+        self, submission: Submission, delivery: Delivery, text: bytes | None, account: Account | None, *, held: bool
+    ) -> Arrival:
         longest = _DEFAULT_DEADLINE_SECONDS if account is None else account.deadline_seconds
         replay_of = replay_revision(delivery.message, submission)
         if replay_of is None:
@@ -123,6 +125,7 @@ class Intake:
             timestamp_ms=delivery.timestamp_ms,
             replay_of=replay_of,
             size=len(delivery.message.value),
+            request=text,
         )
 
     def _offer(self, works: Sequence[Work], arrivals: Sequence[Arrival], accounts: dict[str, Account]) -> None:
@@ -161,7 +164,8 @@ def _decode(
             if is_cancellation(delivery.message):
                 cancellations.append(decode_cancellation(delivery.message))
             else:
-                received.append((decode_submission(delivery.message), delivery))
+                submission, text = decode_written(delivery.message)
+                received.append((submission, delivery, text))
         except Undecodable as error:
             undecodable.append((delivery, error))
     return received, cancellations, undecodable

@@ -8,7 +8,8 @@ room stand aside without holding up the others. Where the PMS takes several at o
 import asyncio
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import NamedTuple
 
 from forwarder.runtime.clock import Clock
 from forwarder.store.work import Work
@@ -17,16 +18,29 @@ from forwarder.worker.batch import Batches, room_of, take_together
 from forwarder.worker.diagnosis import UNTOUCHED, Finding
 from forwarder.worker.gate import Entered, Gate
 
-FreeRoom = Callable[[Finding], None]
-"""To be called once the PMS has answered and the room is free, with what was found of the PMS."""
+Left = Callable[[Work], None]
+"""To be called with a row, once, when it is no longer held: what became of it is recorded, or is not this worker's to record."""
 
-Deliver = Callable[[Account, Work, FreeRoom], Awaitable[None]]
-"""Pushes one row and records what it came to. One that ends without a call of its `FreeRoom` found the PMS untouched."""
+Deliver = Callable[[Account, Work, Left], Awaitable[Finding]]
+"""Pushes one row. Returns once the PMS has answered and the room is free, with what was found of the PMS; what the push came to is
+recorded from then on, and waits for nobody. One that raises leaves its row, and found the PMS untouched."""
+
+
+class _Started(NamedTuple):
+    """A push under way: when it started, as the gate counts, its rows, and their rooms."""
+
+    entered: Entered
+    works: Sequence[Work]
+    rooms: Sequence[str]
 
 
 class Lane:
-    """Starts deliveries as the account and its gate allow. `left` is called after each with the lane, to keep count and to fetch
-    more."""
+    """Starts deliveries as the account and its gate allow. `left` is called with the lane and each row that is over, to keep count
+    and to fetch more.
+
+    A task makes one push after the other for as long as there is one to make: to make a task for each would cost as much as to
+    read what the PMS answers.
+    """
 
     def __init__(
         self,
@@ -47,6 +61,9 @@ class Lane:
         self._busy_rooms: set[str] = set()
         self._pushing = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._going_on = False
+        self._next: _Started | None = None
+        self._started = 0
         self._pause: asyncio.Task[None] | None = None
         self._stopped = False
         self.waiting = 0
@@ -56,9 +73,14 @@ class Lane:
         gate.configure(account)
 
     @property
-    def deliveries(self) -> set[asyncio.Task[None]]:
-        """Those under way."""
+    def tasks(self) -> Collection[asyncio.Task[None]]:
+        """Those that make pushes now."""
         return self._tasks
+
+    @property
+    def idle(self) -> bool:
+        """Whether it holds no row: none waits, is being pushed, or is being recorded."""
+        return not self.waiting and not self._started
 
     def configure(self, account: Account) -> None:
         """Go on under the account's settings of now."""
@@ -102,11 +124,14 @@ class Lane:
             room = room_of(self._waiting[0])
             if room in self._busy_rooms:
                 self._aside.setdefault(room, deque()).append(self._waiting.popleft())
-            elif (delay := self._gate.delay()) == 0.0:
-                self._start(take_together(self._waiting, self._busy_rooms, self._most_together()))
-            else:
+            elif (delay := self._gate.delay()) > 0.0:
                 self._resume_in(delay)
                 return
+            elif (most := self._most_together()) == 1:
+                self._start([self._waiting.popleft()], [room])
+            else:
+                works = take_together(self._waiting, self._busy_rooms, most)
+                self._start(works, [room_of(work) for work in works])
 
     def _most_together(self) -> int:
         # Whether a PMS is well again is found out with one.
@@ -126,38 +151,61 @@ class Lane:
         self._pause = None
         self._start_what_may()
 
-    def _start(self, works: Sequence[Work]) -> None:
-        rooms = [room_of(work) for work in works]
+    def _start(self, works: Sequence[Work], rooms: Sequence[str]) -> None:
         self._busy_rooms.update(rooms)
         self._pushing += 1
+        self._started += len(works)
         self.waiting -= len(works)
-        task = asyncio.create_task(self._run(self._gate.enter(), works, rooms))
+        started = _Started(self._gate.enter(), works, rooms)
+        if not self._going_on:
+            self._begin(started)
+            return
+        if self._next is not None:
+            self._begin(self._next)  # and not the later one, which would overtake it
+        self._next = started
+
+    def _begin(self, started: _Started) -> None:
+        task = asyncio.create_task(self._run(started))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, entered: Entered, works: Sequence[Work], rooms: Sequence[str]) -> None:
-        answered = False
-
-        def free_rooms(finding: Finding) -> None:
-            nonlocal answered
-            if not answered:
-                answered = True
-                self._gate.leave(entered, finding)
-                self._free(rooms)
-
+    async def _run(self, started: _Started) -> None:
         try:
-            if len(works) == 1 or self._batches is None:
-                await self._deliver(self.account, works[0], free_rooms)
-            else:
-                await self._batches.deliver(self.account, works, free_rooms)
-        finally:
-            free_rooms(UNTOUCHED)
-            for work in works:
-                self._left(self, work)
+            while True:
+                finding = await self._push(started.works)
+                following = self._go_on_after(started, finding)
+                if following is None:
+                    return
+                started = following
+                # Its turn comes after what has started before it; and what is sent in one turn of the loop is answered together.
+                await asyncio.sleep(0)
+        except BaseException:
+            self._free(started, UNTOUCHED)
+            for work in started.works:
+                self._leave(work)
+            raise
 
-    def _free(self, rooms: Sequence[str]) -> None:
+    def _push(self, works: Sequence[Work]) -> Awaitable[Finding]:
+        if len(works) == 1 or self._batches is None:
+            return self._deliver(self.account, works[0], self._leave)
+        return self._batches.deliver(self.account, works, self._leave)
+
+    def _go_on_after(self, started: _Started, finding: Finding) -> _Started | None:
+        """That push is over. The next, if there is one for its task to make."""
+        self._going_on = True
+        self._free(started, finding)
+        following, self._next = self._next, None
+        self._going_on = False
+        return following
+
+    def _leave(self, work: Work) -> None:
+        self._started -= 1
+        self._left(self, work)
+
+    def _free(self, started: _Started, finding: Finding) -> None:
+        self._gate.leave(started.entered, finding)
         self._pushing -= 1
-        for room in reversed(rooms):
+        for room in reversed(started.rooms):
             self._busy_rooms.discard(room)
             aside = self._aside.get(room)
             if aside:

@@ -33,6 +33,7 @@ class Lanes:
         self._lanes: dict[str, Lane] = {}
         self._held = Hold(rows=held_at_most)
         self._stopped = False
+        self._emptied: asyncio.Future[None] | None = None
         self.hungry = asyncio.Event()
 
     @property
@@ -97,12 +98,19 @@ class Lanes:
         for lane in self._lanes.values():
             lane.stop()
         unstarted = self.withdraw(lambda _: True)
-        deliveries = {task for lane in self._lanes.values() for task in lane.deliveries}
-        late: set[asyncio.Task[None]] = set()
-        if deliveries:
-            _, late = await asyncio.wait(deliveries, timeout=grace_seconds)
-            await break_off(late)
-        return unstarted, len(late)
+        try:
+            async with asyncio.timeout(grace_seconds):
+                await self._all_left()
+        except TimeoutError:
+            late = self.held
+            await break_off([task for lane in self._lanes.values() for task in lane.tasks])
+            return unstarted, late
+        return unstarted, 0
+
+    async def _all_left(self) -> None:
+        if self.held:
+            self._emptied = asyncio.get_running_loop().create_future()
+            await self._emptied
 
     def _lane(self, account: Account) -> Lane:
         lane = self._lanes.get(account.id)
@@ -125,7 +133,7 @@ class Lanes:
         lane = self._lanes.get(account_id)
         if lane is not None:
             lane.more_in_store = False
-            if not lane.waiting and not lane.deliveries:
+            if lane.idle:
                 del self._lanes[account_id]
 
     def _left(self, lane: Lane, work: Work) -> None:
@@ -133,6 +141,8 @@ class Lanes:
         metrics.HELD.set(self.held)
         if _running_low(lane):
             self.hungry.set()
+        if self._emptied is not None and not self.held and not self._emptied.done():
+            self._emptied.set_result(None)
 
 
 def _running_low(lane: Lane) -> bool:

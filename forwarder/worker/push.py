@@ -15,6 +15,7 @@ from forwarder.pms.port import (
     CANCELLED_THERE,
     UNPACED,
     BadOptions,
+    Capabilities,
     Connection,
     Pace,
     Pms,
@@ -80,7 +81,10 @@ class Pusher:
         pms, booking = ready
         if work.made is not None:
             return await self._cancel(account, pms, booking, work, work.made)
-        return await _Push(self, self._clock, account.kind, pms, booking, work).run()
+        push = _Push(self, self._clock, account.kind, pms, booking, work)
+        if work.doubtful or work.cancel is not None:
+            return await push.run()
+        return push.pushed(await push.create())  # as nearly always
 
     def prepare(self, account: Account, work: Work) -> tuple[Pms, Booking] | Pushed:
         """The PMS and what to ask it for; or what became of `work`, where that is decided before anything is sent."""
@@ -143,11 +147,15 @@ class Pusher:
 
     async def before_sending(self, pms: Pms, work: Work) -> None:
         """The last look at the lease, and the intent made durable where only that can tell later that bytes may have gone."""
-        settleable = pms.capabilities.idempotent_create or pms.capabilities.find_by_reference
-        if not settleable and not await self._intend(work.id):
+        if not _settleable(pms.capabilities) and not await self._intend(work.id):
             raise LeaseLost
         if not self.may_send(work):
             raise LeaseLost
+
+
+def _settleable(can: Capabilities) -> bool:
+    """Whether such a PMS can be asked what became of a push."""
+    return can.idempotent_create or can.find_by_reference
 
 
 class _Push:
@@ -159,22 +167,23 @@ class _Push:
         self._pms = pms
         self._booking = booking
         self._work = work
-        self._attempts = Attempts(clock, kind, booking.reference, tuple(work.attempts))
+        self._attempts = Attempts(clock, kind, booking.reference, work.attempts)
         self._can = pms.capabilities
 
     async def run(self) -> Pushed:
+        """All of the steps."""
         maybe_made = self._maybe_made()
         if self._work.cancel is not None:
             return await self._withdraw(maybe_made=maybe_made)
         if maybe_made and (self._late() or self._work.status is Status.IN_DOUBT):
             return await self._look(self._too_late)
         if maybe_made and not self._can.idempotent_create:
-            return await self._look(self._create)
-        return self._pushed(await self._create(), still_doubtful=maybe_made)
+            return await self._look(self.create)
+        return self.pushed(await self.create(), still_doubtful=maybe_made)
 
     def _maybe_made(self) -> bool:
         # Where the intent is durable before the first byte, a row without one was taken over before anything was sent.
-        marked_first = not (self._can.idempotent_create or self._can.find_by_reference)
+        marked_first = not _settleable(self._can)
         return self._work.doubtful and (self._work.pushing or not marked_first or self._work.status is Status.IN_DOUBT)
 
     def _late(self) -> bool:
@@ -186,10 +195,10 @@ class _Push:
     async def _withdraw(self, *, maybe_made: bool) -> Pushed:
         """Find out whether there is something to cancel."""
         if not maybe_made:
-            return self._pushed(Cancelled())
+            return self.pushed(Cancelled())
         only_by_key = self._can.idempotent_create and not self._can.find_by_reference
         if only_by_key and not self._late() and self._work.status is Status.PENDING:
-            return self._pushed(await self._create(), still_doubtful=True)
+            return self.pushed(await self.create(), still_doubtful=True)
         return await self._look(self._withdrawn)
 
     async def _withdrawn(self) -> Cancelled:
@@ -198,35 +207,39 @@ class _Push:
     async def _look(self, go_on: Callable[[], Awaitable[Outcome | Cancelled]]) -> Pushed:
         """Look it up; `go_on` where it was surely not made."""
         if not self._can.find_by_reference:
-            return self._pushed(InDoubt("cannot_be_checked", "It may have been made, and this PMS cannot be searched."))
+            return self.pushed(InDoubt("cannot_be_checked", "It may have been made, and this PMS cannot be searched."))
         found = await self._find()
         match found:
             case Confirmed():
-                return self._pushed(found)
+                return self.pushed(found)
             case Deferred(reason) if reason == CANCELLED_THERE and self._work.cancel is not None:
-                return self._pushed(Cancelled())
+                return self.pushed(Cancelled())
             case Deferred():
-                return self._pushed(found, still_doubtful=True)
+                return self.pushed(found, still_doubtful=True)
             case Absent():
                 pass
             case _:
                 assert_never(found)
         outcome = await go_on()
         if not isinstance(outcome, Rejected):
-            return self._pushed(outcome)
+            return self.pushed(outcome)
         # The no may be to ourselves: an earlier push that came through only now holds these nights.
         late = await self._find()
-        return self._pushed(outcome) if isinstance(late, Absent) else self._pushed(late, still_doubtful=True)
+        return self.pushed(outcome) if isinstance(late, Absent) else self.pushed(late, still_doubtful=True)
 
-    def _pushed(self, outcome: Outcome | Cancelled, *, still_doubtful: bool = False) -> Pushed:
+    def pushed(self, outcome: Outcome | Cancelled, *, still_doubtful: bool = False) -> Pushed:
+        """What the push came to by `outcome`. `still_doubtful`: an earlier one may have been made, unless it tells."""
         doubtful = isinstance(outcome, InDoubt) or (still_doubtful and isinstance(outcome, Deferred))
-        settleable = self._can.idempotent_create or self._can.find_by_reference
-        return Pushed(outcome, self._attempts.all, doubtful, settleable, self._can.find_by_reference)
+        return Pushed(outcome, self._attempts.all, doubtful, _settleable(self._can), self._can.find_by_reference)
 
-    async def _create(self) -> Outcome:
+    async def create(self) -> Outcome:
+        """Ask the PMS to make it, unless it is too late for that."""
         if self._late():
             return too_late()
-        await self._pusher.before_sending(self._pms, self._work)
+        if not _settleable(self._can):
+            await self._pusher.before_sending(self._pms, self._work)
+        elif not self._pusher.may_send(self._work):
+            raise LeaseLost
         # What a failing adapter sent is not known.
         outcome: Outcome = await self._attempts.make("create", self._pms.create(self._booking), InDoubt)
         return held_throughout(outcome)

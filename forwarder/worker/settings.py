@@ -23,7 +23,7 @@ class WorkerSettings:
     """What follows a batch of several gathers for so long, to share its statement, its commit and its request: taking in, recording
     and announcing alike. A lone reservation waits for none of it."""
     forget_pause_seconds: float = 0.1
-    """For how long events that are published gather until they are deleted from the outbox. A killed worker's are published again."""
+    """For how long published events gather until they are deleted from the outbox. A killed worker's are published again."""
     lease_seconds: float = 45.0
     sweep_seconds: float = 1.0
     grace_seconds: float = 20.0

@@ -1,9 +1,11 @@
 """Outcomes, recorded in group commits: many rows a transaction, each with its event."""
 
-from collections.abc import Sequence
+from collections import Counter as Counting
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
+import structlog
 from prometheus_client import Counter, Histogram
 
 from forwarder.reservation.outcome import Status
@@ -19,14 +21,25 @@ from forwarder.worker.dead_letters import DeadLetters
 from forwarder.worker.lease import Lease
 from forwarder.worker.settings import WorkerSettings
 
+_log = structlog.get_logger(__name__)
+
+
+def _nothing_then(_recorded: bool) -> None:  # noqa: FBT001 - as it is called back with
+    pass
+
 
 @value(frozen=True, slots=True)
 class Settled:
-    """A row and what is to be recorded of it, under the lease that it is held by."""
+    """A row and what is to be recorded of it, under the lease that it is held by.
+
+    `then` is called, once, when that is dealt with: with True once the verdict is durable, with a dead letter where it is FAILED;
+    with False when the row was no longer this worker's, or a bug kept it from being recorded. It raises nothing.
+    """
 
     work: Work
     kind: str
     verdict: Final | Postponed
+    then: Callable[[bool], None] = _nothing_then
 
 
 class Settlement:
@@ -50,13 +63,13 @@ class Settlement:
             self._record, at_most=settings.record_batch, pause_seconds=settings.pause_seconds
         )
 
+    def hand_in(self, settled: Settled) -> None:
+        """Have it recorded with the next batch."""
+        self._batches.post(self._with_letter(settled))
+
     async def record(self, settled: Settled) -> bool:
-        """True once the verdict is durable, with a dead letter where it is FAILED; False when the row was no longer this
-        worker's."""
-        final = settled.verdict
-        if isinstance(final, Final) and final.status is Status.FAILED:
-            settled = replace(settled, verdict=replace(final, letter=self._letters.failed(settled.work, final)))
-        return await self._batches.submit(settled)
+        """As `hand_in`; returns what `then` is told. Raises what a bug raised."""
+        return await self._batches.submit(self._with_letter(settled))
 
     async def drain(self) -> None:
         """Return once every verdict handed in so far was dealt with."""
@@ -75,27 +88,44 @@ class Settlement:
             recorded.update(events)
             self._announcer.announce(list(events.values()))
 
-        await keep_trying(step, name="settlement", clock=self._clock, outages=(StoreUnavailable,))
-        for settled in batch:
-            if settled.verdict.work_id in recorded:
-                self._count(settled)
-        return [settled.verdict.work_id in recorded for settled in batch]
+        try:
+            await keep_trying(step, name="settlement", clock=self._clock, outages=(StoreUnavailable,))
+        except Exception:
+            _log.exception("settlement.failed", count=len(batch))
+            recorded.clear()
+            raise
+        finally:
+            told = [settled.verdict.work_id in recorded for settled in batch]
+            for settled, is_recorded in zip(batch, told, strict=True):
+                settled.then(is_recorded)
+        _count([settled for settled, is_recorded in zip(batch, told, strict=True) if is_recorded])
+        return told
 
-    def _count(self, settled: Settled) -> None:
-        if not isinstance(settled.verdict, Final):
-            return
-        cancellation = settled.verdict.event.data.get("cancellation")
+    def _with_letter(self, settled: Settled) -> Settled:
+        final = settled.verdict
+        if not isinstance(final, Final) or final.status is not Status.FAILED:
+            return settled
+        return replace(settled, verdict=replace(final, letter=self._letters.failed(settled.work, final)))
+
+
+def _count(recorded: Iterable[Settled]) -> None:
+    ended: Counting[Counter] = Counting()
+    for settled in recorded:
+        final = settled.verdict
+        if not isinstance(final, Final):
+            continue
+        cancellation = final.event.data.get("cancellation")
         if cancellation is not None:
             metrics.CANCELLATIONS.labels(settled.kind, cancellation["status"]).inc()
-        else:
-            status = settled.verdict.status.value
-            accepted = settled.work.submission.accepted_at
-            outcomes, seconds = _outcomes(settled.kind, status)
-            outcomes.inc()
-            seconds.observe(max((settled.verdict.updated_at - accepted).total_seconds(), 0.0))
+            continue
+        outcomes, seconds = _outcomes(settled.kind, final.status)
+        ended[outcomes] += 1
+        seconds.observe(max((final.updated_at - settled.work.submission.accepted_at).total_seconds(), 0.0))
+    for outcomes, count in ended.items():
+        outcomes.inc(count)
 
 
 @cache
-def _outcomes(kind: str, status: str) -> tuple[Counter, Histogram]:
+def _outcomes(kind: str, status: Status) -> tuple[Counter, Histogram]:
     """What counts them, kept: to look it up by its labels costs more than to count."""
     return metrics.OUTCOMES.labels(kind, status), metrics.OUTCOME_SECONDS.labels(status)

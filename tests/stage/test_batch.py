@@ -19,6 +19,7 @@ from forwarder.worker.batch_push import BatchPusher
 from forwarder.worker.breaker import Health
 from forwarder.worker.diagnosis import UNTOUCHED, Finding, diagnose_together
 from forwarder.worker.gate import Gates
+from forwarder.worker.lane import Left
 from forwarder.worker.lanes import Lanes
 from forwarder.worker.push import MaySend
 from forwarder.worker.pushed import LeaseLost, Pushed
@@ -94,11 +95,14 @@ class _Site:
         batches = Batches(lambda _: 10, self._deliver)
         self.lanes = Lanes(self.clock, self.alone.deliver, held_at_most=1000, gates=self.gates, batches=batches)
 
-    async def _deliver(self, _account: Account, works: Sequence[Work], free: Callable[[Finding], None]) -> None:
+    async def _deliver(self, _account: Account, works: Sequence[Work], left: Left) -> Finding:
         self.together.append([each.id for each in works])
-        answer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Finding] = asyncio.get_running_loop().create_future()
         self.under_way[works[0].id] = answer
-        free(await answer)
+        finding = await answer
+        for each in works:
+            left(each)
+        return finding
 
     async def offer(self, rows: Sequence[Work], *, concurrency: int = 64) -> None:
         self.lanes.offer(account(concurrency=concurrency), rows)

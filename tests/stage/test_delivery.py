@@ -1,6 +1,5 @@
-"""A delivery says what it found of the PMS as soon as the PMS has answered, before it records anything."""
+"""A delivery says what it found of the PMS as soon as the PMS has answered; what that came to is recorded on its own."""
 
-import asyncio
 from datetime import timedelta
 from typing import cast
 
@@ -17,7 +16,7 @@ from forwarder.worker.lease import Lease
 from forwarder.worker.push import Pusher
 from forwarder.worker.pushed import LeaseLost, Pushed
 from forwarder.worker.settlement import Settled, Settlement
-from tests.support.manual_clock import ManualClock, settle
+from tests.support.manual_clock import ManualClock
 from tests.support.works import NOW, account, work
 
 DOWN = Deferred("pms_unavailable", "Down.")
@@ -25,14 +24,14 @@ WORK = work()
 
 
 class _Worker:
-    """Pusher, settlement and lease in one: pushes come to `outcome`, records wait for `may_record`."""
+    """Pusher, settlement and lease in one: pushes come to `outcome`."""
 
     def __init__(self, outcome: Outcome | Exception, *, asked: bool = True) -> None:
         self._outcome = outcome
         self._asked = asked
         self.worker_id = "worker-1"
-        self.may_record = asyncio.Event()
-        self.recorded: list[Settled] = []
+        self.handed_in: list[Settled] = []
+        self.left: list[int] = []
         self.unpushed: list[int] = []
         self.pushed: list[int] = []
 
@@ -44,26 +43,23 @@ class _Worker:
         attempt = Attempt(1, "create", "2027-01-01T00:00:00.000Z", 5, name, reason, detail)
         return Pushed(self._outcome, (attempt,) if self._asked else (), doubtful=False)
 
-    async def record(self, settled: Settled) -> bool:
-        await self.may_record.wait()
-        self.recorded.append(settled)
-        return True
+    def hand_in(self, settled: Settled) -> None:
+        self.handed_in.append(settled)
 
     def note_unpushed(self, work_id: int) -> None:
         self.unpushed.append(work_id)
 
-    async def deliver(self, *, row: Work = WORK) -> list[Finding]:
-        """What the lane hears; but for a bug of ours, before anything is recorded."""
-        heard: list[Finding] = []
+    async def deliver(self, *, row: Work = WORK) -> Finding:
+        """What the lane hears. The row leaves when what is recorded of it is, and not before."""
         delivery = Delivery(
             cast("Pusher", self), cast("Settlement", self), cast("Lease", self), ManualClock(), settle_seconds=30.0
         )
-        delivering = asyncio.create_task(delivery.deliver(account(), row, heard.append))
-        await settle()
-        assert heard or isinstance(self._outcome, RuntimeError)
-        self.may_record.set()
-        await delivering
-        return heard
+        finding = await delivery.deliver(account(), row, lambda left: self.left.append(left.id))
+        assert bool(self.left) is not bool(self.handed_in)
+        for settled in self.handed_in:
+            settled.then(True)
+        assert self.left == [row.id]
+        return finding
 
 
 @pytest.mark.parametrize(
@@ -77,30 +73,30 @@ class _Worker:
 )
 async def test_what_the_push_found(outcome: Outcome, finding: Finding) -> None:
     worker = _Worker(outcome)
-    assert await worker.deliver() == [finding]
-    assert len(worker.recorded) == 1
+    assert await worker.deliver() == finding
+    assert len(worker.handed_in) == 1
 
 
 async def test_a_pms_that_was_not_asked_is_untouched() -> None:
-    assert await _Worker(Deferred("cannot_open", "Damaged."), asked=False).deliver() == [UNTOUCHED]
+    assert await _Worker(Deferred("cannot_open", "Damaged."), asked=False).deliver() == UNTOUCHED
 
 
 async def test_so_it_is_when_the_lease_was_lost() -> None:
     worker = _Worker(LeaseLost())
-    assert await worker.deliver() == [UNTOUCHED]
-    assert (worker.unpushed, worker.recorded) == ([1], [])
+    assert await worker.deliver() == UNTOUCHED
+    assert (worker.unpushed, worker.handed_in) == ([1], [])
 
 
 async def test_what_may_not_have_come_to_rest_is_left_alone() -> None:
     unanswered = Attempt(1, "create", "2027-01-01T00:00:00.000Z", 5, "in_doubt")
     worker = _Worker(Confirmed("7"))
-    assert await worker.deliver(row=work(doubtful=True, attempts=(unanswered,))) == [UNTOUCHED]
+    assert await worker.deliver(row=work(doubtful=True, attempts=(unanswered,))) == UNTOUCHED
     assert worker.pushed == []
-    (settled,) = worker.recorded
+    (settled,) = worker.handed_in
     assert settled.verdict == Postponed(1, (unanswered,), NOW, NOW + timedelta(seconds=30), doubtful=True)
 
 
 async def test_and_by_a_bug_of_ours() -> None:
     worker = _Worker(RuntimeError("a bug"))
-    assert await worker.deliver() == [UNTOUCHED]
-    assert len(worker.recorded) == 1
+    assert await worker.deliver() == UNTOUCHED
+    assert len(worker.handed_in) == 1

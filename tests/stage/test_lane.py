@@ -1,13 +1,18 @@
 """Lanes: bounded, in order, one push per room, within the rate; an account's trouble stays its own."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
 
+from forwarder.store.work import Work
+from forwarder.tenancy.port import Account
+from forwarder.worker.diagnosis import Finding
+from forwarder.worker.lane import Left
 from forwarder.worker.lanes import Lanes
 from tests.support.manual_clock import ManualClock, settle
-from tests.support.pushes import Pushes
+from tests.support.pushes import WELL, Pushes
 from tests.support.works import account, work
 
 _opened: list[Lanes] = []
@@ -55,13 +60,64 @@ async def test_one_push_per_room_and_a_busy_room_holds_up_no_other() -> None:
 
 async def test_a_room_is_free_once_the_pms_has_answered_even_while_recording_waits() -> None:
     pms = Pushes()
-    pms.recording.clear()
+    pms.recording = False
     lanes = _lanes(pms)
     lanes.offer(account(), [work(1, propertyId=7), work(2, propertyId=7)])
     await settle()
     await pms.answer(1)
     assert pms.started == [1, 2]
     assert lanes.held == 2
+    pms.record()
+    assert lanes.held == 1
+
+
+async def test_a_task_makes_the_next_push_when_one_is_over() -> None:
+    pms = Pushes()
+    lanes = _lanes(pms)
+    before = asyncio.all_tasks()
+    lanes.offer(account(concurrency=2), [work(number) for number in range(1, 10)])
+    await settle()
+    tasks = asyncio.all_tasks() - before
+    assert len(tasks) == 2
+    for _ in range(3):
+        await pms.answer()
+    assert asyncio.all_tasks() - before == tasks
+    assert pms.started == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+async def test_pushes_that_wait_for_nothing_leave_the_event_loop_its_turn() -> None:
+    turns = Counter[int]()
+
+    async def deliver(_account: Account, row: Work, left: Left) -> Finding:
+        turns[turn] += 1
+        left(row)
+        return WELL
+
+    turn, lanes = 0, Lanes(ManualClock(), deliver, held_at_most=1000)
+    lanes.offer(account(concurrency=1), [work(number) for number in range(1, 501)])
+    while lanes.held:
+        await asyncio.sleep(0)
+        turn += 1
+    assert turns.total() == 500
+    assert max(turns.values()) == 1
+
+
+async def test_a_push_that_raises_leaves_its_row_and_the_others_go_on() -> None:
+    pushed = []
+
+    async def deliver(_account: Account, row: Work, left: Left) -> Finding:
+        pushed.append(row.id)
+        if row.id == 1:
+            raise RuntimeError("a bug")
+        left(row)
+        return WELL
+
+    lanes = Lanes(ManualClock(), deliver, held_at_most=10)
+    lanes.offer(account(concurrency=1), [work(1), work(2, propertyId=1001)])
+    (task,) = lanes._lanes["acc"].tasks
+    await settle()
+    assert isinstance(task.exception(), RuntimeError)
+    assert (pushed, lanes.held) == ([1, 2], 0)
 
 
 async def test_a_hanging_account_does_not_delay_another() -> None:
@@ -143,7 +199,10 @@ async def test_stopping_waits_for_what_was_started_and_gives_back_the_rest() -> 
     stopping = asyncio.create_task(lanes.stop(60.0))
     await settle()
     assert not stopping.done()
+    pms.recording = False
     await pms.answer(1)
+    assert not stopping.done()
+    pms.record()
     assert await stopping == ([2], 0)
     assert pms.started == [1]
 
@@ -154,6 +213,7 @@ async def test_stopping_breaks_off_what_is_not_through_in_time_and_tells_of_it()
     lanes.offer(account(), [work(1), work(2)])
     await settle()
     assert await lanes.stop(0.0) == ([], 2)
+    assert lanes.held == 0
 
 
 async def test_the_same_row_is_not_held_twice() -> None:

@@ -7,7 +7,7 @@ from forwarder.store.work import Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.breaker import Health
 from forwarder.worker.diagnosis import Finding
-from forwarder.worker.lane import FreeRoom
+from forwarder.worker.lane import Left
 from tests.support.manual_clock import settle
 
 WELL = Finding(Health.WELL)
@@ -15,17 +15,18 @@ DOWN = Finding(Health.FAILING, "pms_unavailable")
 
 
 class Pushes:
-    """`deliver` is what lanes are given. `started` are the ids of the rows in the order in which their pushes started."""
+    """`deliver` is what lanes are given. `started` are the ids of the rows in the order in which their pushes started. Until
+    `record` is called, nothing is recorded where `recording` is False."""
 
     def __init__(self) -> None:
         self.started: list[int] = []
         self.under_way: dict[int, asyncio.Future[Finding]] = {}
-        self.recording = asyncio.Event()
-        self.recording.set()
+        self.recording = True
+        self.unrecorded: list[tuple[Work, Left]] = []
         self.rooms: Counter[tuple[str, str, str]] = Counter()
         self.most_in_one_room = 0
 
-    async def deliver(self, account: Account, work: Work, free_room: FreeRoom) -> None:
+    async def deliver(self, account: Account, work: Work, left: Left) -> Finding:
         room = (account.id, work.submission.property_id, work.submission.room_id)
         self.started.append(work.id)
         self.rooms[room] += 1
@@ -34,8 +35,16 @@ class Pushes:
         finding = await self.under_way[work.id]
         self.rooms[room] -= 1
         del self.under_way[work.id]
-        free_room(finding)
-        await self.recording.wait()
+        self.unrecorded.append((work, left))
+        if self.recording:
+            self.record()
+        return finding
+
+    def record(self) -> None:
+        """What the PMS has answered is recorded."""
+        while self.unrecorded:
+            work, left = self.unrecorded.pop()
+            left(work)
 
     async def answer(self, *work_ids: int, finding: Finding = WELL) -> None:
         """The PMS answers these, or all that are under way."""
