@@ -35,6 +35,7 @@ from forwarder.ingress.draft import Drafts
 from forwarder.ingress.terms import Terms
 from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.validation import read_request
+from forwarder.runtime.garbage import collect_seldom
 from forwarder.runtime.logging import configure_logging
 from forwarder.runtime.supervision import Stop, bind, serve
 from forwarder.tenancy.access import Caller
@@ -133,6 +134,7 @@ async def _layers(stack: AsyncExitStack, arguments: argparse.Namespace) -> dict[
 async def _measure(arguments: argparse.Namespace) -> dict[str, list[float]]:
     """CPU microseconds a reservation: of each layer, one figure a round. The first round warms up, and is left out."""
     micros: dict[str, list[float]] = {}
+    collect_seldom()  # as `supervision` has it for a process that serves
     async with AsyncExitStack() as stack:
         layers = await _layers(stack, arguments)
         for number in range(arguments.rounds + 1):

@@ -12,9 +12,12 @@ from forwarder.reservation.identity import RequestIds
 from forwarder.runtime.clock import SystemClock
 from forwarder.runtime.health import health_routes
 from forwarder.runtime.http_app import http_app
+from forwarder.runtime.http_exchange import Exchange, Header
+from forwarder.tenancy.access import Caller
 from forwarder.tenancy.answers import Ages, Answers
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey
+from forwarder.tenancy.remembered_callers import until
 from forwarder.tenancy.sealing import KeyPair, PublicSealer
 from forwarder.tenancy.tokens import new_token, token_hash
 from forwarder.topics.outcomes import Outcomes
@@ -37,7 +40,7 @@ HEADERS = {
 
 
 class _Directory:
-    """Implements `Directory`, with the memory that the real one has in front of the database."""
+    """Implements `Directory` and `Remembering`, with the memory that the real one has in front of the database."""
 
     def __init__(self) -> None:
         clock = SystemClock()
@@ -49,6 +52,9 @@ class _Directory:
 
     async def account(self, account_id: str) -> Account | None:
         return await self._accounts.get(account_id)
+
+    def good_until(self, token: str, caller: Caller) -> float:
+        return until(caller, self._keys.remembered(token_hash(token)), self._accounts.remembered(caller.account.id))
 
     async def _key(self, hashed: str) -> ApiKey | None:
         return ApiKey("key-bench", "bench") if hashed == token_hash(_TOKEN) else None
@@ -98,10 +104,25 @@ async def call(app: ASGIApp, path: str, body: bytes) -> None:
         "headers": [(name.encode(), value.encode()) for name, value in HEADERS.items()],
     }
 
-    async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
+    posted = _Posted(body)
+    await app(scope, posted.receive, posted.send)
 
-    async def send(message: Message) -> None:
+
+class _Posted(Exchange):
+    """A request whose body came with its head, and the answer to it, as the server has them."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def receive(self) -> Message:
+        return {"type": "http.request", "body": self._body, "more_body": False}
+
+    async def send(self, message: Message) -> None:
         assert message.get("status", 202) in {200, 202}, message
 
-    await app(scope, receive, send)
+    def take_body(self) -> bytes:
+        return self._body
+
+    def write(self, status: int, _headers: Sequence[Header], body: bytes) -> bool:
+        assert status in {200, 202}, body
+        return True

@@ -7,7 +7,7 @@ from forwarder.ingress.draft import Draft, Drafts
 from forwarder.ingress.dry_run import DryRun, dry_run
 from forwarder.ingress.handover import Handover
 from forwarder.ingress.parts import IngressParts
-from forwarder.ingress.reading import read_valid
+from forwarder.ingress.reading import read_at_hand, read_valid
 from forwarder.ingress.receipt import Receipt
 from forwarder.ingress.terms import read_terms
 from forwarder.reservation.problem import Problem
@@ -39,9 +39,15 @@ class Acceptance:
 
     async def accept(self, caller: Caller, operation: Operation, call: Call) -> Accepted | Problem:
         """Make the submission safe, and wait for its outcome where the caller does."""
-        draft = await self._draft(caller, operation, call)
-        if isinstance(draft, Problem):
-            return draft
+        terms = read_terms(call)
+        if isinstance(terms, Problem):
+            return terms
+        request = read_at_hand(operation, call)
+        if request is None:
+            request = await read_valid(operation, call, within=self._parts.settings.body_seconds)
+        if isinstance(request, Problem):
+            return request
+        draft = self._drafts.make(caller, operation, request, terms, now=self._parts.clock.now())
         wait = self._wait(operation, call)
         receipt = await (self._settled(draft, wait, call) if wait.seconds else self._handover.one(draft))
         return receipt if isinstance(receipt, Problem) else Accepted(draft, receipt, wait)
@@ -63,15 +69,8 @@ class Acceptance:
             left = wait.seconds - (self._parts.clock.monotonic() - call.started)
             return receipt._replace(settled=await expected.within(left, call.gone))
 
-    async def _draft(self, caller: Caller, operation: Operation, call: Call) -> Draft | Problem:
-        terms = read_terms(call)
-        if isinstance(terms, Problem):
-            return terms
-        request = await read_valid(operation, call, within=self._parts.settings.body_seconds)
-        if isinstance(request, Problem):
-            return request
-        return self._drafts.make(caller, operation, request, terms, now=self._parts.clock.now())
-
     def _wait(self, operation: Operation, call: Call) -> Wait:
-        default, prefer = self._default_wait[operation], call.headers.get("prefer")
-        return default if prefer is None else read_wait(prefer, default, self._parts.settings.longest_wait_seconds)
+        default, prefer = self._default_wait[operation], call.fields.get(b"prefer")
+        if prefer is None:
+            return default
+        return read_wait(prefer.decode("latin-1"), default, self._parts.settings.longest_wait_seconds)

@@ -54,5 +54,5 @@ class _Place:
 
 def _size_of_body(call: Call, at_most: int) -> int:
     """In bytes. One that is too long is not read."""
-    declared = call.headers.get("content-length", "")
-    return min(int(declared), at_most) if declared.isdecimal() else at_most
+    declared = call.fields.get(b"content-length", b"")
+    return min(int(declared), at_most) if declared.isdigit() else at_most

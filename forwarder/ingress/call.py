@@ -1,35 +1,41 @@
 """One HTTP call as the ingress sees it: its headers, its body up to a limit, and whether the caller is still there."""
 
+import functools
 import re
 from collections.abc import Awaitable, Mapping
-from typing import NamedTuple
 
 from starlette.types import Receive, Scope
 
 from forwarder.runtime.bodies import read_at_most
-from forwarder.runtime.http import header_map
+from forwarder.runtime.http import header_fields
 from forwarder.runtime.http_exchange import body_at_hand
 
 _HOST = re.compile(r"[A-Za-z0-9._\-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 
 
-class Call(NamedTuple):
-    """`headers` by lower-case name; `started` is when the call came, on the clock's monotonic scale."""
+class Call:
+    """`fields` are its headers by lower-case name, as they came; `started` is when it came, on the clock's monotonic scale."""
 
-    scope: Scope
-    receive: Receive
-    headers: Mapping[str, str]
-    started: float
+    __slots__ = ("_headers", "fields", "receive", "scope", "started")
 
-    @classmethod
-    def of(cls, scope: Scope, receive: Receive, started: float) -> "Call":
-        return cls(scope, receive, header_map(scope), started)
+    def __init__(self, scope: Scope, receive: Receive, started: float) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.started = started
+        self.fields = header_fields(scope)
+        self._headers: Mapping[str, str] | None = None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Its headers as text, made when they are first asked for: what every call is asked is asked of `fields`."""
+        if self._headers is None:
+            self._headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.fields.items()}
+        return self._headers
 
     @property
     def origin(self) -> str:
         """Scheme and host as the caller wrote them (`http://host:port`), empty where the host is missing or no host."""
-        host = self.headers.get("host", "")
-        return f"{self.scope['scheme']}://{host}" if _HOST.fullmatch(host) else ""
+        return _origin(self.scope["scheme"], self.fields.get(b"host", b""))
 
     def times(self, header: bytes) -> int:
         """On how many lines the header came."""
@@ -47,3 +53,9 @@ class Call(NamedTuple):
         """Return when the caller has left. To be awaited after the body."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
+
+
+@functools.lru_cache(maxsize=256)
+def _origin(scheme: str, host: bytes) -> str:
+    text = host.decode("latin-1")
+    return f"{scheme}://{text}" if _HOST.fullmatch(text) else ""

@@ -62,15 +62,13 @@ class Drafts:
             fingerprint=fingerprint(operation, reservation),
             key=key_of(account_id, request.property_id),
             keyed=key is not None,
-            card=self._sealed(card),
+            card=None if card is None else self._sealed(card),
             traceparent=terms.traceparent,
             deadline_seconds=terms.deadline_seconds,
         )
 
-    def _sealed(self, card: CardDetails | None) -> SealedCard | None:
-        if card is None or not any(value for _, value in card):
-            return None
-        return self.sealer.seal_card(card)
+    def _sealed(self, card: CardDetails) -> SealedCard | None:
+        return self.sealer.seal_card(card) if any(value for _, value in card) else None
 
 
 def card_of(request: ReservationRequest) -> CardDetails | None:
@@ -80,8 +78,10 @@ def card_of(request: ReservationRequest) -> CardDetails | None:
 
 def published_form(request: ReservationRequest, card: CardDetails | None) -> bytes:
     """The request as JSON: its fields in the forms in which they came, and of the card the masked number alone."""
+    # What pydantic's own `model_dump_json` decodes to a text.
+    written = request.__pydantic_serializer__.to_json
     if card is None:
-        return request.model_dump_json(by_alias=True, exclude_unset=True).encode()
-    rest = request.model_dump_json(by_alias=True, exclude_unset=True, exclude={"card_details"}).encode()
+        return written(request, by_alias=True, exclude_unset=True)
+    rest = written(request, by_alias=True, exclude_unset=True, exclude={"card_details"})
     shown = {} if card.card_number is None else {"cardNumber": masked(card.card_number)}
     return rest[:-1] + b',"cardDetails":' + to_json(shown) + b"}"

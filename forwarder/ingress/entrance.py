@@ -1,5 +1,6 @@
 """What every call to the ingress passes before it is answered: a place for it, who calls, and the limit of its key."""
 
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,9 +13,11 @@ from forwarder.ingress.problems import OVERLOADED, TENANCY_UNAVAILABLE, TEST_MOD
 from forwarder.ingress.rate_limit import rate_limited, with_allowance
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES
+from forwarder.runtime.clock import Clock
 from forwarder.runtime.http import Answer, Answerer
 from forwarder.tenancy.access import Caller, authenticate
 from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.tenancy.remembered_callers import RememberedCallers
 
 
 class Endpoint(Protocol):
@@ -36,6 +39,7 @@ class Entrance:
         settings = parts.settings
         self._admission = Admission(most_calls=settings.most_calls, most_bytes=settings.most_bytes)
         self._directory = parts.directory
+        self._callers = RememberedCallers(parts.directory)
         self._limits = parts.limits
         self._clock = parts.clock
         self._test_mode = settings.test_mode
@@ -48,14 +52,14 @@ class Entrance:
     def to(self, endpoint: Endpoint, *, at_most: int = MAX_BODY_BYTES, limited: bool = True) -> Answerer:
         """The way to `endpoint`, past the framework: here every microsecond of that is one per reservation.
         `at_most`: the longest body that it reads. Unless `limited`, it minds the limits of keys itself."""
-        return _Passage(self, endpoint, at_most, limited=limited)
+        return _Passage(self, endpoint, at_most, limited=limited, clock=self._clock)
 
     async def pass_through(self, endpoint: Endpoint, call: Call, at_most: int, *, limited: bool) -> Answer:
         """What the call is answered."""
         with self._admission.place(call, at_most) as admitted:
             if not admitted:
                 return endpoint.refuse(OVERLOADED, None)
-            caller = await self._caller(call)
+            caller = self._callers.find(call.fields, call.started) or await self._caller(call)
             if isinstance(caller, Problem):
                 return endpoint.refuse(caller, None)
             allowance = self._limits.take(caller.key_id, caller.limit) if limited else None
@@ -75,11 +79,9 @@ class Entrance:
             return TENANCY_UNAVAILABLE
         if isinstance(caller, Caller) and caller.account.test and not self._test_mode:
             return TEST_MODE_UNAVAILABLE
+        if isinstance(caller, Caller):
+            self._callers.remember(call.fields, caller)
         return caller
-
-    def call(self, scope: Scope, receive: Receive) -> Call:
-        """The call that just came."""
-        return Call.of(scope, receive, self._clock.monotonic())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +90,11 @@ class _Passage:
     endpoint: Endpoint
     at_most: int
     limited: bool
+    clock: Clock
 
-    async def answer(self, scope: Scope, receive: Receive) -> Answer:
-        call = self.entrance.call(scope, receive)
-        return await self.entrance.pass_through(self.endpoint, call, self.at_most, limited=self.limited)
+    def answer(self, scope: Scope, receive: Receive) -> Awaitable[Answer]:
+        call = Call(scope, receive, self.clock.monotonic())
+        return self.entrance.pass_through(self.endpoint, call, self.at_most, limited=self.limited)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = await self.answer(scope, receive)

@@ -14,7 +14,17 @@ from forwarder.reservation.cancellation import CancellationBody
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES, Operation, ReservationRequest
 from forwarder.reservation.validation import MalformedJson, read_cancellation, read_request
-from forwarder.runtime.bodies import JSON, sent_as
+from forwarder.runtime.bodies import JSON, declares, sent_as
+
+
+def read_at_hand(operation: Operation, call: Call) -> ReservationRequest | Problem | None:
+    """As `read_valid`, of a body that came together with the head, as most do; None where it is to be waited for."""
+    if not declares(JSON, call.fields.get(b"content-type", b""), call.fields.get(b"content-encoding", b"identity")):
+        return UNSUPPORTED_MEDIA_TYPE
+    body = call.body_at_hand()
+    if body is None:
+        return None
+    return _read(operation, body) if len(body) <= MAX_BODY_BYTES else BODY_TOO_LARGE
 
 
 async def read_valid(operation: Operation, call: Call, *, within: float) -> ReservationRequest | Problem:
@@ -22,17 +32,14 @@ async def read_valid(operation: Operation, call: Call, *, within: float) -> Rese
     if not sent_as(JSON, call.headers):
         return UNSUPPORTED_MEDIA_TYPE
     body = await read_body(call, within)
-    if isinstance(body, Problem):
-        return body
+    return body if isinstance(body, Problem) else _read(operation, body)
+
+
+def _read(operation: Operation, body: bytes) -> ReservationRequest | Problem:
     try:
-        return checked(operation, body)
+        request = read_request(operation, body)
     except MalformedJson as error:
         return malformed_json(str(error))
-
-
-def checked(operation: Operation, body: bytes) -> ReservationRequest | Problem:
-    """The request in `body`, or every fault that it has. Raises `MalformedJson`."""
-    request = read_request(operation, body)
     return validation_failed(request) if isinstance(request, list) else request
 
 

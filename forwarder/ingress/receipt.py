@@ -1,6 +1,6 @@
 """What a caller is told of its submission: accepted, or already settled. Pure but for the form of an answer."""
 
-from typing import NamedTuple, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from pydantic_core import to_json
 
@@ -11,6 +11,7 @@ from forwarder.runtime.prefer import Wait
 from forwarder.store.reading import Stored
 from forwarder.topics.outcomes import Settled
 
+_SUBMISSIONS: Final = "/api/v1/vrs/submissions/"
 _REJECTED = endings.REJECTED.problem("The property management system gave no reason.")
 
 
@@ -37,16 +38,15 @@ def receipt_of(stored: Stored) -> Receipt:
 def answer(receipt: Receipt, wait: Wait, origin: str, retry_after_seconds: int) -> Answer:
     """The answer on the caller's terms: to one who waits, the outcome where there is one; else where to follow it."""
     applied = ((b"preference-applied", wait.applied.encode()),) if wait.applied else ()
-    pending = _accepted(receipt, origin, retry_after(retry_after_seconds), *applied)
     if not wait.seconds or receipt.settled is None:
-        return pending
+        return _accepted(receipt, origin, retry_after(retry_after_seconds), *applied)
     match receipt.settled.status:
         case Status.CONFIRMED | Status.CANCELLED:
             return _created(receipt.settled, *applied)
         case Status.REJECTED:
             return _rejected(receipt.settled, *applied)
         case Status.PENDING | Status.FAILED | Status.IN_DOUBT:
-            return pending
+            return _accepted(receipt, origin, retry_after(retry_after_seconds), *applied)
         case _:
             assert_never(receipt.settled.status)
 
@@ -56,19 +56,15 @@ def receipt_json(receipt: Receipt, origin: str) -> dict[str, str]:
     # In the header a path, which stays true behind any proxy; here the address to paste.
     return {
         "requestId": receipt.request_id,
-        "status": receipt.status.value,
+        "status": receipt.status,
         "acceptedAt": receipt.accepted_at,
-        "statusUrl": origin + _path(receipt),
+        "statusUrl": f"{origin}{_SUBMISSIONS}{receipt.request_id}",
     }
-
-
-def _path(receipt: Receipt) -> str:
-    return f"/api/v1/vrs/submissions/{receipt.request_id}"
 
 
 def _accepted(receipt: Receipt, origin: str, *headers: tuple[bytes, bytes]) -> Answer:
     body = to_json({"data": receipt_json(receipt, origin)})
-    return Answer(202, body, ((b"location", _path(receipt).encode()), *headers))
+    return Answer(202, body, ((b"location", f"{_SUBMISSIONS}{receipt.request_id}".encode()), *headers))
 
 
 def _created(settled: Settled, *headers: tuple[bytes, bytes]) -> Answer:

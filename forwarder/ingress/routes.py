@@ -16,7 +16,7 @@ from forwarder.ingress.handover import Handover
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import refusal
 from forwarder.ingress.receipt import answer
-from forwarder.ingress.tally import answered
+from forwarder.ingress.tally import tally
 from forwarder.reservation.bulk import MOST_BULK_BYTES
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import Operation
@@ -50,6 +50,7 @@ class _Submissions:
         self._acceptance = acceptance
         self._clock = parts.clock
         self._retry_after_seconds = parts.settings.retry_after_seconds
+        self._log = _log.bind()
 
     async def answer(self, caller: Caller, call: Call) -> Answer:
         trying = asks_for_dry_run(call)
@@ -62,7 +63,7 @@ class _Submissions:
         tried = await self._acceptance.try_out(caller, self._operation, call)
         if isinstance(tried, Problem):
             return self.refuse(tried, caller)
-        answered(self._operation, "dry_run").inc()
+        tally(self._operation, "dry_run")
         _log.info(
             "submission.tried",
             account_id=caller.account.id,
@@ -74,16 +75,16 @@ class _Submissions:
         return Answer(HTTPStatus.OK, to_json({"data": tried.as_json()}), (NO_STORE,))
 
     def _confirm(self, accepted: Accepted, caller: Caller, call: Call) -> Answer:
-        answered(self._operation, "accepted").inc()
+        tally(self._operation, "accepted")
         receipt, draft = accepted.receipt, accepted.draft
-        _log.info(
+        self._log.info(
             "submission.accepted",
             request_id=receipt.request_id,
             account_id=draft.account_id,
             workspace_id=draft.workspace_id,
             key_id=caller.key_id,
             operation=self._operation,
-            status=receipt.status.value,
+            status=receipt.status,
             keyed=draft.keyed,
             card=draft.card is not None,
             deadline_seconds=draft.deadline_seconds,
@@ -93,7 +94,7 @@ class _Submissions:
         return answer(receipt, accepted.wait, call.origin, self._retry_after_seconds)
 
     def refuse(self, problem: Problem, caller: Caller | None) -> Answer:
-        answered(self._operation, problem.code).inc()
+        tally(self._operation, problem.code)
         _log.info(
             "submission.refused",
             request_id=problem.request_id,

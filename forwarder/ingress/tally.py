@@ -5,6 +5,12 @@ import functools
 from prometheus_client import Counter
 
 from forwarder.runtime.metrics import SUBMISSIONS
+from forwarder.runtime.observations import OBSERVATIONS
+
+
+def tally(operation: str, answer: str) -> None:
+    """Count one more submission that was answered so."""
+    OBSERVATIONS.count(answered(operation, answer))
 
 
 @functools.cache

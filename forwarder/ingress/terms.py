@@ -37,8 +37,14 @@ class Terms(NamedTuple):
     traceparent: str | None
 
 
+_ASKING: Final = frozenset({b"idempotency-key", b"forward-deadline", b"traceparent"})
+_OPEN: Final = Terms(None, None, None)
+
+
 def read_terms(call: Call) -> Terms | Problem:
     """The terms of `call`."""
+    if _ASKING.isdisjoint(call.fields):
+        return _OPEN
     key = _idempotency_key(call)
     if isinstance(key, Problem):
         return key

@@ -211,11 +211,12 @@ Operation = Literal["booking-engine", "general"]
 def fields_given(request: ReservationRequest) -> int:
     """How many fields of ours its JSON had, those of the guest, the address and the card included."""
     guest = request.guest
-    given = len(request.model_fields_set) + len(guest.model_fields_set)
+    # What pydantic's own `model_fields_set` returns.
+    given = len(request.__pydantic_fields_set__) + len(guest.__pydantic_fields_set__)
     if guest.address is not None:
-        given += len(guest.address.model_fields_set)
+        given += len(guest.address.__pydantic_fields_set__)
     if isinstance(request, BookingEngineRequest) and request.card_details is not None:
-        given += len(request.card_details.model_fields_set)
+        given += len(request.card_details.__pydantic_fields_set__)
     return given
 
 

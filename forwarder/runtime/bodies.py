@@ -1,5 +1,6 @@
 """The body of a call: what it is said to be, and all of it, up to a limit. Touches the call alone."""
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -14,8 +15,16 @@ NDJSON: Final = re.compile("application/x-ndjson" + _CHARSET, re.IGNORECASE)
 
 def sent_as(media_type: re.Pattern[str], headers: Mapping[str, str]) -> bool:
     """Whether the body is declared to be of that media type, in UTF-8 and not compressed. `headers` by lower-case name."""
-    encoding = headers.get("content-encoding", "identity")
-    return media_type.fullmatch(headers.get("content-type", "").strip()) is not None and encoding.lower() == "identity"
+    content_type, encoding = headers.get("content-type", ""), headers.get("content-encoding", "identity")
+    return media_type.fullmatch(content_type.strip()) is not None and encoding.lower() == "identity"
+
+
+@functools.lru_cache(maxsize=256)
+def declares(media_type: re.Pattern[str], content_type: bytes, encoding: bytes) -> bool:
+    """As `sent_as`, of the two header fields as they came: few have more than one form."""
+    return sent_as(
+        media_type, {"content-type": content_type.decode("latin-1"), "content-encoding": encoding.decode("latin-1")}
+    )
 
 
 async def read_at_most(at_most: int, headers: Mapping[str, str], receive: Receive) -> bytes | None:

@@ -3,16 +3,17 @@
 Knows nothing of reservations beyond `Problem`. The application that serves them is in `runtime.http_app`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Awaitable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, Protocol, runtime_checkable
 
 from pydantic_core import to_json
 from starlette.routing import BaseRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from forwarder.reservation.problem import Problem
+from forwarder.reservation.value import value
 from forwarder.runtime.http_exchange import Header, written
 
 JSON: Final = b"application/json"
@@ -23,19 +24,22 @@ NO_STORE: Final = (b"cache-control", b"no-store")
 Routes = Sequence[BaseRoute]
 """What a stage contributes to an application: its addresses and what answers there."""
 
+StraightWays = Mapping[tuple[str, str], ASGIApp]
+"""By method and path, what answers there past the framework."""
+
 
 @runtime_checkable
 class Answerer(Protocol):
     """What answers at one address, and needs nothing of the framework for it. It is an ASGI application too."""
 
-    async def answer(self, scope: Scope, receive: Receive) -> "Answer":
+    def answer(self, scope: Scope, receive: Receive) -> Awaitable["Answer"]:
         """The answer. Raises `ClientDisconnect`."""
         ...
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Answer:
     """One whole response, and the ASGI application that sends it. `headers` are as ASGI has them: lower-case names."""
 
@@ -67,6 +71,7 @@ def problem_answer(problem: Problem, *headers: tuple[bytes, bytes], retry_after_
     return Answer(problem.status, to_json(problem.as_json()), headers, PROBLEM_JSON)
 
 
+@functools.lru_cache(maxsize=64)
 def retry_after(seconds: int) -> tuple[bytes, bytes]:
     """When to come again."""
     return (b"retry-after", b"%d" % seconds)
@@ -74,13 +79,18 @@ def retry_after(seconds: int) -> tuple[bytes, bytes]:
 
 def header_map(scope: Scope) -> dict[str, str]:
     """The request's headers by lower-case name; lines of one name are joined by a comma, as RFC 9110 (5.3) has it."""
+    return {name.decode("latin-1"): field.decode("latin-1") for name, field in header_fields(scope).items()}
+
+
+def header_fields(scope: Scope) -> dict[bytes, bytes]:
+    """As `header_map`, as they came."""
     lines: Sequence[Header] = scope["headers"]
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in lines}
-    return headers if len(headers) == len(lines) else _joined(lines)
+    fields = dict(lines)
+    return fields if len(fields) == len(lines) else _joined(lines)
 
 
-def _joined(lines: Sequence[Header]) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for name, value in ((name.decode("latin-1"), value.decode("latin-1")) for name, value in lines):
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return headers
+def _joined(lines: Sequence[Header]) -> dict[bytes, bytes]:
+    fields: dict[bytes, bytes] = {}
+    for name, line in lines:
+        fields[name] = b"%s, %s" % (fields[name], line) if name in fields else line
+    return fields

@@ -6,7 +6,7 @@ May touch the web framework and the metrics; knows nothing of reservations.
 import functools
 import secrets
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
 
@@ -21,16 +21,13 @@ from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
 from forwarder.reservation.catalogue import requests, service
 from forwarder.runtime.clock import Clock
-from forwarder.runtime.http import Answer, Answerer, Routes, problem_answer
+from forwarder.runtime.http import Answer, Answerer, Routes, StraightWays, problem_answer
 from forwarder.runtime.metrics import REQUEST_SECONDS
 from forwarder.runtime.observations import OBSERVATIONS
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _CLIENT_GONE = 499
 """The status that is counted, and seen by nobody, when the client left before an answer."""
-
-_Straight = Mapping[tuple[str, str], tuple[Route, Answerer]]
-"""By method and path, what answers there past the framework."""
 
 _log = structlog.get_logger()
 
@@ -46,26 +43,27 @@ def http_app(routes: Routes, clock: Clock, *, lifespan: Lifespan[Starlette] | No
 
 class _Application(Starlette):
     """Calls to an `Answerer` at an address without parameters are answered past the framework: what that does for each call costs
-    more than some of those answers."""
+    more than some of those answers. `straight`: what answers them, for servers that know the way."""
 
-    def __init__(self, clock: Clock, **options: Any) -> None:
+    def __init__(self, clock: Clock, *, routes: Routes, **options: Any) -> None:
         self._clock = clock
-        super().__init__(**options)
+        self.straight = _straight(routes, clock)
+        super().__init__(routes=routes, **options)
 
     def build_middleware_stack(self) -> ASGIApp:
         framework = ExceptionMiddleware(self.router, handlers=self.exception_handlers)
-        return _Observed(framework, self._clock, _straight(self.routes))
+        return _Observed(framework, self._clock, self.straight)
 
 
-def _straight(routes: Routes) -> _Straight:
+def _straight(routes: Routes, clock: Clock) -> StraightWays:
     """Those that the router would find: the first that takes such a call."""
-    found = {}
+    found: dict[tuple[str, str], ASGIApp] = {}
     for route in routes:
         if isinstance(route, Route) and isinstance(route.app, Answerer) and not route.param_convertors:
             for method in route.methods or ():
                 call = {"type": "http", "method": method, "path": route.path}
                 if next(each for each in routes if each.matches(call)[0] is Match.FULL) is route:
-                    found[method, route.path] = (route, route.app)
+                    found[method, route.path] = _StraightWay(route.path, method, route.app, clock)
     return found
 
 
@@ -94,10 +92,36 @@ def _allowed(request: Request) -> set[str]:
     }
 
 
+class _StraightWay:
+    """To what answers at an address: measures each request, and answers what nobody foresaw."""
+
+    def __init__(self, template: str, method: str, answerer: Answerer, clock: Clock) -> None:
+        self._template = template
+        self._method = method
+        self._answerer = answerer
+        self._clock = clock
+        self._log = _log.bind()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started, status = self._clock.monotonic(), 0
+        try:
+            try:
+                answer = await self._answerer.answer(scope, receive)
+            except ClientDisconnect:
+                status = _CLIENT_GONE
+                return
+            except Exception as error:  # noqa: BLE001 - the last resort
+                answer = _internal_error(_log_failure(self._template, error))
+            status = answer.status
+            await answer(scope, receive, send)
+        finally:
+            _measure(self._log, self._template, self._method, status, self._clock.monotonic() - started)
+
+
 class _Observed:
     """Around everything else: measures each request, and answers what nobody foresaw."""
 
-    def __init__(self, app: ASGIApp, clock: Clock, straight: _Straight) -> None:
+    def __init__(self, app: ASGIApp, clock: Clock, straight: StraightWays) -> None:
         self._app = app
         self._clock = clock
         self._straight = straight
@@ -107,26 +131,7 @@ class _Observed:
             await self._app(scope, receive, send)
             return
         straight = self._straight.get((scope["method"], scope["path"]))
-        if straight is None:
-            await self._pass_on(scope, receive, send)
-        else:
-            scope["route"], answerer = straight
-            await self._answer(answerer, scope, receive, send)
-
-    async def _answer(self, answerer: Answerer, scope: Scope, receive: Receive, send: Send) -> None:
-        started, status = self._clock.monotonic(), 0
-        try:
-            try:
-                answer = await answerer.answer(scope, receive)
-            except ClientDisconnect:
-                status = _CLIENT_GONE
-                return
-            except Exception as error:  # noqa: BLE001 - the last resort
-                answer = _internal_error(_log_failure(scope, error))
-            status = answer.status
-            await answer(scope, receive, send)
-        finally:
-            self._measure(scope, status, self._clock.monotonic() - started)
+        await (self._pass_on if straight is None else straight)(scope, receive, send)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = self._clock.monotonic()
@@ -143,19 +148,22 @@ class _Observed:
         except ClientDisconnect:
             status = _CLIENT_GONE
         except Exception as error:
-            reference = _log_failure(scope, error)
+            reference = _log_failure(getattr(scope.get("route"), "path", "unmatched"), error)
             if status:  # the answer has begun: only closing the connection tells the client that it is not whole
                 raise
             await _internal_error(reference)(scope, receive, noting)
         finally:
-            self._measure(scope, status, self._clock.monotonic() - started)
+            route = scope.get("route")
+            template = "unmatched" if route is None else getattr(route, "path", "other")
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            _measure(_log, template, method, status, self._clock.monotonic() - started)
 
-    def _measure(self, scope: Scope, status: int, seconds: float) -> None:
-        route = scope.get("route")
-        template = "unmatched" if route is None else getattr(route, "path", "other")
-        method = scope["method"] if scope["method"] in _METHODS else "other"
-        OBSERVATIONS.note(_timer(template, method, status), seconds)
-        _log.debug("request.answered", route=template, method=method, status=status, seconds=round(seconds, 6))
+
+def _measure(
+    log: structlog.typing.FilteringBoundLogger, template: str, method: str, status: int, seconds: float
+) -> None:
+    OBSERVATIONS.note(_timer(template, method, status), seconds)
+    log.debug("request.answered", route=template, method=method, status=status, seconds=round(seconds, 6))
 
 
 @functools.cache
@@ -163,7 +171,7 @@ def _timer(route: str, method: str, status: int) -> Histogram:
     return REQUEST_SECONDS.labels(route, method, str(status))
 
 
-def _log_failure(scope: Scope, error: Exception) -> str:
+def _log_failure(template: str, error: Exception) -> str:
     """Write down where a bug showed, under a reference that the client is given. Without the errors' own words, which may
     quote a guest or a card."""
     reference = secrets.token_hex(8)
@@ -171,7 +179,7 @@ def _log_failure(scope: Scope, error: Exception) -> str:
     _log.error(
         "request.failed",
         reference=reference,
-        route=getattr(scope.get("route"), "path", "unmatched"),
+        route=template,
         errors=[type(link).__qualname__ for link in chain],
         frames=[frame for link in chain for frame in traceback.format_tb(link.__traceback__)],
     )

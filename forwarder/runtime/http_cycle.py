@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
@@ -15,12 +15,21 @@ if TYPE_CHECKING:
 class Cycle(RequestResponseCycle, Exchange):
     """One request and its answer on a connection."""
 
-    async def run(self, app: "ASGI3Application", under_way: set["asyncio.Task[None]"]) -> None:
-        """Answer it. At the end, its task is no longer among those `under_way`."""
+    _task: "asyncio.Task[None]"
+
+    def start(
+        self, app: "ASGI3Application", loop: asyncio.AbstractEventLoop, under_way: set["asyncio.Task[None]"]
+    ) -> None:
+        """Answer it, by a task that is one of those `under_way` until its end."""
+        self._task = loop.create_task(self._run(app, under_way))
+        under_way.add(self._task)
+
+    async def _run(self, app: "ASGI3Application", under_way: set["asyncio.Task[None]"]) -> None:
         try:
             await self.run_asgi(app)
         finally:
-            under_way.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+            under_way.discard(self._task)
+            del self._task  # it refers to this
 
     def take_body(self) -> bytes | None:
         if self.more_body or self.disconnected or self.response_complete or self.waiting_for_100_continue:

@@ -4,24 +4,23 @@ ASGI hands both over message by message, each with a wait of its own. What speak
 would want to see the messages, can take the body that is there, and write the whole answer. The server's side is `http_cycle`.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 Header = tuple[bytes, bytes]
 
 
-class Exchange(ABC):
+class Exchange:
     """What a server's own `receive` and `send` are methods of, where it knows the short way for either. Whatever is unusual takes
     the long one."""
 
-    @abstractmethod
     def take_body(self) -> bytes | None:
         """The body where all of it has come; None otherwise, and nothing has changed. To be asked before anything is received."""
+        raise NotImplementedError
 
-    @abstractmethod
     def write(self, status: int, headers: Sequence[Header], body: bytes) -> bool:
         """Write the whole answer. False where it has to be sent as messages; then nothing was written. `headers` have the length of
         `body`, and lower-case names."""
+        raise NotImplementedError
 
 
 def body_at_hand(receive: object) -> bytes | None:

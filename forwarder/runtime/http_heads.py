@@ -4,7 +4,8 @@ Built on uvicorn's protocol, which has a plain text for the first and reads the 
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final, cast
+import functools
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import unquote
 
 import httptools
@@ -12,13 +13,13 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from forwarder.reservation.catalogue import requests
 from forwarder.reservation.problem import Problem
-from forwarder.runtime.http import Answer, problem_answer
+from forwarder.runtime.http import Answer, StraightWays, problem_answer
 from forwarder.runtime.http_cycle import Cycle
 from forwarder.runtime.http_keep_alive import KeepAliveProtocol
 from forwarder.runtime.http_writing import GatheringTransport
 
 if TYPE_CHECKING:
-    from uvicorn._types import ASGI3Application
+    from uvicorn._types import ASGI3Application, HTTPScope
 
 MOST_HEAD_BYTES: Final = 32 * 1024
 """Of the target and all header lines of a request."""
@@ -39,6 +40,10 @@ class ProblemProtocol(KeepAliveProtocol):
     _before = 0
     _chunk = 0
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._straight: StraightWays = getattr(self.config.app, "straight", {})
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(GatheringTransport(transport, self.loop))
 
@@ -55,7 +60,11 @@ class ProblemProtocol(KeepAliveProtocol):
     def on_message_begin(self) -> None:
         self._began = self._in_head = True
         self._before = 0
-        super().on_message_begin()
+        self.url = b""
+        self.headers = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -67,37 +76,52 @@ class ProblemProtocol(KeepAliveProtocol):
 
     def _begin(self) -> None:
         """As uvicorn does, but with a `Cycle`, and without what is not configured here."""
-        http_version, scope = self.parser.get_http_version(), self.scope
-        scope["method"] = self.parser.get_method().decode("ascii")
-        scope["http_version"] = http_version
-        url = httptools.parse_url(self.url)
-        path = url.path.decode("ascii")
-        scope["path"] = unquote(path) if "%" in path else path
-        scope["raw_path"] = url.path
-        scope["query_string"] = url.query or b""
+        scope, fields = self._scope(), dict(self.headers)
         before: RequestResponseCycle | None = self.cycle
         self.cycle = Cycle(
-            scope=scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
-            keep_alive=http_version != "1.0" and self.parser.should_keep_alive(),
-            on_response=self.on_response_complete,
+            scope,
+            self.transport,
+            self.flow,
+            self.logger,
+            self.access_logger,
+            self.access_log,
+            self.server_state.default_headers,
+            asyncio.Event(),
+            fields.get(b"expect", b"").lower() == b"100-continue",
+            scope["http_version"] != "1.0" and self.parser.should_keep_alive(),
+            self.on_response_complete,
         )
+        # Who comes by way of a proxy is told of as uvicorn does it.
+        proxied = b"x-forwarded-proto" in fields or b"x-forwarded-for" in fields
+        straight = None if proxied else self._straight.get((scope["method"], scope["path"]))
+        app = self.app if straight is None else cast("ASGI3Application", straight)
         if before is None or before.response_complete:
-            self._start_asgi_task(self.cycle, self.app)
+            self._start_asgi_task(self.cycle, app)
         else:
             self.flow.pause_reading()
-            self.pipeline.appendleft((self.cycle, self.app))
+            self.pipeline.appendleft((self.cycle, app))
+
+    def _scope(self) -> "HTTPScope":
+        target = _target(self.url)
+        return {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": self.parser.get_http_version(),
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme or "http",
+            "root_path": self.root_path,
+            "headers": self.headers,
+            "state": self.app_state.copy(),
+            "method": self.parser.get_method().decode("ascii"),
+            "path": target.path,
+            "raw_path": target.raw_path,
+            "query_string": target.query,
+        }
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: "ASGI3Application") -> None:
         """As uvicorn does, but for the callback at the task's end: a `Cycle` takes itself off the list."""
-        self.tasks.add(self.loop.create_task(cast(Cycle, cycle).run(app, self.tasks)))
+        cast(Cycle, cycle).start(app, self.loop, self.tasks)
 
     def _size_of_head(self) -> int:
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
@@ -105,6 +129,20 @@ class ProblemProtocol(KeepAliveProtocol):
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's own words
         self.transport.write(_on_the_wire(problem_answer(self._wrong, (b"connection", b"close"))))
         self.transport.close()
+
+
+class _Target(NamedTuple):
+    path: str
+    raw_path: bytes
+    query: bytes
+
+
+@functools.lru_cache(maxsize=256)
+def _target(url: bytes) -> _Target:
+    """Raises `HttpParserError`."""
+    parsed = httptools.parse_url(url)
+    path = parsed.path.decode("ascii")
+    return _Target(unquote(path) if "%" in path else path, parsed.path, parsed.query or b"")
 
 
 def _on_the_wire(answer: Answer) -> bytes:

@@ -1,6 +1,6 @@
-"""Observations of histograms on hot paths: noted at once, handed over many together.
+"""Observations of histograms and counters on hot paths: noted at once, handed over many together.
 
-Where several processes serve one port, their histograms are files, and to observe one at a time took a sixth of what a submission
+Where several processes serve one port, their metrics are files, and to observe one at a time took a sixth of what a submission
 costs the ingress. Handed over together, they find everything in the processor's caches.
 """
 
@@ -8,7 +8,7 @@ import asyncio
 import atexit
 from typing import Final
 
-from prometheus_client import Histogram
+from prometheus_client import Counter, Histogram
 
 _SECONDS: Final = 0.1
 """For how long an observation may not show in the metrics."""
@@ -19,20 +19,32 @@ class Observations:
 
     def __init__(self) -> None:
         self._held: list[tuple[Histogram, float]] = []
+        self._counted: dict[Counter, int] = {}
         self._waking: asyncio.AbstractEventLoop | None = None
         atexit.register(self.hand_over)
 
     def note(self, histogram: Histogram, value: float) -> None:
         """`histogram` shows `value` a tenth of a second later."""
         self._held.append((histogram, value))
-        loop = asyncio.get_running_loop()
-        if loop is not self._waking:
-            self._waking = loop
-            loop.call_later(_SECONDS, self.hand_over)
+        if asyncio.get_running_loop() is not self._waking:
+            self._wake()
+
+    def count(self, counter: Counter) -> None:
+        """`counter` is one more a tenth of a second later."""
+        self._counted[counter] = self._counted.get(counter, 0) + 1
+        if asyncio.get_running_loop() is not self._waking:
+            self._wake()
+
+    def _wake(self) -> None:
+        self._waking = asyncio.get_running_loop()
+        self._waking.call_later(_SECONDS, self.hand_over)
 
     def hand_over(self) -> None:
-        """Let the histograms show all that was noted."""
+        """Let the metrics show all that was noted."""
         self._waking = None
+        counted, self._counted = self._counted, {}
+        for counter, times in counted.items():
+            counter.inc(times)
         held, self._held = self._held, []
         for histogram, value in held:
             histogram.observe(value)

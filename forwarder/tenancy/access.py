@@ -28,7 +28,7 @@ async def authenticate(directory: Directory, headers: Mapping[str, str]) -> Call
 
     Raises `TenancyUnavailable`.
     """
-    token = _bearer_token(headers.get("authorization", ""))
+    token = bearer_token(headers.get("authorization", ""))
     key = None if token is None else await directory.key(token)
     if key is None:
         return _unauthenticated(given=token is not None)
@@ -51,7 +51,7 @@ async def authenticate_workspace(directory: Directory, headers: Mapping[str, str
 
     Raises `TenancyUnavailable`.
     """
-    token = _bearer_token(headers.get("authorization", ""))
+    token = bearer_token(headers.get("authorization", ""))
     key = None if token is None else await directory.key(token)
     if key is None:
         return _unauthenticated(given=token is not None)
@@ -66,7 +66,8 @@ def _refused(key: ApiKey, headers: Mapping[str, str]) -> Problem | None:
     return None if workspace_id == key.workspace_id else _wrong_workspace()
 
 
-def _bearer_token(authorization: str) -> str | None:
+def bearer_token(authorization: str) -> str | None:
+    """The token in the value of an `Authorization` header; None where that is missing or of another form."""
     match authorization.split():
         case [scheme, token] if scheme.lower() == "bearer":
             return token

@@ -55,6 +55,10 @@ class Answers(Generic[V]):
             raise TenancyUnavailable("the database could not be reached a moment ago")
         return await asyncio.shield(self._ask(key))
 
+    def remembered(self, key: str) -> tuple[V, float] | None:
+        """The last known answer, and until when on the clock's monotonic scale it is good without a look."""
+        return self._known.get(key)
+
     async def _newer(self, key: str, answer: V) -> V | None:
         asking = self._ask(key)
         patience = asyncio.ensure_future(self._clock.sleep(self._ages.patience))

@@ -9,9 +9,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.mode import cast_by, is_test
 from forwarder.runtime.clock import Clock
+from forwarder.tenancy.access import Caller
 from forwarder.tenancy.answers import Ages, Answers
 from forwarder.tenancy.database import transaction
 from forwarder.tenancy.port import Account, ApiKey, RateLimit
+from forwarder.tenancy.remembered_callers import until
 from forwarder.tenancy.tables import api_keys, integration_accounts
 from forwarder.tenancy.tokens import is_test_token, token_hash
 
@@ -29,7 +31,8 @@ def no_shadow(_account: Account) -> None:
 
 
 class SqlDirectory:
-    """`Directory` on PostgreSQL or SQLite. Tokens are remembered by their hash. `shadow`: makes an account's, which is no row."""
+    """`Directory` on PostgreSQL or SQLite, and `Remembering`. Tokens are remembered by their hash. `shadow`: makes an account's,
+    which is no row."""
 
     def __init__(
         self,
@@ -45,12 +48,18 @@ class SqlDirectory:
         self._accounts = Answers(self._find_account, clock, ages or Ages())
 
     async def key(self, token: str) -> ApiKey | None:
-        keys = self._test_keys if is_test_token(token) else self._keys
-        return await keys.get(token_hash(token))
+        return await self._keys_like(token).get(token_hash(token))
 
     async def account(self, account_id: str) -> Account | None:
         # PostgreSQL has no text with this character, and so no such account; asked, it would call it an error.
         return None if "\0" in account_id else await self._accounts.get(account_id)
+
+    def good_until(self, token: str, caller: Caller) -> float:
+        key = self._keys_like(token).remembered(token_hash(token))
+        return until(caller, key, self._accounts.remembered(caller.account.id))
+
+    def _keys_like(self, token: str) -> Answers[ApiKey]:
+        return self._test_keys if is_test_token(token) else self._keys
 
     async def _find_key(self, hashed: str) -> ApiKey | None:
         row = await self._find(_KEY, hashed)

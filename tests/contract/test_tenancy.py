@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from math import inf
 
 import pytest
 from sqlalchemy import text
@@ -166,12 +167,16 @@ async def test_a_pause_is_seen_within_the_age_of_an_answer(
 
 
 async def test_a_new_key_opens_the_way_to_its_workspaces_accounts(
-    registry: SqlRegistry, directory: SqlDirectory
+    registry: SqlRegistry, directory: SqlDirectory, clock: ManualClock
 ) -> None:
     await registry.put_account(ACCOUNT)
     key, token = await registry.add_key("ws-1")
     headers = {"authorization": f"Bearer {token}", "workspaceid": "ws-1", "integrationaccountid": "acc-1"}
-    assert await authenticate(directory, headers) == Caller("ws-1", ACCOUNT, key.id)
+    caller = await authenticate(directory, headers)
+    assert isinstance(caller, Caller)
+    assert caller == Caller("ws-1", ACCOUNT, key.id)
+    assert directory.good_until(token, caller) == clock.monotonic() + 5
+    assert directory.good_until("another", caller) == directory.good_until(token, replace(caller, key_id="k")) == -inf
 
 
 # --- what a deployment shares ---------------------------------------------------------------------------------------------

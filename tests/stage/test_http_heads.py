@@ -160,6 +160,17 @@ async def test_what_waits_behind_a_request_on_its_connection_is_answered_after_i
         assert [(await connection.answer()).status for _ in range(3)] == [404, 404, 200]
 
 
+async def test_who_comes_by_way_of_a_proxy_is_given_the_address_that_it_asked_for() -> None:
+    body = json.dumps(GENERAL).encode()
+    head = f"POST {GENERAL_PATH} HTTP/1.1\r\nContent-Type: application/json\r\nPrefer: respond-async\r\n".encode()
+    async with connected() as connection:
+        for line, scheme in ((b"", "http"), (b"X-Forwarded-Proto: https\r\n", "https"), (b"", "http")):
+            await connection.send(head + line + b"Content-Length: %d\r\n" % len(body) + LINES + b"\r\n" + body)
+            said = await connection.answer()
+            assert said.status == 202
+            assert json.loads(said.body)["data"]["statusUrl"].startswith(f"{scheme}://forwarder.test/")
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "code"),
     [

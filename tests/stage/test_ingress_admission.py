@@ -59,7 +59,7 @@ def _call(length: str | None) -> Call:
 
     headers = [] if length is None else [(b"content-length", length.encode())]
     scope: Scope = {"type": "http", "headers": headers}
-    return Call.of(scope, receive, 0.0)
+    return Call(scope, receive, 0.0)
 
 
 async def test_what_is_beyond_is_refused_until_there_is_a_place_again() -> None:

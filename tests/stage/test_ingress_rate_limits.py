@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 import structlog
-from prometheus_client import REGISTRY
 
 from forwarder.reservation.outcome import Status
+from forwarder.runtime.metrics import registry
 from forwarder.tenancy.port import RateLimit
 from tests.support.asgi_call import AsgiCall
 from tests.support.bodies import BOOKING_ENGINE, GENERAL
@@ -145,7 +145,7 @@ async def test_a_refusal_is_counted_and_logged() -> None:
     labels = {"operation": "booking-engine", "answer": "rate_limited"}
 
     def counted() -> float:
-        return REGISTRY.get_sample_value("forwarder_submissions_total", labels) or 0
+        return registry().get_sample_value("forwarder_submissions_total", labels) or 0
 
     async with stages() as house:
         limit(house, RateLimit(1, 60))

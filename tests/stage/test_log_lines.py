@@ -6,10 +6,11 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 import structlog
 
 from forwarder.runtime.log_lines import LineLogger
-from forwarder.runtime.logging import json_line
+from forwarder.runtime.logging import configure_logging, json_line
 
 
 def _line(**said: Any) -> dict[str, Any]:
@@ -43,6 +44,41 @@ def test_a_failure_is_told_with_its_traceback() -> None:
     line = _line(event="thing.failed", exc_info=LookupError("not there"))
     assert "LookupError: not there" in line["exception"]
     assert "exc_info" not in line
+
+
+def _told(capsys: pytest.CaptureFixture[str], level: str = "info", **bound: str) -> list[dict[str, Any]]:
+    """The lines of one event on `info`, without and with an argument, as configured for a process."""
+    configure_logging(level, "json")
+    log = structlog.get_logger().bind(**bound)
+    log.info("thing.done", count=3, when=None)
+    log.info("thing.%s", "again", count=4)
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_the_short_way_of_a_line_is_the_long_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is bound to a logger, or has arguments, takes the long one."""
+    first, again = _told(capsys)
+    assert list(first) == ["count", "when", "event", "level", "time"]
+    assert list(again) == ["count", "event", "level", "time"]
+    assert (first["event"], first["count"], first["when"], first["level"]) == ("thing.done", 3, None, "info")
+    assert (again["event"], again["count"], again["level"]) == ("thing.again", 4, "info")
+    bound, _ = _told(capsys, stage="query")
+    assert bound.pop("stage") == "query"
+    assert list(bound) == list(first)
+    assert {**bound, "time": 0} == {**first, "time": 0}
+
+
+def test_the_short_way_is_none_below_the_level(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _told(capsys, "warning") == []
+
+
+def test_who_listens_to_events_hears_of_them_on_either_way(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "json")
+    log = structlog.get_logger().bind()
+    with structlog.testing.capture_logs() as events:
+        log.info("thing.done", count=3)
+    assert events == [{"event": "thing.done", "count": 3, "log_level": "info"}]
+    assert capsys.readouterr().err == ""
 
 
 class _File(io.StringIO):

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from forwarder.runtime.observations import Observations
 
@@ -23,6 +23,19 @@ async def test_what_was_noted_shows_once_it_is_handed_over() -> None:
     assert registry.get_sample_value("seconds_count") == 2
     assert registry.get_sample_value("seconds_sum") == 2.5
     assert registry.get_sample_value("seconds_bucket", {"le": "1.0"}) == 1
+
+
+async def test_what_was_counted_shows_once_it_is_handed_over() -> None:
+    registry = CollectorRegistry()
+    counter = Counter("things", "For this test.", ["kind"], registry=registry)
+    observations = Observations()
+    for kind in ("one", "other", "one"):
+        observations.count(counter.labels(kind))
+    assert registry.get_sample_value("things_total", {"kind": "one"}) == 0
+    observations.hand_over()
+    observations.hand_over()
+    assert registry.get_sample_value("things_total", {"kind": "one"}) == 2
+    assert registry.get_sample_value("things_total", {"kind": "other"}) == 1
 
 
 def test_it_is_handed_over_by_the_loop_in_which_it_was_noted_and_by_the_next_one() -> None:
