@@ -15,7 +15,6 @@ from sqlalchemy import (
     bindparam,
     case,
     delete,
-    exists,
     func,
     literal_column,
     null,
@@ -27,6 +26,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from forwarder.store.batch import batch_of
 from forwarder.store.database import Dialect
+from forwarder.store.keyed import same_key
 from forwarder.store.picking import insert_into
 from forwarder.store.tables import Moment, parked_cancellations, reservations
 
@@ -39,6 +39,10 @@ CONFIRMED: Final[ColumnElement[str]] = literal_column("'CONFIRMED'")
 _row = reservations.c
 _parked = parked_cancellations.c
 _now = bindparam("now", type_=Moment())
+_NONE: ColumnElement[str] = literal_column("''")
+
+# Not being a plain column, this keeps a planner from going through all rows of the account instead of the one.
+_their_account = func.coalesce(_row.account_id, _NONE)
 
 ASKED: Final = _row.cancel_requested_at.is_not(None)
 """The row's cancellation was asked for."""
@@ -72,16 +76,15 @@ def ask() -> Executable:
         "deadline_at": case((unsent, _now), (made, batch.c.deadline_at), else_=_row.deadline_at),
         "tries": case((made, literal_column("0")), else_=_row.tries),
     }
-    theirs = and_(_row.request_id == batch.c.request_id, _row.account_id == batch.c.account_id)
+    theirs = and_(same_key(_row.request_id, batch.c.request_id), _their_account == batch.c.account_id)
     return update(reservations).where(theirs, news).values(values)
 
 
 def park(dialect: Dialect) -> Executable:
     """Keep those of a batch whose submission is not there yet."""
     batch = batch_of(_parked.request_id, _parked.account_id, _parked.requested_at, _parked.reason)
-    there = exists().where(_row.request_id == batch.c.request_id)
     columns = (_parked.request_id, _parked.account_id, _parked.requested_at, _parked.reason)
-    rows = select(*(batch.c[column.name] for column in columns)).where(~there)
+    rows = select(*(batch.c[column.name] for column in columns)).where(_there(batch.c.request_id).is_(None))
     kept = insert_into(dialect, parked_cancellations).from_select([column.name for column in columns], rows)
     return kept.on_conflict_do_nothing(index_elements=["request_id"])
 
@@ -93,7 +96,8 @@ def any_parked() -> Select[Any]:
 
 def unpark() -> Executable:
     """Note on the rows that were just taken in what was parked for them, and let go of them; their ids."""
-    theirs = and_(_row.request_id == _parked.request_id, _row.account_id == _parked.account_id)
+    request_id = func.coalesce(_parked.request_id, _NONE)  # so that rows are not looked up among those that are parked
+    theirs = and_(same_key(_row.request_id, request_id), _their_account == _parked.account_id)
     return (
         update(reservations)
         .where(theirs, ~ASKED)
@@ -110,7 +114,12 @@ def unpark() -> Executable:
 
 def forget_parked() -> Executable:
     """Delete what is parked for rows that are there."""
-    return delete(parked_cancellations).where(exists().where(_row.request_id == _parked.request_id))
+    return delete(parked_cancellations).where(_there(_parked.request_id).is_not(None))
+
+
+def _there(request_id: ColumnElement[str]) -> ColumnElement[int | None]:
+    """The id of the row, or NULL. As a value it is looked up for each; as a condition it would be a join."""
+    return select(_row.id).where(_row.request_id == request_id).scalar_subquery()
 
 
 def unsent_unless(doubtful: ColumnElement[bool]) -> ColumnElement[bool]:

@@ -30,10 +30,19 @@ _CONNECT_SECONDS = 5.0
 _POOL_SECONDS = 10.0
 _BUSY_SECONDS = 10.0
 
-READING = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off"}
-"""How PostgreSQL is to plan what `sessions` read. That is written for one plan, whatever it is asked for; left to itself
-PostgreSQL takes that for the dearer one, plans each page anew, and spends more on that than on the page. And a plan that is kept
-may be made while there is hardly a row, when any way of reading them all looks cheap."""
+_PLANNING = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    # Every statement here is short: neither would pay.
+    "jit": "off",
+    "max_parallel_workers_per_gather": "0",
+}
+"""How PostgreSQL is to plan. What is large has an index for whatever is asked of it. But plans are kept, and one may be made while
+there is hardly a row, or nobody has told how many there are since: then any way of reading them all looks cheap."""
+
+READING = {"plan_cache_mode": "force_generic_plan"} | _PLANNING
+"""And what `sessions` read. That is written for one plan, whatever it is asked for; left to itself PostgreSQL takes that for the
+dearer one, plans each page anew, and spends more on that than on the page."""
 
 
 class UnusableDatabase(ValueError):
@@ -90,9 +99,7 @@ def _open_postgresql(
         "synchronous_commit": "on",
         # A process that was stopped within a transaction must not keep its locks from the others.
         "idle_in_transaction_session_timeout": "10s" if command_seconds else "0",
-        # Every statement here is short: neither would pay.
-        "jit": "off",
-        "max_parallel_workers_per_gather": "0",
+        **_PLANNING,
     }
     # asyncpg reads the URL itself, so that all of libpq's parameters work: sslmode, several hosts, target_session_attrs.
     connect = partial(

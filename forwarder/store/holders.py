@@ -4,6 +4,7 @@ from sqlalchemy import BindParameter, Double, Executable, bindparam, delete, exi
 
 from forwarder.store.batch import batch_of
 from forwarder.store.database import Dialect
+from forwarder.store.keyed import key_among
 from forwarder.store.picking import distinct, insert_into, locked, update_of
 from forwarder.store.tables import Moment, reservations, workers
 
@@ -47,5 +48,5 @@ def free_the_unheld() -> Executable:
     next time, so that nobody waits for it."""
     holders = distinct(_row.leased_by.is_not(None), _row.leased_by)
     alive = exists().where(workers.c.id == holders.c.value)
-    picked = locked(select(_row.id).where(_row.leased_by.in_(select(holders.c.value).where(~alive))))
+    picked = locked(select(_row.id).where(key_among(_row.leased_by, select(holders.c.value).where(~alive))))
     return update_of(picked).values(leased_by=null(), doubtful=true(), due_at=_now).returning(_row.id)

@@ -29,6 +29,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from forwarder.store.batch import batch_of
 from forwarder.store.cancelling import CONFIRMED, PENDING, turn, unsent_unless
 from forwarder.store.database import Dialect
+from forwarder.store.keyed import key_among, same_key
 from forwarder.store.picking import distinct, insert_into, locked, update_of
 from forwarder.store.tables import Moment, reservations, workers
 
@@ -162,7 +163,12 @@ def revive() -> Executable:
         "problem": null(),
     }
     failed = and_(_row.status == literal_column("'FAILED'"), _row.revision == batch.c.revision)
-    return update(reservations).where(_row.request_id == batch.c.request_id, failed).values(values).returning(_row.id)
+    return (
+        update(reservations)
+        .where(same_key(_row.request_id, batch.c.request_id), failed)
+        .values(values)
+        .returning(_row.id)
+    )
 
 
 def release() -> Executable:
@@ -183,4 +189,4 @@ def settled_unless(doubtful: ColumnElement[bool]) -> ColumnElement[bool]:
 
 def _of_the_batch() -> Update:
     batch = batch_of(_row.id)
-    return update(reservations).where(_row.id.in_(select(batch.c.id)), HELD)
+    return update(reservations).where(key_among(_row.id, select(batch.c.id)), HELD)

@@ -1,5 +1,6 @@
 """The statements that record what submissions came to, and that keep the events of it until they are published. No I/O."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import (
@@ -28,6 +29,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from forwarder.store.batch import batch_of
 from forwarder.store.cancelling import ASKED, CONFIRMED, PENDING, unsent_unless
+from forwarder.store.keyed import key_among, same_key
 from forwarder.store.leasing import HELD, settled_unless
 from forwarder.store.tables import Moment, outbox, reservations
 
@@ -58,19 +60,21 @@ _OF_THE_EVENT = (
 
 def record() -> Executable:
     """`finish` and `keep_events` in one, for PostgreSQL; the ids of the events and of their rows. SQLite has no such statement."""
-    given = select(_outcomes()).cte("given")
-    finished = _finish(HELD, given).cte("finished")
-    return _keep(given, among=given.join(finished, finished.c.id == given.c.id)).add_cte(given, finished)
+    batch = _outcomes()
+    event = _event_of(batch)
+    named = (value.label(name) for name, value in event.items())
+    finished = _finish(HELD, batch).returning(batch.c.position, *named).cte("finished")
+    return _keep({name: finished.c[name] for name in event}, finished.c.position)
 
 
 def finish() -> Executable:
     """Record a batch of outcomes with their status; the ids of those rows that were held."""
-    return _finish(HELD)
+    return _finish(HELD, _outcomes()).returning(_row.id)
 
 
 def settle() -> Executable:
     """As `finish`, of rows that are in doubt, whoever holds them, and that nothing has changed since they were read."""
-    return _finish(_in_doubt)
+    return _finish(_in_doubt, _outcomes()).returning(_row.id)
 
 
 def reopen() -> Executable:
@@ -79,7 +83,7 @@ def reopen() -> Executable:
     batch = batch_of(_row.id, _row.revision, _row.updated_at, _row.attempts, _row.deadline_at)
     return (
         update(reservations)
-        .where(_row.id == batch.c.id, _row.revision == batch.c.revision, _in_doubt, _row.leased_by.is_(None))
+        .where(same_key(_row.id, batch.c.id), _row.revision == batch.c.revision, _in_doubt, _row.leased_by.is_(None))
         .values(
             status=PENDING,
             updated_at=batch.c.updated_at,
@@ -102,8 +106,7 @@ def _outcomes() -> TableValuedAlias:
     return batch_of(*own, *_OF_THE_EVENT, apart=_row.record)
 
 
-def _finish(condition: ColumnElement[bool], outcomes: FromClause | None = None) -> Update:
-    batch = _outcomes() if outcomes is None else outcomes
+def _finish(condition: ColumnElement[bool], batch: FromClause) -> Update:
     # It was asked for while the row was being pushed: now it can be cancelled.
     to_cancel = and_(batch.c.status == CONFIRMED, batch.c.cancel_problem.is_(None), ASKED)
     values: dict[str, Any] = {given.name: batch.c[given.name] for given in (*_FINAL, _row.record)} | {
@@ -118,7 +121,7 @@ def _finish(condition: ColumnElement[bool], outcomes: FromClause | None = None) 
         "deadline_at": case((to_cancel, func.coalesce(batch.c.cancel_by, _row.deadline_at)), else_=_row.deadline_at),
     }
     unchanged = _row.revision == batch.c.revision - 1
-    return update(reservations).where(_row.id == batch.c.id, unchanged, condition).values(values).returning(_row.id)
+    return update(reservations).where(same_key(_row.id, batch.c.id), unchanged, condition).values(values)
 
 
 def postpone() -> Executable:
@@ -127,7 +130,7 @@ def postpone() -> Executable:
     over = unsent_unless(batch.c.doubtful)
     return (
         update(reservations)
-        .where(_row.id == batch.c.id, HELD)
+        .where(same_key(_row.id, batch.c.id), HELD)
         .values(
             updated_at=batch.c.updated_at,
             attempts=batch.c.attempts,
@@ -144,11 +147,11 @@ def postpone() -> Executable:
 def keep_events() -> Executable:
     """Put the events of a batch of outcomes in the outbox, in its order."""
     batch = _outcomes()
-    return _keep(batch, among=batch)
+    return _keep(_event_of(batch), batch.c.position)
 
 
-def _keep(batch: FromClause, *, among: FromClause) -> Insert:
-    values = {
+def _event_of(batch: FromClause) -> dict[str, ColumnElement[Any]]:
+    return {
         "reservation_id": batch.c.id,
         "request_id": batch.c.request_id,
         "revision": batch.c.revision,
@@ -160,8 +163,11 @@ def _keep(batch: FromClause, *, among: FromClause) -> Insert:
         "letter": batch.c.letter,
         "offered_at": batch.c.updated_at,
     }
-    rows = select(*values.values()).select_from(among).order_by(batch.c.position)
-    return insert(outbox).from_select(list(values), rows).returning(outbox.c.id, outbox.c.reservation_id)
+
+
+def _keep(event: Mapping[str, ColumnElement[Any]], position: ColumnElement[int]) -> Insert:
+    rows = select(*event.values()).order_by(position)
+    return insert(outbox).from_select(list(event), rows).returning(outbox.c.id, outbox.c.reservation_id)
 
 
 def unpublished_of() -> Executable:
@@ -184,10 +190,15 @@ def offer_again() -> Executable:
         oldest.limit(bindparam("at_most", type_=Integer)).with_for_update(skip_locked=True, of=outbox).cte("picked")
     )
     offered_at = bindparam("now", type_=Moment())
-    return update(outbox).where(outbox.c.id.in_(select(picked.c.id))).values(offered_at=offered_at).returning(*outbox.c)
+    return (
+        update(outbox)
+        .where(key_among(outbox.c.id, select(picked.c.id)))
+        .values(offered_at=offered_at)
+        .returning(*outbox.c)
+    )
 
 
 def forget_events() -> Executable:
     """Delete a batch of events."""
     batch = batch_of(outbox.c.id)
-    return delete(outbox).where(outbox.c.id.in_(select(batch.c.id)))
+    return delete(outbox).where(key_among(outbox.c.id, select(batch.c.id)))

@@ -11,6 +11,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.runtime.clock import iso
 from forwarder.store.batch import PARAMETER, as_batch, batch_of
 from forwarder.store.database import Database
+from forwarder.store.keyed import key_among
 from forwarder.store.reader import SqlReader
 from forwarder.store.reading import Stored, Summary
 from forwarder.store.rows import attempts_of
@@ -64,7 +65,9 @@ class SqlOverview:
 
 def _standings() -> Select[Any]:
     batch = batch_of(_row.request_id)
-    return select(_row.request_id, _row.status, _row.revision).where(_row.request_id.in_(select(batch.c.request_id)))
+    return select(_row.request_id, _row.status, _row.revision).where(
+        key_among(_row.request_id, select(batch.c.request_id))
+    )
 
 
 def _summary(row: Row[Any]) -> Summary:

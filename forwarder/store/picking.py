@@ -21,6 +21,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.elements import ColumnElement
 
 from forwarder.store.database import Dialect
+from forwarder.store.keyed import key_among
 from forwarder.store.tables import reservations
 
 
@@ -38,7 +39,7 @@ def locked(rows: Any) -> CTE:
 
 def update_of(picked: CTE) -> Update:
     """An update of the picked rows."""
-    return update(reservations).where(reservations.c.id.in_(select(picked.c.id)))
+    return update(reservations).where(key_among(reservations.c.id, select(picked.c.id)))
 
 
 def distinct(among: ColumnElement[bool], *order: Column[Any]) -> CTE:

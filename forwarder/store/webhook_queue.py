@@ -28,6 +28,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.batch import PARAMETER, as_batch, batch_of
 from forwarder.store.database import Database, Dialect
+from forwarder.store.keyed import key_among, same_key
 from forwarder.store.picking import distinct, insert_into, locked
 from forwarder.store.tables import Moment
 from forwarder.store.tables import webhook_deliveries as table
@@ -127,7 +128,7 @@ def claim() -> Executable:
     due = select(_row.id).where(_row.endpoint_id == _endpoint, _pending, _row.due_at <= _now)
     picked = locked(due.order_by(_row.due_at).limit(_at_most))
     until = bindparam("until", type_=Moment())
-    claimed = update(table).where(_row.id.in_(select(picked.c.id)))
+    claimed = update(table).where(key_among(_row.id, select(picked.c.id)))
     return claimed.values(due_at=until, claims=_row.claims + 1).returning(*DUE)
 
 
@@ -136,14 +137,14 @@ def record() -> Executable:
     batch = batch_of(_row.id, _row.claims, _row.status, _row.due_at, _row.ended_at, _row.tries, _row.attempts)
     told = ("status", "due_at", "ended_at", "tries", "attempts")
     counts = or_(_row.status == PENDING, batch.c.status == DELIVERED)
-    same = (_row.id == batch.c.id, _row.claims == batch.c.claims, counts)
+    same = (same_key(_row.id, batch.c.id), _row.claims == batch.c.claims, counts)
     return update(table).where(*same).values({name: batch.c[name] for name in told})
 
 
 def release() -> Executable:
     """Make a batch of claimed rows due again."""
     batch = batch_of(_row.id, _row.claims)
-    same = (_row.id == batch.c.id, _row.claims == batch.c.claims, _pending)
+    same = (same_key(_row.id, batch.c.id), _row.claims == batch.c.claims, _pending)
     return update(table).where(*same).values(due_at=_now)
 
 
@@ -169,4 +170,4 @@ def prune() -> Executable:
     """Delete the first rows of all, which are the oldest, as far as they are old enough."""
     first = select(_row.id, _row.created_at).order_by(_row.id).limit(_at_most).subquery("first")
     old = select(first.c.id).where(first.c.created_at < bindparam("before", type_=Moment()))
-    return delete(table).where(_row.id.in_(old)).returning(_row.id)
+    return delete(table).where(key_among(_row.id, old)).returning(_row.id)

@@ -123,7 +123,7 @@ class PostgresServer:
             "unix_socket_directories": "",
             "max_connections": "200",
             "fsync": "on",
-            "shared_buffers": "128MB",
+            "shared_buffers": "512MB",  # as whoever runs one would have it: the preset is for the smallest of machines
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         return Command(
