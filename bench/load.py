@@ -10,6 +10,7 @@ import json
 import re
 import time
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, cast
@@ -19,11 +20,12 @@ import httptools
 import uvloop
 
 from bench.bodies import reservation
+from bench.gate import Gate
 
 _ACCEPTED_OF_A_BULK: Final = re.compile(rb'"accepted":(\d+)')
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen would cost more to make
 class Order:
     """One request to put on a wire, of so many submissions, not before `due` on the monotonic clock."""
 
@@ -37,6 +39,7 @@ class Load:
     """What is sent, and what came of it. `began` is on the monotonic clock that all processes of a machine share.
 
     `rate` submissions a second, as fast as they are answered where that is 0; `bulk` in each request, each alone where that is 0.
+    `gate`: no faster than it lets them.
     """
 
     run: str
@@ -44,6 +47,7 @@ class Load:
     head: bytes
     rate: int = 0
     bulk: int = 0
+    gate: Gate | None = None
     began: float = 0.0
     ended: float = 0.0
     cpu_seconds: float = 0.0
@@ -72,10 +76,12 @@ class Load:
         bodies = (reservation(self.run, self.sent + place) for place in range(size))
         return b"[%s]" % b",".join(b'{"operation":"booking-engine","reservation":%s}' % body for body in bodies)
 
-    def record(self, outcomes: Counter[str], seconds: float) -> None:
-        """One request has come to its end: how many of its submissions ended how."""
-        self.answered += outcomes.total()
-        self.statuses += outcomes
+    def record(self, status: str, submissions: int, refused: int, seconds: float) -> None:
+        """One request has come to its end, with so many submissions in it, of which the answer says that so many were refused."""
+        self.answered += submissions
+        self.statuses[status] += submissions - refused
+        if refused:
+            self.statuses["refused"] += refused
         self.seconds.append(seconds)
         if self.answered == self.count:
             self.ended = time.monotonic()
@@ -88,7 +94,7 @@ class Load:
         ranked = sorted(self.seconds)
         return {
             "submissions": self.count,
-            "statuses": dict(self.statuses),
+            "statuses": dict(+self.statuses),
             "began": self.began,
             "seconds": round(took, 4),
             "rate": round(self.count / took, 1),
@@ -138,6 +144,10 @@ class Client(asyncio.Protocol):
         self._closed.set_result(None)
 
     def _next(self) -> None:
+        if self._transport.is_closing():  # it was closed while it was held back
+            return
+        if self._load.gate is not None and self._load.gate.holds(self._load.sent, self._next):
+            return
         self._order = self._load.next_order()
         if self._order is None:
             self._transport.close()
@@ -160,15 +170,21 @@ class Client(asyncio.Protocol):
         order, self._order = self._order, None
         if order is None:
             return
-        outcomes = Counter({status: order.submissions})
         accepted = _ACCEPTED_OF_A_BULK.search(self._body) if self._load.bulk and status == "200" else None
-        if accepted is not None:
-            outcomes = +Counter({status: int(accepted[1]), "refused": order.submissions - int(accepted[1])})
-        self._load.record(outcomes, time.monotonic() - self._since)
+        refused = 0 if accepted is None else order.submissions - int(accepted[1])
+        self._load.record(status, order.submissions, refused, time.monotonic() - self._since)
 
 
 async def send(
-    url: str, headers: list[str], *, run: str, count: int, connections: int, rate: int = 0, bulk: int = 0
+    url: str,
+    headers: list[str],
+    *,
+    run: str,
+    count: int,
+    connections: int,
+    rate: int = 0,
+    bulk: int = 0,
+    gate: Gate | None = None,
 ) -> Load:
     """Send `count` reservations over `connections` connections; a connection that the server closed is opened again."""
     address = urlsplit(url)
@@ -178,9 +194,9 @@ async def send(
         "content-type: application/json",
         *headers,
     ]
-    load = Load(run, count, "\r\n".join([*lines, "content-length: "]).encode(), rate, bulk)
+    load = Load(run, count, "\r\n".join([*lines, "content-length: "]).encode(), rate, bulk, gate)
     load.begin()
-    async with asyncio.TaskGroup() as group:
+    async with gate or nullcontext(), asyncio.TaskGroup() as group:
         for _ in range(connections):
             group.create_task(_keep_connected(load, address.hostname or "", address.port or 80))
     await load.done.wait()
@@ -205,7 +221,13 @@ def main() -> None:
     parser.add_argument("--run", default=f"{time.time_ns() // 1_000_000:x}", help="prefix of each transactionId")
     parser.add_argument("--rate", type=int, default=0, help="a second; as fast as they are answered where left out")
     parser.add_argument("--bulk", type=int, default=0, help="so many in a request, for the bulk operation")
-    load = uvloop.run(send(**vars(parser.parse_args())))
+    parser.add_argument("--count-url", metavar="URL", help="of the PMS, which answers how many are made")
+    parser.add_argument(
+        "--ahead", type=int, default=4_000, help="of these at the most, where that is given (%(default)s)"
+    )
+    given = vars(parser.parse_args())
+    count_url, ahead = given.pop("count_url"), given.pop("ahead")
+    load = uvloop.run(send(**given, gate=Gate(count_url, ahead) if count_url else None))
     print(json.dumps(load.summary()))
 
 

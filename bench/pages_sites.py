@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from bench.cpu import Meter
-from bench.flows import ACCOUNT, WORKSPACE
+from bench.flows import ACCOUNT, WORKSPACE, topics_under
 from bench.pages_rows import fill
 from bench.processes import FORWARDER, Role, local_url, output_of, port_of, running
 from tests.support.databases import new_database
@@ -60,10 +60,12 @@ async def open_site(servers: RealServers, logs: Path, rows: int, kept: str | Non
             if kept is None
             else await _kept_database(servers.postgres.address(), f"{kept}_{rows}")
         )
+        prefix = f"pages-{secrets.token_hex(4)}."
+        await stack.enter_async_context(topics_under(servers.kafka.address(), prefix))
         environment = {
             "FORWARDER_DATABASE_URL": database_url,
             "FORWARDER_KAFKA_BOOTSTRAP_SERVERS": servers.kafka.address(),
-            "FORWARDER_TOPIC_PREFIX": f"pages-{secrets.token_hex(4)}.",
+            "FORWARDER_TOPIC_PREFIX": prefix,
             "FORWARDER_SECRET_KEY": "pages, which are public" if kept else secrets.token_urlsafe(32),
         }
         await _prepare(database_url, environment, rows)

@@ -19,15 +19,20 @@ _LARGEST_ID: Final = 2**63 - 1
 _WAITING: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.FAILED})
 """The statuses that few reservations have: something is still to be done about them."""
 _ENDLESS: Final = date.max.toordinal()
+_FEW_DAYS: Final = 92
+"""To look for something on a day on which there is nothing costs less than to find the next on which there is: for so many days no
+more than a page does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the text of a list's statements depends on: which filters there are, which of them leads, and the order."""
+    """What the text of a list's statements depends on: which filters there are, which of them leads, and the order. `every_day`: a
+    range of so few days leads that each is looked at; else those on which there is anything are found first."""
 
     given: tuple[Filter, ...] = ()
     lead: Filter | None = None
     descending: bool = False
+    every_day: bool = False
 
 
 def shape_of(filters: Filters, order: Order) -> Shape:
@@ -41,7 +46,8 @@ def shape_of(filters: Filters, order: Order) -> Shape:
     }
     given = tuple(name for name, given in is_given.items() if given)
     ranked = sorted(given, key=lambda name: _rank(name, filters))
-    return Shape(given, ranked[0] if ranked else None, order == "desc")
+    lead = ranked[0] if ranked else None
+    return Shape(given, lead, order == "desc", every_day=_days(lead, filters) <= _FEW_DAYS)
 
 
 def _rank(name: Filter, filters: Filters) -> tuple[int, int]:
@@ -54,11 +60,13 @@ def _rank(name: Filter, filters: Filters) -> tuple[int, int]:
         case "updated":
             return (3, 0)
         case "arrival" | "departure":
-            days = _length(filters.arrival if name == "arrival" else filters.departure)
+            days = _days(name, filters)
             return (4 if days == _ENDLESS else 2, days)
 
 
-def _length(days: Days) -> int:
+def _days(name: Filter | None, filters: Filters) -> int:
+    """How many days that range has, but for one."""
+    days = {"arrival": filters.arrival, "departure": filters.departure}.get(name or "", Days())
     return _ENDLESS if days.first is None or days.last is None else (days.last - days.first).days
 
 

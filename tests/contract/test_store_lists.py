@@ -177,6 +177,56 @@ async def test_a_cursor_may_be_any_number(reader: SqlReader, rows: list[Row], or
         assert (page.previous is None) == (len(onward) == len(ids))
 
 
+@pytest.fixture
+async def uneven(engine: AsyncEngine) -> list[tuple[int, date]]:
+    """400 rows of "acc" over 40 days, as (id, day): most days have few, some many, or only old or only new ones, some none."""
+    random = Random(11)
+    given = []
+    for number in range(400):
+        late = number >= 200
+        offset = random.choice([0, 1, 2, 11, 22, 25, *([3, 12, 33] * 5 if late else [5, 13, 38] * 5), *range(14, 21)])
+        day = MARCH + timedelta(offset)
+        given.append(drawn(random, number, "acc") | {"arrival_date": day, "departure_date": day + timedelta(1)})
+    async with engine.begin() as connection:
+        await connection.execute(insert(reservations), given)
+        await connection.execute(reservations.update().values(record=reservations.c.id.concat("")))
+        found = await connection.execute(
+            select(reservations.c.id, reservations.c.arrival_date).order_by(reservations.c.id)
+        )
+        return [(row.id, row.arrival_date) for row in found]
+
+
+RANGES = {
+    "every day looked at": Days(MARCH, MARCH + timedelta(39)),
+    "some, none on the first": Days(MARCH + timedelta(4), MARCH + timedelta(24)),
+    "one": Days(MARCH + timedelta(12), MARCH + timedelta(12)),
+    "none": Days(MARCH + timedelta(6), MARCH + timedelta(10)),
+    "the days found first": Days(MARCH, MARCH + timedelta(365)),
+    "open": Days(MARCH + timedelta(2), None),
+}
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_a_page_of_many_days_lacks_none_however_unlike_they_are(
+    reader: SqlReader, uneven: list[tuple[int, date]], order: Order
+) -> None:
+    """A sample of the days says where a page may end at the latest: on each of these some of it come from days outside of it."""
+    for name, days in RANGES.items():
+        expected = [id_ for id_, day in uneven if (days.first or date.min) <= day <= (days.last or date.max)]
+        assert bool(expected) == (name != "none")
+        if order == "desc":
+            expected.reverse()
+        for limit in (1, 3, 10, 200):
+            for filters in (Filters(arrival=days), Filters(frozenset(Status), arrival=days)):
+
+                async def read(cursor: int, limit: int = limit, filters: Filters = filters) -> Page:
+                    return await reader.page("acc", cursor=cursor, limit=limit, filters=filters, order=order)
+
+                pages = await followed(read, limit)
+                assert [each for page in pages for each in shown(page)] == expected, name
+                assert [page.previous for page in pages] == [None, *(page.current for page in pages[:-1])], name
+
+
 async def test_newest_first_shows_what_was_there_once_while_more_come(engine: AsyncEngine, reader: SqlReader) -> None:
     recorder = SqlRecorder(engine)
     await lease(recorder, "w1")

@@ -146,7 +146,7 @@ _ALONE: dict[str, Filters] = {
     "status": Filters(frozenset({Status.CONFIRMED, Status.PENDING, Status.FAILED})),
     "property": Filters(property_id="1"),
     "arrival": Filters(arrival=Days(date(2027, 1, 1), date(2027, 12, 31))),
-    "departure": Filters(departure=Days(date(2027, 1, 1), None)),
+    "departure": Filters(departure=Days(date(2027, 2, 26), date(2027, 3, 8))),
     "updated": Filters(updated_since=NOW),
 }
 _TOGETHER: dict[str, Filters] = {
@@ -176,6 +176,23 @@ async def test_a_page_is_read_by_the_index_of_its_list(full: AsyncEngine, migrat
             assert not reads_every_row(steps)
             # Without statistics it takes one day's changes for so few that it sorts them.
             assert blocks(steps) < _A_PAGE or (name == "updated" and not analyzed), steps
+
+
+async def test_of_many_days_none_is_read_further_than_the_page_can_reach(full: AsyncEngine, migrated_url: str) -> None:
+    """22 days, 450 rows each: a page of eleven from the middle, and as many before it. Two days' runs are read for eleven rows;
+    of the others no more than what lies among these."""
+    async with full.begin() as connection:
+        await connection.execute(
+            text("UPDATE reservations SET arrival_date = DATE '2027-03-01' + CAST(id AS int) % 22")
+        )
+    filters = Filters(arrival=Days(date(2027, 3, 1), date(2027, 3, 22)))
+    shape = shape_of(filters, "asc")
+    asked = {"account_id": "acc1", "at_most": 11, **parameters_of(filters, shape, _ROWS // 2)}
+    steps = await lookup_plan(migrated_url, page_statement("postgresql", shape, is_first=False), asked)
+    assert indexes(steps) == {"reservations_arrival ", "reservations_pkey "}, steps
+    read = re.findall(r"using reservations_arrival .*rows=(\d+) loops=(\d+)\)", steps)
+    assert sum(int(loops) for _, loops in read) == 2 * 22, steps
+    assert sum(int(rows) * int(loops) for rows, loops in read) < 2 * 22 * 11 * 0.7, steps
 
 
 @pytest.mark.parametrize("rows", [0, 20])

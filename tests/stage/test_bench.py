@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.gate import Gate
+from bench.growth import Reading, between, faults
 from bench.lean_http import Request
 from bench.load import Load
 from bench.measure import Measurement
@@ -78,6 +80,44 @@ def test_the_load_is_spread_evenly_over_time_where_it_has_a_rate() -> None:
     load = Load("run", 3, b"", rate=50, began=100.0)
 
     assert [order.due for _ in range(3) if (order := load.next_order())] == pytest.approx([100.0, 100.02, 100.04])
+
+
+def test_senders_are_held_back_while_much_is_not_made() -> None:
+    gate, resumed = Gate("", 10), []
+
+    assert not gate.holds(10, lambda: resumed.append(1))
+    assert gate.holds(11, lambda: resumed.append(2))
+    assert resumed == []
+    gate.made(5)
+    assert resumed == [2]
+    assert not gate.holds(15, lambda: resumed.append(3))
+    assert gate.holds(16, lambda: resumed.append(4))
+    gate.made(16)
+    assert resumed == [2, 4]
+
+
+def test_growth_is_told_by_what_each_part_took_of_its_own() -> None:
+    readings = [
+        Reading(0, 100.0, {"worker": 0.0, "machine": 0.0}, {"worker": 90.0}),
+        Reading(1_000, 102.0, {"worker": 0.3, "machine": 2.0}, {"worker": 95.0}),
+        Reading(3_000, 104.0, {"worker": 0.5, "machine": 6.0}, {"worker": 97.0}),
+    ]
+
+    first, second = between(*readings[:2]), between(*readings[1:])
+
+    assert (first.made, first.rate, first.busy) == (1_000, 500.0, 1.0)
+    assert (second.made, second.rate, second.busy) == (3_000, 1_000.0, 2.0)
+    assert first.cpu_us == pytest.approx({"worker": 300.0})
+    assert second.cpu_us == pytest.approx({"worker": 100.0})
+    assert second.memory == {"worker": 97.0}
+
+
+def test_a_run_that_grew_is_wrong_where_one_is_lacking_or_was_made_twice() -> None:
+    right = {"accepted": 10, "made": 10, "twice": 0, "confirmed": 10, "shown": 10}
+
+    assert faults(right, 10) == []
+    assert faults(right | {"made": 11, "twice": 1}, 10) == ["made: 11, not 10", "twice: 1, not 0"]
+    assert faults(right | {"shown": 9}, 10) == ["shown: 9, not 10"]
 
 
 def test_the_lean_pms_refuses_its_share_and_makes_what_is_sent_again() -> None:
