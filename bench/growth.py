@@ -31,6 +31,7 @@ from bench.ours import forwarder
 from bench.outcomes import Outcomes, Stalled
 from bench.processes import CommandFailed
 from bench.scenarios import Scenario, named
+from bench.warm_broker import warm_broker
 from tests.support.ladder import Unavailable
 from tests.support.process_memory import megabytes
 from tests.support.real_servers import RealServers
@@ -98,6 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _grow(ground: Ground, scenario: Scenario, console: Console) -> list[str]:
     """Run and show it; what is not as it should be, in words."""
+    console.print(await warm_broker(ground.kafka))
     async with forwarder(ground, scenario) as flow:
         await warm_up(flow, scenario)
         async with Outcomes(flow, scenario, scenario.submissions) as outcomes:

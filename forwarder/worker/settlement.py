@@ -81,11 +81,11 @@ class Settlement:
         ours = [settled.verdict for settled in batch if settled.work.held_by == worker_id]
         finals = [verdict for verdict in ours if isinstance(verdict, Final)]
         postponed = [verdict for verdict in ours if isinstance(verdict, Postponed)]
-        recorded: set[int] = {verdict.work_id for verdict in postponed}
+        recorded: set[int] = set()
 
         async def step() -> None:
             events = await self._recorder.record(worker_id, finals, postponed)
-            recorded.update(events)
+            recorded.update(events, (verdict.work_id for verdict in postponed))
             self._announcer.announce(list(events.values()))
 
         try:
