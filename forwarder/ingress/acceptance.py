@@ -9,9 +9,9 @@ from forwarder.ingress.handover import Handover
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.reading import read_at_hand, read_valid
 from forwarder.ingress.receipt import Receipt
-from forwarder.ingress.terms import read_terms
+from forwarder.ingress.terms import Terms, read_terms
 from forwarder.reservation.problem import Problem
-from forwarder.reservation.request import Operation
+from forwarder.reservation.request import Operation, ReservationRequest
 from forwarder.runtime.prefer import Wait, read_wait
 from forwarder.tenancy.access import Caller
 
@@ -39,15 +39,11 @@ class Acceptance:
 
     async def accept(self, caller: Caller, operation: Operation, call: Call) -> Accepted | Problem:
         """Make the submission safe, and wait for its outcome where the caller does."""
-        terms = read_terms(call)
-        if isinstance(terms, Problem):
-            return terms
-        request = read_at_hand(operation, call)
-        if request is None:
-            request = await read_valid(operation, call, within=self._parts.settings.body_seconds)
-        if isinstance(request, Problem):
-            return request
-        draft = self._drafts.make(caller, operation, request, terms, now=self._parts.clock.now())
+        draft = self._draft_at_hand(caller, operation, call)
+        if draft is None:
+            draft = await self._draft(caller, operation, call)
+        if isinstance(draft, Problem):
+            return draft
         wait = self._wait(operation, call)
         receipt = await (self._settled(draft, wait, call) if wait.seconds else self._handover.one(draft))
         return receipt if isinstance(receipt, Problem) else Accepted(draft, receipt, wait)
@@ -68,6 +64,30 @@ class Acceptance:
                 return receipt
             left = wait.seconds - (self._parts.clock.monotonic() - call.started)
             return receipt._replace(settled=await expected.within(left, call.gone))
+
+    # Neither leaves what it read to who then waits for the log: an unsealed card stays in memory no longer than it must.
+
+    def _draft_at_hand(self, caller: Caller, operation: Operation, call: Call) -> Draft | Problem | None:
+        """The draft of a submission whose body came together with its head; None where that is to be waited for."""
+        terms = read_terms(call)
+        if isinstance(terms, Problem):
+            return terms
+        request = read_at_hand(operation, call)
+        return request if request is None else self._made(caller, operation, request, terms)
+
+    async def _draft(self, caller: Caller, operation: Operation, call: Call) -> Draft | Problem:
+        terms = read_terms(call)
+        if isinstance(terms, Problem):
+            return terms
+        request = await read_valid(operation, call, within=self._parts.settings.body_seconds)
+        return self._made(caller, operation, request, terms)
+
+    def _made(
+        self, caller: Caller, operation: Operation, request: ReservationRequest | Problem, terms: Terms
+    ) -> Draft | Problem:
+        if isinstance(request, Problem):
+            return request
+        return self._drafts.make(caller, operation, request, terms, now=self._parts.clock.now())
 
     def _wait(self, operation: Operation, call: Call) -> Wait:
         default, prefer = self._default_wait[operation], call.fields.get(b"prefer")
