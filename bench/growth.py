@@ -9,14 +9,12 @@ again at the end.
 
 import argparse
 import asyncio
-import os
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import httpx
@@ -26,6 +24,7 @@ from rich.table import Table
 
 from bench.cpu import Meter, descendants, engines
 from bench.flows import Flow, Ground
+from bench.ground import standing
 from bench.measure import WARM_UP, post, warm_up
 from bench.ours import forwarder
 from bench.outcomes import Outcomes, Stalled
@@ -34,7 +33,6 @@ from bench.scenarios import Scenario, named
 from bench.warm_broker import warm_broker
 from tests.support.ladder import Unavailable
 from tests.support.process_memory import megabytes
-from tests.support.real_servers import RealServers
 from tests.support.server_process import ServerFailed
 
 _PARTS: Final = 10
@@ -77,15 +75,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 1 when something could not be started or did not finish, or when not everything was made exactly once."""
     arguments = _arguments(argv)
-    for name in [name for name in os.environ if name.startswith("FORWARDER_") and "TEST" not in name]:
-        del os.environ[name]  # the caller's own forwarder is not what is measured
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     try:
-        with TemporaryDirectory() as temporary, RealServers() as servers:
-            logs = arguments.logs or Path(temporary)
-            logs.mkdir(parents=True, exist_ok=True)
-            console.print(*servers.planned(), sep="\n")
-            ground = Ground(servers.kafka.address(), servers.postgres.address(), servers.reaper, logs)
+        with standing(console, arguments.logs) as ground:
             scenario = replace(
                 named(["pms-0"], every=False)[0], submissions=arguments.submissions, connections=arguments.connections
             )

@@ -2,13 +2,11 @@
 
 import argparse
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from rich.console import Console
@@ -16,6 +14,7 @@ from rich.console import Console
 from bench.ceilings import ceilings
 from bench.exact import faults
 from bench.flows import Ground
+from bench.ground import standing
 from bench.measure import Measurement, measure, warm_up
 from bench.naive import naive
 from bench.ours import forwarder
@@ -26,7 +25,6 @@ from bench.report import append, progress, sheets
 from bench.scenarios import SCENARIOS, Scenario, named
 from bench.warm_broker import warm_broker
 from tests.support.ladder import Unavailable
-from tests.support.real_servers import RealServers
 from tests.support.server_process import ServerFailed
 
 _FLOWS: Final = {"forwarder": forwarder, "baseline": naive}
@@ -64,16 +62,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 1 when something could not be started or did not finish, or when not everything was made exactly once."""
     arguments = _arguments(argv)
-    for name in [name for name in os.environ if name.startswith("FORWARDER_") and "TEST" not in name]:
-        del os.environ[name]  # the caller's own forwarder is not what is measured
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     results = Results()
     try:
-        with TemporaryDirectory() as temporary, RealServers() as servers:
-            logs = arguments.logs or Path(temporary)
-            logs.mkdir(parents=True, exist_ok=True)
-            console.print(*servers.planned(), sep="\n")
-            ground = Ground(servers.kafka.address(), servers.postgres.address(), servers.reaper, logs)
+        with standing(console, arguments.logs) as ground:
             asyncio.run(_bench(arguments, ground, results, console))
     except (Unavailable, ServerFailed, CommandFailed, Stalled) as failure:
         results.wrong.append(f"broken off: {failure}")
