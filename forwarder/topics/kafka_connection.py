@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
 from forwarder.topics.port import LogUnavailable
@@ -64,6 +65,24 @@ def unavailable(doing: str, within: float, error: Exception) -> LogUnavailable:
     if isinstance(error, TimeoutError):
         return LogUnavailable(f"{doing}: no answer within {within:g} s")
     return LogUnavailable(f"{doing}: {error!r}")
+
+
+def lost_track(client: AIOKafkaClient) -> bool:
+    """Whether its task that keeps metadata has ended by an error: it learns of no new leader any more, and to close it would raise
+    that error and leave its connections open.
+
+    uvloop raises where something is written to a connection that was closed meanwhile; aiokafka does not expect that.
+    """
+    keeping = client._sync_task  # noqa: SLF001 - what aiokafka does not look at before its end
+    return keeping is not None and keeping.done()
+
+
+def closable(client: AIOKafkaClient) -> AIOKafkaClient:
+    """The same, with nothing left in it that would keep it from being closed."""
+    if lost_track(client):
+        look_at(client._sync_task)  # noqa: SLF001
+        client._sync_task = None  # noqa: SLF001
+    return client
 
 
 def look_at(abandoned: Future[Any]) -> None:

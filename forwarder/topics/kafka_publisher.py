@@ -12,7 +12,14 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
 from forwarder.topics.kafka_batches import Batches
-from forwarder.topics.kafka_connection import KafkaConnection, milliseconds, reaching_kafka, unavailable
+from forwarder.topics.kafka_connection import (
+    KafkaConnection,
+    closable,
+    lost_track,
+    milliseconds,
+    reaching_kafka,
+    unavailable,
+)
 from forwarder.topics.port import MAX_MESSAGE_BYTES, LogUnavailable, Message, refuse_too_large
 from forwarder.topics.readiness import RecentFailure
 
@@ -61,6 +68,8 @@ class KafkaPublisher:
 
     async def started(self) -> Batches:
         """Those of the producer in use: started now where there is none, at first or after a broken one."""
+        if self._batches is not None and lost_track(self._batches.producer.client):
+            self._retire(self._batches)
         if self._batches is None:
             async with self._starting:
                 if self._batches is None:
@@ -145,6 +154,7 @@ async def _stop(batches: Batches, connection: KafkaConnection) -> None:
     try:
         async with asyncio.timeout(connection.publish_timeout_seconds):
             await batches.drain()
+            closable(producer.client)
             await producer.stop()
     except TimeoutError:
         _log.warning("kafka producer closed before everything was acknowledged", extra={"client": connection.client_id})
@@ -160,7 +170,7 @@ async def _abandon(producer: AIOKafkaProducer, within: float) -> None:
     except TimeoutError:
         _log.warning("kafka producer left a request unanswered")
     finally:
-        await producer.client.close()
+        await closable(producer.client).close()
 
 
 def _doing(topic: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from forwarder.topics.kafka_connection import KafkaConnection, look_at, milliseconds, reaching_kafka
+from forwarder.topics.kafka_connection import KafkaConnection, closable, look_at, milliseconds, reaching_kafka
 from forwarder.topics.port import Delivery, LogUnavailable, Message
 
 _log = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ async def _abandon(consumer: AIOKafkaConsumer) -> None:
         task.add_done_callback(look_at)
     if running:
         await asyncio.wait(running, timeout=_CANCELLED_SECONDS)
-    await consumer._client.close()  # noqa: SLF001
+    await closable(consumer._client).close()  # noqa: SLF001
 
 
 def _deliveries(batches: _Batches) -> Iterator[Delivery]:
