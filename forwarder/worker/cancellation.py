@@ -14,9 +14,9 @@ from typing import Any
 from forwarder.reservation.cancellation import Cancellation, cancellation_failed, cancellation_status
 from forwarder.reservation.outcome import Cancelled, Deferred, Rejected, Status
 from forwarder.reservation.problem import Problem
-from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.runtime.clock import iso
 from forwarder.store.work import Final, Made, Postponed, Work
+from forwarder.worker.event import event_of
 from forwarder.worker.pushed import Pushed
 from forwarder.worker.retry import next_try
 
@@ -49,13 +49,13 @@ def cancellation_of(work: Work, status: Status, problem: Mapping[str, Any] | Non
 def _cancelled(work: Work, made: Made, pushed: Pushed, now: datetime) -> Final:
     moment, status = iso(now), Status.CANCELLED
     record = {**made.record, "updatedAt": moment, "cancelledAt": moment, "status": status.value}
-    event = _event(work, status, record, moment, None)
+    event = event_of(work, status, moment, record, cancellation_of(work, status))
     return Final(work.id, status, pushed.attempts, now, event, made.pms_reservation_id, None, cancelled_at=now)
 
 
 def _kept(work: Work, made: Made, pushed: Pushed, now: datetime, problem: Problem) -> Final:
     status, described = Status.CONFIRMED, problem.as_json()
-    event = _event(work, status, made.record, iso(now), described)
+    event = event_of(work, status, iso(now), made.record, cancellation_of(work, status, described))
     return Final(
         work.id,
         status,
@@ -65,23 +65,6 @@ def _kept(work: Work, made: Made, pushed: Pushed, now: datetime, problem: Proble
         made.pms_reservation_id,
         None,
         cancel_problem=described,
-    )
-
-
-def _event(
-    work: Work, status: Status, record: Mapping[str, Any], moment: str, problem: Mapping[str, Any] | None
-) -> ResultEvent:
-    submission = work.submission
-    data = result_data(
-        request_id=submission.request_id,
-        workspace_id=submission.workspace_id,
-        account_id=submission.account_id,
-        status=status,
-        record=record,
-        cancellation=cancellation_of(work, status, problem),
-    )
-    return ResultEvent(
-        submission.request_id, work.revision + 1, status, submission.key, moment, data, submission.traceparent
     )
 
 

@@ -10,19 +10,19 @@ What is IN_DOUBT already is only looked for: found → CONFIRMED, not there → 
 What is to be cancelled and was surely not made is CANCELLED. What was made of it is cancelled by `cancellation`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, assert_never
+from typing import assert_never
 
 from forwarder.reservation.catalogue import endings
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, InDoubt, Rejected, Status
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.record import Standing, compose_record
-from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.runtime.clock import iso
 from forwarder.store.work import Attempt, Final, Postponed, Work
 from forwarder.worker.cancellation import cancellation_of, cancellation_verdict
+from forwarder.worker.event import event_of
 from forwarder.worker.pushed import Pushed
 from forwarder.worker.retry import next_look, next_try
 
@@ -139,7 +139,9 @@ def ended(
         answer=None if confirmed is None else confirmed.record,
         problem=described,
     )
-    event = _event(work, status, moment, compose_record(work.submission.reservation, standing))
+    record = compose_record(work.submission.reservation, standing)
+    cancellation = cancellation_of(work, status) if status is Status.CANCELLED else None
+    event = event_of(work, status, moment, record, cancellation)
     return Final(
         work.id,
         status,
@@ -150,19 +152,4 @@ def ended(
         described,
         cancelled_at=now if status is Status.CANCELLED else None,
         cancel_by=cancel_by,
-    )
-
-
-def _event(work: Work, status: Status, moment: str, record: Mapping[str, Any]) -> ResultEvent:
-    submission = work.submission
-    data = result_data(
-        request_id=submission.request_id,
-        workspace_id=submission.workspace_id,
-        account_id=submission.account_id,
-        status=status,
-        record=record,
-        cancellation=cancellation_of(work, status) if status is Status.CANCELLED else None,
-    )
-    return ResultEvent(
-        submission.request_id, work.revision + 1, status, submission.key, moment, data, submission.traceparent
     )
