@@ -5,7 +5,7 @@ Each layer holds those above it:
 read       the body is checked
 draft      it is identified and written out as the message for the log
 app        the whole ASGI application, called in this process; the log is a publisher that does nothing
-socket     the same behind uvicorn, as `runtime.supervision.serve` runs it; the load is a process of its own
+socket     the same behind uvicorn, as `runtime.http_server.serve` runs it; the load is a process of its own
 kafka      the same with the publisher for Kafka, on the broker that `--kafka HOST:PORT` names; its topic is made here
 
 and of `--bulk N` reservations in one call: `app bulk`, `kafka bulk`. What is counted is the CPU time of this process, user and
@@ -36,8 +36,9 @@ from forwarder.ingress.terms import Terms
 from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.validation import read_request
 from forwarder.runtime.garbage import collect_seldom
+from forwarder.runtime.http_server import serve
 from forwarder.runtime.logging import configure_logging
-from forwarder.runtime.supervision import Stop, bind, serve
+from forwarder.runtime.supervision import Stop, bind
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.sealing import KeyPair, PublicSealer
 from forwarder.topics.kafka import KafkaLog

@@ -11,7 +11,8 @@ from forwarder.published.deprecations import announcing
 from forwarder.runtime.health import Check
 from forwarder.runtime.http import Routes
 from forwarder.runtime.http_app import http_app
-from forwarder.runtime.supervision import Stop, serve, side_by_side
+from forwarder.runtime.http_server import serve
+from forwarder.runtime.supervision import Stop, side_by_side
 from forwarder.topics.outcomes import Outcomes
 
 Listening = socket.socket

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from forwarder.assembly.serving import Listening
 from forwarder.runtime.clock import SystemClock
-from forwarder.runtime.supervision import Stop, serve
+from forwarder.runtime.http_server import serve
+from forwarder.runtime.supervision import Stop
 from forwarder.settings import BadSettings
 from forwarder.simulator.app import simulator_app
 from forwarder.simulator.faults import Faults, Mode

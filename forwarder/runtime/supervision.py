@@ -1,4 +1,4 @@
-"""Processes: signals, serving an ASGI app, and several processes on one port.
+"""Processes: signals, and several processes on one port.
 
 A process stops on SIGTERM or SIGINT within its grace period and exits 0; a second signal ends it at once.
 """
@@ -11,25 +11,27 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import structlog
-import uvicorn
 import uvloop
 from prometheus_client.multiprocess import mark_process_dead
-from starlette.types import ASGIApp
 
 from forwarder.runtime.garbage import collect_seldom
-from forwarder.runtime.http_heads import ProblemProtocol
+from forwarder.runtime.listening import Tally
 
 Stop = asyncio.Event
 """Set once the process is to end."""
 
 _log = structlog.get_logger(__name__)
 
-_BACKLOG = 2048
+BACKLOG: Final = 2048
+"""How many connections may wait to be taken."""
+
 _INHERITED_FD = "FORWARDER_INHERITED_FD"
+_TALLY = "FORWARDER_TALLY"
 _EVERY_ADDRESS = {"0.0.0.0", "::"}  # noqa: S104 - compared, not bound
 _RESTART_PAUSE_SECONDS = 1.0
 
@@ -64,6 +66,12 @@ def is_child() -> bool:
     return _INHERITED_FD in os.environ
 
 
+def shared_port() -> tuple[Tally, int] | None:
+    """Where this process is one of several on its port: what they have, and which of them it is."""
+    process, _, file = os.environ.get(_TALLY, "").partition(":")
+    return (Tally(Path(file)), int(process)) if file else None
+
+
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket there, or the one that the parent process opened. Raises `OSError`: the address is taken."""
     inherited = os.environ.get(_INHERITED_FD)
@@ -75,7 +83,7 @@ def bind(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-        listening.listen(_BACKLOG)
+        listening.listen(BACKLOG)
     except OSError:
         listening.close()
         raise
@@ -89,35 +97,6 @@ def own_url(listening: socket.socket) -> str:
     if host in _EVERY_ADDRESS:
         return f"http://localhost:{port}" if ":" in host else f"http://127.0.0.1:{port}"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-async def serve(app: ASGIApp, listening: socket.socket, stop: Stop, *, grace_seconds: float) -> None:
-    """Serve `app` until `stop` is set; then accept nothing more and let requests finish within the grace period."""
-    config = uvicorn.Config(
-        app,
-        loop="none",
-        http=ProblemProtocol,
-        ws="none",
-        lifespan="off",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        date_header=False,
-        backlog=_BACKLOG,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=max(int(grace_seconds), 1),
-    )
-    server = _Server(config)
-
-    async def stop_server() -> None:
-        await stop.wait()
-        server.should_exit = True
-
-    stopping = asyncio.create_task(stop_server())
-    try:
-        await server.serve(sockets=[listening])
-    finally:
-        stopping.cancel()
 
 
 @contextlib.asynccontextmanager
@@ -142,56 +121,51 @@ async def _cancel_after(task: asyncio.Future[Any], stop: Stop) -> None:
     task.cancel()
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to `run_until_signalled`."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 def run_processes(arguments: Sequence[str], *, count: int, listening: socket.socket) -> int:
     """Run `count` processes of this program with `arguments` on one listening socket; the exit code.
 
     A process that dies is started again. SIGTERM and SIGINT are passed on; then the processes are waited for.
     """
-    with tempfile.TemporaryDirectory(prefix="forwarder-metrics-") as metrics_dir:
-        environment = {
-            **os.environ,
-            _INHERITED_FD: str(listening.fileno()),
-            "PROMETHEUS_MULTIPROC_DIR": metrics_dir,
-        }
-        return asyncio.run(
-            _Family([sys.executable, "-m", "forwarder", *arguments], environment, listening, count).run()
-        )
+    with tempfile.TemporaryDirectory(prefix="forwarder-") as shared:
+        command = [sys.executable, "-m", "forwarder", *arguments]
+        return asyncio.run(_Family(command, Path(shared), listening, count).run())
 
 
 class _Family:
     """A parent and its children."""
 
-    def __init__(
-        self, command: Sequence[str], environment: dict[str, str], listening: socket.socket, count: int
-    ) -> None:
+    def __init__(self, command: Sequence[str], shared: Path, listening: socket.socket, count: int) -> None:
+        """`shared` is a directory for what they have in common."""
         self._command = command
-        self._environment = environment
         self._listening = listening
         self._count = count
         self._stop = Stop()
+        self._metrics = shared / "metrics"
+        self._metrics.mkdir()
+        self._tally_file = shared / "connections"
+        self._tally = Tally.create(self._tally_file, count)
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        codes = await asyncio.gather(*(self._raise_one() for _ in range(self._count)))
+        codes = await asyncio.gather(*(self._raise_one(process) for process in range(self._count)))
         return max(codes, default=0)
 
-    async def _raise_one(self) -> int:
+    async def _raise_one(self, process: int) -> int:
+        environment = {
+            **os.environ,
+            _INHERITED_FD: str(self._listening.fileno()),
+            _TALLY: f"{process}:{self._tally_file}",
+            "PROMETHEUS_MULTIPROC_DIR": str(self._metrics),
+        }
         while True:
             child = await asyncio.create_subprocess_exec(
-                *self._command, env=self._environment, pass_fds=[self._listening.fileno()], stdin=subprocess.PIPE
+                *self._command, env=environment, pass_fds=[self._listening.fileno()], stdin=subprocess.PIPE
             )
             code = await self._watch(child)
-            mark_process_dead(child.pid, self._environment["PROMETHEUS_MULTIPROC_DIR"])  # type: ignore[no-untyped-call]
+            self._tally.note_away(process)
+            mark_process_dead(child.pid, str(self._metrics))  # type: ignore[no-untyped-call]
             if self._stop.is_set():
                 return abs(code)
             _log.error("process.died", pid=child.pid, exit_code=code)

@@ -6,12 +6,18 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.support.deployment import Deployment, booking
 from tests.support.server_process import free_ports
+
+_ESTABLISHED = "01"  # in /proc/net/tcp
 
 
 def _forwarder(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -128,35 +134,57 @@ async def test_each_process_stops_cleanly_and_loses_nothing(deployment: Deployme
 
 def test_several_processes_share_one_port_and_end_together(tmp_path: Path) -> None:
     """The parent is killed with -9: its children end by themselves, and the port is free again."""
+    with _two_processes(tmp_path) as (parent, port):
+        assert _answers(port)
+        parent.kill()
+        parent.wait()
+        _until(lambda: not _answers(port))
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/net/tcp").exists(), reason="what a process has open is read from Linux's /proc"
+)
+def test_few_connections_do_not_all_end_at_one_process(tmp_path: Path) -> None:
+    with _two_processes(tmp_path) as (parent, port), ExitStack() as kept:
+        for _ in range(8):
+            client = kept.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}"))
+            assert client.get("/healthz").status_code == 200
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        counts = [_connections(child, port) for child in children]
+        assert (sum(counts), len(counts)) == (8, 2)
+        assert min(counts) >= 3
+
+
+@contextmanager
+def _two_processes(directory: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     (port,) = free_ports(1)
     arguments = [sys.executable, "-m", "forwarder", "query", "--port", str(port), "--processes", "2"]
-    with (tmp_path / "log").open("wb") as log:
-        parent = subprocess.Popen(
-            arguments,
-            cwd=tmp_path,
-            env={**os.environ, "FORWARDER_DATA_DIR": str(tmp_path), "FORWARDER_LOG_FORMAT": "json"},
-            stderr=log,
-        )
-    _until(lambda: (tmp_path / "log").read_text().count("process.listening") == 2)
-    assert _answers(port)
-    parent.kill()
-    parent.wait()
-    _until(lambda: not _answers(port))
+    environment = {**os.environ, "FORWARDER_DATA_DIR": str(directory), "FORWARDER_LOG_FORMAT": "json"}
+    with (directory / "log").open("wb") as log:
+        parent = subprocess.Popen(arguments, cwd=directory, env=environment, stderr=log)
+    try:
+        _until(lambda: (directory / "log").read_text().count("process.listening") == 2)
+        yield parent, port
+    finally:
+        parent.terminate()
+        parent.wait()
+
+
+def _connections(process: str, port: int) -> int:
+    lines = [line.split() for line in Path(f"/proc/{process}/net/tcp").read_text().splitlines()[1:]]
+    theirs = {f"socket:[{line[9]}]" for line in lines if line[1].endswith(f":{port:04X}") and line[3] == _ESTABLISHED}
+    return len(theirs & {str(file.readlink()) for file in Path(f"/proc/{process}/fd").iterdir()})
 
 
 def _answers(port: int) -> bool:
-    import httpx
-
     try:
         return httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
     except httpx.TransportError:
         return False
 
 
-def _until(holds: object) -> None:
-    import time
-
+def _until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
-    while not holds():  # type: ignore[operator]
+    while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)

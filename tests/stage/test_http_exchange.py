@@ -11,7 +11,8 @@ from starlette.types import Receive, Scope, Send
 from forwarder.runtime.bodies import read_at_most
 from forwarder.runtime.http import Answer
 from forwarder.runtime.http_exchange import body_at_hand, written
-from forwarder.runtime.supervision import Stop, bind, serve
+from forwarder.runtime.http_server import serve
+from forwarder.runtime.supervision import Stop, bind
 
 
 class _App:

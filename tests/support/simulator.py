@@ -11,7 +11,8 @@ from starlette.types import ASGIApp
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.request import CardDetails
 from forwarder.runtime.clock import Clock, SystemClock
-from forwarder.runtime.supervision import bind, serve
+from forwarder.runtime.http_server import serve
+from forwarder.runtime.supervision import bind
 from forwarder.simulator.app import simulator_app
 from forwarder.simulator.faults import Faults
 from forwarder.simulator.sites import SITES

@@ -1,0 +1,67 @@
+"""Serving an ASGI app on a listening socket."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from forwarder.runtime.http_heads import ProblemProtocol
+from forwarder.runtime.listening import Listener
+from forwarder.runtime.supervision import BACKLOG, Stop, shared_port
+
+
+async def serve(app: ASGIApp, listening: socket.socket, stop: Stop, *, grace_seconds: float) -> None:
+    """Serve `app` until `stop` is set; then accept nothing more and let requests finish within the grace period."""
+    config = uvicorn.Config(
+        app,
+        loop="none",
+        http=ProblemProtocol,
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        date_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=max(int(grace_seconds), 1),
+    )
+    server = _Server(config)
+
+    async def stop_server() -> None:
+        await stop.wait()
+        server.should_exit = True
+
+    stopping = asyncio.create_task(stop_server())
+    try:
+        await server.serve(sockets=[listening])
+    finally:
+        stopping.cancel()
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to `run_until_signalled`, and shares a port with the other processes on it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        sharing = shared_port()
+        if sharing is None:
+            await super().startup(sockets)
+            return
+        await super().startup([])
+        self.servers = [
+            Listener(listening, self._protocol, self._connections, *sharing)  # type: ignore[misc]
+            for listening in sockets or ()
+        ]
+
+    def _connections(self) -> int:
+        return len(self.server_state.connections)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return ProblemProtocol(self.config, self.server_state, self.lifespan.state)
