@@ -1,7 +1,7 @@
 # All that is needed is git, make and Python >= 3.11; everything else goes into .venv, from the lock files.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test faults check format bench lock clean
+.PHONY: help install run demo test faults check format bench bench-all lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +12,7 @@ PYTHONS := python3 python3.13 python3.12 python3.11 python3.14
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 11
 
 run: $(VENV)/.runtime ## the whole forwarder in one process, data in .forwarder; Ctrl-C stops it
 	@exec $(BIN)/forwarder up
@@ -44,6 +44,12 @@ faults: $(VENV)/.development ## the fault suite at length, into docs/reliability
 
 bench: $(VENV)/.development ## how fast it is, against a naive flow; ARGS='--all --write' measures all, into docs/performance.md
 	$(BIN)/python -m bench $(ARGS)
+
+bench-all: $(VENV)/.development ## everything that is measured, one after the other: an hour and a half, 20 GB of disk while it runs
+	$(BIN)/python -m bench --all $(ARGS)
+	$(BIN)/python -m bench.due
+	$(BIN)/python -m bench.growth
+	$(BIN)/python -m bench.pages --rows 10000 --rows 1000000 --rows 10000000
 
 # The stamps: an environment is made anew only when its lock changed. The development set contains the runtime set.
 $(VENV)/.runtime: requirements.lock | $(VENV)/.created

@@ -94,7 +94,7 @@ async def _grow(ground: Ground, scenario: Scenario, console: Console) -> list[st
     console.print(await warm_broker(ground.kafka))
     async with forwarder(ground, scenario) as flow:
         await warm_up(flow, scenario)
-        async with Outcomes(flow, scenario, scenario.submissions) as outcomes:
+        async with Outcomes.of(flow, scenario, scenario.submissions) as outcomes:
             arguments = ["-n", str(scenario.submissions), "-c", str(scenario.connections)]
             arguments += [
                 "--count-url",

@@ -50,14 +50,14 @@ class Measurement:
 
 async def warm_up(flow: Flow, scenario: Scenario) -> None:
     """Some submissions that are not measured. Raises `Stalled`."""
-    async with Outcomes(flow, scenario, WARM_UP) as outcomes:
+    async with Outcomes.of(flow, scenario, WARM_UP) as outcomes:
         await _load(flow, scenario, WARM_UP, rate=0)
         await outcomes.wait()
 
 
 async def measure(flow: Flow, scenario: Scenario) -> Measurement:
     """Raises `Stalled` when the flow does not finish."""
-    async with Outcomes(flow, scenario, scenario.submissions) as outcomes:
+    async with Outcomes.of(flow, scenario, scenario.submissions) as outcomes:
         meter = Meter({**engines(), **{name: [running.pid] for name, running in flow.processes.items()}})
         began = time.monotonic()
         waiting = asyncio.create_task(outcomes.wait())

@@ -4,6 +4,7 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -41,8 +42,22 @@ async def _embedded(ground: Ground, scenario: Scenario) -> AsyncIterator[Flow]:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where roles can be started: tables, topics, a workspace, an account at `pms_url` and a key. `public` is the environment of
+    those that open no secrets, `secret` of those that do."""
+
+    database_url: str
+    pms: Running
+    pms_url: str
+    public: Mapping[str, str]
+    secret: Mapping[str, str]
+    token: str
+
+
 @asynccontextmanager
-async def _distributed(ground: Ground, scenario: Scenario) -> AsyncIterator[Flow]:
+async def open_site(ground: Ground, scenario: Scenario) -> AsyncIterator[Site]:
+    """A new one on Kafka and PostgreSQL, its PMS up."""
     async with AsyncExitStack() as stack:
         prefix = f"bench-{secrets.token_hex(4)}."
         await stack.enter_async_context(topics_under(ground.kafka, prefix))
@@ -55,18 +70,25 @@ async def _distributed(ground: Ground, scenario: Scenario) -> AsyncIterator[Flow
         }
         secret = {**public, "FORWARDER_SECRET_KEY": secrets.token_urlsafe(32)}
         token = await _set_up(secret, f"{pms_url}/generic", scenario.in_flight)
-        roles = _Roles(ground, stack)
-        ingress_url = await roles.start("ingress", public, scenario.ingress_processes)
+        yield Site(database_url, pms, pms_url, public, secret, token)
+
+
+@asynccontextmanager
+async def _distributed(ground: Ground, scenario: Scenario) -> AsyncIterator[Flow]:
+    async with AsyncExitStack() as stack:
+        site = await stack.enter_async_context(open_site(ground, scenario))
+        roles = Roles(ground, stack)
+        ingress_url = await roles.start("ingress", site.public, scenario.ingress_processes)
         if scenario.delivers:
-            await roles.start("worker", secret, scenario.worker_processes)
-        query_url = await roles.start("query", public, 1)
+            await roles.start("worker", site.secret, scenario.worker_processes)
+        query_url = await roles.start("query", site.public, 1)
         yield Flow(
             name="forwarder",
             post_url=f"{ingress_url}{RESERVATIONS}/{'bulk' if scenario.bulk else 'booking-engine'}",
-            database_url=database_url,
-            pms_url=pms_url,
-            processes={**roles.up, "PMS": pms},
-            headers=_headers(token),
+            database_url=site.database_url,
+            pms_url=site.pms_url,
+            processes={**roles.up, "PMS": site.pms},
+            headers=_headers(site.token),
             list_url=f"{query_url}{RESERVATIONS}" if scenario.delivers else None,
         )
 
@@ -75,7 +97,7 @@ def _headers(token: str) -> tuple[str, ...]:
     return (f"authorization: Bearer {token}", f"workspaceId: {WORKSPACE}", f"integrationAccountId: {ACCOUNT}")
 
 
-class _Roles:
+class Roles:
     """Those of the forwarder that are up, by name."""
 
     def __init__(self, ground: Ground, stack: AsyncExitStack) -> None:

@@ -30,16 +30,21 @@ class Stalled(Exception):
 
 
 class Outcomes:
-    """Waits for `wanted` submissions more than there were when it was entered; for none where the scenario delivers none."""
+    """Waits for `wanted` submissions more than there were when it was entered, which may be none."""
 
-    def __init__(self, flow: Flow, scenario: Scenario, wanted: int) -> None:
-        self._flow = flow
-        self._delivers = scenario.delivers
+    def __init__(self, database_url: str, pms_url: str, wanted: int) -> None:
+        self._database_url = database_url
+        self._pms_url = pms_url
         self._wanted = wanted
 
+    @classmethod
+    def of(cls, flow: Flow, scenario: Scenario, wanted: int) -> Self:
+        """Of a flow; of none where the scenario delivers none."""
+        return cls(flow.database_url, flow.pms_url, wanted if scenario.delivers else 0)
+
     async def __aenter__(self) -> Self:
-        self._http = httpx.AsyncClient(base_url=self._flow.pms_url)
-        self._engine = open_engine(self._flow.database_url, pool_size=1, command_seconds=None)
+        self._http = httpx.AsyncClient(base_url=self._pms_url)
+        self._engine = open_engine(self._database_url, pool_size=1, command_seconds=None)
         self._before = await self._now()
         return self
 
@@ -51,7 +56,7 @@ class Outcomes:
 
     async def wait(self) -> float:
         """When the last one was CONFIRMED, on the monotonic clock. Raises `Stalled`."""
-        if self._delivers:
+        if self._wanted:
             await self._until("made")
             await self._until("confirmed")
         return time.monotonic()

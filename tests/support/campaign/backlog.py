@@ -14,15 +14,15 @@ insert into reservations (
 )
 select
     'rsv_' || md5(n::text), 'demo', ($1::text[])[1 + n % cardinality($1::text[])], n % $2, 'booking-engine', '1000', 'R' || n,
-    '2027-03-01', '2027-03-05', 'PENDING', replace($3, '"R0"', '"R' || n || '"'), md5(n::text),
+    '2027-03-01', '2027-03-05', 'PENDING', replace(replace($3, '"R0"', '"R' || n || '"'), '"T0"', '"T' || n || '"'), md5(n::text),
     now(), now(), now(), now() + interval '1 day', now()
 from generate_series(1, $4) as n
 """
 
 
 async def put_due(url: str, accounts: Sequence[str], count: int, *, partitions: int, notes: str = "") -> None:
-    """So many due submissions of rooms of their own, spread over accounts and partitions. None of them is on the log."""
-    body = json.dumps(booking(0, paymentProviderId=42, notes=notes))
+    """So many due submissions, each of a room and a transaction of its own, spread over accounts and partitions. Not on the log."""
+    body = json.dumps(booking(0, transactionId="T0", paymentProviderId=42, notes=notes))
     connection = await asyncpg.connect(url.replace("+asyncpg", ""))
     try:
         await connection.execute(_INSERT, accounts, partitions, body, count)

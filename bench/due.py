@@ -1,0 +1,71 @@
+"""A worker and a backlog that no memory should hold: `python -m bench.due --rows 100000`.
+
+Starts what `python -m bench` starts, puts so many rows into the store that are due already, and then starts a worker, whose PMS
+answers at once. Prints how fast it catches up, what that costs, and the most memory that it had. A run fails where not all were
+made once and CONFIRMED.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.cpu import Meter, engines
+from bench.flows import ACCOUNT, PARTITIONS, Ground
+from bench.ground import standing
+from bench.growth import faults
+from bench.ours import Roles, open_site
+from bench.outcomes import Outcomes, Stalled
+from bench.processes import CommandFailed
+from bench.scenarios import named
+from tests.support.campaign.backlog import put_due
+from tests.support.ladder import Unavailable
+from tests.support.process_memory import megabytes, peak_megabytes
+from tests.support.server_process import ServerFailed
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 1 when something could not be started or did not finish, or when not all was made exactly once."""
+    parser = argparse.ArgumentParser(prog="python -m bench.due", description="A worker that catches up.")
+    parser.add_argument("--rows", type=int, default=100_000, help="due at its start (%(default)s)")
+    parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the processes' logs here")
+    arguments = parser.parse_args(argv)
+    console = Console()
+    try:
+        with standing(console, arguments.logs) as ground:
+            wrong = asyncio.run(_catch_up(ground, arguments.rows, console))
+    except (Unavailable, ServerFailed, CommandFailed, Stalled) as failure:
+        wrong = [f"broken off: {failure}"]
+    for each in wrong:
+        print(each, file=sys.stderr)
+    return 1 if wrong else 0
+
+
+async def _catch_up(ground: Ground, rows: int, console: Console) -> list[str]:
+    """Show what came of it; what is not as it should be, in words."""
+    scenario = replace(named(["pms-0"], every=False)[0], submissions=rows)
+    async with AsyncExitStack() as stack:
+        site = await stack.enter_async_context(open_site(ground, scenario))
+        await put_due(site.database_url, [ACCOUNT], rows, partitions=PARTITIONS)
+        outcomes = await stack.enter_async_context(Outcomes(site.database_url, site.pms_url, rows))
+        roles = Roles(ground, stack)
+        await roles.start("worker", site.secret, 1)
+        worker = roles.up["worker"].pid
+        at_start, meter = megabytes(worker), Meter({**engines(), "worker": [worker]})
+        made, since = (await outcomes.counts())["made"], time.monotonic()
+        took, spent = await outcomes.wait() - since, meter.spent()
+        cpu = (f"{name} {spent[name] / (rows - made) * 1e6:,.0f}" for name in ("worker", "Kafka", "PostgreSQL"))
+        console.print(f"{rows:,} due, caught up at {(rows - made) / took:,.0f} a second")
+        console.print(f"CPU µs a reservation: {', '.join(cpu)}")
+        console.print(f"the worker: {at_start:.0f} MB when it was ready, {peak_megabytes(worker):.0f} MB at the most")
+        return faults(await outcomes.counts(), rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
