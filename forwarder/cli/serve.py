@@ -49,17 +49,19 @@ def notifier(host: Host = None, port: Port = None, processes: Processes = 1) -> 
 
 def _serve(name: str, host: str | None, port: int | None, processes: int) -> None:
     settings = settings_and_logging()
-    listening = listen(host or settings.environment.host, settings.environment.port if port is None else port)
-    if processes > 1 and not is_child():
-        sys.exit(run_processes([name], count=processes, listening=listening))
+    several = processes > 1 and not is_child()
+    number = settings.environment.port if port is None else port
+    listening = listen(host or settings.environment.host, number, shared=several)
+    if several:
+        sys.exit(run_processes([name], count=processes, bound=listening))
     # Not before: the parent of several processes needs nothing of a stage.
     run_until_signalled(partial(load(STAGES[name]), settings, listening))
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket there. Raises `Failed` where the address cannot be had."""
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """As `bind`. Raises `Failed` where the address cannot be had."""
     try:
-        return bind(host, port)
+        return bind(host, port, shared=shared)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise Failed(

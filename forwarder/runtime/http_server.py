@@ -9,8 +9,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from forwarder.runtime.http_heads import ProblemProtocol
-from forwarder.runtime.listening import Listener
-from forwarder.runtime.supervision import BACKLOG, Stop, shared_port
+from forwarder.runtime.supervision import BACKLOG, Stop
 
 
 async def serve(app: ASGIApp, listening: socket.socket, stop: Stop, *, grace_seconds: float) -> None:
@@ -43,25 +42,8 @@ async def serve(app: ASGIApp, listening: socket.socket, stop: Stop, *, grace_sec
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to `run_until_signalled`, and shares a port with the other processes on it."""
+    """Leaves signals to `run_until_signalled`."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        sharing = shared_port()
-        if sharing is None:
-            await super().startup(sockets)
-            return
-        await super().startup([])
-        self.servers = [
-            Listener(listening, self._protocol, self._connections, *sharing)  # type: ignore[misc]
-            for listening in sockets or ()
-        ]
-
-    def _connections(self) -> int:
-        return len(self.server_state.connections)
-
-    def _protocol(self) -> asyncio.Protocol:
-        return ProblemProtocol(self.config, self.server_state, self.lifespan.state)

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -20,7 +19,6 @@ import uvloop
 from prometheus_client.multiprocess import mark_process_dead
 
 from forwarder.runtime.garbage import collect_seldom
-from forwarder.runtime.listening import Tally
 
 Stop = asyncio.Event
 """Set once the process is to end."""
@@ -30,8 +28,7 @@ _log = structlog.get_logger(__name__)
 BACKLOG: Final = 2048
 """How many connections may wait to be taken."""
 
-_INHERITED_FD = "FORWARDER_INHERITED_FD"
-_TALLY = "FORWARDER_TALLY"
+_SHARED_ADDRESS = "FORWARDER_SHARED_ADDRESS"
 _EVERY_ADDRESS = {"0.0.0.0", "::"}  # noqa: S104 - compared, not bound
 _RESTART_PAUSE_SECONDS = 1.0
 
@@ -63,32 +60,34 @@ def run_until_signalled(main: Callable[[Stop], Awaitable[None]]) -> None:
 
 def is_child() -> bool:
     """True in a process that `run_processes` of another started."""
-    return _INHERITED_FD in os.environ
+    return _SHARED_ADDRESS in os.environ
 
 
-def shared_port() -> tuple[Tally, int] | None:
-    """Where this process is one of several on its port: what they have, and which of them it is."""
-    process, _, file = os.environ.get(_TALLY, "").partition(":")
-    return (Tally(Path(file)), int(process)) if file else None
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A socket that listens there. Raises `OSError`: the address is taken.
 
-
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket there, or the one that the parent process opened. Raises `OSError`: the address is taken."""
-    inherited = os.environ.get(_INHERITED_FD)
-    if inherited is not None:
-        return socket.socket(fileno=int(inherited))
+    `shared`: for `run_processes`. It does not listen, but keeps the address for the processes that do: each of these gets one of
+    its own there, whatever `host` and `port` say, and is to listen once it serves.
+    """
+    given = os.environ.get(_SHARED_ADDRESS)
+    if given is not None:
+        host, _, number = given.rpartition(":")
+        port = int(number)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named, because asyncio turns Nagle's delay off only where it is.
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_child():
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
-        listening.bind((host, port))
-        listening.listen(BACKLOG)
+        bound.bind((host, port))
+        if not shared and not is_child():
+            bound.listen(BACKLOG)
     except OSError:
-        listening.close()
+        bound.close()
         raise
-    listening.setblocking(False)  # noqa: FBT003 - the standard library's signature
-    return listening
+    bound.setblocking(False)  # noqa: FBT003 - the standard library's signature
+    return bound
 
 
 def own_url(listening: socket.socket) -> str:
@@ -121,51 +120,45 @@ async def _cancel_after(task: asyncio.Future[Any], stop: Stop) -> None:
     task.cancel()
 
 
-def run_processes(arguments: Sequence[str], *, count: int, listening: socket.socket) -> int:
-    """Run `count` processes of this program with `arguments` on one listening socket; the exit code.
+def run_processes(arguments: Sequence[str], *, count: int, bound: socket.socket) -> int:
+    """Run `count` processes of this program with `arguments` on the address of `bound`, a shared one; the exit code.
+
+    Each has a queue of connections of its own, among which Linux shares them out: from one queue the process that wakes first takes
+    all that wait, so that the few connections of a client that keeps them can all end at one process.
 
     A process that dies is started again. SIGTERM and SIGINT are passed on; then the processes are waited for.
     """
-    with tempfile.TemporaryDirectory(prefix="forwarder-") as shared:
-        command = [sys.executable, "-m", "forwarder", *arguments]
-        return asyncio.run(_Family(command, Path(shared), listening, count).run())
+    host, port = bound.getsockname()[:2]
+    with tempfile.TemporaryDirectory(prefix="forwarder-metrics-") as metrics_dir:
+        environment = {
+            **os.environ,
+            _SHARED_ADDRESS: f"{host}:{port}",
+            "PROMETHEUS_MULTIPROC_DIR": metrics_dir,
+        }
+        return asyncio.run(_Family([sys.executable, "-m", "forwarder", *arguments], environment, count).run())
 
 
 class _Family:
     """A parent and its children."""
 
-    def __init__(self, command: Sequence[str], shared: Path, listening: socket.socket, count: int) -> None:
-        """`shared` is a directory for what they have in common."""
+    def __init__(self, command: Sequence[str], environment: dict[str, str], count: int) -> None:
         self._command = command
-        self._listening = listening
+        self._environment = environment
         self._count = count
         self._stop = Stop()
-        self._metrics = shared / "metrics"
-        self._metrics.mkdir()
-        self._tally_file = shared / "connections"
-        self._tally = Tally.create(self._tally_file, count)
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        codes = await asyncio.gather(*(self._raise_one(process) for process in range(self._count)))
+        codes = await asyncio.gather(*(self._raise_one() for _ in range(self._count)))
         return max(codes, default=0)
 
-    async def _raise_one(self, process: int) -> int:
-        environment = {
-            **os.environ,
-            _INHERITED_FD: str(self._listening.fileno()),
-            _TALLY: f"{process}:{self._tally_file}",
-            "PROMETHEUS_MULTIPROC_DIR": str(self._metrics),
-        }
+    async def _raise_one(self) -> int:
         while True:
-            child = await asyncio.create_subprocess_exec(
-                *self._command, env=environment, pass_fds=[self._listening.fileno()], stdin=subprocess.PIPE
-            )
+            child = await asyncio.create_subprocess_exec(*self._command, env=self._environment, stdin=subprocess.PIPE)
             code = await self._watch(child)
-            self._tally.note_away(process)
-            mark_process_dead(child.pid, str(self._metrics))  # type: ignore[no-untyped-call]
+            mark_process_dead(child.pid, self._environment["PROMETHEUS_MULTIPROC_DIR"])  # type: ignore[no-untyped-call]
             if self._stop.is_set():
                 return abs(code)
             _log.error("process.died", pid=child.pid, exit_code=code)
