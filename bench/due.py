@@ -6,7 +6,6 @@ made once and CONFIRMED.
 """
 
 import argparse
-import asyncio
 import sys
 import time
 from collections.abc import Sequence
@@ -18,33 +17,23 @@ from rich.console import Console
 
 from bench.cpu import Meter, engines
 from bench.flows import ACCOUNT, PARTITIONS, Ground
-from bench.ground import standing
+from bench.ground import judged
 from bench.growth import faults
 from bench.ours import Roles, open_site
-from bench.outcomes import Outcomes, Stalled
-from bench.processes import CommandFailed
+from bench.outcomes import Outcomes
 from bench.scenarios import named
 from tests.support.campaign.backlog import put_due
-from tests.support.ladder import Unavailable
 from tests.support.process_memory import megabytes, peak_megabytes
-from tests.support.server_process import ServerFailed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 1 when something could not be started or did not finish, or when not all was made exactly once."""
+    """As `judged`: all is to be made exactly once."""
     parser = argparse.ArgumentParser(prog="python -m bench.due", description="A worker that catches up.")
     parser.add_argument("--rows", type=int, default=100_000, help="due at its start (%(default)s)")
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the processes' logs here")
     arguments = parser.parse_args(argv)
     console = Console()
-    try:
-        with standing(console, arguments.logs) as ground:
-            wrong = asyncio.run(_catch_up(ground, arguments.rows, console))
-    except (Unavailable, ServerFailed, CommandFailed, Stalled) as failure:
-        wrong = [f"broken off: {failure}"]
-    for each in wrong:
-        print(each, file=sys.stderr)
-    return 1 if wrong else 0
+    return judged(console, arguments.logs, lambda ground: _catch_up(ground, arguments.rows, console))
 
 
 async def _catch_up(ground: Ground, rows: int, console: Console) -> list[str]:

@@ -1,15 +1,22 @@
 """What a bench stands on, started for it and stopped after it: a Kafka and a PostgreSQL."""
 
+import asyncio
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from rich.console import Console
 
 from bench.flows import Ground
+from bench.outcomes import Stalled
+from bench.processes import CommandFailed
+from tests.support.ladder import Unavailable
 from tests.support.real_servers import RealServers
+from tests.support.server_process import ServerFailed
 
 
 @contextmanager
@@ -25,3 +32,16 @@ def standing(console: Console, logs: Path | None) -> Iterator[Ground]:
         kept.mkdir(parents=True, exist_ok=True)
         console.print(*servers.planned(), sep="\n")
         yield Ground(servers.kafka.address(), servers.postgres.address(), servers.reaper, kept)
+
+
+def judged(console: Console, logs: Path | None, measure: Callable[[Ground], Coroutine[Any, Any, list[str]]]) -> int:
+    """Measure on new ground; the exit code: 1 when something could not be started or did not finish, or when something is not as it
+    should be, which `measure` returns in words, and standard error is told."""
+    try:
+        with standing(console, logs) as ground:
+            wrong = asyncio.run(measure(ground))
+    except (Unavailable, ServerFailed, CommandFailed, Stalled) as failure:
+        wrong = [f"broken off: {failure}"]
+    for each in wrong:
+        print(each, file=sys.stderr)
+    return 1 if wrong else 0

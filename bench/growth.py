@@ -24,16 +24,13 @@ from rich.table import Table
 
 from bench.cpu import Meter, descendants, engines
 from bench.flows import Flow, Ground
-from bench.ground import standing
+from bench.ground import judged
 from bench.measure import WARM_UP, post, warm_up
 from bench.ours import forwarder
 from bench.outcomes import Outcomes, Stalled
-from bench.processes import CommandFailed
 from bench.scenarios import Scenario, named
 from bench.warm_broker import warm_broker
-from tests.support.ladder import Unavailable
 from tests.support.process_memory import megabytes
-from tests.support.server_process import ServerFailed
 
 _PARTS: Final = 10
 _AHEAD: Final = 4_000
@@ -73,20 +70,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 1 when something could not be started or did not finish, or when not everything was made exactly once."""
+    """As `judged`: all is to be made exactly once."""
     arguments = _arguments(argv)
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
-    try:
-        with standing(console, arguments.logs) as ground:
-            scenario = replace(
-                named(["pms-0"], every=False)[0], submissions=arguments.submissions, connections=arguments.connections
-            )
-            wrong = asyncio.run(_grow(ground, scenario, console))
-    except (Unavailable, ServerFailed, CommandFailed, Stalled) as failure:
-        wrong = [f"broken off: {failure}"]
-    for each in wrong:
-        print(each, file=sys.stderr)
-    return 1 if wrong else 0
+    scenario = replace(
+        named(["pms-0"], every=False)[0], submissions=arguments.submissions, connections=arguments.connections
+    )
+    return judged(console, arguments.logs, lambda ground: _grow(ground, scenario, console))
 
 
 async def _grow(ground: Ground, scenario: Scenario, console: Console) -> list[str]:
