@@ -45,7 +45,7 @@ faults: $(VENV)/.development ## the fault suite at length, into docs/reliability
 bench: $(VENV)/.development ## how fast it is, against a naive flow; ARGS='--all --write' measures all, into docs/performance.md
 	$(BIN)/python -m bench $(ARGS)
 
-bench-all: $(VENV)/.development ## everything that is measured, one after the other: an hour and a half, 20 GB of disk while it runs
+bench-all: $(VENV)/.development ## everything that is measured, one after the other: well over an hour, 20 GB of disk while it runs
 	$(BIN)/python -m bench --all $(ARGS)
 	$(BIN)/python -m bench.due
 	$(BIN)/python -m bench.growth

@@ -12,7 +12,7 @@ from forwarder.runtime.health import Check
 from forwarder.runtime.http import Routes
 from forwarder.runtime.http_app import http_app
 from forwarder.runtime.http_server import serve
-from forwarder.runtime.supervision import Stop, side_by_side
+from forwarder.runtime.supervision import BACKLOG, Stop, side_by_side
 from forwarder.topics.outcomes import Outcomes
 
 Listening = socket.socket
@@ -45,6 +45,7 @@ async def open_outcomes(stack: AsyncExitStack, backend: Backend, stop: Stop) -> 
 
 async def serve_role(role: str, routes: Routes, backend: Backend, listening: Listening, stop: Stop) -> None:
     """Serve `routes` until `stop`, then let requests finish within the grace period."""
+    listening.listen(BACKLOG)  # one of several on a port does so only now that it serves
     _log.info("process.listening", role=role, port=listening.getsockname()[1])
     app = http_app(announcing(routes), backend.clock)
     await serve(app, listening, stop, grace_seconds=backend.settings.environment.grace_seconds)

@@ -1,4 +1,4 @@
-"""Serving an ASGI app on a listening socket."""
+"""Serving an ASGI app on a socket, by uvicorn."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,10 @@ from forwarder.runtime.supervision import BACKLOG, Stop
 
 
 async def serve(app: ASGIApp, listening: socket.socket, stop: Stop, *, grace_seconds: float) -> None:
-    """Serve `app` until `stop` is set; then accept nothing more and let requests finish within the grace period."""
+    """Serve `app` until `stop` is set; then accept nothing more and let requests finish within the grace period.
+
+    `listening` is bound, and listens from now on where it did not.
+    """
     config = uvicorn.Config(
         app,
         loop="none",

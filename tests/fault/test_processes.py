@@ -1,11 +1,16 @@
 """Our own processes killed at random moments, and workers that come and go: nothing hangs on any one of them."""
 
 import asyncio
+import os
+import signal
+import time
 
 import pytest
 
 from tests.support.campaign.case import Case
 from tests.support.campaign.judge import Expected
+from tests.support.children import children
+from tests.support.server_process import ServerProcess
 
 
 @pytest.mark.parametrize("role", ["ingress", "worker", "query"])
@@ -15,6 +20,23 @@ async def test_killed(case: Case, role: str) -> None:
             await case.made_more(case.draw(20, 200))
             await case.kill(role)
     await case.verdict(Expected(all_accepted=role != "ingress"))
+
+
+async def test_one_of_two_on_a_port_killed(case: Case) -> None:
+    """What waited in its queue goes with it, unanswered; the other goes on, and a new one comes."""
+    several = case.deployment.add("ingress", "--processes", "2", role="two ingress processes")
+    await case.wait(several.start)
+    async with case.load(role="two ingress processes"):
+        for _ in range(case.times(short=2, long=20)):
+            await case.made_more(case.draw(20, 200))
+            await case.hit("kill -9 of one of two ingress", lambda: _kill_the_eldest_child(several))
+    await case.verdict(Expected())
+
+
+def _kill_the_eldest_child(parent: ServerProcess) -> None:
+    while not (living := children(parent.pid)):  # both were killed, one soon after the other
+        time.sleep(0.05)
+    os.kill(living[0], signal.SIGKILL)
 
 
 async def test_workers_that_join_and_leave_every_second(case: Case) -> None:

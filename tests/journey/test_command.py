@@ -8,13 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.support.children import children
 from tests.support.deployment import Deployment, booking
 from tests.support.server_process import free_ports
 
@@ -148,8 +149,8 @@ def test_several_processes_share_the_connections_out(tmp_path: Path) -> None:
     with _two_processes(tmp_path) as (parent, port):
         with ExitStack() as kept:
             first, _ = _shared_out(parent, port, kept)
-            os.kill(int(first), signal.SIGKILL)
-            _until(lambda: len(_sockets(port, _LISTENING)) == 1)
+            os.kill(first, signal.SIGKILL)
+            _until(lambda: first not in children(parent.pid))
         with ExitStack() as kept:
             assert first not in _shared_out(parent, port, kept)
             parent.terminate()
@@ -157,19 +158,19 @@ def test_several_processes_share_the_connections_out(tmp_path: Path) -> None:
         assert not _answers(port)
 
 
-def _shared_out(parent: subprocess.Popen[bytes], port: int, kept: ExitStack) -> list[str]:
+def _shared_out(parent: subprocess.Popen[bytes], port: int, kept: ExitStack) -> list[int]:
     """Open so many connections that chance does not give nearly all of them to one process; the children."""
     _until(lambda: len(_sockets(port, _LISTENING)) == 2)
     for _ in range(64):
         client = kept.enter_context(closing(HTTPConnection("127.0.0.1", port)))
         client.request("GET", "/healthz")
         assert client.getresponse().read()
-    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+    processes = children(parent.pid)
     established = _sockets(port, _ESTABLISHED)
-    counts = [len(established & _open_in(child)) for child in children]
+    counts = [len(established & _open_in(process)) for process in processes]
     assert (sum(counts), len(counts)) == (64, 2)
     assert min(counts) >= 12  # once in a million times it is less
-    return children
+    return processes
 
 
 @contextmanager
@@ -193,8 +194,12 @@ def _sockets(port: int, state: str) -> set[str]:
     return {f"socket:[{line[9]}]" for line in lines if line[1].endswith(f":{port:04X}") and line[3] == state}
 
 
-def _open_in(process: str) -> set[str]:
-    return {str(file.readlink()) for file in Path(f"/proc/{process}/fd").iterdir()}
+def _open_in(process: int) -> set[str]:
+    found = set()
+    for file in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            found.add(str(file.readlink()))
+    return found
 
 
 def _answers(port: int) -> bool:

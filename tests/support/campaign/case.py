@@ -71,13 +71,15 @@ class Case:
 
     @asynccontextmanager
     async def load(
-        self, *, count: int = COUNT, rate: float | None = None, then: Then | None = None
+        self, *, count: int = COUNT, rate: float | None = None, then: Then | None = None, role: str = "ingress"
     ) -> AsyncIterator[Load]:
-        """Reservations flow while the block runs, and go on until there were `count`; someone polls the first account's pages
-        meanwhile. The block is entered when the first few were made."""
+        """Reservations flow to `role` while the block runs, and go on until there were `count`; someone polls the first account's
+        pages meanwhile. The block is entered when the first few were made."""
         await put_accounts(self.deployment, self.accounts)
         rate = RATES[self._form.length] if rate is None else rate
-        self._load = load = Load(self.deployment, self.accounts, self.random, count=count, rate=rate, then=then)
+        self._load = load = Load(
+            self.deployment, self.accounts, self.random, count=count, rate=rate, then=then, role=role
+        )
         self._poller = Poller(self.deployment, next(iter(self.accounts)))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(load.run())

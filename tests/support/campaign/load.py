@@ -44,7 +44,7 @@ class Load:
     """Submits at `rate` a second, spread over `accounts`, until `finish` was called and there were `count` at least.
 
     Every third carries an idempotency key and is sent again until it is accepted; the others are sent once, whatever comes. Of what
-    is accepted its caller does `then`.
+    is accepted its caller does `then`. `role` is what it submits to.
     """
 
     def __init__(
@@ -56,12 +56,14 @@ class Load:
         count: int,
         rate: float,
         then: Then | None = None,
+        role: str = "ingress",
     ) -> None:
         self._deployment = deployment
         self._accounts = list(accounts.items())
         self._random = chance
         self._count = count
         self._then = then
+        self._role = role
         self._interval = 1.0 / rate
         self._numbers = itertools.count()
         self._finishing = False
@@ -137,7 +139,7 @@ class Load:
         keyed = {} if submission.key is None else {"Idempotency-Key": f'"{submission.key}"'}
         try:
             answer = await self._client.post(
-                self._deployment.url("ingress") + "/api/v1/vrs/reservations/booking-engine",
+                self._deployment.url(self._role) + "/api/v1/vrs/reservations/booking-engine",
                 content=json.dumps(submission.body),
                 headers=self._deployment.headers(submission.account, **keyed),
             )
