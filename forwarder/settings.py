@@ -20,6 +20,8 @@ from forwarder.topics.port import Topics
 from forwarder.webhooks.addresses import AddressRule
 from forwarder.worker.settings import GROUP, WorkerSettings
 
+_LEASE_TO_PUSH = 1.5
+
 
 class BadSettings(ValueError):
     """The environment does not make a configuration. The message names each variable at fault and what would be right."""
@@ -126,10 +128,11 @@ def read_settings() -> Settings:
         environment = Environment()
     except ValidationError as error:
         raise BadSettings("\n".join(_in_words(error))) from None
-    if environment.lease_seconds <= environment.push_timeout_seconds:
+    least = environment.push_timeout_seconds * _LEASE_TO_PUSH
+    if environment.lease_seconds < least:
         raise BadSettings(
-            "FORWARDER_LEASE_SECONDS must be longer than FORWARDER_PUSH_TIMEOUT_SECONDS: "
-            "a push must be over before another worker may take its row over."
+            f"FORWARDER_LEASE_SECONDS must be at least {_LEASE_TO_PUSH} times FORWARDER_PUSH_TIMEOUT_SECONDS, so {least:g}: it is "
+            "renewed when a third of it is over, and a push that starts then must end, and be recorded, within the rest."
         )
     return Settings(environment, _backend(environment))
 

@@ -1,10 +1,29 @@
 """The statements by which workers become holders of rows, show that they live, and lose what they held. No I/O."""
 
-from sqlalchemy import BindParameter, Double, Executable, bindparam, delete, exists, null, select, true, update
+from typing import Any
+
+from sqlalchemy import (
+    BindParameter,
+    Double,
+    Executable,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    literal_column,
+    null,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.sql.elements import ColumnElement
 
 from forwarder.store.batch import batch_of
 from forwarder.store.database import Dialect
 from forwarder.store.keyed import key_among
+from forwarder.store.leasing import HELD
 from forwarder.store.picking import distinct, insert_into, locked, update_of
 from forwarder.store.tables import Moment, reservations, workers
 
@@ -49,4 +68,30 @@ def free_the_unheld() -> Executable:
     holders = distinct(_row.leased_by.is_not(None), _row.leased_by)
     alive = exists().where(workers.c.id == holders.c.value)
     picked = locked(select(_row.id).where(key_among(_row.leased_by, select(holders.c.value).where(~alive))))
-    return update_of(picked).values(leased_by=null(), doubtful=true(), due_at=_now).returning(_row.id)
+    return update_of(picked).values(_given_up()).returning(_row.id)
+
+
+def give_up() -> Executable:
+    """As `free_the_unheld`, those of a batch that the worker itself holds."""
+    batch = batch_of(_row.id)
+    mine = update(reservations).where(key_among(_row.id, select(batch.c.id)), HELD)
+    return mine.values(_given_up()).returning(_row.id)
+
+
+def _given_up() -> dict[str, Any]:
+    """Of a row whose holder does not say any more what it did: whether it may have been pushed, and what that push carried.
+
+    Who pushes without safeguards marks it first. Where an earlier push may have been made too, which carried something else,
+    nothing tells of both.
+    """
+    none: ColumnElement[str] = literal_column("''")
+    safeguards = func.coalesce(_row.safeguards, none)
+    sent = or_(_row.pushing, safeguards != none)
+    alike = or_(~_row.doubtful, func.coalesce(_row.doubt, none) == safeguards)
+    return {
+        "leased_by": null(),
+        "due_at": _now,
+        "doubtful": or_(_row.doubtful, sent),
+        "doubt": case((and_(sent, alike), safeguards), (sent, none), else_=_row.doubt),
+        "takeovers": _row.takeovers + 1,
+    }

@@ -10,6 +10,7 @@ from sqlalchemy import (
     Boolean,
     Executable,
     Integer,
+    Text,
     Update,
     and_,
     bindparam,
@@ -83,6 +84,9 @@ WORK = (
     _row.revision,
     _row.doubtful,
     _row.pushing,
+    _row.safeguards,
+    _row.doubt,
+    _row.takeovers,
     _row.traceparent,
     _row.cancel_requested_at,
     _row.cancel_reason,
@@ -98,11 +102,12 @@ def take_in(dialect: Dialect) -> Executable:
     two transactions the one with the higher ids may be seen first. So they take turns, by a lock that ends when the rows are
     seen. The turn comes before the first id is given out: to sort the batch, all of it must have been joined with the turn.
     """
-    batch = batch_of(column("position", Integer), *_GIVEN, column("held", Boolean), apart=_row.request)
+    given = (*_GIVEN, _row.safeguards)
+    batch = batch_of(column("position", Integer), *given, column("held", Boolean), apart=_row.request)
     source: Any = batch
     if dialect == "postgresql":
         source = batch.join(turn().subquery("turn"), true())
-    values: dict[str, Any] = {given.name: batch.c[given.name] for given in (*_GIVEN, _row.request)} | {
+    values: dict[str, Any] = {each.name: batch.c[each.name] for each in (*given, _row.request)} | {
         "status": PENDING,
         "created_at": _now,
         "updated_at": _now,
@@ -117,21 +122,23 @@ def take_in(dialect: Dialect) -> Executable:
 
 
 def claim() -> Executable:
-    """Lease the account's due rows, oldest due first, passing over those that another is just claiming."""
+    """Lease the account's due rows, oldest due first, passing over those that another is just claiming. Takes `safeguards`, those
+    of its pushes."""
     oldest = select(_row.id).where(_row.account_id == bindparam("account"), _due, _has_lease)
     picked = locked(oldest.order_by(_row.due_at, _row.id).limit(bindparam("at_most", type_=Integer)))
-    return update_of(picked).values(leased_by=_worker).returning(*WORK)
+    safeguards = bindparam("safeguards", type_=Text())
+    return update_of(picked).values(leased_by=_worker, safeguards=safeguards).returning(*WORK)
 
 
 def claim_expired() -> Executable:
     """Lease rows whose deadline has passed, whosever they are and whenever they would be due: pending ones, and those that are
-    to be cancelled."""
+    to be cancelled. Nothing is pushed of them."""
     # As the index has it, written out: only so can a prepared statement use it.
     pending = and_(_row.status != literal_column("'IN_DOUBT'"), _waiting, _row.deadline_at <= _now)
     mine = _row.partition.in_(bindparam("partitions", expanding=True))
     oldest = select(_row.id).where(pending, mine, _has_lease).order_by(_row.deadline_at, _row.id)
     picked = locked(oldest.limit(bindparam("at_most", type_=Integer)))
-    return update_of(picked).values(leased_by=_worker).returning(*WORK)
+    return update_of(picked).values(leased_by=_worker, safeguards=null()).returning(*WORK)
 
 
 def accounts_due() -> Executable:
@@ -175,6 +182,11 @@ def release() -> Executable:
     """Give rows of a batch back as they were. What is to be cancelled and was not sent had its deadline when it was last due."""
     deadline_at = case((unsent_unless(_row.doubtful), _row.due_at), else_=_row.deadline_at)
     return _of_the_batch().values(leased_by=null(), pushing=settled_unless(_row.doubtful), deadline_at=deadline_at)
+
+
+def held_by() -> Executable:
+    """The ids of a worker's rows."""
+    return select(_row.id).where(_row.leased_by == _worker)
 
 
 def mark_pushing() -> Executable:

@@ -11,7 +11,7 @@ from forwarder.runtime.on_demand import load
 from forwarder.store.database import Database, outages_translated
 from forwarder.store.engine import open_engine
 
-HEAD: Final = "0007"
+HEAD: Final = "0008"
 """The newest revision in `migrations/`."""
 
 _TURN_TO_MIGRATE = 0x6D696772

@@ -102,7 +102,7 @@ def reopen() -> Executable:
 
 
 def _outcomes() -> TableValuedAlias:
-    own = (column("position", Integer), _row.id, _row.revision, *_FINAL, column("cancel_by", Moment()))
+    own = (column("position", Integer), _row.id, _row.revision, *_FINAL, column("cancel_by", Moment()), _row.doubt)
     return batch_of(*own, *_OF_THE_EVENT, apart=_row.record)
 
 
@@ -115,6 +115,7 @@ def _finish(condition: ColumnElement[bool], batch: FromClause) -> Update:
         "leased_by": null(),
         "pushing": False,
         "doubtful": batch.c.status == _IN_DOUBT,
+        "doubt": batch.c.doubt,
         "tries": case((batch.c.status == CONFIRMED, literal_column("0")), else_=_row.tries + 1),
         "revision": batch.c.revision,
         "due_at": case((to_cancel, batch.c.updated_at), else_=batch.c.due_at),
@@ -126,7 +127,7 @@ def _finish(condition: ColumnElement[bool], batch: FromClause) -> Update:
 
 def postpone() -> Executable:
     """Record a batch of tries after which there will be another."""
-    batch = batch_of(_row.id, _row.updated_at, _row.attempts, _row.due_at, _row.doubtful)
+    batch = batch_of(_row.id, _row.updated_at, _row.attempts, _row.due_at, _row.doubtful, _row.doubt)
     over = unsent_unless(batch.c.doubtful)
     return (
         update(reservations)
@@ -138,6 +139,7 @@ def postpone() -> Executable:
             due_at=case((over, batch.c.updated_at), else_=batch.c.due_at),
             deadline_at=case((over, batch.c.updated_at), else_=_row.deadline_at),
             doubtful=batch.c.doubtful,
+            doubt=batch.c.doubt,
             pushing=settled_unless(batch.c.doubtful),
             leased_by=null(),
         )

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Protocol
 
 from forwarder.store.work import (
+    UNKNOWN_SAFEGUARDS,
     Arrival,
     Attempt,
     Backlog,
@@ -59,15 +60,24 @@ class Recorder(Protocol):
         ...
 
     async def claim(
-        self, worker_id: str, account_id: str, partitions: Collection[int], *, now: datetime, at_most: int
+        self,
+        worker_id: str,
+        account_id: str,
+        partitions: Collection[int],
+        *,
+        now: datetime,
+        at_most: int,
+        safeguards: str | None = UNKNOWN_SAFEGUARDS,
     ) -> Sequence[Work]:
-        """Lease up to `at_most` rows of the account that are due, oldest due first, of these partitions."""
+        """Lease up to `at_most` rows of the account that are due, oldest due first, of these partitions. `safeguards`: what pushes
+        of them carry, as in `Work`."""
         ...
 
     async def claim_expired(
         self, worker_id: str, partitions: Collection[int], *, now: datetime, at_most: int
     ) -> Sequence[Work]:
-        """As `claim`, those rows of every account, PENDING or to be cancelled, whose deadline has passed, due or not."""
+        """As `claim`, those rows of every account, PENDING or to be cancelled, whose deadline has passed, due or not. None of them
+        is to be pushed."""
         ...
 
     async def accounts_due(self, partitions: Collection[int], *, now: datetime) -> Sequence[str]:
@@ -79,8 +89,17 @@ class Recorder(Protocol):
         ...
 
     async def take_over(self, stopped: Sequence[Pulse], *, now: datetime) -> int:
-        """End the leases of those of `stopped` that have not renewed since, and give up, as doubtful and due at once, every row
-        whose holder has no lease; how many they were. Rows that are being written at this moment are left for the next call."""
+        """End the leases of those of `stopped` that have not renewed since, and give up, due at once, every row whose holder has no
+        lease; how many they were. Each is doubtful unless it was surely not pushed: its pushes carried nothing, and it was not
+        marked. Rows that are being written at this moment are left for the next call."""
+        ...
+
+    async def held_by(self, worker_id: str) -> Collection[int]:
+        """The ids of all rows that this worker holds."""
+        ...
+
+    async def give_up(self, worker_id: str, work_ids: Collection[int], *, now: datetime) -> int:
+        """Give up rows of this worker's of which it does not know what became of them, as `take_over` would; how many they were."""
         ...
 
     async def release(self, worker_id: str, work_ids: Collection[int]) -> None:
@@ -90,7 +109,7 @@ class Recorder(Protocol):
 
     async def mark_pushing(self, worker_id: str, work_ids: Collection[int]) -> Collection[int]:
         """Make durable, before the first byte, that these rows are about to be pushed: should their lease run out, they are
-        doubtful. The ids of those still held by this worker. Only needed where a PMS offers neither key nor look-up."""
+        doubtful. The ids of those still held by this worker. Only needed of rows that were leased without safeguards."""
         ...
 
     async def record(

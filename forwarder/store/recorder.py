@@ -1,5 +1,6 @@
 """The worker's side of the store, in SQL. One `SqlRecorder` serves one process; any number of processes share a database."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -21,7 +22,17 @@ from forwarder.store.rows import (
     replay_row,
     work_of,
 )
-from forwarder.store.work import Arrival, Backlog, CancellationArrival, Final, OutboxEvent, Postponed, Pulse, Work
+from forwarder.store.work import (
+    UNKNOWN_SAFEGUARDS,
+    Arrival,
+    Backlog,
+    CancellationArrival,
+    Final,
+    OutboxEvent,
+    Postponed,
+    Pulse,
+    Work,
+)
 
 _Narrow = Callable[[AsyncConnection, Sequence[Row[Any]], Mapping[str, Any]], Awaitable[Sequence[Row[Any]]]]
 """Which of the rows that a statement leased with these parameters stay leased, within its transaction."""
@@ -42,12 +53,14 @@ class SqlRecorder:
         self._accounts_due, self._backlog = leasing.accounts_due(), leasing.backlog()
         self._end_leases, self._free_the_unheld = holders.end_leases(), holders.free_the_unheld()
         self._release, self._mark_pushing = leasing.release(), leasing.mark_pushing()
+        self._held_by, self._give_up = leasing.held_by(), holders.give_up()
         self._record_at_once = outcomes.record() if dialect == "postgresql" else None
         self._finish, self._postpone = outcomes.finish(), outcomes.postpone()
         self._unpublished_of, self._keep_events = outcomes.unpublished_of(), outcomes.keep_events()
         self._offer_again, self._forget_events = outcomes.offer_again(), outcomes.forget_events()
         self._introduced: set[str] = set()
         self._uncertain: dict[str, set[int]] = {}
+        self._leasing = asyncio.Lock()
 
     async def renew(self, worker_id: str, *, seconds: float) -> bool:
         if worker_id in self._introduced:
@@ -84,9 +97,22 @@ class SqlRecorder:
             await connection.execute(self._park, {PARAMETER: batch})
 
     async def claim(
-        self, worker_id: str, account_id: str, partitions: Collection[int], *, now: datetime, at_most: int
+        self,
+        worker_id: str,
+        account_id: str,
+        partitions: Collection[int],
+        *,
+        now: datetime,
+        at_most: int,
+        safeguards: str | None = UNKNOWN_SAFEGUARDS,
     ) -> Sequence[Work]:
-        parameters = {"account": account_id, "partitions": list(partitions), "now": now, "at_most": at_most}
+        parameters = {
+            "account": account_id,
+            "partitions": list(partitions),
+            "now": now,
+            "at_most": at_most,
+            "safeguards": safeguards,
+        }
         rows = await self._lease(worker_id, self._claim, parameters)
         return [work_of(row, worker_id) for row in sorted(rows, key=lambda row: (row.due_at, row.id))]
 
@@ -111,6 +137,13 @@ class SqlRecorder:
                 await connection.execute(self._end_leases, {PARAMETER: batch})
             freed = await connection.execute(self._free_the_unheld, {"now": now})
             return len(freed.all())
+
+    async def held_by(self, worker_id: str) -> Collection[int]:
+        return {row.id for row in await self._database.read(self._held_by, {"worker_id": worker_id})}
+
+    async def give_up(self, worker_id: str, work_ids: Collection[int], *, now: datetime) -> int:
+        parameters = {"worker_id": worker_id, "now": now, PARAMETER: _ids(work_ids)}
+        return len(await self._database.run(self._give_up, parameters)) if work_ids else 0
 
     async def release(self, worker_id: str, work_ids: Collection[int]) -> None:
         await self._run_batch(self._release, worker_id, work_ids)
@@ -207,21 +240,23 @@ class SqlRecorder:
         """Carry out a statement that leases rows, and then `narrow`; they are the caller's only if this returns.
 
         When the answer to a commit is lost, it may have leased rows to a worker that does not know of them, and that would go on
-        renewing their lease for ever. They are remembered here, and given back before anything more is leased.
+        renewing their lease for ever. They are remembered here, and given back before anything more is leased. One after the
+        other: what is given back in one transaction must not have been leased anew, and be under push, by another meanwhile.
         """
-        leased: Sequence[Row[Any]] = ()
-        lost = self._uncertain.pop(worker_id, set())
-        try:
-            async with self._database.transaction() as connection:
-                if lost:
-                    await connection.execute(self._release, {"worker_id": worker_id, PARAMETER: _ids(lost)})
-                answer = await connection.execute(statement, {"worker_id": worker_id, **parameters})
-                leased = answer.all()
-                kept = leased if narrow is None else await narrow(connection, leased, parameters)
-        except BaseException:
-            self._uncertain.setdefault(worker_id, set()).update(lost, (row.id for row in leased))
-            raise
-        return kept
+        async with self._leasing:
+            leased: Sequence[Row[Any]] = ()
+            lost = self._uncertain.pop(worker_id, set())
+            try:
+                async with self._database.transaction() as connection:
+                    if lost:
+                        await connection.execute(self._release, {"worker_id": worker_id, PARAMETER: _ids(lost)})
+                    answer = await connection.execute(statement, {"worker_id": worker_id, **parameters})
+                    leased = answer.all()
+                    kept = leased if narrow is None else await narrow(connection, leased, parameters)
+            except BaseException:
+                self._uncertain.setdefault(worker_id, set()).update(lost, (row.id for row in leased))
+                raise
+            return kept
 
 
 def _is_first(final: Final) -> bool:

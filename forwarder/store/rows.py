@@ -56,6 +56,7 @@ def _arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
         "accepted_at": iso(submission.accepted_at),
         "deadline_at": iso(arrival.deadline_at),
         "traceparent": submission.traceparent,
+        "safeguards": arrival.safeguards if arrival.held else None,
         "held": arrival.held,
     }
 
@@ -116,6 +117,7 @@ def _outcome_row(position: int, final: Final) -> dict[str, Any]:
         "after": after.decode(),
         "traceparent": event.traceparent,
         "letter": final.letter and asdict(final.letter),
+        "doubt": final.doubt if final.status is Status.IN_DOUBT else None,
     }
 
 
@@ -127,6 +129,7 @@ def postponed_row(postponed: Postponed) -> dict[str, Any]:
         "attempts": _attempt_rows(postponed.attempts),
         "due_at": postponed.due_at and iso(postponed.due_at),
         "doubtful": postponed.doubtful,
+        "doubt": postponed.doubt if postponed.doubtful else None,
     }
 
 
@@ -160,6 +163,9 @@ def work_of(row: Row[Any], held_by: str = "") -> Work:
         made=Made(row.pms_reservation_id, from_json(row.record or "{}")) if row.status == Status.CONFIRMED else None,
         held_by=held_by,
         size=len(row.request) + len(row.card or ""),
+        safeguards=row.safeguards,
+        doubt=row.doubt or "",
+        takeovers=row.takeovers,
     )
 
 
@@ -178,6 +184,7 @@ def new_work(work_id: int, arrival: Arrival, created_at: str, held_by: str) -> W
         timestamp_ms=arrival.timestamp_ms,
         held_by=held_by,
         size=arrival.size,
+        safeguards=arrival.safeguards,
     )
 
 

@@ -100,6 +100,9 @@ reservations = Table(
     Column("leased_by", Key),
     Column("pushing", Boolean, nullable=False, server_default=text("false")),
     Column("doubtful", Boolean, nullable=False, server_default=text("false")),
+    Column("safeguards", Text),
+    Column("doubt", Text),
+    Column("takeovers", Integer, nullable=False, server_default=text("0")),
     Column("attempts", Text, nullable=False, server_default=text("'[]'")),
     Column("tries", Integer, nullable=False, server_default=text("0")),
     Column("revision", Integer, nullable=False, server_default=text("0")),
@@ -120,9 +123,11 @@ reservations = Table(
 `partition`, `log_offset` and `logged_ms` (UTC milliseconds since 1970) are where and when the requests topic had it.
 `card` is the sealed card; null once the outcome is final. `due_at` is when the row is, or since when it was, to be worked on; null
 once nothing is left to do, or only for an operator. `leased_by` is the worker that holds it. `pushing`: an intent to push was made
-durable and nothing has settled since whether it was carried out. `doubtful`: an earlier push may have been made. `tries` counts
-those since it became pending, or its cancellation could first be tried, which `attempts` need not hold all. `deadline_at` is until
-when that is tried. `cancel_problem` (JSON) says why a cancellation that was asked for came to nothing.
+durable and nothing has settled since whether it was carried out. `doubtful`: an earlier push may have been made. `safeguards`:
+what pushes carry under the present lease, or the last; `doubt`: what the push that may have been made carried (`Work` says more of
+both). `takeovers` counts the workers that it was taken over from. `tries` counts those since it became pending, or its cancellation
+could first be tried, which `attempts` need not hold all. `deadline_at` is until when that is tried. `cancel_problem` (JSON) says
+why a cancellation that was asked for came to nothing.
 """
 
 Index("reservations_request_id", reservations.c.request_id, unique=True)

@@ -4,12 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from typing import Final as Constant
 
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.result import ResultEvent
 from forwarder.reservation.submission import Submission
 from forwarder.reservation.value import value
+
+UNKNOWN_SAFEGUARDS: Constant = "unknown"
+"""What a push carries of which its worker did not say: none that anybody could rely on."""
 
 
 @value(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class Arrival:
     `held`: the worker has room for it now and takes the lease with it; otherwise it waits in the store, due at once.
     `offset` and `timestamp_ms` (UTC, since 1970) are where and when the log had it. `replay_of`: it is a dead letter that was put
     back, of the failure with that revision. `size`: bytes of the message that brought it; 0 where nobody counted them. `request`:
-    the JSON text of the submission's reservation, where it is known.
+    the JSON text of the submission's reservation, where it is known. `safeguards`: what its push carries, as in `Work`.
     """
 
     submission: Submission
@@ -45,6 +49,7 @@ class Arrival:
     replay_of: int | None = None
     size: int = 0
     request: bytes | None = None
+    safeguards: str | None = UNKNOWN_SAFEGUARDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +80,14 @@ class Made:
 class Work:
     """A submission to be worked on, leased to a worker. `doubtful`: an earlier push may have been made, so look before pushing.
 
-    `pushing`: an intent to push it was made durable by `mark_pushing`, and what became of that is not known. A doubtful row
-    without it was not pushed by whoever marks before every push. `status` is PENDING, or IN_DOUBT where it is only to be looked
-    for, or CONFIRMED where it is to be cancelled. `tries` counts those since it became pending, or could be cancelled; `offset`
-    and `timestamp_ms` are those of its `Arrival`. `cancel`: it is to be cancelled. `made`: what was made of it, if CONFIRMED.
-    `held_by`: the id of the worker that it was leased to; one that lost its lease goes on under another. `size`: bytes of its
-    request and its sealed card as texts, or a little more; 0 where nobody counted them.
+    `safeguards`: what pushes carry for as long as this lease lasts, by which they could be looked into afterwards; empty for none,
+    and then each is marked by `mark_pushing` before its first byte; None where nothing can be pushed. `doubt`: what the push that
+    may have been made carried. `takeovers` counts the workers that it was taken over from. `pushing`: an intent to push it was
+    made durable by `mark_pushing`, and what became of that is not known. `status` is PENDING, or IN_DOUBT where it is only to be
+    looked for, or CONFIRMED where it is to be cancelled. `tries` counts those since it became pending, or could be cancelled;
+    `offset` and `timestamp_ms` are those of its `Arrival`. `cancel`: it is to be cancelled. `made`: what was made of it, if
+    CONFIRMED. `held_by`: the id of the worker that it was leased to; one that lost its lease goes on under another. `size`: bytes
+    of its request and its sealed card as texts, or a little more; 0 where nobody counted them.
     """
 
     id: int
@@ -100,6 +107,9 @@ class Work:
     made: Made | None = None
     held_by: str = ""
     size: int = 0
+    safeguards: str | None = None
+    doubt: str = ""
+    takeovers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +127,8 @@ class Final:
 
     `look_at`: when to look for it again, of one that is IN_DOUBT; None where that is left to an operator. `letter` goes out with
     the event. `cancelled_at`: when it was cancelled. `cancel_problem`: why that came to nothing, of one that stays CONFIRMED.
-    `cancel_by`: until when the PMS is asked for the cancellation of one that is CONFIRMED only now, if it waits for that.
+    `cancel_by`: until when the PMS is asked for the cancellation of one that is CONFIRMED only now, if it waits for that. `doubt`:
+    of one that is IN_DOUBT, what the push that may have been made carried.
     """
 
     work_id: int
@@ -132,6 +143,7 @@ class Final:
     cancelled_at: datetime | None = None
     cancel_problem: Mapping[str, Any] | None = None
     cancel_by: datetime | None = None
+    doubt: str = ""
 
     @property
     def record(self) -> Mapping[str, Any]:
@@ -143,13 +155,14 @@ class Final:
 @value(frozen=True, slots=True)
 class Postponed:
     """A submission that is to be tried again: its lease is given up, it is due at `due_at`; one that is IN_DOUBT and that nobody
-    is to look for any more, never."""
+    is to look for any more, never. `doubt`: of one that is doubtful, what the push that may have been made carried."""
 
     work_id: int
     attempts: Sequence[Attempt]
     updated_at: datetime
     due_at: datetime | None
     doubtful: bool
+    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from forwarder.tenancy.port import Account
 from forwarder.worker.attempts import Attempts
 from forwarder.worker.push import Pusher
 from forwarder.worker.pushed import LeaseLost, Pushed, is_not_held, too_late
+from forwarder.worker.safeguards import Safeguards
 
 _log = structlog.get_logger(__name__)
 
@@ -24,6 +25,7 @@ class _Ready:
     work: Work
     pms: Pms
     booking: Booking
+    safeguards: Safeguards
 
 
 class BatchPusher:
@@ -49,9 +51,8 @@ class BatchPusher:
             return prepared
         if self._clock.now() >= work.deadline_at:
             return Pushed(too_late(), work.attempts, doubtful=False)
-        pms, booking = prepared
-        await self._pusher.before_sending(pms, work)
-        return _Ready(work, pms, booking)
+        await self._pusher.before_sending(work, prepared.safeguards)
+        return _Ready(work, prepared.pms, prepared.booking, prepared.safeguards)
 
     async def _create(self, account: Account, ready: Sequence[_Ready]) -> Mapping[int, Pushed | LeaseLost]:
         if not ready:
@@ -62,10 +63,9 @@ class BatchPusher:
         for each, outcome in zip(ready, outcomes, strict=True):
             attempts = Attempts(self._clock, account.kind, each.booking.reference, tuple(each.work.attempts))
             attempts.note("create", began, outcome)
-            can = each.pms.capabilities
-            settleable = can.idempotent_create or can.find_by_reference
-            doubtful = isinstance(outcome, InDoubt)
-            made = Pushed(outcome, attempts.all, doubtful, settleable, can.find_by_reference)
+            carried = each.safeguards
+            doubt = str(carried) if isinstance(outcome, InDoubt) else ""
+            made = Pushed(outcome, attempts.all, isinstance(outcome, InDoubt), bool(carried), carried.reference, doubt)
             pushed[each.work.id] = LeaseLost() if is_not_held(outcome) else made
         return pushed
 

@@ -53,8 +53,9 @@ class CancellationIntake:
 
     async def _give_back(self, request_ids: set[str]) -> None:
         """Let go of those that wait in a lane and know nothing of it."""
-        waiting = self._lanes.withdraw(lambda work: work.cancel is None and work.submission.request_id in request_ids)
-        await self._lease.give_back(waiting)
+        await self._lease.withdraw(
+            lambda: self._lanes.withdraw(lambda work: work.cancel is None and work.submission.request_id in request_ids)
+        )
 
     async def _accounts(self, requests: Sequence[CancellationRequest]) -> Mapping[str, Account]:
         ids = {request.account_id for request in requests}

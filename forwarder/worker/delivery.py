@@ -17,6 +17,7 @@ from forwarder.worker.lane import Left
 from forwarder.worker.lease import Lease
 from forwarder.worker.push import Pusher
 from forwarder.worker.pushed import LeaseLost, Pushed
+from forwarder.worker.safeguards import read_safeguards
 from forwarder.worker.settlement import Settled, Settlement
 from forwarder.worker.settling import Settling
 from forwarder.worker.verdict import verdict
@@ -46,6 +47,9 @@ class Delivery:
         if unsettled_seconds > 0.0:
             self._leave_alone(account, work, unsettled_seconds, left)
             return UNTOUCHED
+        if not self._as_leased(account, work):
+            self._give_back(work, left, "options_changed")
+            return UNTOUCHED
         pushed: Pushed | Exception
         try:
             pushed = await self._pusher.push(account, work)
@@ -57,6 +61,12 @@ class Delivery:
 
     async def deliver_together(self, account: Account, works: Sequence[Work], left: Left) -> Finding:
         """As `deliver`, all of `works` in one request."""
+        for work in works:
+            if not self._as_leased(account, work):
+                self._give_back(work, left, "options_changed")
+        works = [work for work in works if self._as_leased(account, work)]
+        if not works:
+            return UNTOUCHED
         pushed: Sequence[Pushed | Exception]
         try:
             pushed = await self._together.push(account, works)
@@ -68,13 +78,20 @@ class Delivery:
             self._conclude(account, work, each, left)
         return finding
 
+    def _as_leased(self, account: Account, work: Work) -> bool:
+        """Whether a push would carry now what the row was leased with: what is recorded of it must be true of what is sent."""
+        return self._pusher.safeguards(account) == work.safeguards
+
+    def _give_back(self, work: Work, left: Left, reason: str) -> None:
+        _log.warning("reservation.left", request_id=work.submission.request_id, reason=reason)
+        self._lease.note_unpushed(work.id)
+        left(work)
+
     def _conclude(self, account: Account, work: Work, pushed: Pushed | Exception, left: Left) -> None:
         if isinstance(pushed, Pushed):
             self._settle(account, work, pushed, left)
         elif isinstance(pushed, LeaseLost):
-            _log.warning("reservation.left", request_id=work.submission.request_id, reason="lease_lost")
-            self._lease.note_unpushed(work.id)
-            left(work)
+            self._give_back(work, left, "lease_lost")
         else:
             self._put_aside(account, work, pushed, left)
 
@@ -109,14 +126,18 @@ class Delivery:
 
     def _leave_alone(self, account: Account, work: Work, seconds: float, left: Left) -> None:
         now = self._clock.now()
-        later = Postponed(work.id, work.attempts, now, now + timedelta(seconds=seconds), doubtful=True)
+        later = Postponed(
+            work.id, work.attempts, now, now + timedelta(seconds=seconds), doubtful=True, doubt=work.doubt
+        )
         self._settlement.hand_in(Settled(work, account.kind, later, lambda _: left(work)))
 
     def _put_aside(self, account: Account, work: Work, bug: Exception, left: Left) -> None:
         """A bug of ours must neither lose a row nor hold it for ever: it is due again, in doubt, and the log says why."""
         _log.error("delivery.failed", request_id=work.submission.request_id, reservation_id=work.id, exc_info=bug)
         now = self._clock.now()
-        again = Postponed(work.id, work.attempts, now, now + _AFTER_A_BUG, doubtful=True)
+        carried = read_safeguards(work.safeguards or "")
+        doubt = carried.common_with(read_safeguards(work.doubt)) if work.doubtful else carried
+        again = Postponed(work.id, work.attempts, now, now + _AFTER_A_BUG, doubtful=True, doubt=str(doubt))
         self._settlement.hand_in(Settled(work, account.kind, again, lambda _: left(work)))
 
     def _log(self, account: Account, work: Work, pushed: Pushed, status: str, *, recorded: bool) -> None:

@@ -44,6 +44,8 @@ class Expiry:
         self._clock = clock
         self._interval_seconds = interval_seconds
         self._settle_seconds = settle_seconds
+        self.ending: Collection[int] = ()
+        """The rows that it has just now."""
 
     async def end_expired(self, partitions: Collection[int]) -> None:
         """End what has expired in these partitions, a batch at a time; wait when that was all. Raises `StoreUnavailable`."""
@@ -54,13 +56,15 @@ class Expiry:
         expired = await self._lease.claim(
             lambda worker_id: self._recorder.claim_expired(worker_id, partitions, now=now, at_most=_CLAIM)
         )
+        self.ending = {work.id for work in expired}
         await asyncio.gather(*(self._end(work) for work in expired))
+        self.ending = ()
         if len(expired) < _CLAIM:
             await self._clock.sleep(self._interval_seconds)
 
     async def _end(self, work: Work) -> None:
         kind = await self._kind_of(work.submission.account_id)
-        pushed = Pushed(too_late(), work.attempts, work.doubtful)
+        pushed = Pushed(too_late(), work.attempts, work.doubtful, doubt=work.doubt)
         decided = verdict(work, pushed, now=self._clock.now(), settle_seconds=self._settle_seconds, luck=0.0)
         await self._settlement.record(Settled(work, kind, decided))
 

@@ -1,5 +1,6 @@
 """What one worker holds in memory: so many rows at most, and fewer where they are large. No I/O."""
 
+from collections.abc import Collection
 from typing import Final
 
 from pydantic_core import to_json
@@ -38,6 +39,10 @@ class Hold:
         self._sizes[work.id] = size = size_of(work)
         self._total += size
         return True
+
+    def ids(self) -> Collection[int]:
+        """The ids of the rows that are held."""
+        return self._sizes.keys()
 
     def drop(self, work_id: int) -> None:
         """Hold a row no longer; nothing where it was not held."""

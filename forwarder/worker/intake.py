@@ -82,7 +82,8 @@ class Intake:
     async def _take_in(self, received: Sequence[Received]) -> None:
         async def step() -> None:
             arrivals, accounts = await self._arrivals(received)
-            works = await self._recorder.take_in(self._lease.worker_id, arrivals, now=self._clock.now())
+            now = self._clock.now()
+            works = await self._lease.claim(lambda worker_id: self._recorder.take_in(worker_id, arrivals, now=now))
             self._offer(works, arrivals, accounts)
 
         if received:
@@ -92,21 +93,31 @@ class Intake:
     async def _arrivals(self, received: Sequence[Received]) -> tuple[list[Arrival], dict[str, Account]]:
         accounts: dict[str, Account] = {}
         room: dict[str, int] = {}
+        safeguards: dict[str, str | None] = {}
         for account_id in {submission.account_id for submission, *_ in received}:
             account = await self._directory.account(account_id)
             if account is not None:
                 accounts[account_id] = account
                 room[account_id] = self._lanes.room_for(account) if self._lease.held() else 0
+                safeguards[account_id] = self._lanes.safeguards(account)
         arrivals = []
         for submission, delivery, text in received:
             held = room.get(submission.account_id, 0) > 0
             if held:
                 room[submission.account_id] -= 1
-            arrivals.append(self._arrival(submission, delivery, text, accounts.get(submission.account_id), held=held))
+            account, carried = accounts.get(submission.account_id), safeguards.get(submission.account_id)
+            arrivals.append(self._arrival(submission, delivery, text, account, held=held, safeguards=carried))
         return arrivals, accounts
 
     def _arrival(
-        self, submission: Submission, delivery: Delivery, text: bytes | None, account: Account | None, *, held: bool
+        self,
+        submission: Submission,
+        delivery: Delivery,
+        text: bytes | None,
+        account: Account | None,
+        *,
+        held: bool,
+        safeguards: str | None,
     ) -> Arrival:
         longest = _DEFAULT_DEADLINE_SECONDS if account is None else account.deadline_seconds
         replay_of = replay_revision(delivery.message, submission)
@@ -126,6 +137,7 @@ class Intake:
             replay_of=replay_of,
             size=len(delivery.message.value),
             request=text,
+            safeguards=safeguards,
         )
 
     def _offer(self, works: Sequence[Work], arrivals: Sequence[Arrival], accounts: dict[str, Account]) -> None:
@@ -133,7 +145,8 @@ class Intake:
         for work in works:
             by_account[work.submission.account_id].append(work)
         for account_id, held in by_account.items():
-            self._lanes.offer(accounts[account_id], held)
+            for work_id in self._lanes.offer(accounts[account_id], held):
+                self._lease.note_unpushed(work_id)
         for account_id in {arrival.submission.account_id for arrival in arrivals if not arrival.held}:
             if account_id in accounts:
                 self._lanes.note_more(accounts[account_id])

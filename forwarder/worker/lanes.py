@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from forwarder.runtime import metrics
 from forwarder.runtime.clock import Clock
 from forwarder.runtime.waiting import break_off
-from forwarder.store.work import Work
+from forwarder.store.work import UNKNOWN_SAFEGUARDS, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.batch import Batches
 from forwarder.worker.gate import Gates
@@ -25,7 +25,10 @@ class Lanes:
         held_at_most: int,
         gates: Gates | None = None,
         batches: Batches | None = None,
+        safeguards: Callable[[Account], str | None] = lambda _: UNKNOWN_SAFEGUARDS,
     ) -> None:
+        self.safeguards = safeguards
+        """What pushes in an account's lane carry, as rows are leased with it."""
         self._gates = gates or Gates(clock)
         self._clock = clock
         self._deliver = deliver
@@ -35,6 +38,8 @@ class Lanes:
         self._stopped = False
         self._emptied: asyncio.Future[None] | None = None
         self.hungry = asyncio.Event()
+        self.partitions: frozenset[int] | None = None
+        """Those whose rows may be held here: rows of one room are always with one worker. None while nobody has said so."""
 
     @property
     def held(self) -> int:
@@ -55,17 +60,18 @@ class Lanes:
         return max(min(share - waiting, self._held.at_most - self.held), 0)
 
     def offer(self, account: Account, works: Sequence[Work]) -> Sequence[int]:
-        """Hold these rows and deliver each in its turn; the ids of those that were not taken on, for a delivery of theirs under a
-        lease that was lost is not over yet."""
+        """Hold these rows and deliver each in its turn; the ids of those that were not taken on: their partition was lost
+        meanwhile, or a delivery of theirs under a lease that was lost is not over yet."""
         lane = self._lane(account)
-        under_way = []
+        refused = []
         for work in works:
-            if self._held.take(work):
+            ours = self.partitions is None or work.partition in self.partitions
+            if ours and self._held.take(work):
                 lane.offer(work)
             else:
-                under_way.append(work.id)
+                refused.append(work.id)
         metrics.HELD.set(self.held)
-        return under_way
+        return refused
 
     def note_more(self, account: Account, *, more: bool = True) -> None:
         """Remember whether the account has due rows in the store beyond those that are held."""
@@ -78,6 +84,10 @@ class Lanes:
             return []
         lane.configure(account)
         return self._give_up(lane, lambda _: True) if account.paused else []
+
+    def held_ids(self) -> Collection[int]:
+        """The ids of the rows that are held."""
+        return self._held.ids()
 
     def accounts(self) -> Sequence[str]:
         """The accounts that have a lane now."""

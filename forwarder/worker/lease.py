@@ -11,7 +11,7 @@ who watches, began that lease before it was first seen, and so has lost it.
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 import structlog
 
@@ -32,6 +32,8 @@ class Lease:
         self._ends = float("-inf")
         self._unpushed: set[int] = set()
         self._changing_hands = asyncio.Lock()
+        """Held while rows come to this worker or go, until they are in memory or no more: what is decided of those that are in
+        memory holds of all that it has."""
         self.worker_id = _new_id()
 
     @property
@@ -73,17 +75,41 @@ class Lease:
         self._unpushed.update(work_ids)
         await self.give_back_unpushed()
 
+    async def withdraw(self, withdraw: Callable[[], Collection[int]]) -> int:
+        """Give back what `withdraw` takes from the lanes, called when all that was leased so far is in them; how many. Raises as
+        `give_back` does."""
+        async with self._changing_hands:
+            withdrawn = withdraw()
+            self._unpushed.update(withdrawn)
+            await self._release_unpushed()
+            return len(withdrawn)
+
     async def give_back_unpushed(self) -> None:
         """Give back the rows noted so far. Raises `StoreUnavailable`; they stay noted."""
         async with self._changing_hands:
-            unpushed = frozenset(self._unpushed)
-            if unpushed:
-                await self._recorder.release(self.worker_id, unpushed)
-                self._unpushed -= unpushed
+            await self._release_unpushed()
+
+    async def _release_unpushed(self) -> None:
+        unpushed = frozenset(self._unpushed)
+        if unpushed:
+            await self._recorder.release(self.worker_id, unpushed)
+            self._unpushed -= unpushed
+
+    async def give_up_strays(self, in_memory: Callable[[], Collection[int]]) -> None:
+        """Give up, as if they were taken over, the rows that the store has for this worker and that are not `in_memory`: a commit
+        whose answer was lost came through late, or a bug kept an outcome from being recorded. They would be nobody's for as long
+        as this worker lives. Raises `StoreUnavailable`."""
+        async with self._changing_hands:
+            worker_id = self.worker_id
+            held = frozenset(await self._recorder.held_by(worker_id))
+            strays = held.difference(in_memory(), self._unpushed)
+            if strays:
+                _log.warning("rows.strayed", worker_id=worker_id, count=len(strays))
+                await self._recorder.give_up(worker_id, strays, now=self._clock.now())
 
     async def claim(self, claim: Callable[[str], Awaitable[Sequence[Work]]]) -> Sequence[Work]:
-        """What `claim` leases to this worker. A row whose giving back was not answered may be among them: now that it is held anew,
-        it is not given back any more."""
+        """What `claim` leases to this worker, to be put into memory before anything is awaited. A row whose giving back was not
+        answered may be among them: now that it is held anew, it is not given back any more."""
         async with self._changing_hands:
             works = await claim(self.worker_id)
             self._unpushed.difference_update(work.id for work in works)

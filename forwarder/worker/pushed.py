@@ -18,7 +18,8 @@ class LeaseLost(Exception):
 class Pushed:
     """What a push came to. `attempts` are the last there were, earlier ones first; `doubtful`: one of them may have been made.
 
-    `settleable`: the PMS can be asked again about a doubtful one, by key or by look-up; `findable`: by look-up.
+    `settleable`: the PMS can be asked again about a doubtful one, by key or by look-up; `findable`: by look-up. `doubt`: what the
+    doubtful one carried, as text.
     """
 
     outcome: Outcome | Cancellation
@@ -26,6 +27,7 @@ class Pushed:
     doubtful: bool
     settleable: bool = True
     findable: bool = True
+    doubt: str = ""
 
 
 def held_throughout(outcome: _T) -> _T:

@@ -72,8 +72,23 @@ class Worker:
         )
         delivery = Delivery(pusher, self._settlement, self._lease, clock, settle_seconds=settings.settle_seconds)
         batches = Batches(pusher.most_per_create, delivery.deliver_together)
-        self._lanes = Lanes(clock, delivery.deliver, held_at_most=settings.held_at_most, gates=gates, batches=batches)
-        self._sweep = Sweep(recorder, parts.directory, self._lanes, self._lease, clock, settings.sweep_seconds)
+        self._lanes = Lanes(
+            clock,
+            delivery.deliver,
+            held_at_most=settings.held_at_most,
+            gates=gates,
+            batches=batches,
+            safeguards=pusher.safeguards,
+        )
+        self._sweep = Sweep(
+            recorder,
+            parts.directory,
+            self._lanes,
+            self._lease,
+            clock,
+            settings.sweep_seconds,
+            self.holds,
+        )
         self._expiry = Expiry(
             recorder,
             parts.directory,
@@ -99,6 +114,15 @@ class Worker:
     def consuming(self) -> bool:
         """True while the requests topic is being read and the lease is held: ready to do its work."""
         return self._consuming and self._lease.held()
+
+    @property
+    def worker_id(self) -> str:
+        """The id that it holds rows by now."""
+        return self._lease.worker_id
+
+    def holds(self) -> Collection[int]:
+        """The ids of the rows that it has in memory."""
+        return {*self._lanes.held_ids(), *self._expiry.ending}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then stop cleanly. Raises for bugs only; outages are waited out."""
@@ -139,6 +163,13 @@ class Worker:
             await self._lease.renew()
 
     async def _consume(self) -> None:
+        try:
+            await self._consume_until_it_fails()
+        except LogUnavailable:
+            await self._own(frozenset())  # and others may have joined meanwhile
+            raise
+
+    async def _consume_until_it_fails(self) -> None:
         parts = self._parts
         async with parts.log.consumer(
             parts.topics.requests, group=parts.settings.group, on_partitions=self._own
@@ -155,14 +186,18 @@ class Worker:
                 self._consuming = False
 
     async def _own(self, partitions: frozenset[int]) -> None:
-        """Rows that have not started go with their partition. While a rebalance runs nothing is known to be lost yet."""
-        self._sweep.partitions = partitions
-        if not partitions:
-            return
-        given_up = self._lanes.withdraw(lambda work: work.partition not in partitions)
-        _log.info("partitions.assigned", partitions=sorted(partitions), given_up=len(given_up))
-        if given_up:
-            await self._release(given_up)
+        """Rows that have not started go with their partition: all of them when a rebalance begins, for nobody knows by then whose
+        they will be. What it may send once more is claimed when that is known."""
+        self._lanes.partitions = partitions
+        try:
+            given_up = await self._lease.withdraw(
+                lambda: self._lanes.withdraw(lambda work: work.partition not in partitions)
+            )
+        except StoreUnavailable as error:
+            _log.warning("rows.not_released", error=str(error))
+            given_up = None
+        _log.info("partitions.assigned", partitions=sorted(partitions), given_up=given_up)
+        self._lanes.hungry.set()
 
     async def _mark_pushing(self, work_ids: Sequence[int]) -> Sequence[bool]:
         try:

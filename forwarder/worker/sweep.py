@@ -1,6 +1,6 @@
 """The sweep: what is due in the store and held by nobody is claimed into the lanes; what a dead worker held is freed."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from forwarder.runtime import metrics
 from forwarder.runtime.clock import Clock
@@ -23,6 +23,7 @@ class Sweep:
         lease: Lease,
         clock: Clock,
         interval_seconds: float,
+        in_memory: Callable[[], Collection[int]],
     ) -> None:
         self._recorder = recorder
         self._directory = directory
@@ -30,14 +31,20 @@ class Sweep:
         self._lease = lease
         self._clock = clock
         self._interval_seconds = interval_seconds
+        self._in_memory = in_memory
         self._watch = Watch(clock)
-        self.partitions: frozenset[int] = frozenset()
-        """Those whose rows are this worker's to push: rows of one room are always with one worker."""
+        self._looked_for_strays = clock.monotonic()
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """Those whose rows are this worker's to push."""
+        return self._lanes.partitions or frozenset()
 
     async def all_accounts(self) -> None:
         """Free what dead workers held, then fill the lanes of every account with due rows; then wait. Raises `StoreUnavailable`."""
         if self._lease.held():
             await self._lease.give_back_unpushed()
+            await self._give_up_strays()
             pulses = await self._recorder.pulses()
             await self._recorder.take_over(self._watch.stopped(pulses), now=self._clock.now())
             due = await self._recorder.accounts_due(self.partitions, now=self._clock.now()) if self.partitions else ()
@@ -47,6 +54,12 @@ class Sweep:
         oldest = backlog.oldest_due_at
         metrics.OLDEST_DUE_SECONDS.set(0 if oldest is None else (self._clock.now() - oldest).total_seconds())
         await self._clock.sleep(self._interval_seconds)
+
+    async def _give_up_strays(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._looked_for_strays >= self._lease.interval_seconds:
+            await self._lease.give_up_strays(self._in_memory)
+            self._looked_for_strays = now
 
     async def lanes_running_low(self) -> None:
         """Wait until a lane runs low while the store has more for it, and fill it. Raises `StoreUnavailable`."""
@@ -68,9 +81,11 @@ class Sweep:
         if room == 0 or not self.partitions or not self._lease.held():
             return
         at_most = min(room, _CLAIM)
-        now, partitions = self._clock.now(), self.partitions
+        now, partitions, safeguards = self._clock.now(), self.partitions, self._lanes.safeguards(account)
         works = await self._lease.claim(
-            lambda worker_id: self._recorder.claim(worker_id, account.id, partitions, now=now, at_most=at_most)
+            lambda worker_id: self._recorder.claim(
+                worker_id, account.id, partitions, now=now, at_most=at_most, safeguards=safeguards
+            )
         )
         if works:
             for work_id in self._lanes.offer(account, works):

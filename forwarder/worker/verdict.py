@@ -6,7 +6,8 @@
     InDoubt, the PMS can be asked    → asked later           no time left → IN_DOUBT, looked for on a schedule
     InDoubt, the PMS cannot          → IN_DOUBT              an operator settles it
 
-What is IN_DOUBT already is only looked for: found → CONFIRMED, not there → FAILED, not known → looked for again.
+What is IN_DOUBT already is only looked for, before its deadline as after it: found → CONFIRMED, not there → FAILED, not known →
+looked for again.
 What is to be cancelled and was surely not made is CANCELLED. What was made of it is cancelled by `cancellation`.
 """
 
@@ -50,6 +51,8 @@ def verdict(
             return judge.never_made()
         case Deferred() | InDoubt() if work.status is Status.IN_DOUBT and pushed.doubtful:
             return judge.look_again()
+        case Deferred(reason, detail) if work.status is Status.IN_DOUBT:
+            return judge.give_up(reason, detail)
         case Deferred(reason, detail, wait):
             return judge.try_again(wait) or judge.give_up(reason, detail)
         case InDoubt(reason, detail):
@@ -99,7 +102,7 @@ class _Judge:
             f"The PMS did not say. It is not sent again until that is settled. Last: {reason}: {detail}",
         )
         final = ended(self.work, self.pushed.attempts, Status.IN_DOUBT, now=self.now, problem=problem)
-        return replace(final, look_at=self._look_at() if self.pushed.findable else None)
+        return replace(final, look_at=self._look_at() if self.pushed.findable else None, doubt=self.pushed.doubt)
 
     def _look_at(self) -> datetime | None:
         return next_look(
@@ -111,7 +114,7 @@ class _Judge:
         )
 
     def _postponed(self, due: datetime | None) -> Postponed:
-        return Postponed(self.work.id, self.pushed.attempts, self.now, due, self.pushed.doubtful)
+        return Postponed(self.work.id, self.pushed.attempts, self.now, due, self.pushed.doubtful, self.pushed.doubt)
 
 
 def ended(

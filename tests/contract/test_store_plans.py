@@ -81,7 +81,7 @@ def reads_every_row(steps: str) -> bool:
 
 
 async def test_rows_are_claimed_by_the_index_of_due_rows(full: AsyncEngine) -> None:
-    asked = {"worker_id": "w1", "account": "acc1", "partitions": [3, 4], "now": NOW, "at_most": 200}
+    asked = {"worker_id": "w1", "account": "acc1", "partitions": [3, 4], "now": NOW, "at_most": 200, "safeguards": ""}
     steps = await plan(full, leasing.claim(), asked)
     assert "reservations_due" in steps
     assert not reads_every_row(steps)
@@ -98,6 +98,12 @@ async def test_accounts_with_due_rows_are_found_by_the_index_of_due_rows(full: A
     steps = await plan(full, leasing.accounts_due(), {"partitions": [3, 4], "now": NOW + timedelta(days=1)})
     assert steps.count("reservations_due") == 3
     assert "reservations_account" not in steps
+    assert not reads_every_row(steps)
+
+
+async def test_a_workers_rows_are_found_by_the_index_of_held_rows(full: AsyncEngine) -> None:
+    steps = await plan(full, leasing.held_by(), {"worker_id": "w1"})
+    assert "reservations_leased" in steps
     assert not reads_every_row(steps)
 
 

@@ -1,5 +1,6 @@
 """A delivery says what it found of the PMS as soon as the PMS has answered; what that came to is recorded on its own."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import cast
 
@@ -17,10 +18,11 @@ from forwarder.worker.push import Pusher
 from forwarder.worker.pushed import LeaseLost, Pushed
 from forwarder.worker.settlement import Settled, Settlement
 from tests.support.manual_clock import ManualClock
-from tests.support.works import NOW, account, work
+from tests.support.works import NOW, account, carried, work
 
 DOWN = Deferred("pms_unavailable", "Down.")
-WORK = work()
+CARRIED = carried()
+WORK = replace(work(), safeguards=CARRIED)
 
 
 class _Worker:
@@ -42,6 +44,9 @@ class _Worker:
         name, reason, detail = describe(self._outcome)
         attempt = Attempt(1, "create", "2027-01-01T00:00:00.000Z", 5, name, reason, detail)
         return Pushed(self._outcome, (attempt,) if self._asked else (), doubtful=False)
+
+    def safeguards(self, _account: Account) -> str:
+        return CARRIED
 
     def hand_in(self, settled: Settled) -> None:
         self.handed_in.append(settled)
@@ -93,7 +98,16 @@ async def test_what_may_not_have_come_to_rest_is_left_alone() -> None:
     assert await worker.deliver(row=work(doubtful=True, attempts=(unanswered,))) == UNTOUCHED
     assert worker.pushed == []
     (settled,) = worker.handed_in
-    assert settled.verdict == Postponed(1, (unanswered,), NOW, NOW + timedelta(seconds=30), doubtful=True)
+    assert settled.verdict == Postponed(
+        1, (unanswered,), NOW, NOW + timedelta(seconds=30), doubtful=True, doubt=CARRIED
+    )
+
+
+@pytest.mark.parametrize("leased_with", ["", carried(key=False), None])
+async def test_what_was_leased_under_other_options_is_given_back_unsent(leased_with: str | None) -> None:
+    worker = _Worker(Confirmed("7"))
+    assert await worker.deliver(row=replace(WORK, safeguards=leased_with)) == UNTOUCHED
+    assert (worker.pushed, worker.unpushed, worker.handed_in) == ([], [1], [])
 
 
 async def test_and_by_a_bug_of_ours() -> None:

@@ -1,6 +1,7 @@
 """One push: rules first, look before pushing where it is in doubt, and never a blind second time."""
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -10,14 +11,16 @@ from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, 
 from forwarder.reservation.problem import Problem
 from forwarder.store.work import Final
 from forwarder.worker.pushed import LeaseLost, too_late
+from forwarder.worker.safeguards import read_safeguards
 from forwarder.worker.verdict import verdict
 from tests.support.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, ScriptedPms, pusher_to
-from tests.support.works import NOW, account, work
+from tests.support.works import NOW, account, carried, work
 
 MADE = Confirmed("pms-1", {"paymentUrl": "https://pay.test/1"})
 REFUSED = Rejected(Problem("room_unavailable", "Taken", 409, "These nights are taken."))
 LATER = Deferred("pms_unavailable", "The PMS is down.", 60.0)
 UNSURE = InDoubt("pms_timeout", "No answer.")
+NOT_MADE = Deferred("not_made", "The PMS had not made it, and it is not sent again.")
 UNCHECKABLE = InDoubt("cannot_be_checked", "It may have been made, and this PMS cannot be searched.")
 
 
@@ -96,7 +99,7 @@ async def test_after_its_deadline_nothing_is_sent_but_look_ups(
     ("capabilities", "answers", "asked", "outcome"),
     [
         (KEY, [MADE], ["find"], MADE),
-        (FIND, [Absent()], ["find"], TOO_LATE),
+        (FIND, [Absent()], ["find"], NOT_MADE),
         (ONLY_KEY, [], [], UNCHECKABLE),
         (NEITHER, [], [], UNCHECKABLE),
     ],
@@ -109,10 +112,74 @@ async def test_what_is_in_doubt_is_only_looked_for(
     assert (pms.calls, pushed.outcome) == (asked, outcome)
 
 
-async def test_where_nothing_can_tell_a_row_whose_push_was_never_begun_is_pushed() -> None:
-    pms = ScriptedPms(NEITHER, MADE)
-    pushed = await pusher_to(pms).push(account(), work(doubtful=True, pushing=False))
-    assert (pms.calls, pushed.outcome, pushed.doubtful) == (["create"], MADE, False)
+CHANGED = [
+    # what the earlier push carried, what the PMS can do today, what it is asked
+    (carried(key=False), NEITHER, []),  # options changed: it cannot be searched any more
+    (carried(key=False), ONLY_KEY, []),  # a key that the earlier push did not carry
+    (carried(key=False), KEY, ["find"]),
+    (carried(reference=False), FIND, []),  # the earlier one cannot be found by a reference that it did not carry
+    (carried(reference=False), KEY, ["create"]),
+    ("", KEY, []),
+    ("unknown", KEY, []),
+    (carried(kind="hostaway"), KEY, []),  # sent somewhere else
+    (carried().replace(" ", "x ", 1), KEY, []),
+]
+
+
+@pytest.mark.parametrize(("doubt", "capabilities", "asked"), CHANGED)
+async def test_an_earlier_push_is_judged_by_what_it_carried_whatever_the_pms_can_do_today(
+    doubt: str, capabilities: Capabilities, asked: list[str]
+) -> None:
+    pms = ScriptedPms(capabilities, LATER)
+    pushed = await pusher_to(pms).push(account(), replace(work(doubtful=True), doubt=doubt))
+    assert pms.calls == asked
+    assert (pushed.doubtful, pushed.doubt) == (True, str(read_safeguards(doubt)))
+    if not asked:
+        assert isinstance(pushed.outcome, InDoubt)
+
+
+@pytest.mark.parametrize("capabilities", [KEY, FIND, ONLY_KEY, NEITHER])
+async def test_what_is_left_in_doubt_tells_what_it_carried(capabilities: Capabilities) -> None:
+    pushed = await pusher_to(ScriptedPms(capabilities, UNSURE)).push(account(), work())
+    key, reference = capabilities.idempotent_create, capabilities.find_by_reference
+    assert pushed.doubt == carried(key=key, reference=reference)
+    assert (pushed.settleable, pushed.findable) == (key or reference, reference)
+
+
+async def test_of_two_in_doubt_only_what_both_carried_is_of_use() -> None:
+    row = replace(work(doubtful=True), doubt=carried(reference=False))
+    pushed = await pusher_to(ScriptedPms(KEY, UNSURE)).push(account(), row)
+    assert (pushed.doubt, pushed.findable) == (carried(reference=False), False)
+
+
+async def test_what_was_looked_for_in_vain_is_in_doubt_for_the_new_push_alone() -> None:
+    row = replace(work(doubtful=True), doubt=carried(key=False))
+    pushed = await pusher_to(ScriptedPms(KEY, Absent(), UNSURE)).push(account(), row)
+    assert pushed.doubt == carried()
+
+
+@pytest.mark.parametrize(
+    ("found", "code"), [(MADE, None), (Absent(), "card_required"), (LATER, None)], ids=["made", "absent", "unknown"]
+)
+async def test_a_rule_that_was_tightened_refuses_only_what_was_surely_not_made(found: Lookup, code: str | None) -> None:
+    row = replace(work(doubtful=True, morChannel="PMS"), doubt=carried(key=False, kind="booking-sync"))
+    pms = ScriptedPms(FIND, found, Absent())
+    pushed = await pusher_to(pms).push(account(kind="booking-sync"), row)
+    assert (pms.calls[0], "create" in pms.calls) == ("find", False)
+    if code is None:
+        assert pushed.outcome == found
+    else:
+        assert isinstance(pushed.outcome, Rejected)
+        assert pushed.outcome.problem.code == code
+
+
+@pytest.mark.parametrize("deadline_at", [NOW, NOW + timedelta(days=1)], ids=["late", "in time"])
+async def test_what_is_in_doubt_and_not_there_failed_before_its_deadline_as_after_it(deadline_at: datetime) -> None:
+    row = replace(work(doubtful=True), status=Status.IN_DOUBT, deadline_at=deadline_at)
+    pushed = await pusher_to(ScriptedPms(FIND, Absent())).push(account(), row)
+    final = verdict(row, pushed, now=NOW, settle_seconds=30, luck=0.5)
+    assert isinstance(final, Final)
+    assert final.status is Status.FAILED
 
 
 async def test_where_nothing_can_tell_the_intent_is_durable_before_the_first_byte() -> None:

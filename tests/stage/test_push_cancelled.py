@@ -42,7 +42,7 @@ MOMENT = NOW + timedelta(hours=1)
 
 def unmade(**fields: Any) -> Work:
     """A row that is to be cancelled, and of which nothing is known to have been made."""
-    return replace(work(), cancel=ASKED, **fields)
+    return replace(work(doubtful=fields.get("doubtful", False)), cancel=ASKED, **fields)
 
 
 def made(**fields: Any) -> Work:
@@ -98,12 +98,6 @@ async def test_what_may_have_been_made_is_found_out_about(
     pms = ScriptedPms(capabilities, *answers)
     pushed = await push(pms, unmade(doubtful=True, pushing=True))
     assert (pms.calls, pushed.outcome, pushed.doubtful) == (asked, outcome, doubtful)
-
-
-async def test_where_nothing_can_tell_a_row_whose_push_was_never_begun_is_not_sent() -> None:
-    pms = ScriptedPms(NEITHER)
-    assert (await push(pms, unmade(doubtful=True))).outcome == GONE
-    assert pms.calls == []
 
 
 @pytest.mark.parametrize("late", [{"deadline_at": NOW}, {"status": Status.IN_DOUBT}])

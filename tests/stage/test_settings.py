@@ -50,7 +50,7 @@ def test_half_a_configuration_is_refused_and_the_other_half_named(
         ("FORWARDER_RATE_LIMIT", "100 a minute"),
         ("FORWARDER_SIMULATOR_URL", "simulator:8085"),
         ("FORWARDER_SIMULATOR_URL", "http://simulator:8085/"),
-        ("FORWARDER_LEASE_SECONDS", "30"),
+        ("FORWARDER_LEASE_SECONDS", "44"),
     ],
 )
 def test_a_bad_value_is_refused_by_its_variables_name_and_not_quoted(

@@ -69,19 +69,30 @@ async def test_a_look_up_in_vain_begins_no_new_wait(settling: Settling, clock: M
     assert settling.seconds_left(due) == 0.0
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        work(),
-        work(doubtful=True),
-        work(doubtful=True, attempts=(attempt(1, "find", "deferred"),)),
-        work(doubtful=True, attempts=(UNANSWERED, attempt(2, "create", "deferred"))),
-        work(attempts=(UNANSWERED,)),
-    ],
-)
-async def test_what_is_not_ambiguous_waits_for_nothing(settling: Settling, row: Work) -> None:
-    """A push of which nothing was recorded ended with the lease of its worker, which outlasts it."""
+@pytest.mark.parametrize("row", [work(), work(attempts=(UNANSWERED,))])
+async def test_what_was_surely_not_made_waits_for_nothing(settling: Settling, row: Work) -> None:
     assert settling.seconds_left(row) == 0.0
+
+
+@pytest.mark.parametrize(
+    "attempts", [(), (attempt(1, "find", "deferred"),), (UNANSWERED, attempt(2, "create", "deferred"))]
+)
+async def test_what_a_dead_worker_may_have_sent_waits_from_when_it_is_first_seen(
+    settling: Settling, clock: ManualClock, attempts: tuple[Attempt, ...]
+) -> None:
+    row = replace(work(doubtful=True, attempts=attempts), takeovers=1)
+    assert settling.seconds_left(row) == SECONDS
+    await clock.advance(SECONDS)
+    assert settling.seconds_left(row) == 0.0
+
+
+async def test_each_takeover_begins_a_new_wait(settling: Settling, clock: ManualClock) -> None:
+    """Between two that look alike another worker may have looked, pushed again, and died over it."""
+    row = work(doubtful=True, attempts=(UNANSWERED, NOT_THERE))
+    assert settling.seconds_left(row) == SECONDS
+    await clock.advance(SECONDS)
+    assert settling.seconds_left(row) == 0.0
+    assert settling.seconds_left(replace(row, takeovers=1)) == SECONDS
 
 
 async def test_what_is_settled_is_forgotten(settling: Settling, clock: ManualClock) -> None:

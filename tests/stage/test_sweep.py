@@ -38,8 +38,16 @@ class _Worker:
         self.pushes = Pushes()
         self.lanes = Lanes(self.clock, self.pushes.deliver, held_at_most=100)
         self.lease = Lease(self.recorder, self.clock, 45.0)
-        self._sweep = Sweep(self.recorder, _Accounts(), self.lanes, self.lease, self.clock, 0.0)
-        self._sweep.partitions = frozenset({0})
+        self.lanes.partitions = frozenset({0})
+        self._sweep = Sweep(
+            self.recorder,
+            _Accounts(),
+            self.lanes,
+            self.lease,
+            self.clock,
+            0.0,
+            in_memory=self.lanes.held_ids,
+        )
 
     async def sweep(self) -> None:
         await self._sweep.all_accounts()

@@ -12,6 +12,7 @@ import pytest
 from forwarder.reservation.rules import apply_rules
 from forwarder.reservation.submission import Submission
 from forwarder.runtime.clock import SystemClock, iso
+from forwarder.store.engine import Engine
 from forwarder.store.recorder import SqlRecorder
 from forwarder.store.work import Arrival, Work
 from forwarder.topics.codec import header, subject
@@ -147,26 +148,32 @@ async def test_a_worker_that_was_stopped_past_its_lease_pushes_nothing_until_it_
 
 
 class _Overtaken(SqlRecorder):
-    """While the store's first answer to an intake is under way, all of it is taken over and made."""
+    """While the store's first answer to an intake is under way, all of it is taken over, and the worker has a new lease."""
 
-    def __init__(self, bench: Bench) -> None:
-        super().__init__(bench.engine)
-        self._bench = bench
-        self._overtaken = False
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._overtaken = ""
+        self._renewed = asyncio.Event()
+
+    async def renew(self, worker_id: str, *, seconds: float) -> bool:
+        renewed = await super().renew(worker_id, seconds=seconds)
+        if self._overtaken and worker_id != self._overtaken:
+            self._renewed.set()
+        return renewed
 
     async def take_in(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
         works = await super().take_in(worker_id, arrivals, now=now)
         if works and not self._overtaken:
-            self._overtaken = True
+            self._overtaken = worker_id
             await take_over(self, worker_id, now=now)
-            await self._bench.rows("CONFIRMED", len(works))
+            await self._renewed.wait()
         return works
 
 
 async def test_what_was_taken_in_under_a_lease_that_was_lost_is_not_pushed_under_the_next(bench: Bench) -> None:
     bench.settings = replace(SETTINGS, lease_seconds=0.6)
     await bench.submit(*(fresh(number) for number in range(1, 6)))
-    async with bench.worker(recorder=_Overtaken(bench)):
+    async with bench.worker(recorder=_Overtaken(bench.engine)):
         await bench.rows("CONFIRMED", 5)
         await bench.submit(fresh(6))
         await bench.rows("CONFIRMED", 6)

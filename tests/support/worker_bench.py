@@ -33,7 +33,12 @@ from tests.support.works import submission
 
 TOPICS = Topics()
 SETTINGS = WorkerSettings(
-    intake_wait_seconds=0.05, sweep_seconds=0.05, grace_seconds=5.0, lease_seconds=30.0, reoffer_seconds=0.2
+    intake_wait_seconds=0.05,
+    sweep_seconds=0.05,
+    grace_seconds=5.0,
+    lease_seconds=30.0,
+    settle_seconds=0.2,
+    reoffer_seconds=0.2,
 )
 PATIENCE_SECONDS = 20.0
 SECRET = "a secret of these tests alone"

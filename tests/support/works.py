@@ -3,11 +3,14 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from forwarder.pms.port import Capabilities
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.store.work import Attempt, Work
 from forwarder.tenancy.port import Account
+from forwarder.worker.safeguards import safeguards_of
 
+BASE_URL = "http://pms.test"
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 
 
@@ -28,7 +31,7 @@ def submission(number: int = 1, *, account: str = "acc", card: SealedCard | None
 def work(
     number: int = 1, *, doubtful: bool = False, pushing: bool = False, attempts: tuple[Attempt, ...] = (), **more: Any
 ) -> Work:
-    """A leased row; `more` goes to `submission`."""
+    """A leased row; `more` goes to `submission`. What may have been made of a doubtful one carried all that a push can."""
     return Work(
         id=number,
         submission=submission(number, **more),
@@ -39,9 +42,16 @@ def work(
         revision=0,
         doubtful=doubtful,
         pushing=pushing,
+        doubt=carried() if doubtful else "",
     )
+
+
+def carried(*, key: bool = True, reference: bool = True, kind: str = "generic") -> str:
+    """What a push to the account below carries, by what its PMS can do."""
+    can = Capabilities(idempotent_create=key, find_by_reference=reference, cancel=True)
+    return str(safeguards_of(kind, BASE_URL, can))
 
 
 def account(account_id: str = "acc", **settings: Any) -> Account:
     """An integration account of kind generic."""
-    return Account(account_id, "demo", settings.pop("kind", "generic"), "http://pms.test", "", **settings)
+    return Account(account_id, "demo", settings.pop("kind", "generic"), BASE_URL, "", **settings)
