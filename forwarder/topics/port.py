@@ -61,6 +61,10 @@ def refuse_too_large(messages: Sequence[Message]) -> None:
             raise MessageTooLarge(f"a message of {message.size:,} bytes is over the {MAX_MESSAGE_BYTES:,} of the log")
 
 
+UNREADABLE = "unreadable"
+"""The header of a message that its backend cannot read, and so delivers empty: its value names what was raised."""
+
+
 @value(frozen=True, slots=True)
 class Delivery:
     """A message where it stands in the log. `timestamp_ms` is when the log took it, in UTC milliseconds since 1970."""
