@@ -29,11 +29,12 @@ from forwarder.topics.port import Delivery, Log, Message, Topics
 from forwarder.topics.to_end import read_to_end
 from forwarder.worker.dead_letters import DeadLetters
 from tests.support.backends import Backend
-from tests.support.foreign_messages import foreign_to
+from tests.support.foreign_messages import every_odd_header, every_odd_member, foreign_to
 from tests.support.foreign_site import WORKSPACE, foreign_site
 from tests.support.worker_bench import cancellation, fresh, message_of
 
-EXAMPLES: Final = {"embedded": 40, "distributed": 12}
+AT_A_TIME: Final = 200
+EXAMPLES: Final = {"embedded": 20, "distributed": 6}
 
 
 def _result() -> Message:
@@ -108,6 +109,16 @@ def test_whatever_is_written_beside_them_reservations_are_made_and_told(
         def go_on(requests: Sequence[Message], results: Sequence[Message]) -> None:
             runner.run(site.goes_on(requests=requests, results=results))
 
+        async def sweep() -> None:
+            one_by_one = [_submission(), _with_card(), _cancellation()]
+            requests = [
+                odd for message in one_by_one for odd in (*every_odd_member(message), *every_odd_header(message))
+            ]
+            results = [*every_odd_member(_result()), *every_odd_header(_result())]
+            for first in range(0, len(requests), AT_A_TIME):
+                some = slice(first, first + AT_A_TIME)
+                await site.goes_on(requests=requests[some], results=results[some])
+
         async def look_back() -> None:
             await site.goes_on()
             assert site.read == site.published
@@ -116,6 +127,7 @@ def test_whatever_is_written_beside_them_reservations_are_made_and_told(
                 await print_events(log, topics.results, stretch, WantedEvents(), SystemClock(), as_json=as_json)
 
         try:
+            runner.run(sweep())
             go_on()
             runner.run(look_back())
         finally:
@@ -131,6 +143,8 @@ def test_whatever_is_among_the_letters_they_are_all_shown_and_put_back_as_far_as
     @given(letters=letters)
     def write(letters: Sequence[Message]) -> None:
         written.extend(letters[:5])
+
+    written += [*every_odd_header(_letter()), *every_odd_member(_letter())]
 
     async def read() -> None:
         engine = open_engine(migrated_url)

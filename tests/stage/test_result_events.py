@@ -111,6 +111,14 @@ async def test_what_python_alone_takes_for_a_number_is_never_printed_as_one(
     assert "offset 5: not JSON" in said.err
 
 
+@pytest.mark.parametrize("name", ["integrationAccountId", "workspaceId"])
+@pytest.mark.parametrize("odd", [[], {}, [1], None, 7])
+def test_an_event_of_odd_owners_is_compared_like_any_other(name: str, odd: object) -> None:
+    event = {"type": "odd", "data": {name: odd}}
+    assert Wanted().includes(event)
+    assert not Wanted(account="acc", workspace="ws").includes(event)
+
+
 class _OneTail:
     """Of a log only the part that a tail needs."""
 

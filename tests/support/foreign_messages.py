@@ -1,5 +1,7 @@
 """Messages that nobody of ours wrote, as Hypothesis draws them: junk, and valid messages with something wrong in them."""
 
+import random
+import string
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -13,6 +15,9 @@ LARGE: Final = MAX_MESSAGE_BYTES - 200
 """Bytes of a value with which a message just fits on the log, and a dead letter of it does not."""
 
 _NO_NUMBERS: Final = (b"NaN", b"Infinity", b"-Infinity")
+
+_TEXT = "".join(random.Random(7).choices(string.ascii_letters, k=9_000)).encode()
+"""As good as not to be compressed: it fits in no index."""
 
 _ODD_VALUES: Final[Sequence[bytes]] = (
     b"null",
@@ -35,7 +40,7 @@ _ODD_VALUES: Final[Sequence[bytes]] = (
     b'"0001-01-01T00:00:00+12:00"',
     b'"9999-12-31"',
     b'"' + b"x" * 300 + b'"',
-    b'"' + b"y" * 9_000 + b'"',
+    b'"' + _TEXT + b'"',
     b'"' + b"z" * 400_000 + b'"',
     b"[]",
     b"{}",
@@ -45,13 +50,16 @@ _ODD_VALUES: Final[Sequence[bytes]] = (
 )
 """JSON, or nearly."""
 
+_ODD_CONTENTS: Final = (b"", b"\0", b"\xff\xfe", _TEXT, b"rsv_1." + b"9" * 5_000, b"x" * 300_000, b"rsv_x.1")
+"""Of headers."""
+
 _names = st.sampled_from(
     "ce_id ce_type ce_time ce_subject ce_specversion traceparent replay-of content-type dlt-event-id dlt-failure-class "
     "dlt-attempts dlt-original-partition dlt-original-offset h".split()
 )
 _contents = st.one_of(
     st.binary(max_size=20),
-    st.sampled_from([b"", b"\0", b"\xff\xfe", b"i" * 3_000, b"rsv_1." + b"9" * 5_000, b"x" * 300_000, b"rsv_x.1"]),
+    st.sampled_from(_ODD_CONTENTS),
 )
 _headers = st.lists(st.tuples(st.one_of(_names, st.sampled_from(["", "é" * 200])), _contents), max_size=4).map(tuple)
 _keys = st.one_of(st.binary(max_size=12), st.sampled_from([b"", b"\xff", b"acc:\0", b"k" * 100_000]))
@@ -87,6 +95,10 @@ def _member(draw: st.DrawFn, value: bytes) -> bytes:
         return value
     name = draw(st.sampled_from(names)).encode()
     odd = draw(st.sampled_from(_ODD_VALUES))
+    return _with(value, name, odd)
+
+
+def _with(value: bytes, name: bytes, odd: bytes) -> bytes:
     before, _, after = value.partition(b'"%s":' % name)
     return before + b'"%s":%s,"was-%s":' % (name, odd, name) + after
 
@@ -116,6 +128,22 @@ def _paths(value: bytes) -> Sequence[str]:
 
     visit(document)
     return sorted({name for name in found if to_json(name) == b'"%s"' % name.encode()})
+
+
+def every_odd_member(message: Message) -> list[Message]:
+    """`message` with each odd value for each of its members, one at a time."""
+    value = message.value
+    at = [name.encode() for name in _paths(value)]
+    return [replace(message, value=_with(value, name, odd)) for name in at for odd in _ODD_VALUES]
+
+
+def every_odd_header(message: Message) -> list[Message]:
+    """`message` with each odd value for each of its headers, one at a time."""
+    return [
+        replace(message, headers=tuple((name, odd if name == changed else value) for name, value in message.headers))
+        for changed, _ in message.headers
+        for odd in _ODD_CONTENTS
+    ]
 
 
 def foreign_to(*valid: Callable[[], Message]) -> st.SearchStrategy[Message]:
