@@ -1,6 +1,7 @@
 """Anybody may write to a topic: whatever it is, everybody who reads there goes on, and what comes after it is worked on."""
 
 import asyncio
+import json
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -28,8 +29,9 @@ from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import Delivery, Log, Message, Topics
 from forwarder.topics.to_end import read_to_end
 from forwarder.worker.dead_letters import DeadLetters
-from tests.support.backends import Backend
-from tests.support.foreign_messages import every_odd_header, every_odd_member, foreign_to
+from tests.support.backends import Backend, only
+from tests.support.foreign_batches import STANDS_FOR, Raw, write_batch
+from tests.support.foreign_messages import LARGE, every_odd_header, every_odd_member, foreign_to
 from tests.support.foreign_site import WORKSPACE, foreign_site
 from tests.support.worker_bench import cancellation, fresh, message_of
 
@@ -110,10 +112,9 @@ def test_whatever_is_written_beside_them_reservations_are_made_and_told(
             runner.run(site.goes_on(requests=requests, results=results))
 
         async def sweep() -> None:
-            one_by_one = [_submission(), _with_card(), _cancellation()]
-            requests = [
-                odd for message in one_by_one for odd in (*every_odd_member(message), *every_odd_header(message))
-            ]
+            requests = [Message(b"k", b"x" * LARGE), message_of(fresh(4, notes="x" * (LARGE - 2_000)))]
+            for message in (_submission(), _with_card(), _cancellation()):
+                requests += [*every_odd_member(message), *every_odd_header(message)]
             results = [*every_odd_member(_result()), *every_odd_header(_result())]
             for first in range(0, len(requests), AT_A_TIME):
                 some = slice(first, first + AT_A_TIME)
@@ -125,6 +126,9 @@ def test_whatever_is_written_beside_them_reservations_are_made_and_told(
             for as_json in (True, False):
                 stretch = Stretch(beginning=True, follow=False)
                 await print_events(log, topics.results, stretch, WantedEvents(), SystemClock(), as_json=as_json)
+                if as_json:
+                    for line in capsys.readouterr().out.splitlines():
+                        json.loads(line, parse_constant=pytest.fail)
 
         try:
             runner.run(sweep())
@@ -169,3 +173,27 @@ def test_whatever_is_among_the_letters_they_are_all_shown_and_put_back_as_far_as
 
     write()
     asyncio.run(read())
+
+
+@only("distributed")
+def test_what_other_programs_alone_can_write_stops_nobody_either(
+    log: Log, topics: Topics, migrated_url: str, kafka_bootstrap: str
+) -> None:
+    """Nulls, names of headers that are no UTF-8, and a value larger than what we write."""
+    batches: list[Sequence[Raw]] = [
+        [(None, b"{}", [("h", None), ("ce_type", None), ("ce_subject", None), ("", None)]), (b"k", None, [])],
+        [(b"k", b"x" * 1_040_000, [])],
+        [(b"k", b"1", []), (b"k", b"2", [(STANDS_FOR, b"x")]), (b"k", b"3", [])],
+    ]
+
+    async def stand() -> None:
+        async with foreign_site(log, topics, migrated_url) as site:
+            for batch in batches:
+                for topic in (topics.requests, topics.results):
+                    await write_batch(kafka_bootstrap, topic, 0, batch)
+                    await write_batch(kafka_bootstrap, topic, 1, batch)
+                for _ in range(4):  # of either partition
+                    await site.goes_on()
+            assert site.read == site.published + 2 * 6
+
+    asyncio.run(stand())

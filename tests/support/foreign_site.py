@@ -3,16 +3,19 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from forwarder.ingress.receipt import Receipt, answer
 from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.reservation.outcome import Status
 from forwarder.runtime.clock import SystemClock
 from forwarder.runtime.metrics import TAKEN_IN
+from forwarder.runtime.prefer import Wait
 from forwarder.store.engine import open_engine
 from forwarder.store.reader import SqlReader
 from forwarder.store.recorder import SqlRecorder
@@ -61,16 +64,24 @@ class ForeignSite:
         """Write these; fail unless a reservation that comes after them is made, its caller is told, and its customer as well."""
         self._number += 1
         sent = fresh(self._number)
-        async with asyncio.timeout(PATIENCE_SECONDS), self.outcomes.expecting(sent.request_id) as expected:
+        async with asyncio.timeout(PATIENCE_SECONDS), AsyncExitStack() as stack:
+            expected = await stack.enter_async_context(self.outcomes.expecting(sent.request_id))
             assert expected is not None
-            await self.write(requests=requests, results=results)
+            # Somebody waits for each of these as well, and is to be answered whatever it tells.
+            foreign = {f"{sent.request_id}-{place}": message for place, message in enumerate(results)}
+            waiting = [await stack.enter_async_context(self.outcomes.expecting(about)) for about in foreign]
+            await self.write(requests=requests, results=[_about(*each) for each in foreign.items()])
             await self.write(requests=[message_of(sent)], results=())
-            told = await expected.within(PATIENCE_SECONDS, asyncio.Event().wait)  # type: ignore[arg-type]
+            told = await expected.within(PATIENCE_SECONDS, _for_ever)
             assert told is not None
             assert told.status is Status.CONFIRMED
             while f"{sent.request_id}.1" not in self.sender.to(URL):
                 self._look()
                 await asyncio.sleep(0.005)
+            for one in waiting:
+                assert one is not None
+                if (settled := await one.within(0.0, _for_ever)) is not None:
+                    answer(Receipt(sent.request_id, "", settled), Wait(1.0), "", 1)
         stored = await self.reader.submission("acc", sent.request_id)
         assert stored is not None
         assert stored.status is Status.CONFIRMED
@@ -79,6 +90,17 @@ class ForeignSite:
         for task in self.running:
             if task.done():
                 task.result()
+
+
+async def _for_ever() -> None:
+    """For a caller who stays."""
+    await asyncio.Event().wait()
+
+
+def _about(request_id: str, message: Message) -> Message:
+    """`message`, about that submission, if it is about one."""
+    told = tuple((name, request_id.encode() if name == "ce_subject" else value) for name, value in message.headers)
+    return replace(message, headers=told)
 
 
 def _read() -> int:
