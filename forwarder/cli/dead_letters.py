@@ -13,7 +13,18 @@ from forwarder.assembly.backend import Backend
 from forwarder.cli.letter_view import COLUMNS, headers_of, row, value_of
 from forwarder.cli.letters import Letter, Letters, Standing, Wanted
 from forwarder.cli.moments import moment
-from forwarder.cli.output import AsJson, Failed, WrongUsage, note, progress, say, show_json, show_one, show_rows
+from forwarder.cli.output import (
+    AsJson,
+    Failed,
+    WrongUsage,
+    json_line,
+    note,
+    progress,
+    say,
+    show_json,
+    show_one,
+    show_rows,
+)
 from forwarder.cli.replay import Replay, stop_on_signal
 from forwarder.cli.running import with_backend
 from forwarder.runtime.clock import SystemClock
@@ -51,8 +62,8 @@ def list_letters(
 ) -> None:
     """List what waits to be put back, newest first.
 
-    open: its submission is still FAILED by it. undecodable: no submission could be read in it. With --all also replayed: it was
-    put back, or there is no such submission any more.
+    open: its submission is still FAILED by it. undecodable: no submission could be read in it. too_large: it cannot be put back;
+    its headers say where it stood. With --all also replayed: it was put back, or there is no such submission any more.
     """
     wanted = _wanted(account, failure_class, since, until)
     found = with_backend(lambda backend: _letters(backend).find(wanted))
@@ -69,7 +80,7 @@ def show(
 ) -> None:
     """Show one dead letter: why it was set aside, its headers, its value but for the card."""
     letter, standing, message = with_backend(partial(_read, letter_id))
-    if raw and standing is not Standing.UNDECODABLE:
+    if raw and letter.revision is not None:
         raise WrongUsage(f"{letter_id} can be read, and is shown without its card: leave out --raw.")
     about = {**row(letter, standing), "detail": letter.detail, "sizeBytes": len(message.value)}
     value = message.value.decode("utf-8", "backslashreplace") if raw else value_of(letter, message)
@@ -96,7 +107,7 @@ def _show_whole(about: Mapping[str, Any], headers: Mapping[str, str], value: Map
     if value is None:
         say("Not shown: it could not be read, and may hold anything. --raw shows it.")
     else:
-        say(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2))
+        say(value if isinstance(value, str) else json.dumps(json.loads(json_line(value)), ensure_ascii=False, indent=2))
 
 
 def replay(
@@ -206,13 +217,17 @@ def _summary(
     return {
         "selected": selected,
         "putBack": put_back,
-        "passedOver": {each.value: passed_over[each] for each in (Standing.REPLAYED, Standing.UNDECODABLE)},
+        "passedOver": {each.value: passed_over[each] for each in Standing if each is not Standing.OPEN},
         "dryRun": dry_run,
         "interrupted": interrupted,
     }
 
 
 def _passed_over(passed_over: Counter[Standing]) -> str:
-    said = {Standing.REPLAYED: "replayed already", Standing.UNDECODABLE: "undecodable: name those by their ids"}
+    said = {
+        Standing.REPLAYED: "replayed already",
+        Standing.UNDECODABLE: "undecodable: name those by their ids",
+        Standing.TOO_LARGE: "too large to be put back",
+    }
     counts = [f"{passed_over[each]} {words}" for each, words in said.items() if passed_over[each]]
     return f" Passed over: {'; '.join(counts)}." if counts else ""

@@ -10,9 +10,9 @@ from enum import StrEnum
 from forwarder.reservation.outcome import Status
 from forwarder.store.reading import Overview
 from forwarder.topics.codec import Undecodable, decode_data, header
-from forwarder.topics.port import Delivery, Log, Message
+from forwarder.topics.port import MAX_MESSAGE_BYTES, Delivery, Log, Message
 from forwarder.topics.to_end import read_to_end
-from forwarder.worker.dead_letters import EVENT_ID, FAILURE_CLASS, UNDECODABLE
+from forwarder.worker.dead_letters import CUT, EVENT_ID, FAILURE_CLASS, UNDECODABLE, replayed
 
 _ASKED_AT_A_TIME = 1000
 _DIGITS = 9  # of a number that one of ours wrote
@@ -30,13 +30,15 @@ class Standing(StrEnum):
     """It is not: the letter was put back, or the submission is not in the store. Putting it back changes nothing."""
     UNDECODABLE = "undecodable"
     """No submission could be read in it. Put back it comes again, unless it can be read by now."""
+    TOO_LARGE = "too_large"
+    """It cannot be put back: it was cut to fit, and its headers say where it stood; or the log would not take it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
     """A letter without its value. `id` is that of the failure's event, or `partition:offset` of the message that could not be read.
 
-    `account` and `request_id` are empty where they are not known.
+    `account` and `request_id` are empty where they are not known. `whole`: the log would take it back as it came.
     """
 
     id: str
@@ -49,6 +51,7 @@ class Letter:
     attempts: int
     request_id: str
     revision: int | None
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,7 @@ def letter_of(delivery: Delivery) -> Letter:
     return Letter(
         id=event_id if told else _original_place(delivery),
         place=(delivery.partition, delivery.offset),
-        set_aside_at=datetime.fromtimestamp(delivery.timestamp_ms / 1000, UTC),
+        set_aside_at=_moment(delivery.timestamp_ms),
         account=_account(delivery.message),
         failure_class=header(headers, FAILURE_CLASS) or UNDECODABLE,
         reason=header(headers, "dlt-exception-class") or "",
@@ -137,7 +140,16 @@ def letter_of(delivery: Delivery) -> Letter:
         attempts=_number(header(headers, "dlt-attempts")) or 0,
         request_id=request_id if told else "",
         revision=revision,
+        whole=header(headers, CUT) is None and replayed(delivery.message).size <= MAX_MESSAGE_BYTES,
     )
+
+
+def _moment(milliseconds: int) -> datetime:
+    """Where the log lets its writers say when they wrote, they may say anything."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OverflowError, OSError, ValueError):
+        return datetime.fromtimestamp(0, UTC)
 
 
 def _original_place(delivery: Delivery) -> str:
@@ -161,6 +173,8 @@ def _number(text: str | None) -> int | None:
 
 
 def _standing(letter: Letter, failed: Collection[tuple[str, int]]) -> Standing:
+    if not letter.whole:
+        return Standing.TOO_LARGE
     if letter.revision is None:
         return Standing.UNDECODABLE
     return Standing.OPEN if (letter.request_id, letter.revision) in failed else Standing.REPLAYED

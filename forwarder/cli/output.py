@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
+from pydantic_core import to_json
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -62,8 +63,11 @@ def show_json(value: Any) -> None:
 
 
 def json_line(value: Any) -> str:
-    """JSON in one line."""
-    return json.dumps(value, ensure_ascii=False, default=str)
+    """JSON in one line. A number that is beyond Python's is null, as in all that the service writes."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:
+        return to_json(value, inf_nan_mode="null", fallback=str).decode()
 
 
 def show_lines(lines: Iterable[str]) -> None:

@@ -34,8 +34,8 @@ class Wanted:
         """Whether `event` is wanted."""
         data = event["data"]
         return (
-            self.account in {None, data.get("integrationAccountId")}
-            and self.workspace in {None, data.get("workspaceId")}
+            (self.account is None or data.get("integrationAccountId") == self.account)
+            and (self.workspace is None or data.get("workspaceId") == self.workspace)
             and (not self.types or event["type"] in self.types)
         )
 

@@ -6,7 +6,7 @@ from typing import Final
 from pydantic_core import to_json
 
 from forwarder.reservation.result import RESULT_TYPES
-from forwarder.topics.codec import Undecodable, decode_data, header
+from forwarder.topics.codec import MAX_ID, Undecodable, decode_data, header
 from forwarder.topics.port import Message
 
 EVENT_TYPES_SENT: Final = RESULT_TYPES
@@ -14,6 +14,10 @@ EVENT_TYPES_SENT: Final = RESULT_TYPES
 
 TEST_EVENT: Final = "webhook.test.v1"
 """What `test` sends, whatever the endpoint takes."""
+
+
+_LONGEST_EVENT_ID: Final = MAX_ID + 32
+"""An event is named for its submission."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,14 @@ def decode_event(message: Message) -> Event:
     if not isinstance(workspace_id, str) or not all(told):
         raise Undecodable("not a result event: it says not whose it is, or what")
     event_id, kind, time = (each or "" for each in told)
+    if not (_is_id(workspace_id, MAX_ID) and _is_id(event_id, _LONGEST_EVENT_ID) and _is_id(kind, MAX_ID)):
+        raise Undecodable("not a result event: it names what no store of ours can")
     return Event(event_id, kind, workspace_id, body_of(kind, time, message.value.decode()))
+
+
+def _is_id(text: str, at_most: int) -> bool:
+    """Whether databases take it, in their indexes too."""
+    return len(text) <= at_most and "\0" not in text
 
 
 def body_of(kind: str, time: str, data: str) -> str:

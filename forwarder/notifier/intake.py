@@ -3,7 +3,7 @@
 An event that comes again is known by its id and queued once. An endpoint is sent what the log took after the endpoint was added.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import structlog
 
@@ -11,8 +11,8 @@ from forwarder.notifier.events import Event, decode_event
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.runtime import metrics
 from forwarder.runtime.clock import Clock
-from forwarder.runtime.loops import keep_trying
-from forwarder.store.port import StoreUnavailable
+from forwarder.runtime.loops import by_halves, keep_trying
+from forwarder.store.port import StoreUnavailable, Unstorable
 from forwarder.store.webhooks import DeliveryQueue, NewDelivery
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.webhooks import EndpointReader
@@ -21,8 +21,8 @@ from forwarder.topics.port import Consumer, Delivery
 
 _log = structlog.get_logger(__name__)
 
-_Received = tuple[Event, int]
-"""An event, and when the log took it: UTC milliseconds since 1970."""
+_Received = tuple[Delivery, Event]
+"""A message, and the event that it brought."""
 
 
 class Intake:
@@ -52,14 +52,13 @@ class Intake:
             return
         queued: list[NewDelivery] = []
 
-        async def step() -> None:
-            # Where there is no endpoint at all, nothing needs to be read.
-            queued[:] = await self._wanted(list(_decoded(deliveries))) if await self._endpoints.any_enabled() else ()
-            await self._queue.queue(queued, now=self._clock.now())
+        async def queue(received: Sequence[_Received]) -> None:
+            queued.extend(await self._queue_wanted(received))
 
-        await keep_trying(
-            step, name="webhook_intake", clock=self._clock, outages=(StoreUnavailable, TenancyUnavailable)
-        )
+        # Where there is no endpoint at all, nothing needs to be read.
+        received = list(_decoded(deliveries)) if await self._any_enabled() else ()
+        if received:
+            await by_halves(queue, received, name="webhook_intake", refusal=Unstorable, set_aside=_pass_over)
         await consumer.commit(deliveries)
         metrics.WEBHOOKS_QUEUED.inc(len(queued))
         self._start(dict.fromkeys(one.endpoint_id for one in queued))
@@ -67,27 +66,54 @@ class Intake:
             # Where nobody wants anything, a batch now and then is enough: each costs a commit to the log.
             await self._clock.sleep(self._settings.idle_seconds)
 
+    async def _any_enabled(self) -> bool:
+        found: list[bool] = []
+
+        async def step() -> None:
+            found.append(await self._endpoints.any_enabled())
+
+        await self._through_outages(step)
+        return found[-1]
+
+    async def _queue_wanted(self, received: Sequence[_Received]) -> Sequence[NewDelivery]:
+        wanted: list[NewDelivery] = []
+
+        async def step() -> None:
+            wanted[:] = await self._wanted(received)
+            await self._queue.queue(wanted, now=self._clock.now())
+
+        await self._through_outages(step)
+        return wanted
+
+    async def _through_outages(self, step: Callable[[], Awaitable[None]]) -> None:
+        outages = (StoreUnavailable, TenancyUnavailable)
+        await keep_trying(step, name="webhook_intake", clock=self._clock, outages=outages)
+
     async def _wanted(self, received: Sequence[_Received]) -> list[NewDelivery]:
-        endpoints = await self._endpoints.enabled_of({event.workspace_id for event, _ in received})
+        endpoints = await self._endpoints.enabled_of({event.workspace_id for _, event in received})
         return [
             NewDelivery(endpoint.id, event.id, event.type, event.body)
-            for event, logged_ms in received
+            for delivery, event in received
             for endpoint in endpoints
             if endpoint.workspace_id == event.workspace_id
             and endpoint.takes(event.type)
-            and logged_ms >= int(endpoint.created_at.timestamp() * 1000)
+            and delivery.timestamp_ms >= int(endpoint.created_at.timestamp() * 1000)
         ]
 
 
 def _decoded(deliveries: Sequence[Delivery]) -> Iterable[_Received]:
     for delivery in deliveries:
         try:
-            yield decode_event(delivery.message), delivery.timestamp_ms
+            yield delivery, decode_event(delivery.message)
         except Undecodable as error:
-            # It stays on the topic, where everybody else reads it; here nobody could be told of it.
-            _log.error(
-                "webhook_event.undecodable",
-                partition=delivery.partition,
-                offset=delivery.offset,
-                error=str(error),
-            )
+            _note_unreadable(delivery, str(error))
+
+
+async def _pass_over(received: _Received, refusal: Exception) -> None:
+    _note_unreadable(received[0], f"the store cannot hold it: {refusal}")
+
+
+def _note_unreadable(delivery: Delivery, error: str) -> None:
+    """It stays on the topic, where everybody else reads it; here nobody could be told of it."""
+    metrics.UNREADABLE_RESULTS.labels("notifier").inc()
+    _log.error("webhook_event.undecodable", partition=delivery.partition, offset=delivery.offset, error=error)

@@ -1,11 +1,14 @@
 """Loops that outlive outages: what fails because something outside is away is tried again, what fails as a bug ends the process."""
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import structlog
 
 from forwarder.runtime.clock import Clock
+
+T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
@@ -32,6 +35,27 @@ async def keep_trying(
             if failures:
                 _log.info(f"{name}.resumed", failures=failures)
             return
+
+
+async def by_halves(
+    step: Callable[[Sequence[T]], Awaitable[None]],
+    items: Sequence[T],
+    *,
+    name: str,
+    refusal: type[Exception],
+    set_aside: Callable[[T, Exception], Awaitable[None]],
+) -> None:
+    """Carry out `step` for all of `items` at once; where it raises `refusal`, for one half of them after the other, until each that
+    is refused stands alone and is `set_aside`. The others are carried out in their order."""
+    try:
+        await step(items)
+    except refusal as error:
+        if len(items) == 1:
+            await set_aside(items[0], error)
+            return
+        _log.error(f"{name}.batch_refused", count=len(items), error=str(error), kind=type(error).__name__)
+        for half in (items[: len(items) // 2], items[len(items) // 2 :]):
+            await by_halves(step, half, name=name, refusal=refusal, set_aside=set_aside)
 
 
 async def forever(

@@ -77,6 +77,13 @@ CANCELLATIONS = Counter("forwarder_cancellations_total", "Cancellations that cam
 
 RESULTS_PUBLISHED = Counter("forwarder_results_published_total", "Result events acknowledged by the log.")
 DEAD_LETTERS = Counter("forwarder_dead_letters_total", "Dead letters acknowledged by the log.")
+UNREADABLE_RESULTS = Counter(
+    "forwarder_unreadable_results_total",
+    "Messages of the results topic that no worker can have written, passed over.",
+    ["reader"],
+)
+"""`reader`: notifier; waiters, who read only what is about a submission whose outcome somebody waits for."""
+
 UNPUBLISHED_RESULTS = Gauge(
     "forwarder_unpublished_results",
     "Result events recorded and not yet published, when last looked.",

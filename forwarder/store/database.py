@@ -1,7 +1,8 @@
 """The engine as the store uses it: one statement or a whole transaction at a time, each bounded in time.
 
 Here, and nowhere else in the store, drivers' errors become `StoreUnavailable`: those that say that the database is away,
-overloaded, stopping, out of disk or out of patience. What a wrong statement or wrong data would raise stays as it is: a bug.
+overloaded, stopping, out of disk or out of patience; or `Unstorable`: those about the values that it was given. What a wrong
+statement would raise stays as it is: a bug.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.store.direct import Direct, direct
 from forwarder.store.engine import PostgresqlEngine
-from forwarder.store.port import StoreUnavailable
+from forwarder.store.port import StoreUnavailable, Unstorable
 from forwarder.store.sessions import DriverError, Sessions
 
 Dialect = Literal["postgresql", "sqlite"]
@@ -44,6 +45,12 @@ _SQLSTATES = (
 )
 # BUSY, LOCKED, NOMEM, READONLY, INTERRUPT, IOERR, FULL, CANTOPEN, PROTOCOL: https://sqlite.org/rescode.html
 _SQLITE_CODES = frozenset({5, 6, 7, 8, 9, 10, 13, 14, 15})
+
+_SQLSTATES_OF_VALUES = (
+    "22",  # data exception: no such character, number or date
+    "54",  # over a limit: too long for its index
+)
+_SQLITE_TOO_BIG = 18
 
 
 class Database:
@@ -100,15 +107,18 @@ def _rows(result: CursorResult[Any]) -> Sequence[Row[Any]]:
 
 @contextmanager
 def outages_translated() -> Iterator[None]:
-    """Raise `StoreUnavailable` for what says that the database cannot do its work now."""
+    """Raise `StoreUnavailable` for what says that the database cannot do its work now, `Unstorable` for what its values cause."""
     try:
         yield
     except (PoolExhausted, OSError) as error:  # OSError is also every TimeoutError and ConnectionError
         raise StoreUnavailable(_described(error)) from error
     except DBAPIError as error:
-        if not (error.connection_invalidated or _says_outage(error.orig)):
-            raise
-        raise StoreUnavailable(_described(error.orig or error)) from error
+        if error.connection_invalidated or _says_outage(error.orig):
+            raise StoreUnavailable(_described(error.orig or error)) from error
+        if _says_unstorable(error.orig):
+            # Without the driver's words, which quote the values.
+            raise Unstorable(type(error.orig).__name__) from error
+        raise
     except DriverError as error:
         if not (_lost_connection(error) or _says_outage(error)):
             raise
@@ -119,6 +129,14 @@ def _says_outage(error: BaseException | None) -> bool:
     sqlstate: str = getattr(error, "sqlstate", None) or ""
     sqlite_code: int = getattr(error, "sqlite_errorcode", None) or 0
     return sqlstate.startswith(_SQLSTATES) or sqlite_code & 0xFF in _SQLITE_CODES
+
+
+def _says_unstorable(error: BaseException | None) -> bool:
+    sqlstate: str = getattr(error, "sqlstate", None) or ""
+    sqlite_code: int = getattr(error, "sqlite_errorcode", None) or 0
+    # What asyncpg itself cannot write for the server is its DataError, and a ValueError.
+    refused_by_driver = error is not None and isinstance(error.__cause__, ValueError)
+    return sqlstate.startswith(_SQLSTATES_OF_VALUES) or sqlite_code & 0xFF == _SQLITE_TOO_BIG or refused_by_driver
 
 
 def _lost_connection(error: Exception) -> bool:

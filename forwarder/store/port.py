@@ -1,7 +1,11 @@
 """What the worker and the operators' repairs ask of the store, and nothing of how it is kept. What readers ask is in `reading`.
 
-Errors: `StoreUnavailable` is the only one a caller has to expect; the SQL store translates its drivers' errors into it in one
-place. Whatever raised it was either done whole or not at all.
+Exception
+├── StoreUnavailable     whatever raised it was either done whole or not at all
+└── ValueError
+    └── Unstorable       only whoever takes in what others wrote has to expect it
+
+The SQL store translates its drivers' errors into these in one place.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,6 +28,10 @@ from forwarder.store.work import (
 
 class StoreUnavailable(Exception):
     """The store could not be reached or did not answer in time."""
+
+
+class Unstorable(ValueError):
+    """The database takes none of what it was given, for what is in it: to try again changes nothing. Not one row was changed."""
 
 
 class Recorder(Protocol):

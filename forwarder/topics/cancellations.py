@@ -2,17 +2,15 @@
 
 from typing import Annotated
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
 from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest
 from forwarder.runtime.clock import iso
-from forwarder.topics.codec import Undecodable, event_headers, has_nul, header
+from forwarder.topics.codec import Id, Instant, Undecodable, event_headers, header, refuse_unstorable
 from forwarder.topics.port import Message
 
 _REQUESTED = "reservation.cancellation_requested.v1"
-
-_Id = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 def encode_cancellation(request: CancellationRequest) -> Message:
@@ -37,8 +35,7 @@ def is_cancellation(message: Message) -> bool:
 
 def decode_cancellation(message: Message) -> CancellationRequest:
     """The cancellation in `message`. Raises `Undecodable`."""
-    if has_nul(message.value):
-        raise Undecodable("not a cancellation: it has the character U+0000")
+    refuse_unstorable(message, "not a cancellation")
     try:
         body = _Envelope.model_validate_json(message.value)
         key = message.key.decode()
@@ -60,8 +57,8 @@ class _Envelope(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
-    requestId: _Id  # noqa: N815 - the message's own names
-    integrationAccountId: _Id  # noqa: N815
-    requestedAt: AwareDatetime  # noqa: N815
+    requestId: Id  # noqa: N815 - the message's own names
+    integrationAccountId: Id  # noqa: N815
+    requestedAt: Instant  # noqa: N815
     reason: Annotated[str, Field(max_length=MAX_REASON)] | None
     revision: Annotated[int, Field(ge=0, lt=10**9)]

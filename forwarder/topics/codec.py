@@ -5,10 +5,10 @@ https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-proto
 
 import re
 from collections.abc import Mapping
-from datetime import UTC
-from typing import Annotated, Any, Protocol
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Protocol
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
 from forwarder.reservation.card import SealedCard
@@ -29,8 +29,26 @@ _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 six plain characters. The ingress lets none through."""
 
 
-_Id = Annotated[str, Field(min_length=1, max_length=256)]
+MAX_SUBMISSION_BYTES: Final = 256 * 1024
+"""Of a message of the requests topic. The ingress takes a quarter of that from a caller. What is larger is of somebody else, and
+might come to a dead letter or a result that the log does not take."""
 
+MAX_ID: Final = 256
+"""Characters of an identifier: as many as fit in a database's index."""
+
+_LARGEST_INTEGER: Final = 2**63
+_FIRST_YEAR, _LAST_YEAR = 1970, 8999
+
+
+def _in_reach(moment: datetime) -> datetime:
+    """Deadlines are reckoned from it, and no sum of them may leave what a clock can show."""
+    if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
+        raise ValueError("no moment of a submission")
+    return moment
+
+
+Id = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
+Instant = Annotated[AwareDatetime, AfterValidator(_in_reach)]
 
 REPLAY_OF = "replay-of"
 """The header of a dead letter that was put back: the id of the event that told of its failure."""
@@ -99,10 +117,10 @@ def decode_submission(message: Message) -> Submission:
 
 def decode_written(message: Message) -> tuple[Submission, bytes | None]:
     """As `decode_submission`, and with it the JSON text of its request, where the message has that as it is; else None."""
-    if has_nul(message.value):
-        raise Undecodable("not a submission: it has the character U+0000")
+    refuse_unstorable(message, "not a submission")
     try:
         body, reservation, text = _parted(message.value) or _whole(message.value)
+        _require_ids(reservation["propertyId"], reservation.get("roomId"))
         card = None if body.card is None else SealedCard(body.card.keyId, body.card.sealed)
         submission = Submission(
             request_id=body.requestId,
@@ -136,7 +154,7 @@ def _parted(value: bytes) -> _Parts | None:
         return None
     text = rest[:-1]
     try:
-        request = from_json(text)
+        request = from_json(text, allow_inf_nan=False)
         return (_Head.model_validate_json(head + b"}"), request, text) if isinstance(request, dict) else None
     except ValueError:
         return None
@@ -144,8 +162,18 @@ def _parted(value: bytes) -> _Parts | None:
 
 def _whole(value: bytes) -> _Parts:
     """Any order of members, read in one. Raises `ValueError`."""
-    body = _Envelope.model_validate_json(value)
-    return body, body.reservation, None
+    reservation = from_json(value, allow_inf_nan=False)["reservation"]
+    if not isinstance(reservation, dict):
+        raise TypeError("a request is a JSON object")
+    return _Head.model_validate_json(value), reservation, None
+
+
+def _require_ids(property_id: object, room_id: object) -> None:
+    """Raise `ValueError` where the store has no place for one of them in its indexes, or it is no identifier at all."""
+    for each in (property_id, "" if room_id is None else room_id):
+        short = type(each) is str and len(each) <= MAX_ID
+        if not short and not (type(each) is int and abs(each) < _LARGEST_INTEGER):
+            raise ValueError("no identifier")
 
 
 def replay_revision(message: Message, submission: Submission) -> int | None:
@@ -159,7 +187,7 @@ def replay_revision(message: Message, submission: Submission) -> int | None:
 
 
 class _SealedCard(BaseModel):
-    keyId: _Id  # noqa: N815 - the message's own name
+    keyId: Id  # noqa: N815 - the message's own name
     sealed: str
 
 
@@ -168,21 +196,15 @@ class _Head(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
-    requestId: _Id  # noqa: N815 - the message's own names
-    workspaceId: _Id  # noqa: N815
-    integrationAccountId: _Id  # noqa: N815
+    requestId: Id  # noqa: N815 - the message's own names
+    workspaceId: Id  # noqa: N815
+    integrationAccountId: Id  # noqa: N815
     operation: Operation
-    acceptedAt: AwareDatetime  # noqa: N815
-    fingerprint: _Id
+    acceptedAt: Instant  # noqa: N815
+    fingerprint: Id
     card: _SealedCard | None
     # Left out where the caller set none; 0, which no message may carry, stands for that here.
     deadlineSeconds: Annotated[int, Field(ge=1, le=LONGEST_DEADLINE_SECONDS)] = 0  # noqa: N815
-
-
-class _Envelope(_Head):
-    """All of the message's value."""
-
-    reservation: dict[str, Any]
 
 
 def encode_result(event: ResultEvent) -> Message:
@@ -196,12 +218,20 @@ def encode_result(event: ResultEvent) -> Message:
 def decode_data(message: Message) -> Mapping[str, Any]:
     """The JSON object that a message of ours carries. Raises `Undecodable`."""
     try:
-        data = from_json(message.value)
+        data = from_json(message.value, allow_inf_nan=False)
     except ValueError as error:
         raise Undecodable("not JSON") from error
     if not isinstance(data, dict):
         raise Undecodable("not a JSON object")
     return data
+
+
+def refuse_unstorable(message: Message, what: str) -> None:
+    """Raise `Undecodable`, which begins with `what`, where no store of ours would take the message: too large, or with U+0000."""
+    if message.size > MAX_SUBMISSION_BYTES:
+        raise Undecodable(f"{what}: it has more than {MAX_SUBMISSION_BYTES:,} bytes")
+    if has_nul(message.value):
+        raise Undecodable(f"{what}: it has the character U+0000")
 
 
 def has_nul(value: bytes) -> bool:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
 
 from forwarder.topics.kafka_connection import look_at
 from forwarder.topics.partitioning import partition_of
@@ -198,7 +199,8 @@ class Batches:
             future.add_done_callback(partial(self._acknowledged, lane, batch))
 
     def _acknowledged(self, lane: _Lane, batch: _Batch, future: Future[Any]) -> None:
-        self._landed(lane, batch, future.exception())
+        # A cancelled one has no exception to ask for: whether it was stored is not known, as after any failure.
+        self._landed(lane, batch, KafkaError("broken off") if future.cancelled() else future.exception())
 
     def _landed(self, lane: _Lane, batch: _Batch, error: BaseException | None) -> None:
         lane.under_way = None

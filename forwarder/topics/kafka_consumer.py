@@ -12,7 +12,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from forwarder.topics.kafka_connection import KafkaConnection, milliseconds, reaching_kafka
 from forwarder.topics.kafka_membership import Membership
-from forwarder.topics.kafka_reader import KafkaReader, stop
+from forwarder.topics.kafka_reader import CannotRead, KafkaReader, stop
 from forwarder.topics.port import Delivery, Lag, LogUnavailable, PartitionsChanged
 
 _MAX_POLL_INTERVAL_SECONDS = 300.0
@@ -34,12 +34,15 @@ class KafkaConsumer:
         self._membership = Membership(on_partitions, self._discard)
         self._reader: KafkaReader | None = None
         self._unsettled_seconds = 0.0
+        self._careful = False
 
     async def receive(self, *, at_most: int, wait_seconds: float) -> Sequence[Delivery]:
         reader = self._reader or await self.join()
         if not await self._settled(wait_seconds):
             return ()
         deliveries = await self._take(reader, at_most, wait_seconds)
+        if self._reader is not reader:
+            return ()
         generation = self._membership.generation
         await self._membership.settled()
         return deliveries if generation == self._membership.generation else ()
@@ -79,7 +82,7 @@ class KafkaConsumer:
         except BaseException:
             await stop(consumer, self._connection)
             raise
-        self._reader = KafkaReader(consumer, self._connection)
+        self._reader = KafkaReader(consumer, self._connection, careful=self._careful)
         return self._reader
 
     async def leave(self) -> None:
@@ -104,6 +107,12 @@ class KafkaConsumer:
         async with reaching_kafka(f"receive from {self._topic}", within=limit):
             try:
                 return await reader.take(at_most, wait_seconds)
+            except CannotRead:
+                # What it had taken up is delivered again, from what the group has committed.
+                self._careful = True
+                await self.leave()
+                await self._membership.lost()
+                return []
             except KafkaError:
                 # aiokafka raises only what it cannot mend: begin anew.
                 await self.leave()

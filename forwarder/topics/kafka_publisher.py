@@ -52,6 +52,7 @@ class KafkaPublisher:
                 async with reaching_kafka(_doing(topic), within=self._connection.publish_timeout_seconds):
                     await self._deliver(await self.started(), topic, messages)
         except LogUnavailable:
+            self._retire_where_lost()
             self._failure.happened()
             raise
         self._failure.over()
@@ -68,8 +69,7 @@ class KafkaPublisher:
 
     async def started(self) -> Batches:
         """Those of the producer in use: started now where there is none, at first or after a broken one."""
-        if self._batches is not None and lost_track(self._batches.producer.client):
-            self._retire(self._batches)
+        self._retire_where_lost()
         if self._batches is None:
             async with self._starting:
                 if self._batches is None:
@@ -87,6 +87,7 @@ class KafkaPublisher:
 
     async def _publish_alone(self, topic: str, messages: Sequence[Message]) -> bool:
         """What most calls ask for, one message that can join a batch at once: without a timer for it. Whether it was that."""
+        self._retire_where_lost()
         batches = self._batches
         acknowledged = batches.add(topic, messages[0]) if batches is not None and len(messages) == 1 else None
         if batches is None or acknowledged is None:
@@ -108,6 +109,11 @@ class KafkaPublisher:
     def _look_into(self, error: Exception, batches: Batches) -> None:
         if _leaves_a_gap(error):
             self._retire(batches)
+
+    def _retire_where_lost(self) -> None:
+        """Whoever publishes looks, before and after a failure: a process need not be asked whether it is ready."""
+        if self._batches is not None and lost_track(self._batches.producer.client):
+            self._retire(self._batches)
 
     def _retire(self, batches: Batches) -> None:
         if self._batches is batches:

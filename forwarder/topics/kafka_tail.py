@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from forwarder.topics.kafka_connection import KafkaConnection, milliseconds, reaching_kafka
-from forwarder.topics.kafka_reader import KafkaReader, stop
+from forwarder.topics.kafka_reader import CannotRead, KafkaReader, stop
 from forwarder.topics.port import Delivery
 
 _METADATA_SECONDS = 60.0  # how soon a partition that is added to the topic is noticed
@@ -26,6 +26,7 @@ class KafkaTail:
         self._connection = connection
         self._reader: KafkaReader | None = None
         self._next: dict[int, int] = {}
+        self._careful = False
 
     async def seek_to_end(self) -> None:
         reader = self._reader or await self.open()
@@ -66,7 +67,7 @@ class KafkaTail:
         except BaseException:
             await stop(consumer, self._connection)
             raise
-        self._reader = KafkaReader(consumer, self._connection)
+        self._reader = KafkaReader(consumer, self._connection, careful=self._careful)
         return self._reader
 
     async def close(self) -> None:
@@ -110,6 +111,10 @@ class KafkaTail:
         async with reaching_kafka(f"receive from {self._topic}", within=limit):
             try:
                 return await reader.take(at_most, wait_seconds)
+            except CannotRead:
+                self._careful = True  # and from where it was
+                await self.close()
+                return []
             except KafkaError:
                 await self.close()  # aiokafka raises only what it cannot mend: begin anew
                 raise

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from forwarder.reservation.outcome import Status
 from forwarder.runtime.clock import Clock
-from forwarder.runtime.metrics import WAITING
+from forwarder.runtime.metrics import UNREADABLE_RESULTS, WAITING
 from forwarder.runtime.waiting import first_of
 from forwarder.topics.codec import Undecodable, decode_data, header, subject
 from forwarder.topics.port import Delivery, LogUnavailable, Message, Tail
@@ -25,6 +25,8 @@ _RECEIVE_SECONDS = 1.0
 _PAUSE_SECONDS = 0.5
 _START_SECONDS = 2.0
 """How long a first waiter lets the tail come to its place before it submits all the same."""
+
+_ERRORS = range(400, 600)
 
 _log = structlog.get_logger()
 
@@ -155,6 +157,7 @@ class Outcomes:
         try:
             settled = _settled(delivery.message)
         except (Undecodable, KeyError, TypeError, ValueError):
+            UNREADABLE_RESULTS.labels("waiters").inc()
             _log.warning(
                 "outcome.undecodable", topic=delivery.topic, partition=delivery.partition, offset=delivery.offset
             )
@@ -179,14 +182,30 @@ class Expected:
 
 
 def _settled(message: Message) -> Settled:
+    """What `message` tells, with all that its readers answer from: nothing is left for them to stumble over."""
     data = decode_data(message)
-    record, cancellation = data["reservation"], data.get("cancellation")
+    status, record, cancellation = Status(data["status"]), data["reservation"], data.get("cancellation")
     if not isinstance(record, dict) or not isinstance(cancellation, dict | None):
         raise TypeError("a record is a JSON object, and so is how a cancellation stands")
+    if type(record["id"]) is not int:
+        raise TypeError("a reservation's id is a number")
+    _require_problem(record.get("problem"))
+    if cancellation is not None:
+        _require_problem(cancellation.get("problem"), missing=status is Status.CANCELLED)
     _, _, revision = (header(message.headers, "ce_id") or "").rpartition(".")
+    # Written before the number is read: so it is JSON that goes out, whatever came in.
     return Settled(
-        Status(data["status"]), record["id"], to_json(record), record.get("problem"), cancellation, int(revision)
+        status, record["id"], to_json(record, inf_nan_mode="null"), record.get("problem"), cancellation, int(revision)
     )
+
+
+def _require_problem(problem: object, *, missing: bool = True) -> None:
+    """Raise where it is none, or `missing` where it may not be."""
+    if problem is None and missing:
+        return
+    status = problem.get("status") if isinstance(problem, dict) else None
+    if type(status) is not int or status not in _ERRORS:
+        raise TypeError("a problem is a JSON object with an HTTP status")
 
 
 def _settle(future: asyncio.Future[Settled | None], settled: Settled | None) -> None:

@@ -21,6 +21,10 @@ MAX_MESSAGE_BYTES = 1_000_000
 """Of one message, with its key and headers: what Kafka's brokers take unless they are told otherwise."""
 
 
+_HEADER_OVERHEAD = 10
+"""Two lengths, of five bytes at the most."""
+
+
 class LogUnavailable(Exception):
     """The log could not be reached or did not acknowledge in time. What was being published may or may not be stored."""
 
@@ -43,10 +47,10 @@ class Message:
 
     @property
     def size(self) -> int:
-        """In bytes, of the key, the value, and the headers' values."""
+        """In bytes, of the key, the value, and the headers, no less than they take on the wire."""
         size = len(self.key) + len(self.value)
-        for _, content in self.headers:
-            size += len(content)
+        for name, content in self.headers:
+            size += len(name.encode()) + len(content) + _HEADER_OVERHEAD
         return size
 
 
@@ -55,6 +59,10 @@ def refuse_too_large(messages: Sequence[Message]) -> None:
     for message in messages:
         if message.size > MAX_MESSAGE_BYTES:
             raise MessageTooLarge(f"a message of {message.size:,} bytes is over the {MAX_MESSAGE_BYTES:,} of the log")
+
+
+UNREADABLE = "unreadable"
+"""The header of a message that its backend cannot read, and so delivers empty: its value names what was raised."""
 
 
 @value(frozen=True, slots=True)

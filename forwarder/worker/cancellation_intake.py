@@ -34,7 +34,7 @@ class CancellationIntake:
         self._clock = clock
 
     async def take_in(self, requests: Sequence[CancellationRequest]) -> None:
-        """Return once each is durable."""
+        """Return once each is durable. Raises `Unstorable`: then none is."""
 
         async def step() -> None:
             accounts = await self._accounts(requests)

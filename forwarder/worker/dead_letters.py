@@ -5,6 +5,7 @@ failure that a letter tells of. A letter that is put back on its topic carries i
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final as Constant
 
 from pydantic_core import to_json
@@ -12,10 +13,15 @@ from pydantic_core import to_json
 from forwarder.runtime.clock import iso
 from forwarder.store.work import DeadLetter, Final, Work
 from forwarder.topics.codec import REPLAY_OF, encode_submission
-from forwarder.topics.port import Delivery, Message, Topics
+from forwarder.topics.port import MAX_MESSAGE_BYTES, Delivery, Message, Topics
 
 EVENT_ID: Constant = "dlt-event-id"
 FAILURE_CLASS: Constant = "dlt-failure-class"
+CUT: Constant = "dlt-cut-from-bytes"
+"""Of a letter that has not all of its message, which was too large for it: how many bytes that has where it stands."""
+
+_PREFIX: Constant = "dlt-"
+_KEY_BYTES: Constant = 1024
 
 UNDECODABLE: Constant = "undecodable"
 EXPIRED: Constant = "expired"
@@ -61,14 +67,18 @@ class DeadLetters:
         self.topic = topics.dead_letters
 
     def undecodable(self, delivery: Delivery, error: Exception) -> Message:
-        """`delivery`'s message as it came, which could not be read."""
+        """`delivery`'s message, which could not be read: as it came, or what the log takes of it. Whatever headers of a dead
+        letter it brought are not ours, and left out."""
         headers = self._headers(delivery.partition, delivery.offset, delivery.timestamp_ms) | {
             "dlt-exception-class": type(error).__name__,
             "dlt-exception-message": str(error),
             "dlt-attempts": "1",
             FAILURE_CLASS: UNDECODABLE,
         }
-        return _with_headers(delivery.message, headers)
+        message = delivery.message
+        own = tuple(each for each in message.headers if not each[0].startswith(_PREFIX))
+        letter = _with_headers(replace(message, headers=own), headers)
+        return letter if letter.size <= MAX_MESSAGE_BYTES else _cut(message, headers)
 
     def failed(self, work: Work, final: Final) -> DeadLetter:
         """The submission of `work`, its card sealed as it was, which ended FAILED by `final`."""
@@ -103,10 +113,16 @@ def letter_message(letter: DeadLetter) -> Message:
 
 def replayed(letter: Message) -> Message:
     """`letter` as it goes back on the topic that it came from."""
-    own = tuple((name, value) for name, value in letter.headers if not name.startswith("dlt-") and name != REPLAY_OF)
+    own = tuple((name, value) for name, value in letter.headers if not name.startswith(_PREFIX) and name != REPLAY_OF)
     event_id = next((value for name, value in letter.headers if name == EVENT_ID), None)
     marked = () if event_id is None else ((REPLAY_OF, event_id),)
     return Message(letter.key, letter.value, (*own, *marked))
+
+
+def _cut(message: Message, headers: Mapping[str, str]) -> Message:
+    """The beginning of `message`, as much as fits. The headers say where all of it stands; its own are left there."""
+    begun = _with_headers(Message(message.key[:_KEY_BYTES], b""), {**headers, CUT: str(message.size)})
+    return replace(begun, value=message.value[: MAX_MESSAGE_BYTES - begun.size])
 
 
 def _with_headers(message: Message, headers: Mapping[str, str]) -> Message:

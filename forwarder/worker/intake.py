@@ -4,8 +4,10 @@ From then on the store owns the work, so that a slow PMS never holds up a partit
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
+from typing import TypeVar
 
 import structlog
 
@@ -14,8 +16,8 @@ from forwarder.reservation.submission import Submission
 from forwarder.runtime import metrics
 from forwarder.runtime.batching import CROWD
 from forwarder.runtime.clock import Clock
-from forwarder.runtime.loops import keep_trying
-from forwarder.store.port import Recorder, StoreUnavailable
+from forwarder.runtime.loops import by_halves, keep_trying
+from forwarder.store.port import Recorder, StoreUnavailable, Unstorable
 from forwarder.store.work import Arrival, Work
 from forwarder.tenancy.port import Account, Directory, TenancyUnavailable
 from forwarder.topics.cancellations import decode_cancellation, is_cancellation
@@ -31,8 +33,13 @@ _log = structlog.get_logger(__name__)
 
 _DEFAULT_DEADLINE_SECONDS = Account("", "", "", "", "").deadline_seconds
 
-Received = tuple[Submission, Delivery, bytes | None]
-"""A submission, the message that brought it, and the text of its request where that has it."""
+Received = tuple[Delivery, Submission, bytes | None]
+"""A message, the submission that it brought, and the text of its request where it has that."""
+
+Asked = tuple[Delivery, CancellationRequest]
+"""A message, and the cancellation that it brought."""
+
+M = TypeVar("M", Received, Asked)
 
 
 class Intake:
@@ -71,37 +78,49 @@ class Intake:
         if undecodable:
             await self._set_aside(undecodable)
         # First: what comes in the same batch and is cancelled already is not held, and not sent.
-        await self._cancellations.take_in(cancellations)
-        await self._take_in(received)
+        await self._store(self._cancel, cancellations)
+        await self._store(self._take_in, received)
         await consumer.commit(deliveries)
         oldest = min(delivery.timestamp_ms for delivery in deliveries)
         metrics.LAG_SECONDS.set(max(self._clock.now().timestamp() - oldest / 1000, 0.0))
         if CROWD <= len(deliveries) < self._settings.intake_batch:
             await self._clock.sleep(self._settings.pause_seconds)
 
-    async def _take_in(self, received: Sequence[Received]) -> None:
-        async def step() -> None:
-            arrivals, accounts = await self._arrivals(received)
-            now = self._clock.now()
-            works = await self._lease.claim(lambda worker_id: self._recorder.take_in(worker_id, arrivals, now=now))
-            self._offer(works, arrivals, accounts)
+    async def _store(self, take: Callable[[Sequence[M]], Awaitable[None]], messages: Sequence[M]) -> None:
+        """Let `take` make `messages` durable. What only the store finds that it cannot hold is set aside like what cannot be read:
+        tried again with the rest, it would hold up all of them for ever."""
 
-        if received:
-            outages = (StoreUnavailable, TenancyUnavailable)
-            await keep_trying(step, name="intake", clock=self._clock, outages=outages)
+        async def refused(message: M, error: Exception) -> None:
+            await self._set_aside([(message[0], Undecodable(f"the store cannot hold it: {error}"))])
+
+        if messages:
+            await by_halves(take, messages, name="intake", refusal=Unstorable, set_aside=refused)
+
+    async def _cancel(self, asked: Sequence[Asked]) -> None:
+        await self._cancellations.take_in([request for _, request in asked])
+
+    async def _take_in(self, received: Sequence[Received]) -> None:
+        outages = (StoreUnavailable, TenancyUnavailable)
+        await keep_trying(partial(self._record, received), name="intake", clock=self._clock, outages=outages)
+
+    async def _record(self, received: Sequence[Received]) -> None:
+        arrivals, accounts = await self._arrivals(received)
+        now = self._clock.now()
+        works = await self._lease.claim(lambda worker_id: self._recorder.take_in(worker_id, arrivals, now=now))
+        self._offer(works, arrivals, accounts)
 
     async def _arrivals(self, received: Sequence[Received]) -> tuple[list[Arrival], dict[str, Account]]:
         accounts: dict[str, Account] = {}
         room: dict[str, int] = {}
         safeguards: dict[str, str | None] = {}
-        for account_id in {submission.account_id for submission, *_ in received}:
+        for account_id in {submission.account_id for _, submission, _ in received}:
             account = await self._directory.account(account_id)
             if account is not None:
                 accounts[account_id] = account
                 room[account_id] = self._lanes.room_for(account) if self._lease.held() else 0
                 safeguards[account_id] = self._lanes.safeguards(account)
         arrivals = []
-        for submission, delivery, text in received:
+        for delivery, submission, text in received:
             held = room.get(submission.account_id, 0) > 0
             if held:
                 room[submission.account_id] -= 1
@@ -168,17 +187,16 @@ class Intake:
 
 def _decode(
     deliveries: Sequence[Delivery],
-) -> tuple[list[Received], list[CancellationRequest], list[tuple[Delivery, Undecodable]]]:
+) -> tuple[list[Received], list[Asked], list[tuple[Delivery, Undecodable]]]:
     received: list[Received] = []
-    cancellations: list[CancellationRequest] = []
+    cancellations: list[Asked] = []
     undecodable: list[tuple[Delivery, Undecodable]] = []
     for delivery in deliveries:
         try:
             if is_cancellation(delivery.message):
-                cancellations.append(decode_cancellation(delivery.message))
+                cancellations.append((delivery, decode_cancellation(delivery.message)))
             else:
-                submission, text = decode_written(delivery.message)
-                received.append((submission, delivery, text))
+                received.append((delivery, *decode_written(delivery.message)))
         except Undecodable as error:
             undecodable.append((delivery, error))
     return received, cancellations, undecodable

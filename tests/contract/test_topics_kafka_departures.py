@@ -2,9 +2,11 @@
 
 from asyncio import Future, gather, sleep, timeout
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
 
 from forwarder.topics.kafka import KafkaLog
 from forwarder.topics.kafka_batches import Batches
@@ -99,3 +101,22 @@ async def test_a_topic_that_is_not_known_yet_takes_waiting(log: KafkaLog, produc
     await acknowledged(add(batches, unknown, 1, first=1))
     async with log.tail(unknown, from_beginning=True) as tail:
         assert numbers(await take(tail, 2)) == [0, 1]
+
+
+async def test_a_batch_that_is_broken_off_leaves_its_partition_free(
+    log: KafkaLog, producer: AIOKafkaProducer, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """aiokafka 0.14 breaks none off. Were one to be, those behind it would wait for ever."""
+    send = producer.send_batch
+
+    async def broken_off(*batch: Any, **where: Any) -> Future[Any]:
+        future: Future[Any] = await send(*batch, **where)
+        future.cancel()
+        return future
+
+    batches = patient(producer)
+    with monkeypatch.context() as patched:
+        patched.setattr(producer, "send_batch", broken_off)
+        with pytest.raises(KafkaError):
+            await acknowledged(add(batches, topic, 1, keys=1))
+    await acknowledged(add(batches, topic, 1, first=1, keys=1))

@@ -10,7 +10,9 @@ from forwarder.topics.kafka import KafkaLog
 from forwarder.topics.kafka_connection import closable, lost_track
 from forwarder.topics.kafka_consumer import KafkaConsumer
 from forwarder.topics.kafka_publisher import KafkaPublisher
-from tests.support.deliveries import ignore_partitions, new_topic, numbered, numbers, take
+from forwarder.topics.port import LogUnavailable
+from tests.support.deliveries import ignore_partitions, new_topic, numbered, numbers, take, until_published
+from tests.support.kafka_process import KafkaCluster
 
 
 @pytest.fixture
@@ -33,6 +35,12 @@ async def fail(client: AIOKafkaClient) -> None:
 
 def open_connections(client: AIOKafkaClient) -> list[object]:
     return [connection for connection in client._conns.values() if connection.connected()]
+
+
+def client_of(publisher: KafkaPublisher) -> AIOKafkaClient:
+    """The one in use. To ask for it by `started` would replace one that has lost track."""
+    assert publisher._batches is not None
+    return publisher._batches.producer.client
 
 
 async def test_one_at_work_has_not_lost_track(log: KafkaLog) -> None:
@@ -70,3 +78,35 @@ async def test_a_consumer_is_left_in_order(log: KafkaLog) -> None:
         await fail(client)
         await stack.aclose()
         assert open_connections(client) == []
+
+
+async def test_a_publisher_that_nobody_asks_whether_it_is_ready_goes_on_with_another_too(log: KafkaLog) -> None:
+    topic = await new_topic(log, 1)
+    async with AsyncExitStack() as stack:
+        publisher = await stack.enter_async_context(log.publisher())
+        assert isinstance(publisher, KafkaPublisher)
+        await publisher.publish(topic, numbered(1))
+        lost = client_of(publisher)
+        await fail(lost)
+        await publisher.publish(topic, numbered(1, first=1))
+        assert client_of(publisher) is not lost
+        await stack.aclose()
+        assert open_connections(lost) == []
+
+
+async def test_what_fails_after_the_client_lost_track_is_the_last_that_does(kafka_to_kill: KafkaCluster) -> None:
+    """It is lost while a message is under way, as where the broker that it goes to is lost as well."""
+    log = KafkaLog(kafka_to_kill.bootstrap_servers, publish_timeout_seconds=2.0)
+    topic = await new_topic(log, 1)
+    async with log.publisher() as publisher:
+        assert isinstance(publisher, KafkaPublisher)
+        await publisher.publish(topic, numbered(1))
+        lost = client_of(publisher)
+        kafka_to_kill.kill()
+        under_way = asyncio.create_task(publisher.publish(topic, numbered(1, first=1)))
+        await fail(lost)
+        with pytest.raises(LogUnavailable):
+            await under_way
+        assert publisher._batches is None
+        kafka_to_kill.start()
+        await until_published(publisher, topic, numbered(1, first=2))

@@ -12,6 +12,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.result import EVENT_TYPES, ResultEvent, result_data
 from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS, Submission, fingerprint
 from forwarder.topics.codec import (
+    MAX_SUBMISSION_BYTES,
     Undecodable,
     decode_data,
     decode_submission,
@@ -158,6 +159,24 @@ def test_a_submission_without_one_of_its_fields(field: str) -> None:
     [
         ("acceptedAt", "yesterday"),
         ("acceptedAt", 5),
+        ("acceptedAt", "9999-12-31T23:59:59Z"),
+        ("acceptedAt", "9999-12-31T23:59:59-12:00"),
+        ("acceptedAt", "0001-01-01T00:00:00Z"),
+        ("acceptedAt", "0001-01-01T00:00:00+12:00"),
+        ("acceptedAt", "1969-12-31T23:59:59Z"),
+        ("acceptedAt", "2027-01-01T00:00:00"),
+        ("requestId", "r" * 257),
+        ("fingerprint", ""),
+        ("card", {"keyId": "k" * 257, "sealed": ""}),
+        ("reservation.propertyId", "p" * 257),
+        ("reservation.propertyId", 10**300),
+        ("reservation.propertyId", {"a": 1}),
+        ("reservation.propertyId", 1.5),
+        ("reservation.propertyId", True),
+        ("reservation.propertyId", None),
+        ("reservation.roomId", "r" * 257),
+        ("reservation.roomId", [1]),
+        ("reservation.guest", "4111111111111111"),
         ("card", "4111111111111111"),
         ("card", {"keyId": "k"}),
         ("reservation", []),
@@ -182,6 +201,36 @@ def test_a_submission_that_the_worker_could_not_use(path: str, wrong: Any) -> No
     with pytest.raises(Undecodable) as caught:
         decode_submission(Message(b"", to_json(value)))
     assert "4111" not in str(caught.value)
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity"])
+@pytest.mark.parametrize("written", [b'"totalPrice":%s', b'"notes":%s', b'"later":{"a":[%s]}'])
+def test_a_submission_with_what_is_no_number_in_json(written: bytes, number: bytes) -> None:
+    as_we_write_it = _encode(replace(SUBMISSION, reservation=GENERAL)).value
+    odd = as_we_write_it.replace(b'"reservation":{', b'"reservation":{' + written % number + b",", 1)
+    for value in (odd, odd + b" "):
+        with pytest.raises(Undecodable):
+            decode_submission(Message(b"", value))
+    with pytest.raises(Undecodable):
+        decode_data(Message(b"", odd))
+
+
+def test_a_submission_that_no_ingress_takes_for_its_size() -> None:
+    large = GENERAL | {"notes": "x" * MAX_SUBMISSION_BYTES}
+    with pytest.raises(Undecodable, match="bytes"):
+        decode_submission(_encode(replace(SUBMISSION, reservation=large)))
+    with pytest.raises(Undecodable, match="bytes"):
+        decode_submission(replace(_encode(SUBMISSION), headers=(("traceparent", b"x" * MAX_SUBMISSION_BYTES),)))
+
+
+@pytest.mark.parametrize("depth", [500, 100_000])
+def test_what_nests_too_deeply_is_no_json_of_ours(depth: int) -> None:
+    nested = b'{"requestId":' + b"[" * depth + b"]" * depth + b"}"
+    for value in (nested, nested.replace(b"requestId", b"reservation")):
+        with pytest.raises(Undecodable):
+            decode_submission(Message(b"", value))
+        with pytest.raises(Undecodable):
+            decode_data(Message(b"", value))
 
 
 @pytest.mark.parametrize(("status", "kind"), EVENT_TYPES.items())

@@ -12,7 +12,7 @@ from forwarder.reservation.outcome import Deferred, Status
 from forwarder.runtime.clock import iso
 from forwarder.store.work import DeadLetter
 from forwarder.topics.codec import Undecodable, decode_submission, encode_submission, replay_revision
-from forwarder.topics.port import Delivery, Message, Topics
+from forwarder.topics.port import MAX_MESSAGE_BYTES, Delivery, Headers, Message, Topics
 from forwarder.worker import dead_letters
 from forwarder.worker.attempts import with_attempt
 from forwarder.worker.dead_letters import FAILURE_CLASSES, DeadLetters, letter_message, replayed
@@ -69,6 +69,36 @@ def test_what_cannot_be_read_goes_out_byte_for_byte() -> None:
     assert (headers["dlt-failure-class"], headers["dlt-exception-message"]) == ("undecodable", "not a submission")
     assert "dlt-event-id" not in headers
     assert replayed(message) == raw
+
+
+@pytest.mark.parametrize(
+    ("key", "headers"),
+    [
+        (b"key", ()),
+        (b"k" * 900_000, ()),
+        (b"key", (("h" * 400_000, b"v" * 590_000),)),
+        (b"key", tuple(("", b"") for _ in range(90_000))),
+    ],
+)
+def test_what_is_too_large_for_a_letter_is_cut_and_says_where_it_stands(key: bytes, headers: Headers) -> None:
+    raw = Message(key, b"x" * (MAX_MESSAGE_BYTES - len(key)), headers)
+    message = LETTERS.undecodable(Delivery(TOPICS.requests, 3, 17, 5, raw), Undecodable("not a submission"))
+    assert message.size <= MAX_MESSAGE_BYTES
+    assert message.value
+    assert raw.value.startswith(message.value)
+    assert raw.key.startswith(message.key)
+    told = headers_of(message)
+    assert (told["dlt-original-topic"], told["dlt-original-partition"]) == (TOPICS.requests, "3")
+    assert (told["dlt-original-offset"], told["dlt-cut-from-bytes"]) == ("17", str(raw.size))
+
+
+def test_a_foreign_message_says_nothing_in_our_name() -> None:
+    lies = (("dlt-event-id", b"rsv_1.1"), ("dlt-failure-class", b"expired"), ("dlt-cut-from-bytes", b"9"))
+    raw = Message(b"key", b"no JSON", (*lies, ("own", b"kept")))
+    message = LETTERS.undecodable(Delivery(TOPICS.requests, 3, 17, 5, raw), Undecodable("not a submission"))
+    told = headers_of(message)
+    assert (told["dlt-failure-class"], told["own"]) == ("undecodable", "kept")
+    assert not {"dlt-event-id", "dlt-cut-from-bytes"} & told.keys()
 
 
 def test_what_is_put_back_is_the_message_and_the_failure_that_it_replays() -> None:

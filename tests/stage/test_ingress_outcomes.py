@@ -68,8 +68,21 @@ async def test_what_cannot_be_read_on_the_topic_is_passed_over(house: Stages) ->
         b"{}",
         b'{"status":"ODD","reservation":{}}',
         b'{"status":"CONFIRMED","reservation":1}',
+        b'{"status":[],"reservation":{"id":1}}',
+        b'{"status":"CONFIRMED","reservation":{"id":NaN}}',
+        b'{"status":"CONFIRMED","reservation":{"id":"7"}}',
+        b'{"status":"CONFIRMED","reservation":{"id":true}}',
+        b'{"status":"REJECTED","reservation":{"id":7,"problem":[1]}}',
+        b'{"status":"REJECTED","reservation":{"id":7,"problem":{}}}',
+        b'{"status":"REJECTED","reservation":{"id":7,"problem":{"status":"400"}}}',
+        b'{"status":"REJECTED","reservation":{"id":7,"problem":{"status":1e400}}}',
+        b'{"status":"REJECTED","reservation":{"id":7,"problem":{"status":7}}}',
+        b'{"status":"CONFIRMED","reservation":{"id":7},"cancellation":{}}',
+        b'{"status":"CONFIRMED","reservation":{"id":7},"cancellation":{"problem":null}}',
+        b"[" * 100_000,
     ):
-        await house.log.publish(RESULTS, [Message(b"", value, (subject,))])
+        for event_id in (b"rsv_1.1", b"rsv_1", b"", b"rsv_1." + b"9" * 5000):
+            await house.log.publish(RESULTS, [Message(b"", value, (subject, ("ce_id", event_id)))])
     await house.log.publish(RESULTS, [Message(b"", b"no headers")])
     await house.settle(message, Status.CONFIRMED)
     assert (await posted).status_code == 201

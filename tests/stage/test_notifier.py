@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from standardwebhooks.webhooks import Webhook
@@ -18,6 +19,7 @@ from forwarder.notifier.retry import TRIED_FOR
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import EndpointDisabled, UnknownType, Webhooks, WebhooksParts
 from forwarder.published.messages import result_messages
+from forwarder.runtime.metrics import UNREADABLE_RESULTS
 from forwarder.store.webhooks import DeliveryStatus, NewDelivery
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.sealing import SecretVault, sealer_of
@@ -169,6 +171,45 @@ async def test_what_cannot_be_read_is_passed_over(hooks: Hooks) -> None:
     await hooks.intake.take_next(hooks.consumer)  # type: ignore[arg-type]
     await settle()
     assert len(hooks.sender.posts) == 1
+    assert len(hooks.consumer.committed) == 1
+
+
+FOREIGN = {
+    "whose it is, with what no database takes": {"value": b'{"workspaceId":"ws-1\\u0000"}'},
+    "whose it is, at length": {"value": b'{"workspaceId":"%s"}' % (b"w" * 300)},
+    "what is no number in JSON": {"value": b'{"workspaceId":"ws-1","later":NaN}'},
+    "nesting": {"value": b'{"workspaceId":' + b"[" * 100_000},
+    "an id that fits in no index": {"headers": (("ce_id", b"i" * 3000), ("ce_type", b"t"), ("ce_time", b"1"))},
+    "an id with what no database takes": {"headers": (("ce_id", b"i\0"), ("ce_type", b"t"), ("ce_time", b"1"))},
+    "a type at length": {"headers": (("ce_id", b"i"), ("ce_type", b"t" * 300), ("ce_time", b"1"))},
+}
+
+
+@pytest.mark.parametrize("foreign", FOREIGN.values(), ids=FOREIGN.keys())
+async def test_what_no_worker_wrote_is_posted_to_nobody(hooks: Hooks, foreign: dict[str, Any]) -> None:
+    await hooks.add("all")
+    good = published(CONFIRMED.example, at=hooks.clock.now())
+    hooks.consumer.waiting = [[replace(good, message=replace(good.message, **foreign)), good]]
+    before = _unreadable()
+    await hooks.intake.take_next(hooks.consumer)  # type: ignore[arg-type]
+    await settle()
+    assert [post.id for post in hooks.sender.posts] == ["rsv_1.1"]
+    assert len(hooks.consumer.committed) == 1
+    assert _unreadable() == before + 1
+
+
+def _unreadable() -> float:
+    return float(UNREADABLE_RESULTS.labels("notifier")._value.get())
+
+
+async def test_what_the_store_cannot_hold_is_passed_over_alone(hooks: Hooks) -> None:
+    await hooks.add("all")
+    ids = [f"rsv_{number}.1" for number in range(9)]
+    hooks.queue.refused = "rsv_4.1"
+    hooks.consumer.waiting = [[published(CONFIRMED.example, at=hooks.clock.now(), event_id=each) for each in ids]]
+    await hooks.intake.take_next(hooks.consumer)  # type: ignore[arg-type]
+    await settle()
+    assert sorted(post.id for post in hooks.sender.posts) == [each for each in ids if each != "rsv_4.1"]
     assert len(hooks.consumer.committed) == 1
 
 

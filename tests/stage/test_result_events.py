@@ -97,6 +97,28 @@ async def test_nothing_of_an_event_reaches_a_terminal_as_a_command(
     assert capsys.readouterr().out == "-  evil  \\x1b[2J \\x9bfake  -  -  -  -\n"
 
 
+async def test_what_python_alone_takes_for_a_number_is_never_printed_as_one(
+    log: EmbeddedLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    headers = tuple((f"ce_{name}", b"odd") for name in ("specversion", "id", "source", "type"))
+    async with log.publisher() as publisher:
+        await publisher.publish(TOPIC, [Message(b"key", b'{"a":%s}' % each, headers) for each in (b"NaN", b"1e400")])
+    wanted = Wanted(types=frozenset({"odd"}))
+    await print_events(log, TOPIC, Stretch(beginning=True, follow=False), wanted, ManualClock(), as_json=True)
+    said = capsys.readouterr()
+    (event,) = (json.loads(line, parse_constant=pytest.fail) for line in said.out.splitlines())
+    assert event["data"] == {"a": None}
+    assert "offset 5: not JSON" in said.err
+
+
+@pytest.mark.parametrize("name", ["integrationAccountId", "workspaceId"])
+@pytest.mark.parametrize("odd", [[], {}, [1], None, 7])
+def test_an_event_of_odd_owners_is_compared_like_any_other(name: str, odd: object) -> None:
+    event = {"type": "odd", "data": {name: odd}}
+    assert Wanted().includes(event)
+    assert not Wanted(account="acc", workspace="ws").includes(event)
+
+
 class _OneTail:
     """Of a log only the part that a tail needs."""
 

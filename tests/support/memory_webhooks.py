@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from ipaddress import ip_address
 
-from forwarder.store.port import StoreUnavailable
+from forwarder.store.port import StoreUnavailable, Unstorable
 from forwarder.store.webhooks import (
     DeliveryEntry,
     DeliveryStatus,
@@ -93,11 +93,13 @@ class _Kept:
 
 @dataclass
 class MemoryDeliveries:
-    """Implements `DeliveryQueue` and `DeliveryLog`. `away`: it cannot be reached; `pruned` counts what was forgotten."""
+    """Implements `DeliveryQueue` and `DeliveryLog`. `away`: it cannot be reached; `pruned` counts what was forgotten;
+    `refused`: the event that it cannot hold."""
 
     kept: dict[int, _Kept] = field(default_factory=dict)
     away: bool = False
     pruned: int = 0
+    refused: str = ""
 
     def of(self, endpoint_id: str) -> list[DeliveryEntry]:
         """The oldest first."""
@@ -105,6 +107,8 @@ class MemoryDeliveries:
 
     async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> None:
         self._require()
+        if self.refused in {delivery.event_id for delivery in deliveries}:
+            raise Unstorable("DataError")
         for delivery in deliveries:
             if delivery.event_id not in {entry.event_id for entry in self.of(delivery.endpoint_id)}:
                 await self.add(delivery, now=now)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from forwarder.store.reading import Stored, Summary
 from forwarder.store.recorder import SqlRecorder
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing import KeyPair, PublicSealer, SecretVault
+from forwarder.topics import embedded_file
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.embedded import EmbeddedLog
@@ -194,6 +195,19 @@ class Bench:
                 if len(rows) >= count:
                     return rows
                 await asyncio.sleep(0.01)
+
+    async def taken_in(self) -> None:
+        """Return once the workers' group is past all that is on the requests topic."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while await asyncio.to_thread(self._behind):
+                await asyncio.sleep(0.01)
+
+    def _behind(self) -> bool:
+        """As the log's file has it: the group has one consumer, which is the worker's."""
+        with closing(embedded_file.open_file(self.log._path)) as connection:
+            topic = embedded_file.known_topic(connection, TOPICS.requests)
+            ends = embedded_file.heads(connection, topic)
+            return embedded_file.committed(connection, topic, self.settings.group) != ends
 
     async def read(self, topic: str, count: int) -> list[Delivery]:
         found: list[Delivery] = []
