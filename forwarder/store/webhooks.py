@@ -121,7 +121,8 @@ class DeliveryQueue(Protocol):
         ...
 
     async def prune(self, *, before: datetime, at_most: int) -> int:
-        """Forget up to `at_most` of the oldest deliveries that were queued before that, however they stand; how many they were."""
+        """Forget up to `at_most` deliveries that ended before that, the oldest first; how many they were. What is pending stays,
+        however long ago it was queued."""
         ...
 
 

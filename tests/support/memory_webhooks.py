@@ -187,7 +187,8 @@ class MemoryDeliveries:
 
     async def prune(self, *, before: datetime, at_most: int) -> int:
         self._require()
-        old = [one.entry.id for one in self.kept.values() if one.entry.created_at < before][:at_most]
+        ended = {one.entry.id: one.entry.ended_at for one in self.kept.values()}
+        old = [number for number, moment in ended.items() if moment is not None and moment < before][:at_most]
         for number in old:
             del self.kept[number]
         self.pruned += len(old)
