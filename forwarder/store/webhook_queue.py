@@ -145,8 +145,8 @@ def claim() -> Executable:
 
 def record() -> Executable:
     """Write down what came of a batch of claims."""
-    batch = batch_of(_row.id, _row.claims, _row.status, _row.due_at, _row.ended_at, _row.tries, _row.attempts)
-    told = ("status", "due_at", "ended_at", "tries", "attempts")
+    told = ("status", "began_at", "due_at", "ended_at", "tries", "attempts")
+    batch = batch_of(_row.id, _row.claims, *(_row[name] for name in told))
     counts = or_(_row.status == PENDING, batch.c.status == DELIVERED)
     same = (same_key(_row.id, batch.c.id), _row.claims == batch.c.claims, counts)
     return update(table).where(*same).values({name: batch.c[name] for name in told})

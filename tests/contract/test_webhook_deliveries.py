@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -118,6 +119,14 @@ async def test_one_that_failed_is_due_again_with_what_was_tried(queue: SqlDelive
     assert [attempt.ms for attempt in entry.attempts] == list(range(5, 25))
     assert await queue.endpoints_due(now=NOW) == []
     assert await queue.endpoints_due(now=LATER) == ["whk_1"]
+
+
+async def test_from_when_on_it_is_tried_is_kept(queue: SqlDeliveryQueue) -> None:
+    await queue.queue([new(1)], now=NOW)
+    (delivery,) = await claimed(queue)
+    await queue.record([tried(replace(delivery, began_at=LATER), DeliveryStatus.PENDING)])
+    (again,) = await queue.claim("whk_1", now=LATER, until=LATER, at_most=1)
+    assert (again.began_at, again.tries) == (LATER, 1)
 
 
 async def test_what_was_claimed_again_is_not_recorded_by_the_first(

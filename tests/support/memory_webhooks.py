@@ -158,6 +158,7 @@ class MemoryDeliveries:
             ended = None if one.status is DeliveryStatus.PENDING else one.now
             attempts = (*one.delivery.attempts, one.attempt)
             tries = one.delivery.tries + 1
+            kept.began_at = one.delivery.began_at
             self._update(
                 kept.entry.id, status=one.status, due_at=one.due_at, ended_at=ended, tries=tries, attempts=attempts
             )
