@@ -6,7 +6,7 @@ An endpoint that says that it is gone (410) is disabled, and so is one that did 
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -67,7 +67,9 @@ class Posting:
         reply = await self._sender.post(endpoint.url, {**_HEADERS, **signed}, body)
         took = self._clock.monotonic() - began
         attempt = attempt_of(reply, at=iso(started), ms=round(took * 1000))
-        judged = verdict(delivery, reply, attempt, now=self._clock.now(), luck=self._luck())
+        # Not the clock's own word: had it jumped meanwhile, the delivery would seem to have been tried for as long.
+        ended = started + timedelta(seconds=took)
+        judged = verdict(delivery, reply, attempt, now=ended, luck=self._luck())
         metrics.WEBHOOK_DELIVERIES.labels(judged.outcome).inc()
         metrics.WEBHOOK_SECONDS.observe(took)
         _log.info(

@@ -1,5 +1,6 @@
 """Notifiers that were away for longer than a delivery is tried: what nobody tried did not fail, and no endpoint failed by it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -11,6 +12,7 @@ from forwarder.store.webhooks import DeliveryStatus
 from forwarder.tenancy.sealing import sealer_of
 from forwarder.webhooks.port import Answered, Reply
 from tests.support.hooks import SECRET, Hooks, url
+from tests.support.manual_clock import settle
 
 DAY = 24 * 60 * 60.0
 FAILING: Reply = Answered(503)
@@ -126,6 +128,20 @@ async def test_a_clock_that_jumps_forward_is_no_time_of_trying(hooks: Hooks) -> 
     assert _tries(hooks, endpoint_id) == [4]
     assert hooks.statuses(endpoint_id) == [DeliveryStatus.PENDING]
     assert await _disabled_reason(hooks, endpoint_id) is None
+
+
+async def test_a_clock_that_jumps_while_a_post_is_under_way_is_no_time_of_trying(hooks: Hooks) -> None:
+    endpoint_id = await hooks.add("unlucky")
+    hooks.sender.answers[url("unlucky")] = [FAILING, WORKING]
+    hooks.sender.hanging[url("unlucky")] = asyncio.Event()
+    await hooks.queued(endpoint_id, 1)
+    await hooks.sweep()
+    hooks.clock.jump(4 * DAY)
+    hooks.sender.hanging[url("unlucky")].set()
+    await settle()
+    assert hooks.statuses(endpoint_id) == [DeliveryStatus.PENDING]
+    await hooks.work(1)
+    assert hooks.statuses(endpoint_id) == [DeliveryStatus.DELIVERED]
 
 
 async def test_what_is_resent_or_recovered_after_weeks_is_tried_for_its_whole_time_again(hooks: Hooks) -> None:
