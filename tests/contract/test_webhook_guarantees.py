@@ -15,7 +15,7 @@ from tests.contract.test_guarantees import PROFILE, _drop
 from tests.support.machine.sqlite_at_once import do_at_once
 from tests.support.machine.webhooks import WebhookLife
 
-EXAMPLES = {"ci": {"sqlite": 60, "postgresql": 10}, "long": {"sqlite": 3000, "postgresql": 300}}
+EXAMPLES = {"ci": {"sqlite": 50, "postgresql": 10}, "long": {"sqlite": 3000, "postgresql": 300}}
 STEPS = {"ci": 20, "long": 50}
 
 

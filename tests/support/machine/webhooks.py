@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from sqlalchemy import delete
+from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.notifier.lane import Lane
@@ -22,6 +22,7 @@ from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.store.tables import webhook_deliveries
 from forwarder.store.webhook_log import SqlDeliveryLog
 from forwarder.store.webhook_queue import SqlDeliveryQueue
+from forwarder.store.webhook_rows import ENTRY, entry_of
 from forwarder.store.webhooks import DeliveryEntry, DeliveryStatus, NewDelivery
 from forwarder.tenancy.sealing import SecretVault, sealer_of
 from forwarder.webhooks.port import Answered, Reply
@@ -45,6 +46,14 @@ REPLIES: Final[Mapping[str, Callable[[int], Reply]]] = {
     "is gone": lambda _: _GONE,
 }
 ENDPOINTS: Final = ("a", "b")
+
+Meanwhile = tuple[int, timedelta]
+"""Which of the notifiers goes on working, and for how long."""
+
+names = st.sampled_from(ENDPOINTS)
+meanwhiles = st.tuples(
+    st.integers(0, 1), st.sampled_from([timedelta(0), timedelta(minutes=1), HOUR, DAY, TRIED_FOR + HOUR])
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,68 +146,69 @@ class WebhookLife(RuleBasedStateMachine):
 
     # --- what happens ---------------------------------------------------------------------------------------------------
 
-    @rule(name=st.sampled_from(ENDPOINTS), count=st.integers(1, 3))
-    def events(self, name: str, count: int) -> None:
-        new = [NewDelivery(self._ids[name], str(self._events + one), "t", "{}") for one in range(count)]
-        self._events += count
-        self._run(self.queue.queue(new, now=self.clock.now()))
-
-    @rule(name=st.sampled_from(ENDPOINTS), reply=st.sampled_from(list(REPLIES)))
-    def endpoint(self, name: str, reply: str) -> None:
+    @rule(name=names, count=st.integers(1, 3), reply=st.sampled_from(list(REPLIES)), meanwhile=meanwhiles)
+    def events_come(self, name: str, count: int, reply: str, meanwhile: Meanwhile) -> None:
         self.endpoints.replies[name] = reply
+        self._queue(name, count)
+        self._go_on(meanwhile)
 
-    @rule(process=st.sampled_from([0, 1]), span=st.sampled_from([HOUR, DAY, 3.5 * DAY]))
-    def work(self, process: int, span: timedelta) -> None:
-        self._run(self._work(self._processes[process], span))
+    @rule(name=names, reply=st.sampled_from(list(REPLIES)), meanwhile=meanwhiles)
+    def endpoint_changes(self, name: str, reply: str, meanwhile: Meanwhile) -> None:
+        self.endpoints.replies[name] = reply
+        self._go_on(meanwhile)
 
-    @rule(span=st.sampled_from([2 * HOUR, 2 * DAY, 5 * DAY, 40 * DAY]), restarted=st.booleans())
-    def outage(self, span: timedelta, restarted: bool) -> None:
-        """Of the notifiers, or of what they need."""
+    @rule(span=st.sampled_from([2 * HOUR, 2 * DAY, 5 * DAY, 40 * DAY]), restarted=st.booleans(), meanwhile=meanwhiles)
+    def nobody_can_work(self, span: timedelta, restarted: bool, meanwhile: Meanwhile) -> None:
+        """The notifiers are down, or what they need."""
         self._run(self.clock.advance(span.total_seconds()))
         if restarted:
             self._processes = [Process(self), Process(self)]
+        self._go_on(meanwhile)
 
-    @rule(name=st.sampled_from(ENDPOINTS))
-    def dies_with_claims(self, name: str) -> None:
+    @rule(name=names, meanwhile=meanwhiles)
+    def notifier_dies_with_claims(self, name: str, meanwhile: Meanwhile) -> None:
         now = self.clock.now()
         until = now + timedelta(seconds=SETTINGS.claim_seconds)
         self._run(self.queue.claim(self._ids[name], now=now, until=until, at_most=2))
+        self._go_on(meanwhile)
 
-    @rule(span=st.sampled_from([DAY, 5 * DAY, 40 * DAY]), under_way=st.booleans())
-    def clock_jumps(self, span: timedelta, under_way: bool) -> None:
+    @rule(span=st.sampled_from([DAY, 5 * DAY, 40 * DAY]), under_way=st.booleans(), meanwhile=meanwhiles)
+    def clock_jumps(self, span: timedelta, under_way: bool, meanwhile: Meanwhile) -> None:
         """Now, or while the next post is under way."""
         if under_way:
             self.endpoints.jump = span
         else:
             self.clock.jump(span.total_seconds())
+        self._go_on(meanwhile)
 
-    @rule(name=st.sampled_from(ENDPOINTS), on=st.booleans())
-    def owner_switches(self, name: str, on: bool) -> None:
-        switch = self._webhooks.enable if on else self._webhooks.disable
-        self._run(switch(self._ids[name], workspace_id=None))
-        self._enabled[name] = on
+    @rule(name=names, off=meanwhiles, meanwhile=meanwhiles)
+    def owner_disables_for_a_while(self, name: str, off: Meanwhile, meanwhile: Meanwhile) -> None:
+        """An event comes that was read before the endpoint was disabled."""
+        self._run(self._webhooks.disable(self._ids[name], workspace_id=None))
+        self._queue(name, 1)
+        self._go_on(off)
+        self._enable(name)
+        self._go_on(meanwhile)
 
-    @rule(name=st.sampled_from(ENDPOINTS), choose=st.integers(0, 5))
-    def owner_resends(self, name: str, choose: int) -> None:
+    @rule(name=names, choose=st.integers(0, 5), meanwhile=meanwhiles)
+    def owner_resends(self, name: str, choose: int, meanwhile: Meanwhile) -> None:
         entries = [entry for entry in self._before.values() if entry.endpoint_id == self._ids[name]]
-        if entries and self._enabled[name]:
+        if entries:
+            self._enable(name)
             entry = entries[choose % len(entries)]
             self._run(self._webhooks.resend(self._ids[name], entry.id, workspace_id=None))
             self._begin_anew(name, [entry])
+            self._go_on(meanwhile)
 
-    @rule(name=st.sampled_from(ENDPOINTS), since=st.sampled_from([DAY, 60 * DAY]))
-    def owner_recovers(self, name: str, since: timedelta) -> None:
+    @rule(name=names, since=st.sampled_from([DAY, 60 * DAY]), meanwhile=meanwhiles)
+    def owner_recovers(self, name: str, since: timedelta, meanwhile: Meanwhile) -> None:
         moment = self.clock.now() - since
         lost = {DeliveryStatus.FAILED, DeliveryStatus.STOPPED}
         entries = [entry for entry in self._before.values() if entry.endpoint_id == self._ids[name]]
-        if self._enabled[name]:
-            self._run(self._webhooks.recover(self._ids[name], workspace_id=None, since=moment))
-            self._begin_anew(name, [one for one in entries if one.status in lost and one.created_at >= moment])
-
-    @rule()
-    def prune(self) -> None:
-        before = self.clock.now() - timedelta(days=SETTINGS.keep_days)
-        self._run(self.queue.prune(before=before, at_most=5), forgets=before)
+        self._enable(name)
+        self._run(self._webhooks.recover(self._ids[name], workspace_id=None, since=moment))
+        self._begin_anew(name, [one for one in entries if one.status in lost and one.created_at >= moment])
+        self._go_on(meanwhile)
 
     def teardown(self) -> None:
         """In the end everything that is pending arrives."""
@@ -206,10 +216,30 @@ class WebhookLife(RuleBasedStateMachine):
             return
         for name in ENDPOINTS:
             self.endpoints.replies[name] = "works"
+            self._enable(name)
         self._run(self._work(Process(self), TRIED_FOR + DAY))
         assert self._run(self.queue.pending()).count == 0
 
     # --- how it is carried out ------------------------------------------------------------------------------------------
+
+    def _queue(self, name: str, count: int) -> None:
+        new = [NewDelivery(self._ids[name], str(self._events + one), "t", "{}") for one in range(count)]
+        self._events += count
+        self._run(self.queue.queue(new, now=self.clock.now()))
+
+    def _enable(self, name: str) -> None:
+        self._run(self._webhooks.enable(self._ids[name], workspace_id=None))
+        self._enabled[name] = True
+
+    def _go_on(self, meanwhile: Meanwhile) -> None:
+        """One of the notifiers works for a while, and forgets what is old. Then what became of everything is judged."""
+        process, span = meanwhile
+        self._run(self._work(self._processes[process], span))
+        forgets = self.clock.now() - timedelta(days=SETTINGS.keep_days)
+        self._run(self.queue.prune(before=forgets, at_most=5))
+        entries = {entry.id: entry for entry in self._run(self._entries())}
+        self._judge(entries, forgets)
+        self._before = entries
 
     async def _work(self, process: Process, span: timedelta) -> None:
         left = span
@@ -230,26 +260,18 @@ class WebhookLife(RuleBasedStateMachine):
         for entry in entries:
             self._begun[name, entry.event_id] = len(self.endpoints.posts)
 
-    def _run(self, action: Coroutine[Any, Any, T], *, forgets: datetime | None = None) -> T:
-        result = self._loop.run_until_complete(action)
-        entries = self._loop.run_until_complete(self._entries())
-        self._judge(entries, forgets)
-        self._before = entries
-        return result
+    def _run(self, action: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(action)
 
-    async def _entries(self) -> dict[int, DeliveryEntry]:
-        found = [
-            await self.log.entries(endpoint_id, status=None, before=None, limit=1000)
-            for endpoint_id in self._ids.values()
-        ]
-        return {entry.id: entry for entries in found for entry in entries}
+    async def _entries(self) -> list[DeliveryEntry]:
+        async with self._engine.connect() as connection:
+            return [entry_of(row) for row in await connection.execute(select(*ENTRY).order_by(webhook_deliveries.c.id))]
 
     # --- what must hold -------------------------------------------------------------------------------------------------
 
-    def _judge(self, entries: Mapping[int, DeliveryEntry], forgets: datetime | None) -> None:
+    def _judge(self, entries: Mapping[int, DeliveryEntry], forgets: datetime) -> None:
         for entry in self._before.values():
             if entry.id not in entries:
-                assert forgets is not None, f"lost: {entry}"
                 assert entry.ended_at is not None, f"forgotten while it was pending: {entry}"
                 assert entry.ended_at < forgets, f"forgotten too soon: {entry}"
         for name, endpoint_id in self._ids.items():
