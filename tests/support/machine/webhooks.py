@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from sqlalchemy import delete, select
+from sqlalchemy import Row, delete, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.notifier.lane import Lane
@@ -47,11 +47,11 @@ REPLIES: Final[Mapping[str, Callable[[int], Reply]]] = {
 }
 ENDPOINTS: Final = ("a", "b")
 
-Meanwhile = tuple[int, timedelta]
-"""Which of the notifiers goes on working, and for how long."""
+Meanwhile = tuple[int, timedelta] | None
+"""Which of the notifiers goes on working, and for how long; None where none does."""
 
 names = st.sampled_from(ENDPOINTS)
-meanwhiles = st.tuples(
+meanwhiles: st.SearchStrategy[Meanwhile] = st.none() | st.tuples(
     st.integers(0, 1), st.sampled_from([timedelta(0), timedelta(minutes=1), HOUR, DAY, TRIED_FOR + HOUR])
 )
 
@@ -233,8 +233,9 @@ class WebhookLife(RuleBasedStateMachine):
 
     def _go_on(self, meanwhile: Meanwhile) -> None:
         """One of the notifiers works for a while, and forgets what is old. Then what became of everything is judged."""
-        process, span = meanwhile
-        self._run(self._work(self._processes[process], span))
+        if meanwhile is not None:
+            process, span = meanwhile
+            self._run(self._work(self._processes[process], span))
         forgets = self.clock.now() - timedelta(days=SETTINGS.keep_days)
         self._run(self.queue.prune(before=forgets, at_most=5))
         entries = {entry.id: entry for entry in self._run(self._entries())}
@@ -265,7 +266,8 @@ class WebhookLife(RuleBasedStateMachine):
 
     async def _entries(self) -> list[DeliveryEntry]:
         async with self._engine.connect() as connection:
-            return [entry_of(row) for row in await connection.execute(select(*ENTRY).order_by(webhook_deliveries.c.id))]
+            rows: Sequence[Row[Any]] = (await connection.execute(select(*ENTRY))).all()
+        return [entry_of(row) for row in sorted(rows, key=lambda row: row.id)]
 
     # --- what must hold -------------------------------------------------------------------------------------------------
 
