@@ -1,9 +1,10 @@
 """From drafts to receipts: what came before under its idempotency key is told so, the rest is published. One, or many at once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 
 from forwarder.ingress.draft import Draft
-from forwarder.ingress.earlier import Earlier
+from forwarder.ingress.earlier import Attempt, Earlier
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import LOG_UNAVAILABLE, OVERLOADED, STORE_UNAVAILABLE
 from forwarder.ingress.receipt import Receipt
@@ -35,39 +36,45 @@ class Handover:
             earlier = await self._earlier.look_up(draft)
         except StoreUnavailable:
             return STORE_UNAVAILABLE
-        if not isinstance(earlier, str):
+        if not isinstance(earlier, Attempt):
             return earlier
-        problem = await self._publish((draft.message(earlier),))
-        if problem is not None:
-            return problem
-        self._earlier.acknowledged(draft)
-        return Receipt(draft.request_id, earlier)
+        with earlier:
+            problem = await self._publish((draft.message(earlier.accepted_at),))
+            return problem or Receipt(draft.request_id, earlier.acknowledged())
 
     async def many(self, account_id: str, drafts: Sequence[Draft]) -> Sequence[Receipt | Problem] | Problem:
         """What `one` says to each of the account's `drafts`, in their order; or the problem that kept all of them from the log.
         Their keys are looked up by one statement, and what is new is published as one batch, no request id twice."""
         try:
-            told = iter(await self._earlier.look_up_all(account_id, [draft for draft in drafts if draft.keyed]))
+            told = await self._earlier.look_up_all(account_id, [draft for draft in drafts if draft.keyed])
         except StoreUnavailable:
             return STORE_UNAVAILABLE
-        results: list[Receipt | Problem] = []
+        with ExitStack() as attempts:
+            for earlier in told:
+                if isinstance(earlier, Attempt):
+                    attempts.enter_context(earlier)
+            return await self._publish_new(drafts, iter(told))
+
+    async def _publish_new(
+        self, drafts: Sequence[Draft], told: Iterator[Receipt | Problem | Attempt]
+    ) -> Sequence[Receipt | Problem] | Problem:
+        """`told`: what is known of those that have a key, in their order."""
+        results: list[Receipt | Problem | Attempt] = []
         messages: dict[str, Message] = {}
         turns = Turns()
         for draft in drafts:
-            earlier = next(told) if draft.keyed else draft.accepted_at
-            if isinstance(earlier, str):
-                message = messages.setdefault(draft.request_id, draft.message(earlier))
+            earlier = next(told) if draft.keyed else Receipt(draft.request_id, draft.accepted_at)
+            results.append(earlier)
+            if isinstance(earlier, Attempt) or not draft.keyed:
+                accepted_at = earlier.accepted_at if isinstance(earlier, Attempt) else draft.accepted_at
+                message = messages.setdefault(draft.request_id, draft.message(accepted_at))
                 if turns.over(len(message.value)):
                     await others_first()
-                earlier = Receipt(draft.request_id, earlier)
-            results.append(earlier)
         problem = await self._publish([*messages.values()]) if messages else None
-        if problem is not None:
-            return problem
-        for draft in drafts:
-            if draft.request_id in messages:
-                self._earlier.acknowledged(draft)
-        return results
+        return problem or [
+            Receipt(draft.request_id, each.acknowledged()) if isinstance(each, Attempt) else each
+            for draft, each in zip(drafts, results, strict=True)
+        ]
 
     async def _publish(self, messages: Sequence[Message]) -> Problem | None:
         if self._in_flight + len(messages) > self._most_in_flight:

@@ -66,12 +66,15 @@ class Lane:
         claimed = await self._claim(endpoint_id)
         if not claimed:
             return False
-        posts = (self._posting.post(endpoint, signing, one) for one in claimed)
+        failing = self._rests.failing_for(endpoint_id)
+        posts = (self._posting.post(endpoint, signing, one, failing_seconds=failing) for one in claimed)
         ended = await asyncio.gather(*posts, return_exceptions=True)
         for error in ended:
             if isinstance(error, BaseException):
                 raise error
-        return self._learn(endpoint_id, [each for each in ended if isinstance(each, Verdict)])
+        judged = [each for each in ended if isinstance(each, Verdict)]
+        await self._posting.judge(endpoint, judged)
+        return self._learn(endpoint_id, judged)
 
     async def _claim(self, endpoint_id: str) -> Sequence[DueDelivery]:
         now = self._clock.now()
@@ -82,8 +85,9 @@ class Lane:
     def _learn(self, endpoint_id: str, judged: Sequence[Verdict]) -> bool:
         """One that was delivered shows that the endpoint works: what it refused waits for its own next try."""
         asked = max(each.wait_seconds for each in judged)
-        if any(each.delivered for each in judged) and not asked:
+        works = any(each.delivered for each in judged)
+        if works and not asked:
             self._rests.note_success(endpoint_id)
             return True
-        self._rests.note_failure(endpoint_id, asked_seconds=asked)
+        self._rests.note_failure(endpoint_id, asked_seconds=asked, failed=not works)
         return False

@@ -1,13 +1,16 @@
-"""One delivery posted: signed, sent, judged, and what came of it recorded.
+"""Deliveries posted: signed, sent, judged, and what came of them recorded.
 
 An endpoint that says that it is gone (410) is disabled, and so is one that did nothing but fail for days.
 """
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import structlog
 
+from forwarder.notifier.retry import counts_from
 from forwarder.notifier.verdict import Verdict, attempt_of, verdict
 from forwarder.runtime import metrics
 from forwarder.runtime.batching import Batcher
@@ -53,15 +56,20 @@ class Posting:
             sealed.append(endpoint.previous_secret)
         return [self._vault.open_text(one) for one in sealed]
 
-    async def post(self, endpoint: Endpoint, signing: Sequence[str], delivery: DueDelivery) -> Verdict:
-        """What came of posting `delivery`, recorded."""
+    async def post(
+        self, endpoint: Endpoint, signing: Sequence[str], delivery: DueDelivery, *, failing_seconds: float
+    ) -> Verdict:
+        """What came of posting `delivery`, recorded. `failing_seconds`: for how long the endpoint has only failed."""
         started, began = self._clock.now(), self._clock.monotonic()
+        delivery = _counted(delivery, started, failing_seconds)
         body = delivery.body.encode()
         signed = signed_headers(signing, message_id=delivery.event_id, timestamp=int(started.timestamp()), body=body)
         reply = await self._sender.post(endpoint.url, {**_HEADERS, **signed}, body)
         took = self._clock.monotonic() - began
         attempt = attempt_of(reply, at=iso(started), ms=round(took * 1000))
-        judged = verdict(delivery, reply, attempt, now=self._clock.now(), luck=self._luck())
+        # Not the clock's own word: had it jumped meanwhile, the delivery would seem to have been tried for as long.
+        ended = started + timedelta(seconds=took)
+        judged = verdict(delivery, reply, attempt, now=ended, luck=self._luck())
         metrics.WEBHOOK_DELIVERIES.labels(judged.outcome).inc()
         metrics.WEBHOOK_SECONDS.observe(took)
         _log.info(
@@ -76,13 +84,16 @@ class Posting:
             ms=attempt.ms,
         )
         await self._records.submit(judged.tried)
-        await self._judge(endpoint, delivery, judged)
         return judged
 
-    async def _judge(self, endpoint: Endpoint, delivery: DueDelivery, judged: Verdict) -> None:
-        if judged.gone:
+    async def judge(self, endpoint: Endpoint, judged: Sequence[Verdict]) -> None:
+        """Disable the endpoint that says that it is gone, or that took nothing for as long as one of these was tried."""
+        if any(each.gone for each in judged):
             await self._disable(endpoint, Disabled.GONE)
-        elif judged.given_up and not await self._queue.delivered_since(endpoint.id, delivery.began_at):
+        given_up = [_first_try(each.tried.delivery) for each in judged if each.given_up]
+        if not given_up or any(each.delivered for each in judged):
+            return
+        if not await self._queue.delivered_since(endpoint.id, max(given_up)):
             await self._disable(endpoint, Disabled.FAILING)
 
     async def _disable(self, endpoint: Endpoint, reason: Disabled) -> None:
@@ -101,3 +112,19 @@ class Posting:
     async def _record(self, tried: Sequence[TriedDelivery]) -> Sequence[None]:
         await self._queue.record(tried)
         return [None] * len(tried)
+
+
+def _counted(delivery: DueDelivery, now: datetime, failing_seconds: float) -> DueDelivery:
+    """The delivery, for a try that starts `now`."""
+    last_at = datetime.fromisoformat(delivery.attempts[-1].at) if delivery.attempts else None
+    began_at = counts_from(
+        delivery.tries, began_at=delivery.began_at, last_at=last_at, now=now, failing_seconds=failing_seconds
+    )
+    return replace(delivery, began_at=began_at)
+
+
+def _first_try(delivery: DueDelivery) -> datetime:
+    """When the first try of this series was made, as far as tries are kept. Earlier than what counts, after an outage."""
+    if not delivery.tries:
+        return delivery.began_at
+    return datetime.fromisoformat(delivery.attempts[-min(delivery.tries, len(delivery.attempts))].at)

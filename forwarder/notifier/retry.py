@@ -1,4 +1,4 @@
-"""When to post again: a pure function of the try, what the endpoint asked for, and an injected now.
+"""When to post again, and for how long: pure functions of the try, what the endpoint asked for, and an injected now.
 
 The pauses that Standard Webhooks names as an example, with full jitter around them: each is drawn evenly between nothing and twice
 its figure, so that what failed together does not come back together.
@@ -8,12 +8,27 @@ from datetime import datetime, timedelta
 from typing import Final
 
 TRIED_FOR: Final = timedelta(days=3)
-"""How long a delivery is tried, from its first try on. The last one is made when that is over."""
+"""How long a delivery is tried, from its first try on. The last one is made when that is over. Time in which nobody tried, because
+notifiers or what they need were away, does not count."""
 
 PAUSES: Final = tuple(timedelta(seconds=seconds) for seconds in (5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400))
 """After the first try, the second, … and every later one."""
 
 _SHORTEST: Final = timedelta(seconds=1)
+
+
+def counts_from(
+    tried: int, *, began_at: datetime, last_at: datetime | None, now: datetime, failing_seconds: float
+) -> datetime:
+    """From when on its time of trying counts, for a try that starts `now` after `tried` others, of which the last was at `last_at`.
+
+    Of the time between the two no more counts than might have been planned, so that an outage of ours, or a clock that jumps, costs
+    one pause at the most; or than `failing_seconds`, for which the endpoint was seen to do nothing but fail.
+    """
+    if not tried or last_at is None:
+        return now
+    planned = 2 * PAUSES[min(tried, len(PAUSES)) - 1]
+    return began_at + max(now - last_at - max(planned, timedelta(seconds=failing_seconds)), timedelta(0))
 
 
 def next_try(

@@ -236,8 +236,8 @@ webhook_deliveries = Table(
     sqlite_autoincrement=True,
 )
 """What is to be posted to customers' endpoints, and what became of it. `due_at` is set while it is pending; a claim puts it off,
-so that what its claimant does not end is due again. `began_at`: when this series of tries began. `claims` counts claims, to tell
-one from another."""
+so that what its claimant does not end is due again. `began_at`: from when on this series of tries counts, its first try,
+once there is one. `claims` counts claims, to tell one from another."""
 
 Index(
     "webhook_deliveries_once",

@@ -6,12 +6,15 @@ processes' own clocks, which may differ: at worst something is posted twice, whi
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     BindParameter,
     ColumnClause,
     Executable,
     Integer,
+    Select,
     Update,
     bindparam,
     column,
@@ -59,7 +62,7 @@ class SqlDeliveryQueue:
         self._queue, self._claim = queue(self._database.dialect), claim()
         self._due, self._record, self._release = endpoints_due(), record(), release()
         self._stop, self._delivered = stop(), delivered_since()
-        self._pending, self._prune = pending(), prune()
+        self._pending, self._page, self._prune = pending(), page(), prune()
 
     async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> None:
         if deliveries:
@@ -94,7 +97,15 @@ class SqlDeliveryQueue:
         return PendingDeliveries(row.waiting, row.oldest_due_at)
 
     async def prune(self, *, before: datetime, at_most: int) -> int:
-        return len(await self._database.run(self._prune, {"before": before, "at_most": at_most}))
+        pruned = after = 0
+        while pruned < at_most:
+            (page,) = await self._database.read(self._page, {"after": after, "at_most": at_most})
+            if page.last is None or page.oldest >= before:
+                break
+            some = {"after": after, "at_most": at_most, "left": at_most - pruned, "before": before}
+            pruned += len(await self._database.run(self._prune, some))
+            after = page.last
+        return pruned
 
 
 def queue(dialect: Dialect) -> Executable:
@@ -134,8 +145,8 @@ def claim() -> Executable:
 
 def record() -> Executable:
     """Write down what came of a batch of claims."""
-    batch = batch_of(_row.id, _row.claims, _row.status, _row.due_at, _row.ended_at, _row.tries, _row.attempts)
-    told = ("status", "due_at", "ended_at", "tries", "attempts")
+    told = ("status", "began_at", "due_at", "ended_at", "tries", "attempts")
+    batch = batch_of(_row.id, _row.claims, *(_row[name] for name in told))
     counts = or_(_row.status == PENDING, batch.c.status == DELIVERED)
     same = (same_key(_row.id, batch.c.id), _row.claims == batch.c.claims, counts)
     return update(table).where(*same).values({name: batch.c[name] for name in told})
@@ -166,8 +177,23 @@ def pending() -> Executable:
     return select(func.count().label("waiting"), func.min(_row.due_at).label("oldest_due_at")).where(_pending)
 
 
+def page() -> Executable:
+    """Up to which id the next rows of all go, and when the first of them was queued, which is before it ended."""
+    some = _after().subquery("page")
+    return select(func.max(some.c.id).label("last"), func.min(some.c.created_at).label("oldest"))
+
+
 def prune() -> Executable:
-    """Delete the first rows of all, which are the oldest, as far as they are old enough."""
-    first = select(_row.id, _row.created_at).order_by(_row.id).limit(_at_most).subquery("first")
-    old = select(first.c.id).where(first.c.created_at < bindparam("before", type_=Moment()))
-    return delete(table).where(key_among(_row.id, old)).returning(_row.id)
+    """Delete those of the next rows of all that ended long enough ago. What is put back meanwhile stays."""
+    some = _after().subquery("page")
+    long_ago = bindparam("before", type_=Moment())
+    old = (
+        select(some.c.id).where(some.c.ended_at < long_ago).order_by(some.c.id).limit(bindparam("left", type_=Integer))
+    )
+    return delete(table).where(key_among(_row.id, old), _row.ended_at < long_ago).returning(_row.id)
+
+
+def _after() -> Select[Any]:
+    """The next rows of all, in the order of their ids, which is about that in which they were queued."""
+    after = _row.id > bindparam("after", type_=BigInteger)
+    return select(_row.id, _row.created_at, _row.ended_at).where(after).order_by(_row.id).limit(_at_most)

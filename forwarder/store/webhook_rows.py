@@ -63,6 +63,7 @@ def tried_row(tried: TriedDelivery) -> dict[str, Any]:
     return {
         "id": delivery.id,
         "claims": delivery.claim,
+        "began_at": iso(delivery.began_at),
         "status": tried.status.value,
         "due_at": None if tried.due_at is None or ended else iso(tried.due_at),
         "ended_at": iso(tried.now) if ended else None,

@@ -1,7 +1,7 @@
 """Deliveries to customers' endpoints, as the notifier and the management of webhooks see them. Nothing of how they are kept.
 
     PENDING ──▶ DELIVERED    the endpoint answered 2xx
-       ├──────▶ FAILED       it was tried for as long as a delivery is, or the endpoint is gone
+       ├──────▶ FAILED       it was tried for as long as a delivery is, from its first try on, or the endpoint is gone
        └──────▶ STOPPED      its endpoint was disabled or removed meanwhile
 
 What ended may be put back (a resend), and is PENDING again. Errors: `StoreUnavailable`, as for everything of the store.
@@ -47,8 +47,8 @@ class NewDelivery:
 
 @dataclass(frozen=True, slots=True)
 class DueDelivery:
-    """A delivery that was claimed, to be posted now. `claim` tells this claim from every other one of it; `began_at` is when this
-    series of tries began, `tries` how many of them there were."""
+    """A delivery that was claimed, to be posted now. `claim` tells this claim from every other one of it; `began_at` is from
+    when on this series of tries counts: its first, once there is one. `tries`: how many of them there were."""
 
     id: int
     endpoint_id: str
@@ -63,7 +63,7 @@ class DueDelivery:
 
 @dataclass(frozen=True, slots=True)
 class TriedDelivery:
-    """What came of a try. `due_at`: when it is tried again, where it stays PENDING."""
+    """What came of a try. `due_at`: when it is tried again, where it stays PENDING. `began_at` is kept as it is here."""
 
     delivery: DueDelivery
     status: DeliveryStatus
@@ -121,7 +121,8 @@ class DeliveryQueue(Protocol):
         ...
 
     async def prune(self, *, before: datetime, at_most: int) -> int:
-        """Forget up to `at_most` of the oldest deliveries that were queued before that, however they stand; how many they were."""
+        """Forget up to `at_most` deliveries that ended before that, the oldest first; how many they were. What is pending stays,
+        however long ago it was queued."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -120,6 +121,14 @@ async def test_one_that_failed_is_due_again_with_what_was_tried(queue: SqlDelive
     assert await queue.endpoints_due(now=LATER) == ["whk_1"]
 
 
+async def test_from_when_on_it_is_tried_is_kept(queue: SqlDeliveryQueue) -> None:
+    await queue.queue([new(1)], now=NOW)
+    (delivery,) = await claimed(queue)
+    await queue.record([tried(replace(delivery, began_at=LATER), DeliveryStatus.PENDING)])
+    (again,) = await queue.claim("whk_1", now=LATER, until=LATER, at_most=1)
+    assert (again.began_at, again.tries) == (LATER, 1)
+
+
 async def test_what_was_claimed_again_is_not_recorded_by_the_first(
     queue: SqlDeliveryQueue, log: SqlDeliveryLog
 ) -> None:
@@ -164,13 +173,47 @@ async def test_pending_counts_what_is_to_come(queue: SqlDeliveryQueue) -> None:
     assert (pending.count, pending.oldest_due_at) == (1, NOW)
 
 
-async def test_the_oldest_are_forgotten(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
+async def test_what_ended_is_forgotten_the_oldest_first(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
     await queue.queue([new(1), new(2), new(3)], now=NOW)
+    await queue.stop("whk_1", now=NOW)
     await queue.queue([new(4)], now=LATER)
+    await queue.stop("whk_1", now=LATER)
     assert await queue.prune(before=NOW, at_most=10) == 0
     assert await queue.prune(before=LATER, at_most=2) == 2
     assert await queue.prune(before=LATER, at_most=2) == 1
     assert [one.event_id for one in await entries(log)] == ["event-4"]
+
+
+async def test_what_is_pending_is_not_forgotten_however_old_it_is(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
+    await queue.queue([new(1), new(2), new(3)], now=NOW)
+    _, resent, _ = failed = await claimed(queue)
+    await queue.record([tried(one, DeliveryStatus.FAILED) for one in failed])
+    await log.put_back("whk_1", [resent.id], now=LATER)
+    assert await log.put_back_ended("whk_1", since=NOW, now=LATER) == 2
+    month = LATER + timedelta(days=30)
+    assert await queue.prune(before=month, at_most=10) == 0
+    assert [one.status for one in await entries(log)] == [DeliveryStatus.PENDING] * 3
+    (delivery, *_) = await queue.claim("whk_1", now=month, until=month, at_most=10)
+    await queue.record([tried(delivery)])
+    assert await queue.prune(before=month, at_most=10) == 1
+
+
+async def test_what_ended_late_is_kept_from_then_on(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
+    await queue.queue([new(1)], now=NOW)
+    await queue.stop("whk_1", now=LATER)
+    assert await queue.prune(before=LATER, at_most=10) == 0
+    assert await queue.prune(before=LATER + timedelta(milliseconds=1), at_most=10) == 1
+
+
+async def test_what_is_kept_is_in_nobody_s_way(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
+    """However many of the oldest are still to be delivered."""
+    await queue.queue([new(number, "whk_dead") for number in range(5)], now=NOW)
+    await queue.queue([new(number) for number in range(5)], now=NOW)
+    await queue.stop("whk_1", now=NOW)
+    assert await queue.prune(before=LATER, at_most=2) == 2
+    assert await queue.prune(before=LATER, at_most=2) == 2
+    assert await queue.prune(before=LATER, at_most=2) == 1
+    assert len(await entries(log, "whk_dead")) == 5
 
 
 async def test_the_log_is_read_in_pages_and_by_status(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:

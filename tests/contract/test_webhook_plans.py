@@ -45,5 +45,11 @@ async def test_endpoints_are_found_one_step_each(full: AsyncEngine) -> None:
 
 
 async def test_the_oldest_are_found_by_their_ids(full: AsyncEngine) -> None:
-    steps = await plan(full, webhook_queue.prune(), {"before": NOW, "at_most": 10})
-    assert "webhook_deliveries_pkey" in steps
+    some = {"after": 100, "at_most": 10}
+    for statement, asked in (
+        (webhook_queue.page(), some),
+        (webhook_queue.prune(), {**some, "left": 10, "before": NOW}),
+    ):
+        steps = await plan(full, statement, asked)
+        assert "webhook_deliveries_pkey" in steps
+        assert "Seq Scan on webhook_deliveries" not in steps

@@ -2,107 +2,29 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from forwarder.notifier.intake import Intake
-from forwarder.notifier.lane import Lane
 from forwarder.notifier.lanes import Lanes
-from forwarder.notifier.posting import Posting
-from forwarder.notifier.rests import Rests
-from forwarder.notifier.retry import TRIED_FOR
 from forwarder.notifier.settings import NotifierSettings
-from forwarder.notifier.webhooks import EndpointDisabled, UnknownType, Webhooks, WebhooksParts
+from forwarder.notifier.webhooks import EndpointDisabled, UnknownType
 from forwarder.published.messages import result_messages
 from forwarder.runtime.metrics import UNREADABLE_RESULTS
-from forwarder.store.webhooks import DeliveryStatus, NewDelivery
+from forwarder.store.webhooks import DeliveryStatus
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.sealing import SecretVault, sealer_of
 from forwarder.topics.port import Delivery, Message
 from forwarder.webhooks.port import Answered, BadTarget, Unanswered
-from tests.support.manual_clock import ManualClock, settle
-from tests.support.memory_webhooks import MemoryDeliveries, MemoryEndpoints, MemorySender, public_targets
+from tests.support.hooks import SECRET, Hooks, url
+from tests.support.manual_clock import settle
 
-SECRET = "the secret of these tests"
 CONFIRMED, REJECTED = result_messages()[:2]
 DOWN = Unanswered("connect_failed", "nobody there")
-
-
-@dataclass
-class Batches:
-    """Implements what the intake needs of `Consumer`."""
-
-    waiting: list[Sequence[Delivery]] = field(default_factory=list)
-    committed: list[Sequence[Delivery]] = field(default_factory=list)
-
-    async def receive(self, *, at_most: int, wait_seconds: float) -> Sequence[Delivery]:
-        return self.waiting.pop(0) if self.waiting else ()
-
-    async def commit(self, deliveries: Sequence[Delivery]) -> None:
-        self.committed.append(deliveries)
-
-
-class Hooks:
-    """A notifier's parts on a clock that is moved by hand. `sweep` does what its loop does."""
-
-    def __init__(self, settings: NotifierSettings | None = None) -> None:
-        self.settings = settings or NotifierSettings()
-        self.clock = ManualClock()
-        self.endpoints, self.queue, self.sender = MemoryEndpoints("ws-1", "ws-2"), MemoryDeliveries(), MemorySender()
-        self.consumer = Batches()
-        self.rests = Rests(self.clock, self.settings)
-        posting = Posting(
-            self.queue,
-            self.endpoints,
-            SecretVault([SECRET]),
-            self.sender,
-            self.clock,
-            record_batch=10,
-            luck=lambda: 0.5,
-        )
-        self.go_on = True
-        lane = Lane(
-            self.queue,
-            self.endpoints,
-            posting,
-            self.rests,
-            self.clock,
-            self.settings,
-            may_go_on=lambda: self.go_on and not self.lanes.crowded,
-        )
-        self.lanes = Lanes(lane.run, self.rests, at_most=self.settings.lanes_at_most)
-        self.intake = Intake(self.queue, self.endpoints, self.clock, self.settings, start=self.lanes.start)
-        sealer = sealer_of(SECRET)
-        self.webhooks = Webhooks(WebhooksParts(self.endpoints, self.queue, sealer, public_targets(), self.clock))
-
-    async def add(self, name: str, workspace: str = "ws-1", types: Sequence[str] | None = None) -> str:
-        """An endpoint; its id."""
-        endpoint, _ = await self.webhooks.add(workspace, url(name), types=types)
-        return endpoint.id
-
-    async def queued(self, endpoint_id: str, *numbers: int) -> None:
-        new = [NewDelivery(endpoint_id, f"event-{number}", "t", "{}") for number in numbers]
-        await self.queue.queue(new, now=self.clock.now())
-
-    async def sweep(self) -> None:
-        self.lanes.start(await self.queue.endpoints_due(now=self.clock.now()))
-        await settle()
-
-    async def after(self, seconds: float) -> None:
-        await self.clock.advance(seconds)
-        await self.sweep()
-
-    def statuses(self, endpoint_id: str) -> list[DeliveryStatus]:
-        return [entry.status for entry in self.queue.of(endpoint_id)]
-
-
-def url(name: str) -> str:
-    return f"https://{name}.example/hook"
 
 
 @pytest.fixture
@@ -311,8 +233,7 @@ async def test_after_three_days_of_failures_the_endpoint_is_disabled(hooks: Hook
     hooks.sender.answers[url("dead")] = [Answered(503)]
     await hooks.queued(endpoint_id, 1)
     await hooks.sweep()
-    for _ in range(20):
-        await hooks.after(TRIED_FOR.total_seconds() / 19)
+    await hooks.work(4)
     await hooks.queued(endpoint_id, 2)
     known = await hooks.webhooks.get(endpoint_id, workspace_id=None)
     assert known.disabled_reason == "failing"
@@ -329,8 +250,7 @@ async def test_one_delivery_that_never_succeeds_does_not_disable_an_endpoint_tha
     await hooks.queued(endpoint_id, 2)
     await hooks.after(1)
     hooks.sender.answers[url("picky")] = [Answered(500)]
-    for _ in range(20):
-        await hooks.after(TRIED_FOR.total_seconds() / 19)
+    await hooks.work(4)
     assert hooks.statuses(endpoint_id) == [DeliveryStatus.FAILED, DeliveryStatus.DELIVERED]
     assert (await hooks.webhooks.get(endpoint_id, workspace_id=None)).enabled
 

@@ -21,6 +21,10 @@ class ManualClock:
     def monotonic(self) -> float:
         return self._elapsed
 
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock alone, forward or back."""
+        self._start += timedelta(seconds=seconds)
+
     async def sleep(self, seconds: float) -> None:
         if seconds <= 0:
             await asyncio.sleep(0)

@@ -162,6 +162,7 @@ class MemoryDeliveries:
             ended = None if one.status is DeliveryStatus.PENDING else one.now
             attempts = (*one.delivery.attempts, one.attempt)
             tries = one.delivery.tries + 1
+            kept.began_at = one.delivery.began_at
             self._update(
                 kept.entry.id, status=one.status, due_at=one.due_at, ended_at=ended, tries=tries, attempts=attempts
             )
@@ -191,7 +192,8 @@ class MemoryDeliveries:
 
     async def prune(self, *, before: datetime, at_most: int) -> int:
         self._require()
-        old = [one.entry.id for one in self.kept.values() if one.entry.created_at < before][:at_most]
+        ended = {one.entry.id: one.entry.ended_at for one in self.kept.values()}
+        old = [number for number, moment in ended.items() if moment is not None and moment < before][:at_most]
         for number in old:
             del self.kept[number]
         self.pruned += len(old)

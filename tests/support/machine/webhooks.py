@@ -1,0 +1,332 @@
+"""Webhook deliveries through outages that are longer than anything is tried or kept: real lanes on the real queue, and every step
+held against what really was posted."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any, Final, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from sqlalchemy import Row, delete, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.notifier.lane import Lane
+from forwarder.notifier.posting import Posting
+from forwarder.notifier.rests import Rests
+from forwarder.notifier.retry import PAUSES, TRIED_FOR
+from forwarder.notifier.settings import NotifierSettings
+from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.store.tables import webhook_deliveries
+from forwarder.store.webhook_log import SqlDeliveryLog
+from forwarder.store.webhook_queue import SqlDeliveryQueue
+from forwarder.store.webhook_rows import ENTRY, entry_of
+from forwarder.store.webhooks import DeliveryEntry, DeliveryStatus, NewDelivery
+from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.webhooks.port import Answered, Reply
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_webhooks import MemoryEndpoints, public_targets
+
+T = TypeVar("T")
+
+SECRET: Final = "the secret of this machine"
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+SETTINGS: Final = NotifierSettings()
+_WORKING, _DOWN, _GONE = Answered(204), Answered(503), Answered(410)
+_ROUNDING: Final = timedelta(seconds=1)
+"""What is written down of a moment has milliseconds, and a sweep comes once a second."""
+
+REPLIES: Final[Mapping[str, Callable[[int], Reply]]] = {
+    "works": lambda _: _WORKING,
+    "is down": lambda _: _DOWN,
+    "asks for an hour": lambda _: Answered(503, 3600.0),
+    "does not take every third": lambda event: _WORKING if event % 3 else _DOWN,
+    "is gone": lambda _: _GONE,
+}
+ENDPOINTS: Final = ("a", "b")
+
+Meanwhile = tuple[int, timedelta] | None
+"""Which of the notifiers goes on working, and for how long; None where none does."""
+
+names = st.sampled_from(ENDPOINTS)
+meanwhiles: st.SearchStrategy[Meanwhile] = st.none() | st.tuples(
+    st.integers(0, 1), st.sampled_from([timedelta(0), timedelta(minutes=1), HOUR, DAY, TRIED_FOR + HOUR])
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """A post that was made. `worked`: for how long notifiers had been at work by then."""
+
+    endpoint: str
+    event_id: str
+    status: int
+    at: datetime
+    worked: timedelta
+
+
+class Endpoints:
+    """Implements `Sender`: answers as it is set to, and keeps what was really posted."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self.replies: dict[str, str] = {}
+        self.posts: list[Posted] = []
+        self.worked = self.jump = timedelta(0)
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        name, event_id = url.removeprefix("https://").partition(".")[0], headers["webhook-id"]
+        reply = REPLIES[self.replies[name]](int(event_id))
+        assert isinstance(reply, Answered)
+        self.posts.append(Posted(name, event_id, reply.status, self._clock.now(), self.worked))
+        self._clock.jump(self.jump.total_seconds())
+        self.jump = timedelta(0)
+        return reply
+
+
+class Process:
+    """One notifier, and what it remembers."""
+
+    def __init__(self, machine: "WebhookLife") -> None:
+        self.rests = Rests(machine.clock, SETTINGS)
+        posting = Posting(
+            machine.queue,
+            machine.registry,
+            SecretVault([SECRET]),
+            machine.endpoints,
+            machine.clock,
+            record_batch=SETTINGS.record_batch,
+            luck=lambda: machine.luck,
+        )
+        self.lane = Lane(
+            machine.queue,
+            machine.registry,
+            posting,
+            self.rests,
+            machine.clock,
+            SETTINGS,
+            may_go_on=lambda: True,
+        )
+
+
+class WebhookLife(RuleBasedStateMachine):
+    """Two endpoints and two notifiers, of which one works at a time. After each rule the log is held against the posts."""
+
+    def __init__(self, engine: AsyncEngine, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._engine, self._loop = engine, loop
+        self.clock = ManualClock()
+        self.queue, self.log = SqlDeliveryQueue(engine), SqlDeliveryLog(engine)
+        self.registry = MemoryEndpoints("ws-1")
+        self.endpoints = Endpoints(self.clock)
+        self.luck = 0.5
+        self._webhooks = Webhooks(
+            WebhooksParts(self.registry, self.log, sealer_of(SECRET), public_targets(), self.clock)
+        )
+        self._ids: dict[str, str] = {}
+        self._events = 0
+        self._begun: dict[tuple[str, str], int] = {}
+        self._before: dict[int, DeliveryEntry] = {}
+        self._enabled: dict[str, bool] = dict.fromkeys(ENDPOINTS, True)
+        self._processes = [Process(self), Process(self)]
+
+    @initialize(luck=st.sampled_from([0.25, 0.5, 0.99]))
+    def begin(self, luck: float) -> None:
+        self.luck = luck
+        self._run(self._clear())
+
+    async def _clear(self) -> None:
+        async with self._engine.begin() as connection:
+            await connection.execute(delete(webhook_deliveries))
+        for name in ENDPOINTS:
+            endpoint, _ = await self._webhooks.add("ws-1", f"https://{name}.example/")
+            self._ids[name], self.endpoints.replies[name] = endpoint.id, "works"
+
+    # --- what happens ---------------------------------------------------------------------------------------------------
+
+    @rule(name=names, count=st.integers(1, 3), reply=st.sampled_from(list(REPLIES)), meanwhile=meanwhiles)
+    def events_come(self, name: str, count: int, reply: str, meanwhile: Meanwhile) -> None:
+        self.endpoints.replies[name] = reply
+        self._queue(name, count)
+        self._go_on(meanwhile)
+
+    @rule(name=names, reply=st.sampled_from(list(REPLIES)), meanwhile=meanwhiles)
+    def endpoint_changes(self, name: str, reply: str, meanwhile: Meanwhile) -> None:
+        self.endpoints.replies[name] = reply
+        self._go_on(meanwhile)
+
+    @rule(span=st.sampled_from([2 * HOUR, 2 * DAY, 5 * DAY, 40 * DAY]), restarted=st.booleans(), meanwhile=meanwhiles)
+    def nobody_can_work(self, span: timedelta, restarted: bool, meanwhile: Meanwhile) -> None:
+        """The notifiers are down, or what they need."""
+        self._run(self.clock.advance(span.total_seconds()))
+        if restarted:
+            self._processes = [Process(self), Process(self)]
+        self._go_on(meanwhile)
+
+    @rule(name=names, meanwhile=meanwhiles)
+    def notifier_dies_with_claims(self, name: str, meanwhile: Meanwhile) -> None:
+        now = self.clock.now()
+        until = now + timedelta(seconds=SETTINGS.claim_seconds)
+        self._run(self.queue.claim(self._ids[name], now=now, until=until, at_most=2))
+        self._go_on(meanwhile)
+
+    @rule(span=st.sampled_from([DAY, 5 * DAY, 40 * DAY]), under_way=st.booleans(), meanwhile=meanwhiles)
+    def clock_jumps(self, span: timedelta, under_way: bool, meanwhile: Meanwhile) -> None:
+        """Now, or while the next post is under way."""
+        if under_way:
+            self.endpoints.jump = span
+        else:
+            self.clock.jump(span.total_seconds())
+        self._go_on(meanwhile)
+
+    @rule(name=names, off=meanwhiles, meanwhile=meanwhiles)
+    def owner_disables_for_a_while(self, name: str, off: Meanwhile, meanwhile: Meanwhile) -> None:
+        """An event comes that was read before the endpoint was disabled."""
+        self._run(self._webhooks.disable(self._ids[name], workspace_id=None))
+        self._queue(name, 1)
+        self._go_on(off)
+        self._enable(name)
+        self._go_on(meanwhile)
+
+    @rule(name=names, choose=st.integers(0, 5), meanwhile=meanwhiles)
+    def owner_resends(self, name: str, choose: int, meanwhile: Meanwhile) -> None:
+        entries = [entry for entry in self._before.values() if entry.endpoint_id == self._ids[name]]
+        if entries:
+            self._enable(name)
+            entry = entries[choose % len(entries)]
+            self._run(self._webhooks.resend(self._ids[name], entry.id, workspace_id=None))
+            self._begin_anew(name, [entry])
+            self._go_on(meanwhile)
+
+    @rule(name=names, since=st.sampled_from([DAY, 60 * DAY]), meanwhile=meanwhiles)
+    def owner_recovers(self, name: str, since: timedelta, meanwhile: Meanwhile) -> None:
+        moment = self.clock.now() - since
+        lost = {DeliveryStatus.FAILED, DeliveryStatus.STOPPED}
+        entries = [entry for entry in self._before.values() if entry.endpoint_id == self._ids[name]]
+        self._enable(name)
+        self._run(self._webhooks.recover(self._ids[name], workspace_id=None, since=moment))
+        self._begin_anew(name, [one for one in entries if one.status in lost and one.created_at >= moment])
+        self._go_on(meanwhile)
+
+    def teardown(self) -> None:
+        """In the end everything that is pending arrives."""
+        if not self._ids:
+            return
+        for name in ENDPOINTS:
+            self.endpoints.replies[name] = "works"
+            self._enable(name)
+        self._run(self._work(Process(self), TRIED_FOR + DAY))
+        assert self._run(self.queue.pending()).count == 0
+
+    # --- how it is carried out ------------------------------------------------------------------------------------------
+
+    def _queue(self, name: str, count: int) -> None:
+        new = [NewDelivery(self._ids[name], str(self._events + one), "t", "{}") for one in range(count)]
+        self._events += count
+        self._run(self.queue.queue(new, now=self.clock.now()))
+
+    def _enable(self, name: str) -> None:
+        self._run(self._webhooks.enable(self._ids[name], workspace_id=None))
+        self._enabled[name] = True
+
+    def _go_on(self, meanwhile: Meanwhile) -> None:
+        """One of the notifiers works for a while, and forgets what is old. Then what became of everything is judged."""
+        if meanwhile is not None:
+            process, span = meanwhile
+            self._run(self._work(self._processes[process], span))
+        forgets = self.clock.now() - timedelta(days=SETTINGS.keep_days)
+        self._run(self.queue.prune(before=forgets, at_most=5))
+        entries = {entry.id: entry for entry in self._run(self._entries())}
+        self._judge(entries, forgets)
+        self._before = entries
+
+    async def _work(self, process: Process, span: timedelta) -> None:
+        left = span
+        while True:
+            for endpoint_id in sorted(await self.queue.endpoints_due(now=self.clock.now())):
+                if not process.rests.resting(endpoint_id):
+                    await process.lane.run(endpoint_id)
+            if left <= timedelta(0):
+                return
+            due = (await self.queue.pending()).oldest_due_at
+            pause = left if due is None else due - self.clock.now()
+            step = min(left, max(pause, timedelta(minutes=1)))
+            await self.clock.advance(step.total_seconds())
+            self.endpoints.worked += step
+            left -= step
+
+    def _begin_anew(self, name: str, entries: Sequence[DeliveryEntry]) -> None:
+        for entry in entries:
+            self._begun[name, entry.event_id] = len(self.endpoints.posts)
+
+    def _run(self, action: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(action)
+
+    async def _entries(self) -> list[DeliveryEntry]:
+        async with self._engine.connect() as connection:
+            rows: Sequence[Row[Any]] = (await connection.execute(select(*ENTRY))).all()
+        return [entry_of(row) for row in sorted(rows, key=lambda row: row.id)]
+
+    # --- what must hold -------------------------------------------------------------------------------------------------
+
+    def _judge(self, entries: Mapping[int, DeliveryEntry], forgets: datetime) -> None:
+        for entry in self._before.values():
+            if entry.id not in entries:
+                assert entry.ended_at is not None, f"forgotten while it was pending: {entry}"
+                assert entry.ended_at < forgets, f"forgotten too soon: {entry}"
+        for name, endpoint_id in self._ids.items():
+            endpoint = self.registry.kept[endpoint_id]
+            mine = [entry for entry in entries.values() if entry.endpoint_id == endpoint_id]
+            given_up = [
+                entry
+                for entry in mine
+                if entry.status is DeliveryStatus.FAILED and self._is_new(entry) and not self._ended_gone(name, entry)
+            ]
+            for entry in given_up:
+                counted = self._counted(self._posts_of(name, entry))
+                assert counted >= TRIED_FOR - _ROUNDING * entry.tries, f"given up after {counted}: {entry}"
+            for entry in mine:
+                if entry.status is DeliveryStatus.STOPPED and self._is_new(entry):
+                    assert not endpoint.enabled, f"stopped, and its endpoint is enabled: {entry}"
+            if self._enabled[name] and not endpoint.enabled:
+                self._judge_disabled(name, endpoint.disabled_reason, given_up, mine)
+            self._enabled[name] = endpoint.enabled
+
+    def _judge_disabled(
+        self, name: str, reason: str | None, given_up: Sequence[DeliveryEntry], mine: Sequence[DeliveryEntry]
+    ) -> None:
+        if reason == "gone":
+            assert any(post.endpoint == name and post.status == 410 for post in self.endpoints.posts)
+            return
+        if reason != "failing":
+            return  # by its owner
+        assert given_up, f"{name} was disabled, and nothing was given up"
+        began = max(self._posts_of(name, entry)[0].at for entry in given_up)
+        taken = [
+            one for one in mine if one.status is DeliveryStatus.DELIVERED and one.ended_at and one.ended_at >= began
+        ]
+        assert not taken, f"{name} was disabled, and took {taken}"
+
+    def _is_new(self, entry: DeliveryEntry) -> bool:
+        before = self._before.get(entry.id)
+        return before is None or before.status is not entry.status
+
+    def _ended_gone(self, name: str, entry: DeliveryEntry) -> bool:
+        posts = self._posts_of(name, entry)
+        return bool(posts) and posts[-1].status == 410
+
+    def _posts_of(self, name: str, entry: DeliveryEntry) -> list[Posted]:
+        """Those of its last series of tries."""
+        later = self.endpoints.posts[self._begun.get((name, entry.event_id), 0) :]
+        return [post for post in later if (post.endpoint, post.event_id) == (name, entry.event_id)]
+
+    def _counted(self, posts: Sequence[Posted]) -> timedelta:
+        """For how long it was really tried: of the time between two posts as much as the schedule might have planned, or as
+        notifiers were at work."""
+        counted = timedelta(0)
+        for tried, (earlier, later) in enumerate(pairwise(posts), start=1):
+            planned = 2 * PAUSES[min(tried, len(PAUSES)) - 1]
+            counted += min(later.at - earlier.at, max(planned, later.worked - earlier.worked))
+        return counted
