@@ -27,7 +27,7 @@ UNDECODABLE: Constant = "undecodable"
 EXPIRED: Constant = "expired"
 OTHER: Constant = "other"
 _CLASSES: Constant[Mapping[str, tuple[str, ...]]] = {
-    EXPIRED: ("deadline_passed",),
+    EXPIRED: ("deadline_passed", "not_made"),
     "throttled": ("pms_throttled",),
     "unreachable": ("pms_unreachable", "pms_connect_timed_out", "no_connection_free", "push_timed_out"),
     "unavailable": (

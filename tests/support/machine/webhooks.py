@@ -266,7 +266,7 @@ class WebhookLife(RuleBasedStateMachine):
 
     async def _entries(self) -> list[DeliveryEntry]:
         async with self._engine.connect() as connection:
-            rows: Sequence[Row[Any]] = (await connection.execute(select(*ENTRY))).all()
+            rows: list[Row[Any]] = list(await connection.execute(select(*ENTRY)))
         return [entry_of(row) for row in sorted(rows, key=lambda row: row.id)]
 
     # --- what must hold -------------------------------------------------------------------------------------------------
