@@ -17,12 +17,14 @@ turn of others after it."""
 
 @dataclass(slots=True)
 class _Rest:
-    """`failing_since`: when the first of an unbroken row of posts failed, `failed_at`: when the last did."""
+    """`failing_since`: when the first of an unbroken row of posts failed; `failed_at`, `failed_wall`: when the last did, by the
+    monotonic clock and by the wall's."""
 
     failures: int = 0
     until: float = -math.inf
     failing_since: float = math.inf
     failed_at: float = -math.inf
+    failed_wall: float = -math.inf
 
 
 class Rests:
@@ -46,9 +48,11 @@ class Rests:
         """For how many seconds it was posted to and did nothing but fail, as far as this process saw it. Time in which nobody
         posted, because something of ours was away, is not among them."""
         now, rest = self._clock.monotonic(), self._rests.get(endpoint_id)
-        if rest is None or now - rest.failed_at > _UNBROKEN_SECONDS:
+        if rest is None:
             return 0.0
-        return max(now - rest.failing_since, 0.0)
+        # By the wall clock too: where that jumped, the time between two tries is not what it seems.
+        since_last = max(now - rest.failed_at, self._clock.now().timestamp() - rest.failed_wall)
+        return max(now - rest.failing_since, 0.0) if since_last <= _UNBROKEN_SECONDS else 0.0
 
     def note_success(self, endpoint_id: str) -> None:
         """It takes posts."""
@@ -61,7 +65,7 @@ class Rests:
         if failed:
             if not self.failing_for(endpoint_id):
                 rest.failing_since = self._clock.monotonic()
-            rest.failed_at = self._clock.monotonic()
+            rest.failed_at, rest.failed_wall = self._clock.monotonic(), self._clock.now().timestamp()
         else:
             rest.failing_since = math.inf
         rest.failures += 1

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -15,7 +15,10 @@ from tests.contract.test_guarantees import PROFILE, _drop
 from tests.support.machine.sqlite_at_once import do_at_once
 from tests.support.machine.webhooks import WebhookLife
 
-EXAMPLES = {"ci": {"sqlite": 50, "postgresql": 10}, "long": {"sqlite": 3000, "postgresql": 300}}
+EXAMPLES = {"ci": {"sqlite": 30, "postgresql": 5}, "long": {"sqlite": 3000, "postgresql": 300}}
+PHASES = {"ci": [Phase.generate], "long": [Phase.generate, Phase.shrink]}
+"""A life is short enough to be read as it is; to find a shorter one takes minutes."""
+
 STEPS = {"ci": 20, "long": 50}
 
 
@@ -49,6 +52,7 @@ def test_deliveries_survive_outages_of_any_length(opened: AsyncEngine, loop: asy
         stateful_step_count=STEPS[PROFILE],
         derandomize=PROFILE == "ci",
         deadline=None,
+        phases=PHASES[PROFILE],
         print_blob=True,
         database=None,
         suppress_health_check=list(HealthCheck),

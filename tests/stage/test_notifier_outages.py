@@ -130,6 +130,29 @@ async def test_a_clock_that_jumps_forward_is_no_time_of_trying(hooks: Hooks) -> 
     assert await _disabled_reason(hooks, endpoint_id) is None
 
 
+async def test_for_how_long_an_endpoint_only_failed_is_what_was_seen_without_a_break(hooks: Hooks) -> None:
+    rests, clock = hooks.rests, hooks.clock
+
+    async def posts(count: int) -> float:
+        for _ in range(count):
+            rests.note_failure("whk_1", failed=True)
+            await clock.advance(900)
+        return rests.failing_for("whk_1")
+
+    assert rests.failing_for("whk_1") == 0
+    assert await posts(8) == 2 * 3600
+    clock.jump(30 * DAY)
+    assert rests.failing_for("whk_1") == 0
+    assert await posts(4) == 3600
+    await clock.advance(4 * 3600)
+    assert rests.failing_for("whk_1") == 0
+    assert await posts(4) == 3600
+    rests.note_failure("whk_1")  # the store was away
+    assert await posts(2) == 1800
+    rests.note_success("whk_1")
+    assert rests.failing_for("whk_1") == 0
+
+
 async def test_a_clock_that_jumps_while_a_post_is_under_way_is_no_time_of_trying(hooks: Hooks) -> None:
     endpoint_id = await hooks.add("unlucky")
     hooks.sender.answers[url("unlucky")] = [FAILING, WORKING]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -47,12 +47,22 @@ REPLIES: Final[Mapping[str, Callable[[int], Reply]]] = {
 }
 ENDPOINTS: Final = ("a", "b")
 
-Meanwhile = tuple[int, timedelta] | None
-"""Which of the notifiers goes on working, and for how long; None where none does."""
+
+class Meanwhile(NamedTuple):
+    """What goes on after a step: so many events come for each endpoint, then one of the notifiers works, or none does."""
+
+    events: int
+    process: int | None
+    span: timedelta
+
 
 names = st.sampled_from(ENDPOINTS)
-meanwhiles: st.SearchStrategy[Meanwhile] = st.none() | st.tuples(
-    st.integers(0, 1), st.sampled_from([timedelta(0), timedelta(minutes=1), HOUR, DAY, TRIED_FOR + HOUR])
+replies = st.sampled_from(list(REPLIES))
+meanwhiles = st.builds(
+    Meanwhile,
+    st.integers(0, 2),
+    st.sampled_from([None, 0, 1]),
+    st.sampled_from([timedelta(0), timedelta(minutes=1), HOUR, DAY, TRIED_FOR + HOUR]),
 )
 
 
@@ -146,13 +156,7 @@ class WebhookLife(RuleBasedStateMachine):
 
     # --- what happens ---------------------------------------------------------------------------------------------------
 
-    @rule(name=names, count=st.integers(1, 3), reply=st.sampled_from(list(REPLIES)), meanwhile=meanwhiles)
-    def events_come(self, name: str, count: int, reply: str, meanwhile: Meanwhile) -> None:
-        self.endpoints.replies[name] = reply
-        self._queue(name, count)
-        self._go_on(meanwhile)
-
-    @rule(name=names, reply=st.sampled_from(list(REPLIES)), meanwhile=meanwhiles)
+    @rule(name=names, reply=replies, meanwhile=meanwhiles)
     def endpoint_changes(self, name: str, reply: str, meanwhile: Meanwhile) -> None:
         self.endpoints.replies[name] = reply
         self._go_on(meanwhile)
@@ -232,14 +236,17 @@ class WebhookLife(RuleBasedStateMachine):
         self._enabled[name] = True
 
     def _go_on(self, meanwhile: Meanwhile) -> None:
-        """One of the notifiers works for a while, and forgets what is old. Then what became of everything is judged."""
-        if meanwhile is not None:
-            process, span = meanwhile
-            self._run(self._work(self._processes[process], span))
+        """Then what is old is forgotten, and what became of everything is judged."""
+        for name in ENDPOINTS:
+            self._queue(name, meanwhile.events)
+        if meanwhile.process is not None:
+            self._run(self._work(self._processes[meanwhile.process], meanwhile.span))
+        entries = self._run(self._entries())
+        self._judge(entries)
         forgets = self.clock.now() - timedelta(days=SETTINGS.keep_days)
-        self._run(self.queue.prune(before=forgets, at_most=5))
-        entries = {entry.id: entry for entry in self._run(self._entries())}
-        self._judge(entries, forgets)
+        if self._run(self.queue.prune(before=forgets, at_most=5)):
+            self._before, entries = entries, self._run(self._entries())
+            self._judge_forgotten(entries, forgets)
         self._before = entries
 
     async def _work(self, process: Process, span: timedelta) -> None:
@@ -264,18 +271,21 @@ class WebhookLife(RuleBasedStateMachine):
     def _run(self, action: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(action)
 
-    async def _entries(self) -> list[DeliveryEntry]:
+    async def _entries(self) -> dict[int, DeliveryEntry]:
         async with self._engine.connect() as connection:
-            rows: list[Row[Any]] = list(await connection.execute(select(*ENTRY)))
-        return [entry_of(row) for row in sorted(rows, key=lambda row: row.id)]
+            rows = await connection.execute(select(*ENTRY).order_by(webhook_deliveries.c.id))
+            return {row.id: entry_of(cast("Row[Any]", row)) for row in rows}
 
     # --- what must hold -------------------------------------------------------------------------------------------------
 
-    def _judge(self, entries: Mapping[int, DeliveryEntry], forgets: datetime) -> None:
+    def _judge_forgotten(self, entries: Mapping[int, DeliveryEntry], forgets: datetime) -> None:
         for entry in self._before.values():
             if entry.id not in entries:
                 assert entry.ended_at is not None, f"forgotten while it was pending: {entry}"
                 assert entry.ended_at < forgets, f"forgotten too soon: {entry}"
+
+    def _judge(self, entries: Mapping[int, DeliveryEntry]) -> None:
+        assert entries.keys() >= self._before.keys()
         for name, endpoint_id in self._ids.items():
             endpoint = self.registry.kept[endpoint_id]
             mine = [entry for entry in entries.values() if entry.endpoint_id == endpoint_id]
