@@ -11,6 +11,7 @@ places = st.integers(0, HOSTS - 1)
 kinds = st.sampled_from([*sorted(KINDS), "searched", "searched", "neither"])
 """Those more often that depend on us alone."""
 accounts = st.integers(0, 2)
+options = st.fixed_dictionaries({}, optional={"idempotent_create": st.booleans(), "find_by_reference": st.booleans()})
 delays = st.sampled_from([0.0, 1.0, 10.0, 20.0, 29.0])
 whiles = st.sampled_from([10.0, 50.0, 100.0])
 jumps = st.sampled_from([100.0, -100.0, 3600.0, -3600.0])

@@ -85,6 +85,7 @@ class Judge:
 
     # --- never twice --------------------------------------------------------------------------------------------------
     def _nothing_was_made_twice(self) -> None:
+        assert not self._site.pmss.pushes.violations, self._site.pmss.pushes.violations
         twice = {reference: ids for reference, ids in self._site.pmss.made.items() if len(ids) > 1}
         assert not twice, f"made twice: {twice}"
 

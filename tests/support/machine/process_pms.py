@@ -7,7 +7,7 @@ from forwarder.pms.port import Connection, Limits
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancellation, Deferred, InDoubt, Lookup, Outcome
 from tests.support.machine.mishap import Effect, Mishap
-from tests.support.machine.pms import KINDS, Pmss
+from tests.support.machine.pms import KINDS, Pmss, capabilities_of
 from tests.support.machine.process import Crash, Process
 
 
@@ -35,7 +35,7 @@ class ProcessPms:
     """See `Pms`. Nothing waits between being called and the first byte: that window is a known one."""
 
     def __init__(self, pmss: Pmss, process: Process, connection: Connection) -> None:
-        self.capabilities = KINDS[connection.kind]
+        self.capabilities = capabilities_of(connection.kind, connection.options)
         self._pmss = pmss
         self._process = process
         self._account_id = connection.account_id
@@ -51,13 +51,20 @@ class ProcessPms:
 
     async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
         mishap = self._sending("create")
-        answers = [self._pmss.create(self._account_id, self._kind, booking.reference) for booking in bookings]
+        keyed = self.capabilities.idempotent_create
+        sent = [self._pmss.create(self._account_id, self._kind, booking.reference, keyed=keyed) for booking in bookings]
         if mishap is not None and mishap.effect is not Effect.SLOW:
             await self._process.suffer(mishap)
-        outcomes = [await answer for answer in answers]
+        self._process.pushes_under_way += 1
+        try:
+            outcomes = [await answer for _, answer in sent]
+        finally:
+            self._process.pushes_under_way -= 1
         await self._process.awake()
         if mishap is not None and mishap.effect is Effect.UNANSWERED:
             return [InDoubt("pms_connection_lost", "The connection was lost.")] * len(bookings)
+        for (push, _), outcome in zip(sent, outcomes, strict=True):
+            push.open = isinstance(outcome, InDoubt)
         return outcomes
 
     async def find(self, booking: Booking) -> Lookup:

@@ -18,9 +18,10 @@ from tests.support.machine.callers import Callers, Order
 from tests.support.machine.log import TOPICS, GroupLog, ProcessLog
 from tests.support.machine.mishap import Mishap
 from tests.support.machine.operator import Operator
-from tests.support.machine.pms import SETTLE_SECONDS, LookReply, Pmss, Reply
+from tests.support.machine.pms import LookReply, Pmss, Reply
 from tests.support.machine.process import Crash, HostClock, Process, own_tasks
 from tests.support.machine.process_pms import ProcessPmss
+from tests.support.machine.pushes import SETTLE_SECONDS
 from tests.support.machine.store import Store
 from tests.support.machine.virtual_time import VirtualTimeLoop, unexpected
 
@@ -141,6 +142,10 @@ class Site:
     def processes(self) -> list[Process]:
         """Of all workers that live."""
         return [running.process for running in self._living()]
+
+    def pushing(self) -> list[Process]:
+        """Of the workers that have a push under way."""
+        return [process for process in self.processes() if process.pushes_under_way]
 
     def _living(self) -> list[Running]:
         return [running for running in self.workers if running is not None]
