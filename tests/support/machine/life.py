@@ -3,6 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
+from forwarder.worker.settings import WorkerSettings
 from tests.support.machine.draws import (
     accounts,
     jumps,
@@ -10,6 +11,7 @@ from tests.support.machine.draws import (
     meanwhiles,
     options,
     places,
+    settings,
     whiles,
 )
 from tests.support.machine.judge import Judge
@@ -37,11 +39,11 @@ class Life(Openings):
         kind=kinds,
         other=kinds,
         count=st.sampled_from([2, 2, 3, 1]),
-        sweep_seconds=st.sampled_from([7.0, 7.0, 30.0]),
+        settings=settings,
         meanwhile=meanwhiles,
     )
-    def workers_start(self, kind: str, other: str, count: int, sweep_seconds: float, meanwhile: Meanwhile) -> None:
-        self.site.sweep_seconds = sweep_seconds
+    def workers_start(self, kind: str, other: str, count: int, settings: WorkerSettings, meanwhile: Meanwhile) -> None:
+        self.site.settings = settings
         # One or two accounts in a life: so more befalls the same submissions.
         self.kinds = [kind, kind, other]
         for _ in range(count):

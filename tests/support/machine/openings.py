@@ -10,10 +10,12 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from tests.support.machine import draws
 from tests.support.machine.accounts import ACCOUNT_DEADLINE_SECONDS
 from tests.support.machine.callers import Order
-from tests.support.machine.pms import Reply, Says
+from tests.support.machine.mishap import Effect, Mishap
+from tests.support.machine.pms import PUSH_SECONDS, Reply, Says
 from tests.support.machine.site import Site
 
 _ORDER = Order(room=1, card=False, deadline_seconds=None, copies=1)
+_OTHER_ORDER = replace(_ORDER, room=2)
 
 
 class End(Enum):
@@ -66,6 +68,29 @@ class Openings(RuleBasedStateMachine):
         for process in self.site.at(other):
             process.clock.jump(jump)
         self.site.pass_time(seconds)
+
+    @rule(
+        kind=draws.kinds_without_a_key,
+        share=st.sampled_from([0.0, 0.3, 0.5, 0.7]),
+        made_after=st.sampled_from([20.0, 28.0, None]),
+        again=st.booleans(),
+    )
+    def worker_dies_late_in_its_lease(self, kind: str, share: float, made_after: float | None, again: bool) -> None:
+        """With a push under way, and without a renewal for at least that share of it, which nobody could make. Others live on."""
+        lease_seconds = self.site.settings.lease_seconds
+        for process in self.site.processes():
+            for _ in range(3):
+                process.mishaps.add(Mishap("store", 1, Effect.REFUSED, name="renew"))
+        self.site.pass_time(lease_seconds * share)
+        self._submit(kind, _ORDER, _OTHER_ORDER, replies=[Reply(Says.NOTHING, PUSH_SECONDS, made_after)] * 2)
+        self.site.pass_time(3.0)
+        for process in self.site.processes():
+            process.mishaps.clear()
+        for process in self.site.pushing()[:1]:
+            process.crash()
+        if again:
+            self.site.start_one()
+        self.site.pass_time(lease_seconds + 15.0)
 
     @rule(
         kind=draws.kinds,
