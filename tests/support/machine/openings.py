@@ -12,7 +12,7 @@ from tests.support.machine.accounts import ACCOUNT_DEADLINE_SECONDS
 from tests.support.machine.callers import Order
 from tests.support.machine.mishap import Effect, Mishap
 from tests.support.machine.pms import PUSH_SECONDS, Reply, Says
-from tests.support.machine.site import Site
+from tests.support.machine.site import HOSTS, Site
 
 _ORDER = Order(room=1, card=False, deadline_seconds=None, copies=1)
 _OTHER_ORDER = replace(_ORDER, room=2)
@@ -112,6 +112,20 @@ class Openings(RuleBasedStateMachine):
             self.site.start_one()
         self.site.accounts.set_options(kind, after)
         self.site.pass_time(60.0)
+
+    @rule(kind=draws.kinds, place=draws.places, cancelled=st.booleans())
+    def worker_is_left_without_partitions(self, kind: str, place: int, cancelled: bool) -> None:
+        """One worker more than there are partitions; who is put out of the group comes back last, and is the one too many."""
+        for _ in range(HOSTS):
+            self.site.start_one()
+        self.site.pass_time(5.0)
+        self._submit(kind, _ORDER, _ORDER, _ORDER, replies=[Reply(Says.YES, 10.0)] * 3)
+        self.site.pass_time(3.0)
+        self.site.put_out(place)
+        self.site.pass_time(3.0)
+        if cancelled:
+            self.site.callers.cancel(list(self.site.callers.submitted)[-1], revision=0)
+        self.site.pass_time(30.0)
 
     @rule(
         account=draws.accounts,

@@ -104,7 +104,7 @@ class Site:
             recorder=self.store.recorder(process, host),
             directory=ProcessAccounts(self.accounts, process),
             vault=_VAULT,
-            pms=cast("PmsDirectory", ProcessPmss(self.pmss, process)),
+            pms=cast("PmsDirectory", ProcessPmss(self.pmss, self.log.ownership, process)),
             clock=process.clock,
             settings=self.settings,
         )
