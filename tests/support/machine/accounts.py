@@ -31,6 +31,10 @@ class Accounts:
         """Or resume it."""
         self.known = {**self.known, account_id: replace(self.known[account_id], paused=paused)}
 
+    def set_options(self, account_id: str, options: Mapping[str, bool]) -> None:
+        """What its PMS is said to be able to do, other than its kind."""
+        self.known = {**self.known, account_id: replace(self.known[account_id], options=options)}
+
 
 class ProcessAccounts:
     """`Directory` as far as one worker needs it."""

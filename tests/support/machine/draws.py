@@ -2,6 +2,7 @@
 
 from hypothesis import strategies as st
 
+from tests.support.machine import extremes
 from tests.support.machine.callers import Order
 from tests.support.machine.mishap import Effect, Mishap, Seam
 from tests.support.machine.pms import KINDS, PUSH_SECONDS, LookReply, Reply, Says
@@ -10,7 +11,16 @@ from tests.support.machine.site import HOSTS, Meanwhile
 places = st.integers(0, HOSTS - 1)
 kinds = st.sampled_from([*sorted(KINDS), "searched", "searched", "neither"])
 """Those more often that depend on us alone."""
+kinds_without_a_key = st.sampled_from(["searched", "searched", "calendar", "neither"])
 accounts = st.integers(0, 2)
+options = st.fixed_dictionaries({}, optional={"idempotent_create": st.booleans(), "find_by_reference": st.booleans()})
+settings = st.builds(
+    extremes.worker_settings,
+    lease_seconds=st.sampled_from(extremes.leases()),
+    grace_seconds=st.sampled_from(extremes.graces()),
+    held_at_most=st.sampled_from(extremes.HELD),
+    sweep_seconds=st.sampled_from([7.0, 7.0, 3.0, 30.0]),
+)
 delays = st.sampled_from([0.0, 1.0, 10.0, 20.0, 29.0])
 whiles = st.sampled_from([10.0, 50.0, 100.0])
 jumps = st.sampled_from([100.0, -100.0, 3600.0, -3600.0])

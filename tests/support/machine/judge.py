@@ -52,6 +52,7 @@ class Judge:
         rows, waiting = ([row._mapping for row in found] for found in site.store.read(_ROWS, _OUTBOX))
         published = [_event(message) for message in site.log.written[TOPICS.results]]
         assert not site.failures, site.failures
+        assert not site.log.ownership.violations, site.log.ownership.violations
         self._nothing_was_made_twice()
         self._nothing_disappeared(rows)
         self._what_is_committed_was_taken_in(rows)
@@ -85,6 +86,7 @@ class Judge:
 
     # --- never twice --------------------------------------------------------------------------------------------------
     def _nothing_was_made_twice(self) -> None:
+        assert not self._site.pmss.pushes.violations, self._site.pmss.pushes.violations
         twice = {reference: ids for reference, ids in self._site.pmss.made.items() if len(ids) > 1}
         assert not twice, f"made twice: {twice}"
 

@@ -1,30 +1,28 @@
 """The state machine: whatever can happen to a site, in any order, and what holds all the same."""
 
-from dataclasses import replace
-from enum import Enum
-
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
-from tests.support.machine.accounts import ACCOUNT_DEADLINE_SECONDS
-from tests.support.machine.callers import Order
-from tests.support.machine.draws import accounts, jumps, kinds, meanwhiles, orders, places, slow_replies, whiles
+from forwarder.worker.settings import WorkerSettings
+from tests.support.machine.draws import (
+    accounts,
+    jumps,
+    kinds,
+    meanwhiles,
+    options,
+    places,
+    settings,
+    whiles,
+)
 from tests.support.machine.judge import Judge
 from tests.support.machine.mishap import Seam
-from tests.support.machine.pms import KINDS, Reply, Says
+from tests.support.machine.openings import Openings
+from tests.support.machine.pms import KINDS
 from tests.support.machine.site import Meanwhile, Site
 from tests.support.machine.store import Store
 
 
-class End(Enum):
-    """What becomes of a worker in the middle of its work."""
-
-    TOLD_TO_STOP = "told to stop"
-    KILLED = "killed"
-    PUT_OUT = "put out of its group"
-
-
-class Life(RuleBasedStateMachine):
+class Life(Openings):
     """Of one site: after each event, what goes on meanwhile; and the guarantees, after each."""
 
     def __init__(self, store: Store) -> None:
@@ -41,11 +39,11 @@ class Life(RuleBasedStateMachine):
         kind=kinds,
         other=kinds,
         count=st.sampled_from([2, 2, 3, 1]),
-        sweep_seconds=st.sampled_from([7.0, 7.0, 30.0]),
+        settings=settings,
         meanwhile=meanwhiles,
     )
-    def workers_start(self, kind: str, other: str, count: int, sweep_seconds: float, meanwhile: Meanwhile) -> None:
-        self.site.sweep_seconds = sweep_seconds
+    def workers_start(self, kind: str, other: str, count: int, settings: WorkerSettings, meanwhile: Meanwhile) -> None:
+        self.site.settings = settings
         # One or two accounts in a life: so more befalls the same submissions.
         self.kinds = [kind, kind, other]
         for _ in range(count):
@@ -116,6 +114,11 @@ class Life(RuleBasedStateMachine):
         self.site.accounts.pause(self.kinds[account], paused=paused)
         self.go_on(meanwhile)
 
+    @rule(account=accounts, options=options, meanwhile=meanwhiles)
+    def account_gets_other_options(self, account: int, options: dict[str, bool], meanwhile: Meanwhile) -> None:
+        self.site.accounts.set_options(self.kinds[account], options)
+        self.go_on(meanwhile)
+
     @rule(account=accounts, seconds=st.sampled_from([50.0, 200.0, 700.0]), meanwhile=meanwhiles)
     def pms_is_down(self, account: int, seconds: float, meanwhile: Meanwhile) -> None:
         self.site.pmss.be_down(self.kinds[account], seconds)
@@ -131,77 +134,6 @@ class Life(RuleBasedStateMachine):
         for event_id, letter in self.site.operator.letters()[first : last + 1]:
             self.site.operator.replay(event_id, letter)
         self.go_on(meanwhile)
-
-    # --- openings that chance alone would seldom find -----------------------------------------------------------------
-    @rule(
-        account=accounts,
-        order=orders,
-        replies=st.lists(slow_replies, min_size=2, max_size=2),
-        after=st.sampled_from([1.0, 3.0, 5.0]),
-        place=places,
-        end=st.sampled_from(list(End)),
-        other=places,
-        jump=st.sampled_from([0.0, 100.0, 100.0, -100.0]),
-        seconds=st.sampled_from([10.0, 28.0, 28.0]),
-    )
-    def something_happens_during_a_slow_push(
-        self,
-        account: int,
-        order: Order,
-        replies: list[Reply],
-        after: float,
-        place: int,
-        end: End,
-        other: int,
-        jump: float,
-        seconds: float,
-    ) -> None:
-        self._submit(account, replace(order, room=1), replace(order, room=2), replies=replies)
-        self.site.pass_time(after)
-        match end:
-            case End.TOLD_TO_STOP:
-                self.site.tell_to_stop(place)
-            case End.KILLED:
-                for process in self.site.at(place):
-                    process.crash()
-            case End.PUT_OUT:
-                self.site.put_out(place)
-        for process in self.site.at(other):
-            process.clock.jump(jump)
-        self.site.pass_time(seconds)
-
-    @rule(
-        account=accounts,
-        order=orders,
-        place=places,
-        jump=st.sampled_from([0.0, 100.0, -3600.0]),
-        seconds=st.sampled_from([20.0, 60.0, 150.0, 150.0]),
-    )
-    def worker_is_stopped_with_a_queue(
-        self, account: int, order: Order, place: int, jump: float, seconds: float
-    ) -> None:
-        self._submit(account, order, order, order, replies=[Reply(Says.YES, 10.0)])
-        self.site.pass_time(3.0)
-        for process in self.site.at(place):
-            process.stop_for(seconds)
-            process.clock.jump(jump)
-        self.site.pass_time(seconds + 5.0)
-
-    @rule(account=accounts, order=orders)
-    def submission_fails_again(self, account: int, order: Order) -> None:
-        self.site.pmss.be_down(self.kinds[account], 400.0)
-        self._submit(account, replace(order, deadline_seconds=60), replies=[])
-        self.site.pass_time(100.0)
-        for event_id, letter in self.site.operator.letters()[-1:]:
-            self.site.operator.replay(event_id, letter)
-        self.site.pass_time(ACCOUNT_DEADLINE_SECONDS + 50.0)
-        self.site.log.rewind()
-        self.site.pass_time(20.0)
-
-    def _submit(self, account: int, *orders: Order, replies: list[Reply]) -> None:
-        self.site.pmss.replies[self.kinds[account]].extend(replies)
-        for order in orders:
-            self.site.callers.submit(self.kinds[account], order)
 
     # --- what always holds --------------------------------------------------------------------------------------------
     @invariant()

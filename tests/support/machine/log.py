@@ -9,9 +9,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from forwarder.topics.cancellations import is_cancellation
+from forwarder.topics.codec import subject
 from forwarder.topics.partitioning import partition_of
 from forwarder.topics.port import Delivery, Lag, LogUnavailable, Message, PartitionsChanged, Topics
 from tests.support.machine.mishap import Effect
+from tests.support.machine.ownership import Ownership
 from tests.support.machine.process import EPOCH, Process
 from tests.support.machine.virtual_time import VirtualTimeLoop
 
@@ -42,6 +45,7 @@ class GroupLog:
         """What was published to the other topics, in order."""
         self.committed = [0] * PARTITIONS
         self.members: list[Member] = []
+        self.ownership = Ownership(PARTITIONS)
 
     def append(self, topic: str, messages: Sequence[Message]) -> None:
         for message in messages:
@@ -93,6 +97,9 @@ class GroupLog:
 
     def commit(self, member: Member, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
+            request_id = subject(delivery.message.headers)
+            if request_id is not None and is_cancellation(delivery.message):
+                self.ownership.cancelled(member.process, request_id, self._loop.time())
             if delivery.partition in member.assigned:
                 self.committed[delivery.partition] = delivery.offset + 1
 
@@ -192,4 +199,5 @@ class GroupConsumer:
                 await member.on_partitions(frozenset())
             told = member.assigned
             await member.on_partitions(told)
+            self._log.ownership.told(self._process, told, self._process.loop.time())
             member.told = told if told == member.assigned else None

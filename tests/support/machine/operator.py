@@ -50,6 +50,7 @@ class Operator:
 
     async def _settle(self, request_id: str, *, for_good: bool) -> None:
         made = self._pmss.made.get(request_id)
+        self._pmss.pushes.settle(request_id)
         with suppress(NotInDoubt, StoreUnavailable):
             if made:
                 await self._repair.confirm(request_id, made[0])

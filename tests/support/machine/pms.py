@@ -6,8 +6,9 @@ What a PMS was sent, it works on, whatever becomes of the worker that sent it: i
 import asyncio
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 from forwarder.pms.port import Capabilities
 from forwarder.reservation.outcome import (
@@ -22,12 +23,11 @@ from forwarder.reservation.outcome import (
     Rejected,
 )
 from forwarder.reservation.problem import Problem
+from tests.support.machine.pushes import SETTLE_SECONDS, Push, Pushes
 from tests.support.machine.virtual_time import VirtualTimeLoop
 
-PUSH_SECONDS = 30.0
+PUSH_SECONDS = SETTLE_SECONDS
 """The longest that a push waits for its answer."""
-
-SETTLE_SECONDS = 30.0
 
 KINDS: Mapping[str, Capabilities] = {
     "keyed": Capabilities(idempotent_create=True, find_by_reference=True, cancel=True),
@@ -37,6 +37,12 @@ KINDS: Mapping[str, Capabilities] = {
     "neither": Capabilities(idempotent_create=False, find_by_reference=False, cancel=False),
 }
 """Kinds of PMS. A `calendar` does not take the same nights twice, not even of the same reservation."""
+
+
+def capabilities_of(kind: str, options: Mapping[str, Any]) -> Capabilities:
+    """What an account of this `kind` has of its PMS. Its options may say otherwise of `idempotent_create` and `find_by_reference`,
+    as a mapping does, or a switch of its vendor's."""
+    return replace(KINDS[kind], **options)
 
 
 class Says(Enum):
@@ -83,9 +89,11 @@ class Pmss:
         """The references of what was made, and cancelled since."""
         self.under_way: Counter[str] = Counter()
         """How many creates were sent for each reference that may still be made."""
+        self.pushes = Pushes()
         self.replies: defaultdict[str, deque[Reply]] = defaultdict(deque)
         self.look_replies: defaultdict[str, deque[LookReply]] = defaultdict(deque)
         self._down_until: dict[str, float] = {}
+        self._under_key: dict[str, str] = {}
 
     def be_well(self) -> None:
         """From now on."""
@@ -110,23 +118,26 @@ class Pmss:
     def _is_down(self, account_id: str) -> bool:
         return self._loop.time() < self._down_until.get(account_id, 0.0)
 
-    def create(self, account_id: str, kind: str, reference: str) -> asyncio.Future[Outcome]:
-        """The first byte arrives. The answer, when it comes."""
+    def create(
+        self, account_id: str, kind: str, reference: str, *, keyed: bool
+    ) -> tuple[Push, asyncio.Future[Outcome]]:
+        """The first byte arrives; `keyed`: with a key, under which it is made once. The answer, when it comes."""
+        push = self.pushes.send(reference, self._loop.time(), keyed=keyed)
         reply = self._reply(account_id)
-        if reply.says is Says.NO and KINDS[kind].idempotent_create and reference in self.made:
+        if reply.says is Says.NO and keyed and reference in self._under_key:
             reply = Reply(Says.YES, reply.after, 0.0)  # under this key, it had said yes
         answered: asyncio.Future[Outcome] = self._loop.create_future()
         made: list[str] = []
         if reply.says in _MAKING and reply.made_after is not None:
             self.under_way[reference] += 1
-            self._after(reply.made_after, lambda: made.extend(self._make(kind, reference)))
+            self._after(reply.made_after, lambda: made.extend(self._make(kind, reference, keyed=keyed)))
 
         def answer() -> None:
             if not answered.done():
                 answered.set_result(_outcome(reply.says, made))
 
         self._after(reply.after, answer)
-        return answered
+        return push, answered
 
     def find(self, account_id: str, reference: str) -> tuple[Lookup, float]:
         """What will be said, and after how long."""
@@ -136,7 +147,10 @@ class Pmss:
         if reference in self.cancelled:
             return Deferred("cancelled_in_pms", "It was cancelled in the PMS."), reply.after
         made = self.made.get(reference)
-        return (Confirmed(made[0]) if made else Absent()), reply.after
+        if made:
+            return Confirmed(made[0]), reply.after
+        self.pushes.found_nothing(reference, self._loop.time())
+        return Absent(), reply.after
 
     def cancel(self, account_id: str, reference: str) -> tuple[Cancellation, float]:
         """As `find`: what is said, and when. What is cancelled is so at once, whether that is heard of or not."""
@@ -147,14 +161,16 @@ class Pmss:
             self.cancelled.add(reference)
         return Cancelled(), reply.after
 
-    def _make(self, kind: str, reference: str) -> list[str]:
+    def _make(self, kind: str, reference: str, *, keyed: bool) -> list[str]:
         self.under_way[reference] -= 1
         ids = self.made[reference]
-        if ids and KINDS[kind].idempotent_create:
-            return ids[:1]
+        if keyed and reference in self._under_key:
+            return [self._under_key[reference]]
         if ids and kind == "calendar":
             return []
         ids.append(f"pms-{reference}-{len(ids) + 1}")
+        if keyed:
+            self._under_key[reference] = ids[-1]
         return ids[-1:]
 
     def _after(self, seconds: float, happens: Callable[[], None]) -> None:

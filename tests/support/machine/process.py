@@ -28,6 +28,7 @@ class Process:
         self.mishaps = Mishaps()
         self.cut_off: dict[Seam, float] = {}
         self.crashed = False
+        self.pushes_under_way = 0
         self._going_on = asyncio.Event()
         self._going_on.set()
         self._stopped_since = 0.0

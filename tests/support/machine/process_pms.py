@@ -7,15 +7,17 @@ from forwarder.pms.port import Connection, Limits
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancellation, Deferred, InDoubt, Lookup, Outcome
 from tests.support.machine.mishap import Effect, Mishap
-from tests.support.machine.pms import KINDS, Pmss
+from tests.support.machine.ownership import Ownership
+from tests.support.machine.pms import KINDS, Pmss, capabilities_of
 from tests.support.machine.process import Crash, Process
 
 
 class ProcessPmss:
     """`PmsDirectory` as one process has it; each create, and each cancellation, is one step."""
 
-    def __init__(self, pmss: Pmss, process: Process) -> None:
+    def __init__(self, pmss: Pmss, ownership: Ownership, process: Process) -> None:
         self._pmss = pmss
+        self._ownership = ownership
         self._process = process
 
     def kinds(self) -> Sequence[str]:
@@ -28,22 +30,29 @@ class ProcessPmss:
         raise AssertionError("a worker checks no settings")
 
     def connect(self, connection: Connection) -> "ProcessPms":
-        return ProcessPms(self._pmss, self._process, connection)
+        return ProcessPms(self._pmss, self._ownership, self._process, connection)
 
 
 class ProcessPms:
-    """See `Pms`. Nothing waits between being called and the first byte: that window is a known one."""
+    """See `Pms`. Nothing waits between being called and the first byte: that window is a known one. `began`: when the worker turned
+    to the push that this is for."""
 
-    def __init__(self, pmss: Pmss, process: Process, connection: Connection) -> None:
-        self.capabilities = KINDS[connection.kind]
+    def __init__(
+        self, pmss: Pmss, ownership: Ownership, process: Process, connection: Connection, began: float = 0.0
+    ) -> None:
+        self.capabilities = capabilities_of(connection.kind, connection.options)
         self._pmss = pmss
+        self._ownership = ownership
         self._process = process
+        self._connection = connection
         self._account_id = connection.account_id
         self._kind = connection.kind
+        self._began = began
 
     def while_held(self, held: Callable[[], bool]) -> "ProcessPms":
         """Each of its actions is one request, and the worker has looked right before."""
-        return self
+        now = self._process.loop.time()
+        return ProcessPms(self._pmss, self._ownership, self._process, self._connection, began=now)
 
     async def create(self, booking: Booking) -> Outcome:
         (outcome,) = await self.create_many([booking])
@@ -51,13 +60,27 @@ class ProcessPms:
 
     async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
         mishap = self._sending("create")
-        answers = [self._pmss.create(self._account_id, self._kind, booking.reference) for booking in bookings]
+        for booking in bookings:
+            if not self._pmss.pushes.any_of(booking.reference):
+                self._ownership.first_push(self._process, booking.reference, self._began)
+        with self._ownership.push(self._process, self._account_id, bookings, self._began):
+            return await self._create(bookings, mishap)
+
+    async def _create(self, bookings: Sequence[Booking], mishap: Mishap | None) -> Sequence[Outcome]:
+        keyed = self.capabilities.idempotent_create
+        sent = [self._pmss.create(self._account_id, self._kind, booking.reference, keyed=keyed) for booking in bookings]
         if mishap is not None and mishap.effect is not Effect.SLOW:
             await self._process.suffer(mishap)
-        outcomes = [await answer for answer in answers]
+        self._process.pushes_under_way += 1
+        try:
+            outcomes = [await answer for _, answer in sent]
+        finally:
+            self._process.pushes_under_way -= 1
         await self._process.awake()
         if mishap is not None and mishap.effect is Effect.UNANSWERED:
             return [InDoubt("pms_connection_lost", "The connection was lost.")] * len(bookings)
+        for (push, _), outcome in zip(sent, outcomes, strict=True):
+            push.open = isinstance(outcome, InDoubt)
         return outcomes
 
     async def find(self, booking: Booking) -> Lookup:

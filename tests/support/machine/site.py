@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 from forwarder.pms.port import PmsDirectory
@@ -18,7 +18,7 @@ from tests.support.machine.callers import Callers, Order
 from tests.support.machine.log import TOPICS, GroupLog, ProcessLog
 from tests.support.machine.mishap import Mishap
 from tests.support.machine.operator import Operator
-from tests.support.machine.pms import SETTLE_SECONDS, LookReply, Pmss, Reply
+from tests.support.machine.pms import LookReply, Pmss, Reply
 from tests.support.machine.process import Crash, HostClock, Process, own_tasks
 from tests.support.machine.process_pms import ProcessPmss
 from tests.support.machine.store import Store
@@ -27,19 +27,6 @@ from tests.support.machine.virtual_time import VirtualTimeLoop, unexpected
 HOSTS = 3
 OPERATOR = HOSTS
 CARD_NUMBER = "4111111111111111"
-SETTINGS = WorkerSettings(
-    intake_batch=3,
-    intake_wait_seconds=2.0,
-    held_at_most=6,
-    record_batch=3,
-    lease_seconds=45.0,
-    sweep_seconds=30.0,
-    grace_seconds=20.0,
-    settle_seconds=SETTLE_SECONDS,
-    reoffer_seconds=60.0,
-)
-"""As they are by default where that matters: time-out, lease and grace are in the same proportions."""
-
 _PAIR = KeyPair.from_secret("a secret of this machine alone")
 _SEALER = PublicSealer(_PAIR.key_id, _PAIR.public_key)
 _VAULT = SecretVault(["a secret of this machine alone"])
@@ -87,7 +74,7 @@ class Site:
         self.pmss = Pmss(self.loop)
         self.accounts = Accounts(_SEALER.seal_text("token"))
         self.clocks = [HostClock() for _ in range(HOSTS)]
-        self.sweep_seconds = SETTINGS.sweep_seconds
+        self.settings = WorkerSettings()
         self.workers: list[Running | None] = [None] * HOSTS
         aside = Process("aside", self.loop, HostClock())
         self.callers = Callers(self.log, aside.clock, CARD)
@@ -117,9 +104,9 @@ class Site:
             recorder=self.store.recorder(process, host),
             directory=ProcessAccounts(self.accounts, process),
             vault=_VAULT,
-            pms=cast("PmsDirectory", ProcessPmss(self.pmss, process)),
+            pms=cast("PmsDirectory", ProcessPmss(self.pmss, self.log.ownership, process)),
             clock=process.clock,
-            settings=replace(SETTINGS, sweep_seconds=self.sweep_seconds),
+            settings=self.settings,
         )
         return Running(process, Worker(parts))
 
@@ -141,6 +128,10 @@ class Site:
     def processes(self) -> list[Process]:
         """Of all workers that live."""
         return [running.process for running in self._living()]
+
+    def pushing(self) -> list[Process]:
+        """Of the workers that have a push under way."""
+        return [process for process in self.processes() if process.pushes_under_way]
 
     def _living(self) -> list[Running]:
         return [running for running in self.workers if running is not None]

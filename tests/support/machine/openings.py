@@ -1,0 +1,161 @@
+"""Sequences of events that chance alone would seldom find, each with a push under way when the worst happens to it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import Enum
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from tests.support.machine import draws
+from tests.support.machine.accounts import ACCOUNT_DEADLINE_SECONDS
+from tests.support.machine.callers import Order
+from tests.support.machine.mishap import Effect, Mishap
+from tests.support.machine.pms import PUSH_SECONDS, Reply, Says
+from tests.support.machine.site import HOSTS, Site
+
+_ORDER = Order(room=1, card=False, deadline_seconds=None, copies=1)
+_OTHER_ORDER = replace(_ORDER, room=2)
+
+
+class End(Enum):
+    """What becomes of a worker in the middle of its work."""
+
+    TOLD_TO_STOP = "told to stop"
+    KILLED = "killed"
+    PUT_OUT = "put out of its group"
+
+
+class Openings(RuleBasedStateMachine):
+    """Of one site. Most concern one of the accounts that a life is about: these `kinds`."""
+
+    site: Site
+    kinds: Sequence[str]
+
+    @rule(
+        account=draws.accounts,
+        order=draws.orders,
+        replies=st.lists(draws.slow_replies, min_size=2, max_size=2),
+        after=st.sampled_from([1.0, 3.0, 5.0]),
+        place=draws.places,
+        end=st.sampled_from(list(End)),
+        other=draws.places,
+        jump=st.sampled_from([0.0, 100.0, 100.0, -100.0]),
+        seconds=st.sampled_from([10.0, 28.0, 28.0]),
+    )
+    def something_happens_during_a_slow_push(
+        self,
+        account: int,
+        order: Order,
+        replies: list[Reply],
+        after: float,
+        place: int,
+        end: End,
+        other: int,
+        jump: float,
+        seconds: float,
+    ) -> None:
+        self._submit(self.kinds[account], replace(order, room=1), replace(order, room=2), replies=replies)
+        self.site.pass_time(after)
+        match end:
+            case End.TOLD_TO_STOP:
+                self.site.tell_to_stop(place)
+            case End.KILLED:
+                for process in self.site.at(place):
+                    process.crash()
+            case End.PUT_OUT:
+                self.site.put_out(place)
+        for process in self.site.at(other):
+            process.clock.jump(jump)
+        self.site.pass_time(seconds)
+
+    @rule(
+        kind=draws.kinds_without_a_key,
+        share=st.sampled_from([0.0, 0.3, 0.5, 0.7]),
+        made_after=st.sampled_from([20.0, 28.0, None]),
+        again=st.booleans(),
+    )
+    def worker_dies_late_in_its_lease(self, kind: str, share: float, made_after: float | None, again: bool) -> None:
+        """With a push under way, and without a renewal for at least that share of it, which nobody could make. Others live on."""
+        lease_seconds = self.site.settings.lease_seconds
+        for process in self.site.processes():
+            for _ in range(3):
+                process.mishaps.add(Mishap("store", 1, Effect.REFUSED, name="renew"))
+        self.site.pass_time(lease_seconds * share)
+        self._submit(kind, _ORDER, _OTHER_ORDER, replies=[Reply(Says.NOTHING, PUSH_SECONDS, made_after)] * 2)
+        self.site.pass_time(3.0)
+        for process in self.site.processes():
+            process.mishaps.clear()
+        for process in self.site.pushing()[:1]:
+            process.crash()
+        if again:
+            self.site.start_one()
+        self.site.pass_time(lease_seconds + 15.0)
+
+    @rule(
+        kind=draws.kinds,
+        made_after=st.sampled_from([0.0, 20.0, None]),
+        known=st.booleans(),
+        before=draws.options,
+        after=draws.options,
+    )
+    def options_change_after_a_push_without_an_answer(
+        self, kind: str, made_after: float | None, known: bool, before: dict[str, bool], after: dict[str, bool]
+    ) -> None:
+        """Whoever sent it learns that it was not answered, or dies before."""
+        self.site.accounts.set_options(kind, before)
+        self.site.pass_time(10.0)
+        self._submit(kind, _ORDER, replies=[Reply(Says.NOTHING, 10.0, made_after)])
+        self.site.pass_time(5.0)
+        for process in [] if known else self.site.pushing():
+            process.crash()
+            self.site.start_one()
+        self.site.accounts.set_options(kind, after)
+        self.site.pass_time(60.0)
+
+    @rule(kind=draws.kinds, place=draws.places, cancelled=st.booleans())
+    def worker_is_left_without_partitions(self, kind: str, place: int, cancelled: bool) -> None:
+        """One worker more than there are partitions; who is put out of the group comes back last, and is the one too many."""
+        for _ in range(HOSTS):
+            self.site.start_one()
+        self.site.pass_time(5.0)
+        self._submit(kind, _ORDER, _ORDER, _ORDER, replies=[Reply(Says.YES, 10.0)] * 3)
+        self.site.pass_time(3.0)
+        self.site.put_out(place)
+        self.site.pass_time(3.0)
+        if cancelled:
+            self.site.callers.cancel(list(self.site.callers.submitted)[-1], revision=0)
+        self.site.pass_time(30.0)
+
+    @rule(
+        account=draws.accounts,
+        order=draws.orders,
+        place=draws.places,
+        jump=st.sampled_from([0.0, 100.0, -3600.0]),
+        seconds=st.sampled_from([20.0, 60.0, 150.0, 150.0]),
+    )
+    def worker_is_stopped_with_a_queue(
+        self, account: int, order: Order, place: int, jump: float, seconds: float
+    ) -> None:
+        self._submit(self.kinds[account], order, order, order, replies=[Reply(Says.YES, 10.0)])
+        self.site.pass_time(3.0)
+        for process in self.site.at(place):
+            process.stop_for(seconds)
+            process.clock.jump(jump)
+        self.site.pass_time(seconds + 5.0)
+
+    @rule(account=draws.accounts, order=draws.orders)
+    def submission_fails_again(self, account: int, order: Order) -> None:
+        self.site.pmss.be_down(self.kinds[account], 400.0)
+        self._submit(self.kinds[account], replace(order, deadline_seconds=60), replies=[])
+        self.site.pass_time(100.0)
+        for event_id, letter in self.site.operator.letters()[-1:]:
+            self.site.operator.replay(event_id, letter)
+        self.site.pass_time(ACCOUNT_DEADLINE_SECONDS + 50.0)
+        self.site.log.rewind()
+        self.site.pass_time(20.0)
+
+    def _submit(self, account_id: str, *orders: Order, replies: list[Reply]) -> None:
+        self.site.pmss.replies[account_id].extend(replies)
+        for order in orders:
+            self.site.callers.submit(account_id, order)
