@@ -72,7 +72,8 @@ class ForeignSite:
             waiting = [await stack.enter_async_context(self.outcomes.expecting(about)) for about in foreign]
             await self.write(requests=requests, results=[_about(*each) for each in foreign.items()])
             await self.write(requests=[message_of(sent)], results=())
-            told = await expected.within(PATIENCE_SECONDS, _for_ever)
+            told = await expected.within(PATIENCE_SECONDS - 2, _for_ever)
+            self._look()
             assert told is not None
             assert told.status is Status.CONFIRMED
             while f"{sent.request_id}.1" not in self.sender.to(URL):
@@ -134,6 +135,7 @@ async def foreign_site(log: Log, topics: Topics, database: str | Path) -> AsyncI
             asyncio.create_task(Notifier(notifier).run(stop)),
         ]
         waiting = asyncio.create_task(outcomes.run())
+        await asyncio.sleep(0)  # it has begun: before that nobody can wait
         try:
             yield site
         finally:
