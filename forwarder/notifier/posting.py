@@ -91,9 +91,7 @@ class Posting:
         if any(each.gone for each in judged):
             await self._disable(endpoint, Disabled.GONE)
         given_up = [_first_try(each.tried.delivery) for each in judged if each.given_up]
-        if not given_up or any(each.delivered for each in judged):
-            return
-        if not await self._queue.delivered_since(endpoint.id, max(given_up)):
+        if given_up and not await self._queue.delivered_since(endpoint.id, max(given_up)):
             await self._disable(endpoint, Disabled.FAILING)
 
     async def _disable(self, endpoint: Endpoint, reason: Disabled) -> None:

@@ -94,8 +94,10 @@ async def test_whoever_sends_it_over_and_over_while_the_log_hangs_does_not_keep_
 
 
 async def test_of_two_under_way_that_began_apart_the_first_acknowledged_is_what_both_are_told(house: Stages) -> None:
+    began = house.clock.now()
     first = _hang(house)
     failing = await _begun(house, "order-42")
+    await house.clock.advance(1)
     second = _hang(house)
     joined = await _begun(house, "order-42")
     house.log.away = True
@@ -107,6 +109,7 @@ async def test_of_two_under_way_that_began_apart_the_first_acknowledged_is_what_
     anew = await _begun(house, "order-42")
     second.set()
     told = (await joined).json()
+    assert told["data"]["acceptedAt"] == iso(began)
     third.set()
     assert (await anew).json() == told
     assert (await _post(house, "order-42")).json() == told
