@@ -1,4 +1,4 @@
-"""A migrated database of each backend, for the contracts of the store and of tenancy."""
+"""An engine on a migrated database of each backend, for the contracts of the store and of tenancy."""
 
 from collections.abc import AsyncIterator
 
@@ -6,19 +6,11 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.engine import open_engine
-from forwarder.store.migrate import migrate
-
-
-@pytest.fixture
-async def migrated_url(database_url: str) -> str:
-    """The URL of a database with every table and no rows."""
-    await migrate(database_url)
-    return database_url
 
 
 @pytest.fixture
 async def engine(migrated_url: str) -> AsyncIterator[AsyncEngine]:
-    """An engine on that database."""
+    """An engine on a migrated database of the backend."""
     opened = open_engine(migrated_url)
     yield opened
     await opened.dispose()

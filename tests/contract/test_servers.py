@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from tests.support.backends import REQUIRE, missing
 from tests.support.ladder import Unavailable, plan
+from tests.support.lent_servers import Borrowed, Lender
 from tests.support.postgres_process import PostgresServer
 from tests.support.real_servers import FromEnvironment, RealServer
 
@@ -26,15 +28,20 @@ class FakeRung:
     closed_by: str | None = None
     failure: str | None = None
     starts: int = 0
+    stops: int = 0
 
     def obstacle(self) -> str | None:
         return self.closed_by
 
     def start(self, open_until: ExitStack) -> str:
         self.starts += 1
+        open_until.callback(self.stop)
         if self.failure is not None:
             raise Unavailable(self.failure)
         return f"at {self.origin}"
+
+    def stop(self) -> None:
+        self.stops += 1
 
 
 def test_the_first_open_rung_is_taken_and_the_others_say_why_not() -> None:
@@ -71,6 +78,40 @@ def test_a_server_that_cannot_start_is_not_tried_again_and_says_why() -> None:
                 server.address()
     assert rung.starts == 1
     assert server.found() == "Kafka: not tested, it is broken"
+
+
+def test_a_rung_that_breaks_gives_way_to_the_next_and_leaves_nothing_open() -> None:
+    docker = FakeRung("docker", failure="no such image")
+    rungs = [FakeRung("named", "nothing named"), docker, FakeRung("remote", "no network"), FakeRung("local")]
+    with ExitStack() as stack:
+        server = RealServer("Kafka", rungs, stack)
+        assert server.planned() == "Kafka: docker (nothing named)"
+        assert server.address() == "at local"
+        assert (docker.starts, docker.stops, rungs[-1].stops) == (1, 1, 0)
+        assert "Kafka: local (nothing named; no such image; no network), at " in (server.found() or "")
+    assert rungs[-1].stops == 1
+
+
+def test_where_every_rung_breaks_each_says_why() -> None:
+    with ExitStack() as stack:
+        server = RealServer("Kafka", [FakeRung("docker", failure="no image"), FakeRung("local", "no java")], stack)
+        with pytest.raises(Unavailable, match="no image; no java"):
+            server.address()
+
+
+def test_a_server_that_is_lent_is_started_once_however_many_ask(tmp_path: Path) -> None:
+    rung, broken = FakeRung("local"), FakeRung("broken", failure="it is broken")
+    with ExitStack() as stack:
+        servers = {"kafka": RealServer("Kafka", [rung], stack), "postgres": RealServer("PostgreSQL", [broken], stack)}
+        lender = stack.enter_context(Lender(tmp_path, servers))
+        processes = [{name: Borrowed(lender.address, name) for name in servers} for _ in range(3)]
+        assert rung.starts == 0
+        with ThreadPoolExecutor(len(processes)) as threads:
+            assert {*threads.map(lambda process: process["kafka"].address(), processes)} == {"at local"}
+        for process in processes:
+            with pytest.raises(Unavailable, match="it is broken"):
+                process["postgres"].address()
+    assert (rung.starts, rung.stops, broken.starts) == (1, 1, 1)
 
 
 def test_a_missing_server_is_a_failure_where_real_ones_are_required(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ def site(backend: Backend, tmp_path: Path, real_servers: RealServers, request: p
     """Where a deployment of this test's own may run."""
     distributed = backend == "distributed"
     kafka = request.getfixturevalue("kafka_bootstrap") if distributed else None
-    database = request.getfixturevalue("postgres_database_url") if distributed else None
+    database = request.getfixturevalue("migrated_postgres_url") if distributed else None
     return Site(backend, tmp_path, site_settings(backend, tmp_path, kafka, database), real_servers.reaper)
 
 

@@ -110,6 +110,7 @@ async def test_what_is_compressed_all_the_same_is_opened(way: Way, transport: Ht
 @pytest.mark.parametrize(
     ("coding", "body"),
     [(b"br", b"{}"), (b"gzip, gzip", b"{}"), (b"gzip", b"{}"), (b"gzip", gzip.compress(b"{}")[:-4])],
+    ids=["unknown", "twice", "not compressed", "cut short"],
 )
 async def test_what_cannot_be_opened_is_in_doubt(
     way: Way, transport: HttpTransport, coding: bytes, body: bytes

@@ -1,4 +1,4 @@
-"""A new, empty PostgreSQL database for one test, on a server that others share.
+"""A new PostgreSQL database for one test, on a server that others share.
 
 Uses that server's maintenance database.
 """
@@ -12,10 +12,14 @@ import asyncpg
 
 
 @asynccontextmanager
-async def new_database(server_url: str) -> AsyncIterator[str]:
-    """The `postgresql+asyncpg://` URL of a database of one's own; it is dropped at the end, whoever is connected."""
+async def new_database(server_url: str, *, template: str | None = None) -> AsyncIterator[str]:
+    """The `postgresql+asyncpg://` URL of a database of one's own; it is dropped at the end, whoever is connected.
+
+    It is empty, or a copy of the database at the URL `template`, to which nobody may be connected meanwhile.
+    """
     name = f"forwarder_{uuid.uuid4().hex[:12]}"
-    await _execute(server_url, f"create database {name}")
+    copied = "" if template is None else f" template {_name(template)}"
+    await _execute(server_url, f"create database {name}{copied}")
     try:
         yield _with_driver(server_url, database=name)
     finally:
@@ -28,6 +32,10 @@ async def _execute(server_url: str, statement: str) -> None:
         await connection.execute(statement)
     finally:
         await connection.close()
+
+
+def _name(url: str) -> str:
+    return urlsplit(url).path.removeprefix("/")
 
 
 def _plain(url: str) -> str:

@@ -16,6 +16,8 @@ from tests.support.reaper import Reaper
 from tests.support.server_process import LOCALHOST, Command, ServerFailed, ServerProcess, free_ports, run_as
 
 _USER = "forwarder"
+DURABLE = {"fsync": "on"}
+NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
 _INITDB_SECONDS = 60
 _START_AGAIN_TIMES = 20
 _STILL_IN_USE = "pre-existing shared memory block"
@@ -36,13 +38,15 @@ def _version(initdb: Path) -> int:
 
 
 class PostgresServer:
-    """A server of its own, with fsync on. All calls block: from a coroutine, use a thread.
+    """A server of its own. All calls block: from a coroutine, use a thread.
 
+    What it acknowledged survives a loss of power, unless `durable` is False; a `kill -9` it survives either way.
     `url` reaches its maintenance database as a superuser without password. Making one raises `Unavailable` where
     PostgreSQL is not installed, `start` raises `ServerFailed`.
     """
 
-    def __init__(self, reaper: Reaper) -> None:
+    def __init__(self, reaper: Reaper, *, durable: bool = True) -> None:
+        self._durable = durable
         found = binaries()
         if found is None:
             raise Unavailable("no PostgreSQL is installed (initdb)")
@@ -122,8 +126,8 @@ class PostgresServer:
             "port": str(self._port),
             "unix_socket_directories": "",
             "max_connections": "200",
-            "fsync": "on",
             "shared_buffers": "512MB",  # as whoever runs one would have it: the preset is for the smallest of machines
+            **(DURABLE if self._durable else NOT_DURABLE),
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         return Command(

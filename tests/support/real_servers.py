@@ -2,6 +2,8 @@
 
 For each of them the first of these that works: a server named in the environment (`FORWARDER_TEST_KAFKA`,
 `FORWARDER_TEST_DATABASE_URL`), a Docker container, a local process. Nothing is started before something asks for it.
+Where a test run has several processes, they share the servers: one process has them, and lends them to the others
+(`tests.support.lent_servers`).
 """
 
 import os
@@ -9,12 +11,14 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Self
+from threading import Lock
+from typing import Protocol, Self
 
 from tests.support.containers import KafkaInDocker, PostgresInDocker
 from tests.support.kafka_jars import obstacle as jars_obstacle
 from tests.support.kafka_process import KafkaCluster
 from tests.support.ladder import Plan, Rung, Unavailable, plan
+from tests.support.lent_servers import Borrowed
 from tests.support.postgres_process import PostgresServer, binaries
 from tests.support.reaper import Reaper
 from tests.support.server_process import ServerFailed
@@ -61,6 +65,7 @@ class LocalPostgres:
     """The PostgreSQL that is installed here, as a process of its own."""
 
     reaper: Reaper
+    durable: bool = True
 
     origin = "local PostgreSQL"
 
@@ -68,7 +73,7 @@ class LocalPostgres:
         return None if binaries() else "no PostgreSQL is installed (initdb)"
 
     def start(self, open_until: ExitStack) -> str:
-        server = PostgresServer(self.reaper)
+        server = PostgresServer(self.reaper, durable=self.durable)
         open_until.callback(server.stop)
         _start(server)
         return server.url
@@ -81,40 +86,61 @@ def _start(server: KafkaCluster | PostgresServer) -> None:
         raise Unavailable(str(error)) from error
 
 
+class Shared(Protocol):
+    """A server that the tests share, wherever it runs."""
+
+    def address(self) -> str:
+        """How to reach it. Raises `Unavailable`, each time alike, where it cannot be had."""
+
+    def planned(self) -> str | None:
+        """How it will be had; None where another process says so."""
+
+    def found(self) -> str | None:
+        """What came of the plan; None while nothing asked for the server, and where another process says so."""
+
+
 class RealServer:
-    """One of the real servers: started at its first use, by the rung that was planned, and then kept."""
+    """A real server of this process: started at its first use by the first rung that works, and kept. Threads may share it."""
 
     def __init__(self, name: str, rungs: Sequence[Rung], open_until: ExitStack) -> None:
         self._name = name
         self._plan: Plan = plan(rungs)
         self._open_until = open_until
+        self._turn = Lock()
         self._address: str | None = None
         self._refusal: Unavailable | None = None
         self._took = 0.0
 
     def address(self) -> str:
-        """How to reach it. Raises `Unavailable`, each time alike, where it cannot be had."""
-        if self._refusal is not None:
-            raise self._refusal
-        if self._address is None:
-            self._address = self._start()
-        return self._address
+        with self._turn:
+            if self._refusal is not None:
+                raise self._refusal
+            if self._address is None:
+                self._address = self._start()
+            return self._address
 
     def _start(self) -> str:
         began = time.monotonic()
         try:
-            return self._plan.start(self._open_until)
+            return self._climb()
         except Unavailable as refusal:
             self._refusal = refusal
             raise
         finally:
             self._took = time.monotonic() - began
 
-    def planned(self) -> str:
+    def _climb(self) -> str:
+        while self._plan.chosen is not None:
+            try:
+                return self._plan.start(self._open_until)
+            except Unavailable as reason:
+                self._plan = self._plan.without(reason)
+        return self._plan.start(self._open_until)
+
+    def planned(self) -> str | None:
         return f"{self._name}: {self._plan}"
 
     def found(self) -> str | None:
-        """What came of the plan; None while nothing asked for the server."""
         if self._refusal is not None:
             return f"{self._name}: not tested, {self._refusal}"
         if self._address is not None:
@@ -123,27 +149,40 @@ class RealServer:
 
 
 class RealServers:
-    """Both servers of the distributed backend. Open it with `with`: what was started is stopped at the end."""
+    """Both servers of the distributed backend. Open it with `with`: what was started is stopped at the end.
 
-    def __init__(self, *, brokers: int = 1) -> None:
+    `lent_by` is where a process lends them that has them. `durable` is False where no PostgreSQL needs to survive a loss of power.
+    """
+
+    def __init__(self, *, brokers: int = 1, durable: bool = True, lent_by: str | None = None) -> None:
         self._stack = ExitStack()
         self._brokers = brokers
+        self._durable = durable
+        self._lent_by = lent_by
 
     def __enter__(self) -> Self:
         self.reaper = self._stack.enter_context(Reaper())
-        local = LocalKafka(self.reaper, self._brokers)
-        kafka: list[Rung] = [FromEnvironment("FORWARDER_TEST_KAFKA"), KafkaInDocker(), local]
-        named = FromEnvironment("FORWARDER_TEST_DATABASE_URL")
-        postgres: list[Rung] = [named, PostgresInDocker(), LocalPostgres(self.reaper)]
-        self.kafka = RealServer("Kafka", kafka, self._stack)
-        self.postgres = RealServer("PostgreSQL", postgres, self._stack)
+        self.kafka: Shared = self._borrowed("kafka") or RealServer("Kafka", self._kafka_rungs(), self._stack)
+        self.postgres: Shared = self._borrowed("postgres") or RealServer(
+            "PostgreSQL", self._postgres_rungs(), self._stack
+        )
         return self
 
     def __exit__(self, *failure: object) -> None:
         self._stack.close()
 
+    def _borrowed(self, name: str) -> Shared | None:
+        return None if self._lent_by is None else Borrowed(self._lent_by, name)
+
+    def _kafka_rungs(self) -> Sequence[Rung]:
+        return [FromEnvironment("FORWARDER_TEST_KAFKA"), KafkaInDocker(), LocalKafka(self.reaper, self._brokers)]
+
+    def _postgres_rungs(self) -> Sequence[Rung]:
+        named = FromEnvironment("FORWARDER_TEST_DATABASE_URL")
+        return [named, PostgresInDocker(self._durable), LocalPostgres(self.reaper, self._durable)]
+
     def planned(self) -> list[str]:
-        return [self.kafka.planned(), self.postgres.planned()]
+        return [line for line in (self.kafka.planned(), self.postgres.planned()) if line is not None]
 
     def found(self) -> list[str]:
         return [line for line in (self.kafka.found(), self.postgres.found()) if line is not None]
