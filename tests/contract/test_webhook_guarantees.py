@@ -15,7 +15,7 @@ from tests.contract.test_guarantees import PROFILE, _drop
 from tests.support.machine.sqlite_at_once import do_at_once
 from tests.support.machine.webhooks import WebhookLife
 
-EXAMPLES = {"ci": {"sqlite": 25, "postgresql": 5}, "long": {"sqlite": 3000, "postgresql": 300}}
+EXAMPLES = {"ci": {"sqlite": 30, "postgresql": 5}, "long": {"sqlite": 3000, "postgresql": 300}}
 PHASES = {"ci": [Phase.generate], "long": [Phase.generate, Phase.shrink]}
 """A life is short enough to be read as it is; to find a shorter one takes minutes."""
 
