@@ -47,6 +47,7 @@ steps = st.sampled_from(
         ("store", "mark_pushing"),
         ("store", "published"),
         ("store", "renew"),
+        ("store", "request_cancellations"),
         ("log", "publish"),
         ("log", "commit"),
         ("pms", None),

@@ -52,12 +52,13 @@ class Judge:
         rows, waiting = ([row._mapping for row in found] for found in site.store.read(_ROWS, _OUTBOX))
         published = [_event(message) for message in site.log.written[TOPICS.results]]
         assert not site.failures, site.failures
-        assert not site.log.ownership.violations, site.log.ownership.violations
+        assert not site.ownership.violations, site.ownership.violations
         self._nothing_was_made_twice()
         self._nothing_disappeared(rows)
         self._what_is_committed_was_taken_in(rows)
         for row in rows:
             self._status_is_true(row)
+            self._doubts_are_kept(row)
             _work_goes_on(row)
             self._card_is_kept_only_while_needed(row)
         self._events_are_in_order(rows, waiting, published)
@@ -122,6 +123,14 @@ class Judge:
             assert not coming, f"{row['status']}, and may still be made: {dict(row)}"
         reasons = {attempt["reason"] for attempt in from_json(row["attempts"])}
         assert "adapter_failed" not in reasons, "a bug"
+
+    def _doubts_are_kept(self, row: Mapping[str, Any]) -> None:
+        """What may have been made is held by somebody, or marked as in doubt, until somebody knows."""
+        if self._site.pmss.pushes.unsettled(row["request_id"]):
+            known = row["status"] in {"REJECTED", "FAILED", "CANCELLED"}
+            assert not known, f"{row['status']}, and nobody knows: {dict(row)}"
+            free = row["status"] == "PENDING" and row["leased_by"] is None and not row["doubtful"]
+            assert not free, f"free, as if surely not sent: {dict(row)}"
 
     def _card_is_kept_only_while_needed(self, row: Mapping[str, Any]) -> None:
         needed = self._site.callers.submitted[row["request_id"]].card is not None and row["status"] not in _ENDED

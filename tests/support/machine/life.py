@@ -1,7 +1,7 @@
 """The state machine: whatever can happen to a site, in any order, and what holds all the same."""
 
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, invariant, rule
+from hypothesis.stateful import initialize, rule
 
 from forwarder.worker.settings import WorkerSettings
 from tests.support.machine.draws import (
@@ -134,15 +134,6 @@ class Life(Openings):
         for event_id, letter in self.site.operator.letters()[first : last + 1]:
             self.site.operator.replay(event_id, letter)
         self.go_on(meanwhile)
-
-    # --- what always holds --------------------------------------------------------------------------------------------
-    @invariant()
-    def guarantees_hold(self) -> None:
-        try:
-            self.judge.check()
-        except BaseException:
-            self.broken = True
-            raise
 
     def teardown(self) -> None:
         try:

@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from forwarder.topics.cancellations import is_cancellation
-from forwarder.topics.codec import subject
 from forwarder.topics.partitioning import partition_of
 from forwarder.topics.port import Delivery, Lag, LogUnavailable, Message, PartitionsChanged, Topics
 from tests.support.machine.mishap import Effect
@@ -38,14 +36,14 @@ class Member:
 class GroupLog:
     """The log itself. Survives every worker."""
 
-    def __init__(self, loop: VirtualTimeLoop) -> None:
+    def __init__(self, loop: VirtualTimeLoop, ownership: Ownership) -> None:
         self._loop = loop
+        self.ownership = ownership
         self.requests: list[list[Message]] = [[] for _ in range(PARTITIONS)]
         self.written: defaultdict[str, list[Message]] = defaultdict(list)
         """What was published to the other topics, in order."""
         self.committed = [0] * PARTITIONS
         self.members: list[Member] = []
-        self.ownership = Ownership(PARTITIONS)
 
     def append(self, topic: str, messages: Sequence[Message]) -> None:
         for message in messages:
@@ -97,9 +95,6 @@ class GroupLog:
 
     def commit(self, member: Member, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
-            request_id = subject(delivery.message.headers)
-            if request_id is not None and is_cancellation(delivery.message):
-                self.ownership.cancelled(member.process, request_id, self._loop.time())
             if delivery.partition in member.assigned:
                 self.committed[delivery.partition] = delivery.offset + 1
 

@@ -1,5 +1,6 @@
 """What can befall a worker at one of its steps, and when."""
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Literal
@@ -17,6 +18,9 @@ class Effect(Enum):
     STOP_BEFORE = "the worker is stopped before the step, and goes on later"
     STOP_AFTER = "the worker is stopped before it learns of the answer, and goes on later"
     SLOW = "the step takes long"
+    LATE = "the step is carried out, and its answer takes long"
+    ROLLED_BACK = "the connection dies before the commit: nothing of the step is done, and it fails"
+    LONG_CONNECTING = "the step has begun, and a connection for it is long in coming"
     CLOCK_JUMPS = "the host's wall clock is set, by so many seconds"
 
 
@@ -48,17 +52,39 @@ class Mishaps:
 
     def ahead(self, seam: Seam, name: str) -> Mishap | None:
         """That which strikes before the next step, if one does; it is over with that."""
-        found = next((each for each in self._coming if _next(each, seam, name) and each.effect in BEFORE), None)
+        return self._take(seam, name, BEFORE)
+
+    def connecting(self, seam: Seam, name: str) -> Mishap | None:
+        """As `ahead`, while the step waits for its connection."""
+        return self._take(seam, name, {Effect.LONG_CONNECTING})
+
+    def undone(self, seam: Seam, name: str) -> Mishap | None:
+        """As `ahead`, where the step is carried out and undone. It counts as a step."""
+        found = self._take(seam, name, {Effect.ROLLED_BACK})
         if found is not None:
-            self._coming.remove(found)
+            self._count(seam, name)
         return found
 
     def step(self, seam: Seam, name: str) -> Mishap | None:
         """A step is being carried out: that which strikes with it, if one does."""
-        found = next((each for each in self._coming if _next(each, seam, name)), None)
-        others = [each for each in self._coming if each is not found]
-        self._coming = [replace(each, nth=each.nth - 1) if _concerns(each, seam, name) else each for each in others]
+        found = self._take(seam, name, set(Effect))
+        self._count(seam, name)
         return found
+
+    def any_of(self, effect: Effect) -> bool:
+        """Whether one with this `effect` is still to come."""
+        return any(each.effect is effect for each in self._coming)
+
+    def _take(self, seam: Seam, name: str, effects: AbstractSet[Effect]) -> Mishap | None:
+        found = next((each for each in self._coming if _next(each, seam, name) and each.effect in effects), None)
+        if found is not None:
+            self._coming.remove(found)
+        return found
+
+    def _count(self, seam: Seam, name: str) -> None:
+        self._coming = [
+            replace(each, nth=each.nth - 1) if _concerns(each, seam, name) else each for each in self._coming
+        ]
 
     def clear(self) -> None:
         """None any more."""

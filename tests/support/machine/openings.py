@@ -5,17 +5,19 @@ from dataclasses import replace
 from enum import Enum
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.support.machine import draws
 from tests.support.machine.accounts import ACCOUNT_DEADLINE_SECONDS
 from tests.support.machine.callers import Order
+from tests.support.machine.judge import Judge
 from tests.support.machine.mishap import Effect, Mishap
 from tests.support.machine.pms import PUSH_SECONDS, Reply, Says
 from tests.support.machine.site import HOSTS, Site
 
 _ORDER = Order(room=1, card=False, deadline_seconds=None, copies=1)
 _OTHER_ORDER = replace(_ORDER, room=2)
+_MANY = 80
 
 
 class End(Enum):
@@ -26,11 +28,20 @@ class End(Enum):
     PUT_OUT = "put out of its group"
 
 
+class Late(Enum):
+    """What happens while a claim's answer is on its way."""
+
+    CANCELLED = "what was claimed is cancelled"
+    PUT_OUT = "the worker is put out of its group"
+
+
 class Openings(RuleBasedStateMachine):
     """Of one site. Most concern one of the accounts that a life is about: these `kinds`."""
 
     site: Site
+    judge: Judge
     kinds: Sequence[str]
+    broken: bool
 
     @rule(
         account=draws.accounts,
@@ -127,6 +138,41 @@ class Openings(RuleBasedStateMachine):
             self.site.callers.cancel(list(self.site.callers.submitted)[-1], revision=0)
         self.site.pass_time(30.0)
 
+    @rule(kind=draws.kinds, late=st.sampled_from(list(Late)), place=draws.places)
+    def claim_is_answered_late(self, kind: str, late: Late, place: int) -> None:
+        """What is in the store, and due, is claimed; before the answer comes, the worker hears of something else."""
+        self._put_due(kind)
+        self._strike_one_of(Mishap("store", 1, Effect.LATE, 10.0, "claim"))
+        match late:
+            case Late.CANCELLED:
+                self.site.callers.cancel(list(self.site.callers.submitted)[-1], revision=0)
+            case Late.PUT_OUT:
+                self.site.put_out(place)
+        self.site.pass_time(30.0)
+
+    @rule(
+        kind=draws.kinds_without_a_key,
+        effect=st.sampled_from([Effect.ROLLED_BACK, Effect.UNANSWERED]),
+        connecting=st.sampled_from([5.0, 20.0]),
+        reply=st.sampled_from([Reply(Says.YES, 20.0), Reply(Says.NOTHING, 10.0, 10.0)]),
+    )
+    def connection_dies_under_a_claim(self, kind: str, effect: Effect, connecting: float, reply: Reply) -> None:
+        """It is away for a moment, and then long in coming for what is taken in next, but not for the claim that is tried again."""
+        self._put_due(kind)
+        self.site.pmss.replies[kind].append(reply)
+        for process in self.site.processes():
+            process.mishaps.add(Mishap("store", 1, Effect.LONG_CONNECTING, connecting, "take_in"))
+            for _ in range(_MANY):
+                process.mishaps.add(Mishap("store", 2, Effect.REFUSED, name="claim"))
+        self._strike_one_of(Mishap("store", 1, effect, name="claim"))
+        self.site.callers.submit(kind, _ORDER)
+        self._until_one_is_struck(Effect.LONG_CONNECTING)
+        for process in self.site.processes():
+            process.mishaps.clear()
+        for _ in range(6):
+            self.site.pass_time(8.0)
+            self.guarantees_hold()
+
     @rule(
         account=draws.accounts,
         order=draws.orders,
@@ -159,3 +205,33 @@ class Openings(RuleBasedStateMachine):
         self.site.pmss.replies[account_id].extend(replies)
         for order in orders:
             self.site.callers.submit(account_id, order)
+
+    def _put_due(self, account_id: str) -> None:
+        """A submission that is taken in, and held by nobody until the next sweep."""
+        self.site.accounts.pause(account_id, paused=True)
+        self._submit(account_id, _ORDER, replies=[])
+        self.site.pass_time(5.0)
+        self.site.accounts.pause(account_id, paused=False)
+
+    def _strike_one_of(self, mishap: Mishap) -> None:
+        """Return when it has struck somebody."""
+        for process in self.site.processes():
+            process.mishaps.add(mishap)
+        self._until_one_is_struck(mishap.effect)
+
+    def _until_one_is_struck(self, effect: Effect) -> None:
+        """For a while."""
+        processes = self.site.processes()
+        for _ in range(_MANY):
+            if not all(process.mishaps.any_of(effect) for process in processes):
+                return
+            self.site.pass_time(0.5)
+
+    # --- what always holds --------------------------------------------------------------------------------------------
+    @invariant()
+    def guarantees_hold(self) -> None:
+        try:
+            self.judge.check()
+        except BaseException:
+            self.broken = True
+            raise

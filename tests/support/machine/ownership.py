@@ -1,13 +1,15 @@
-"""Whose rows are whose to push: a partition's belong to the worker that has it, and what it knows to be cancelled it does not send.
+"""What may be sent at all, and by whom: pending rows that somebody holds, by the worker that has their partition, and nothing that
+this worker knows to be cancelled.
 
 A worker that was told by the group what it has may not begin to push what it has no longer. One that does not know yet may: it is
 stopped, or cut off, and those are the moments of a rebalance.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.submission import key_of
@@ -27,10 +29,11 @@ class _Worker:
 
 
 class Ownership:
-    """Of all workers. `violations` are the pushes that should not have begun."""
+    """Of all workers. `row_of` tells how a request stands in the store; `violations` are the pushes that should not have begun."""
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, row_of: Callable[[str], Mapping[str, Any] | None]) -> None:
         self._partitions = partitions
+        self._row_of = row_of
         self._workers: defaultdict[Process, _Worker] = defaultdict(_Worker)
         self.violations: list[str] = []
 
@@ -63,11 +66,17 @@ class Ownership:
         finally:
             worker.busy_rooms -= rooms
 
-    def first_push(self, process: Process, reference: str, began: float) -> None:
-        """Nobody had sent `reference` before."""
+    def send(self, process: Process, reference: str, began: float, *, first: bool) -> None:
+        """One create is about to be sent. `first`: nobody had sent any for `reference` before."""
+        row = self._row_of(reference)
+        sends = f"{process.name} sends, at {began}, {reference}"
+        if row is None or row["status"] != "PENDING":
+            self.violations.append(f"{sends}, which is {None if row is None else row['status']}")
+        elif row["leased_by"] is None and not row["doubtful"]:
+            self.violations.append(f"{sends}, which is free and was surely not sent, says the store")
         cancelled_at = self._workers[process].cancellations.get(reference)
-        if cancelled_at is not None and began > cancelled_at:
-            self.violations.append(f"{process.name} sends, at {began}, {reference}, cancelled at {cancelled_at}")
+        if first and cancelled_at is not None and began > cancelled_at:
+            self.violations.append(f"{sends}, cancelled at {cancelled_at}")
 
 
 def _named(bookings: Sequence[Booking]) -> str:

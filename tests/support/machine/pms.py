@@ -148,6 +148,7 @@ class Pmss:
             return Deferred("cancelled_in_pms", "It was cancelled in the PMS."), reply.after
         made = self.made.get(reference)
         if made:
+            self.pushes.settle(reference)
             return Confirmed(made[0]), reply.after
         self.pushes.found_nothing(reference, self._loop.time())
         return Absent(), reply.after

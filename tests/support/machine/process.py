@@ -116,11 +116,11 @@ class Process:
             case Effect.STOP_BEFORE | Effect.STOP_AFTER:
                 self.stop_for(mishap.seconds)
                 await self.awake()
-            case Effect.SLOW | Effect.UNANSWERED:
+            case Effect.SLOW | Effect.UNANSWERED | Effect.LATE:
                 await self.clock.sleep(mishap.seconds)
             case Effect.CLOCK_JUMPS:
                 self.clock.jump(mishap.seconds)
-            case Effect.REFUSED:
+            case Effect.REFUSED | Effect.ROLLED_BACK | Effect.LONG_CONNECTING:
                 pass
 
 

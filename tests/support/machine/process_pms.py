@@ -61,8 +61,8 @@ class ProcessPms:
     async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
         mishap = self._sending("create")
         for booking in bookings:
-            if not self._pmss.pushes.any_of(booking.reference):
-                self._ownership.first_push(self._process, booking.reference, self._began)
+            first = not self._pmss.pushes.any_of(booking.reference)
+            self._ownership.send(self._process, booking.reference, self._began, first=first)
         with self._ownership.push(self._process, self._account_id, bookings, self._began):
             return await self._create(bookings, mishap)
 
@@ -79,8 +79,8 @@ class ProcessPms:
         await self._process.awake()
         if mishap is not None and mishap.effect is Effect.UNANSWERED:
             return [InDoubt("pms_connection_lost", "The connection was lost.")] * len(bookings)
-        for (push, _), outcome in zip(sent, outcomes, strict=True):
-            push.open = isinstance(outcome, InDoubt)
+        for booking, (push, _), outcome in zip(bookings, sent, outcomes, strict=True):
+            self._pmss.pushes.answer(booking.reference, push, outcome)
         return outcomes
 
     async def find(self, booking: Booking) -> Lookup:

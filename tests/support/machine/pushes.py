@@ -1,4 +1,4 @@
-"""Every create that a PMS was sent, as the PMS had it: with a key or without, and whether it was ever told what became of it.
+"""Every create that a PMS was sent, as the PMS had it: with a key or without, and whether anybody was told what became of it.
 
 A reservation may be asked for again only where it can be known what the earlier push came to: both carry the key, or somebody
 looked once the earlier one had come to rest, and found nothing.
@@ -6,6 +6,8 @@ looked once the earlier one had come to rest, and found nothing.
 
 from collections import defaultdict
 from dataclasses import dataclass
+
+from forwarder.reservation.outcome import Confirmed, InDoubt, Outcome, Rejected
 
 SETTLE_SECONDS = 30.0
 """Within so long of its first byte a PMS makes what it was asked for, or never. It is the push time-out."""
@@ -49,9 +51,21 @@ class Pushes:
         self._looked_at[reference].append(now)
 
     def settle(self, reference: str) -> None:
-        """An operator has looked: what became of every earlier push is known."""
+        """It was found, or an operator has looked: what became of every earlier push is known."""
         for push in self._of[reference]:
             push.open = False
+
+    def answer(self, reference: str, push: Push, outcome: Outcome) -> None:
+        """The one who sent it is told. What is said for good under a key is said of all that carried it, once they have come to
+        rest."""
+        push.open = isinstance(outcome, InDoubt)
+        if push.keyed and isinstance(outcome, Confirmed | Rejected):
+            for earlier in self._of[reference]:
+                earlier.open &= not (earlier.keyed and earlier.sent_at + SETTLE_SECONDS <= push.sent_at + _INSTANT)
+
+    def unsettled(self, reference: str) -> bool:
+        """Whether one of them may have been made, for all that anybody can know."""
+        return any(push.open and not self._looked_after(reference, push) for push in self._of[reference])
 
     def _looked_after(self, reference: str, push: Push) -> bool:
         rests = push.sent_at + SETTLE_SECONDS - _INSTANT

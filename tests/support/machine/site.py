@@ -15,9 +15,10 @@ from forwarder.worker.service import Worker, WorkerParts
 from forwarder.worker.settings import WorkerSettings
 from tests.support.machine.accounts import Accounts, ProcessAccounts
 from tests.support.machine.callers import Callers, Order
-from tests.support.machine.log import TOPICS, GroupLog, ProcessLog
+from tests.support.machine.log import PARTITIONS, TOPICS, GroupLog, ProcessLog
 from tests.support.machine.mishap import Mishap
 from tests.support.machine.operator import Operator
+from tests.support.machine.ownership import Ownership
 from tests.support.machine.pms import LookReply, Pmss, Reply
 from tests.support.machine.process import Crash, HostClock, Process, own_tasks
 from tests.support.machine.process_pms import ProcessPmss
@@ -70,7 +71,8 @@ class Site:
         self.loop = VirtualTimeLoop()
         self.loop.set_task_factory(own_tasks)
         self.loop.set_exception_handler(unexpected(self.failures, _MAY_HAPPEN))
-        self.log = GroupLog(self.loop)
+        self.ownership = Ownership(PARTITIONS, store.row)
+        self.log = GroupLog(self.loop, self.ownership)
         self.pmss = Pmss(self.loop)
         self.accounts = Accounts(_SEALER.seal_text("token"))
         self.clocks = [HostClock() for _ in range(HOSTS)]
@@ -101,10 +103,10 @@ class Site:
             log=cast("Log", log),
             topics=TOPICS,
             publisher=log,
-            recorder=self.store.recorder(process, host),
+            recorder=self.store.recorder(process, host, self.ownership),
             directory=ProcessAccounts(self.accounts, process),
             vault=_VAULT,
-            pms=cast("PmsDirectory", ProcessPmss(self.pmss, self.log.ownership, process)),
+            pms=cast("PmsDirectory", ProcessPmss(self.pmss, self.ownership, process)),
             clock=process.clock,
             settings=self.settings,
         )

@@ -1,66 +1,110 @@
 """The real store, of which each transaction is one step of the machine: it may fail, undone or done, or be the last of its worker.
 
-While the database is asked, everything else stands still: nothing hangs on how fast it is.
+While the database is asked, everything else stands still: nothing hangs on how fast it is. What takes time is the way there and
+back, and a connection that is long in coming; meanwhile others go on, those of the same worker too.
 """
 
 import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
 from typing import Any, TypeVar, cast
+from unittest import mock
 
+import asyncpg
 from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.util import await_only
 
 from forwarder.store.engine import open_engine
 from forwarder.store.port import Recorder, Repairs, StoreUnavailable
 from forwarder.store.recorder import SqlRecorder
 from forwarder.store.repairs import SqlRepairs
+from forwarder.store.work import CancellationArrival
 from tests.support.machine.mishap import Effect, Mishap
+from tests.support.machine.ownership import Ownership
+from tests.support.machine.postgresql_at_once import Connecting
 from tests.support.machine.process import Process
 from tests.support.machine.sqlite_at_once import do_at_once
 
 T = TypeVar("T")
 
-_LIMIT_SECONDS = 60.0
 _WAY_SECONDS = 0.01
 """How long a request is on its way, and its answer: others go on meanwhile."""
 
+_POOL_SIZE = 20
 
-class Connector:
-    """One host's engine. While a call is under way `answer_lost` tells, after each commit, whether its answer is lost."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        self.engine = engine
-        self.answer_lost: Callable[[], bool] = lambda: False
-        dialect = engine.sync_engine.dialect
-        commit = dialect.do_commit
+class Step:
+    """One call of a port of the store by one process, which may take several transactions."""
 
-        def commit_and_answer(connection: Any) -> None:
+    def __init__(self, process: Process, name: str) -> None:
+        self._process = process
+        self._name = name
+        self.struck: list[Mishap] = []
+
+    async def connect(self) -> None:
+        """A connection is there, unless it is long in coming."""
+        mishap = self._process.mishaps.connecting("store", self._name)
+        if mishap is not None:
+            await self._process.clock.sleep(mishap.seconds)
+
+    def before_commit(self) -> None:
+        """Everything is done but the commit. Raises where the connection dies here."""
+        if self._process.mishaps.undone("store", self._name) is not None:
+            raise ConnectionError("the connection died before the commit")
+
+    def after_commit(self) -> None:
+        """Raises where the connection, or the process, dies here."""
+        mishap = self._process.mishaps.step("store", self._name)
+        if mishap is None:
+            return
+        self.struck.append(mishap)
+        if mishap.effect in (Effect.UNANSWERED, Effect.CRASH_AFTER):
+            raise ConnectionError("the answer to a commit was lost")
+
+
+_step: ContextVar[Step | None] = ContextVar("step", default=None)
+
+
+def _strike(engine: AsyncEngine) -> None:
+    """Let what befalls a step befall it where its transactions begin and end."""
+    dialect = engine.sync_engine.dialect
+    commit, roll_back = dialect.do_commit, dialect.do_rollback
+
+    def do_commit(connection: Any) -> None:
+        step = _step.get()
+        if step is None:
             commit(connection)
-            if self.answer_lost():
-                raise ConnectionError("the answer to a commit was lost")
+            return
+        try:
+            step.before_commit()
+        except ConnectionError:
+            roll_back(connection)  # as the server does that sees it go
+            raise
+        commit(connection)
+        step.after_commit()
 
-        vars(dialect).update(do_commit=commit_and_answer)
-        if dialect.name == "sqlite":
-            do_at_once(engine)
-        else:
-            event.listen(engine.sync_engine, "connect", _without_syncing)
+    def checkout(_connection: Any, _record: Any, _proxy: Any) -> None:
+        step = _step.get()
+        if step is not None:
+            await_only(step.connect())
+
+    vars(dialect).update(do_commit=do_commit)
+    event.listen(engine.sync_engine, "checkout", checkout)
 
 
 class Store:
-    """A migrated database, with an engine for each host. PostgreSQL is reached from a thread with a loop of its own."""
+    """A migrated database, with an engine for each host."""
 
-    def __init__(self, hosts: Sequence[Connector], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, hosts: Sequence[AsyncEngine], loop: asyncio.AbstractEventLoop) -> None:
         self.hosts = hosts
         self._loop = loop
-        self._engine = hosts[0].engine
-        self.dialect = self._engine.dialect.name
+        self.dialect = hosts[0].dialect.name
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """What `work` returns, or raises; everything else stands still, whoever asks."""
-        if self._loop.is_running():
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result(_LIMIT_SECONDS)
         outer = asyncio._get_running_loop()
         asyncio._set_running_loop(None)
         try:
@@ -73,15 +117,20 @@ class Store:
         return self.run(self._read(queries))
 
     async def _read(self, queries: Sequence[str]) -> Sequence[Sequence[Any]]:
-        async with self._engine.connect() as connection:
+        async with self.hosts[0].connect() as connection:
             return [(await connection.execute(text(query))).all() for query in queries]
+
+    def row(self, request_id: str) -> Mapping[str, Any] | None:
+        """How that request stands."""
+        (found,) = self.read(f"SELECT status, leased_by, doubtful FROM reservations WHERE request_id = '{request_id}'")
+        return found[0]._mapping if found else None
 
     def clear(self) -> None:
         """As it was when it was new."""
         self.run(self._clear())
 
     async def _clear(self) -> None:
-        async with self._engine.begin() as connection:
+        async with self.hosts[0].begin() as connection:
             if self.dialect == "postgresql":
                 await connection.execute(
                     text("TRUNCATE reservations, outbox, workers, parked_cancellations RESTART IDENTITY")
@@ -90,22 +139,20 @@ class Store:
             for table in ("reservations", "outbox", "workers", "parked_cancellations", "sqlite_sequence"):
                 await connection.execute(text(f"DELETE FROM {table}"))
 
-    def recorder(self, process: Process, host: int) -> Recorder:
+    def recorder(self, process: Process, host: int, ownership: Ownership) -> Recorder:
         """The worker's side of it, for one process."""
-        return cast("Recorder", _Steps(self, process, self.hosts[host], SqlRecorder(self.hosts[host].engine)))
+        return cast("Recorder", _RecorderSteps(process, SqlRecorder(self.hosts[host]), ownership))
 
     def repairs(self, process: Process, host: int) -> Repairs:
         """The operator's hand on it."""
-        return cast("Repairs", _Steps(self, process, self.hosts[host], SqlRepairs(self.hosts[host].engine)))
+        return cast("Repairs", _Steps(process, SqlRepairs(self.hosts[host])))
 
 
 class _Steps:
     """What a process calls of a port of the store, step by step."""
 
-    def __init__(self, store: Store, process: Process, connector: Connector, port: object) -> None:
-        self._store = store
+    def __init__(self, process: Process, port: Any) -> None:
         self._process = process
-        self._connector = connector
         self._port = port
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
@@ -124,23 +171,29 @@ class _Steps:
             await process.suffer(ahead)
         if not process.reaches("store") or (ahead is not None and ahead.effect is Effect.REFUSED):
             raise StoreUnavailable("the database is away")
-        struck: list[Mishap] = []
-
-        def answer_lost() -> bool:
-            mishap = process.mishaps.step("store", name)
-            if mishap is not None:
-                struck.append(mishap)
-            return mishap is not None and mishap.effect in (Effect.UNANSWERED, Effect.CRASH_AFTER)
-
-        self._connector.answer_lost = answer_lost
+        step = Step(process, name)
+        token = _step.set(step)
         try:
-            answer = self._store.run(work())
+            answer = await work()
         finally:
-            self._connector.answer_lost = lambda: False
-            for mishap in struck:
+            _step.reset(token)
+            for mishap in step.struck:
                 await process.suffer(mishap)
         await process.clock.sleep(_WAY_SECONDS)
         return answer
+
+
+class _RecorderSteps(_Steps):
+    """Those of a worker, which learns by them what is to be cancelled."""
+
+    def __init__(self, process: Process, port: Any, ownership: Ownership) -> None:
+        super().__init__(process, port)
+        self._ownership = ownership
+
+    async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> None:
+        await self._call("request_cancellations", lambda: self._port.request_cancellations(arrivals, now=now))
+        for arrival in arrivals:
+            self._ownership.cancelled(self._process, arrival.request.request_id, self._process.loop.time())
 
 
 def _without_syncing(connection: Any, _record: Any) -> None:
@@ -154,17 +207,19 @@ def _without_syncing(connection: Any, _record: Any) -> None:
 @contextmanager
 def opened_store(database_url: str, hosts: int) -> Iterator[Store]:
     """A store on a migrated database, closed at the end."""
-    loop = asyncio.new_event_loop()
-    store = Store([Connector(open_engine(database_url, pool_size=2)) for _ in range(hosts)], loop)
-    thread = threading.Thread(target=loop.run_forever, name="store", daemon=True)
-    if store.dialect == "postgresql":
-        thread.start()
+    loop, connecting = asyncio.new_event_loop(), Connecting()
+    with mock.patch.object(asyncpg, "connect", connecting):
+        store = Store([open_engine(database_url, pool_size=_POOL_SIZE) for _ in range(hosts)], loop)
+    for engine in store.hosts:
+        _strike(engine)
+        if store.dialect == "sqlite":
+            do_at_once(engine)
+        else:
+            event.listen(engine.sync_engine, "connect", _without_syncing)
     try:
         yield store
     finally:
-        for host in store.hosts:
-            store.run(host.engine.dispose())
-        if thread.is_alive():
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
+        for engine in store.hosts:
+            store.run(engine.dispose())
+        connecting.close()
         loop.close()
