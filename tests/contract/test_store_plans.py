@@ -1,7 +1,8 @@
 """How PostgreSQL carries out the statements that run all the time: by the indexes made for them, whatever the tables hold."""
 
+import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import date, timedelta
 from itertools import product
 from typing import Any, get_args
@@ -14,17 +15,17 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.reservation.outcome import Status
 from forwarder.store import cancelling, holders, leasing, outcomes, runs
 from forwarder.store.batch import PARAMETER, as_batch, batch_with_texts
+from forwarder.store.engine import open_engine
 from forwarder.store.listing import parameters_of, shape_of
 from forwarder.store.reader import _BY_ID, _BY_REQUEST_ID, _BY_REQUEST_IDS, LISTED, page_statement
 from forwarder.store.reading import Days, Filters, Order
 from forwarder.store.recorder import SqlRecorder
 from forwarder.store.tables import parked_cancellations
 from tests.support.backends import only
+from tests.support.databases import new_database
 from tests.support.generic_plan import generic_plan
 from tests.support.stored import lease
 from tests.support.works import NOW
-
-pytestmark = only("distributed")
 
 _ROWS = 50_000
 OUTCOME = {"status": "CONFIRMED", "updated_at": NOW, "due_at": NOW, "attempts": [], "doubtful": False}
@@ -39,16 +40,41 @@ FROM generate_series(1, :rows) AS n
 """
 
 
-@pytest.fixture(params=["never analyzed", "analyzed"])
-async def full(engine: AsyncEngine, request: pytest.FixtureRequest) -> AsyncEngine:
-    """A database with 50,000 rows of five accounts, a third of them pending, with and without statistics."""
+@pytest.fixture(scope="module", params=["never analyzed", "analyzed"])
+def full_url(request: pytest.FixtureRequest, postgres_url: str, migrated_template: str) -> Iterator[str]:
+    """A database with 50,000 rows of five accounts, a third of them pending, with and without statistics. It stays as it is."""
+    with asyncio.Runner() as runner:
+        database = new_database(postgres_url, template=migrated_template)
+        url = runner.run(database.__aenter__())
+        runner.run(_fill(url, analyzed=request.param == "analyzed"))
+        yield url
+        runner.run(database.__aexit__(None, None, None))
+
+
+async def _fill(url: str, *, analyzed: bool) -> None:
+    engine = open_engine(url)
     await lease(SqlRecorder(engine), "w1")
     async with engine.begin() as connection:
         await connection.execute(text("ALTER TABLE reservations SET (autovacuum_enabled = off)"))
         await connection.execute(text(_FILL), {"now": NOW, "rows": _ROWS})
-        if request.param == "analyzed":
+        if analyzed:
             await connection.execute(text("ANALYZE reservations"))
-    return engine
+    await engine.dispose()
+
+
+@pytest.fixture
+async def full(full_url: str) -> AsyncIterator[AsyncEngine]:
+    """An engine on that database."""
+    engine = open_engine(full_url)
+    yield engine
+    await engine.dispose()
+
+
+@pytest.fixture
+async def copy_url(postgres_url: str, full_url: str) -> AsyncIterator[str]:
+    """The test's own copy of that database."""
+    async with new_database(postgres_url, template=full_url) as url:
+        yield url
 
 
 async def lookup_plan(url: str, statement: Executable, parameters: Mapping[str, Any]) -> str:
@@ -124,11 +150,10 @@ async def test_outcomes_find_their_rows_by_id(full: AsyncEngine) -> None:
         assert not reads_every_row(steps)
 
 
-@pytest.mark.usefixtures("full")
-async def test_the_submissions_of_a_bulk_are_found_by_request_id(migrated_url: str) -> None:
+async def test_the_submissions_of_a_bulk_are_found_by_request_id(full_url: str) -> None:
     for count in (1, 1000):
         asked = as_batch([{"request_id": f"rsv_{number}"} for number in range(1, count + 1)])
-        steps = await lookup_plan(migrated_url, _BY_REQUEST_IDS, {"account_id": "acc1", PARAMETER: asked})
+        steps = await lookup_plan(full_url, _BY_REQUEST_IDS, {"account_id": "acc1", PARAMETER: asked})
         assert "reservations_request_id" in steps
         assert not reads_every_row(steps)
 
@@ -145,6 +170,8 @@ async def test_cancellations_find_their_rows_by_request_id(full: AsyncEngine) ->
         steps = await plan(full, statement, {"now": NOW})
         assert "reservations_request_id" in steps
         assert not reads_every_row(steps)
+    async with full.begin() as connection:
+        await connection.execute(parked_cancellations.delete())
 
 
 _ALONE: dict[str, Filters] = {
@@ -166,7 +193,7 @@ _A_PAGE = 150
 """Blocks: what a page of ten may touch, out of some thousands, for three runs and the rows themselves."""
 
 
-async def test_a_page_is_read_by_the_index_of_its_list(full: AsyncEngine, migrated_url: str) -> None:
+async def test_a_page_is_read_by_the_index_of_its_list(full: AsyncEngine, full_url: str) -> None:
     """Of ten thousand rows of the account, nearly all with the same property, day and moment."""
     async with full.connect() as connection:
         statistics = await connection.execute(text("SELECT count(*) FROM pg_stats WHERE tablename = 'reservations'"))
@@ -175,7 +202,7 @@ async def test_a_page_is_read_by_the_index_of_its_list(full: AsyncEngine, migrat
         shape = shape_of(filters, order)
         asked = {"account_id": "acc1", "at_most": 11, **parameters_of(filters, shape, cursor)}
         for statement in (runs.onward("postgresql", shape, LISTED), runs.around("postgresql", shape, LISTED)):
-            steps = await lookup_plan(migrated_url, statement, asked)
+            steps = await lookup_plan(full_url, statement, asked)
             used = indexes(steps)
             assert f"reservations_{name} " in used, steps
             assert used <= {f"reservations_{name} ", "reservations_pkey "}, steps
@@ -184,23 +211,23 @@ async def test_a_page_is_read_by_the_index_of_its_list(full: AsyncEngine, migrat
             assert blocks(steps) < _A_PAGE or (name == "updated" and not analyzed), steps
 
 
-async def test_of_many_days_none_is_read_further_than_the_page_can_reach(full: AsyncEngine, migrated_url: str) -> None:
+async def test_of_many_days_none_is_read_further_than_the_page_can_reach(copy_url: str) -> None:
     """22 days, 450 rows each: a page of eleven from the middle, and as many before it. Two days' runs are read for eleven rows;
     of the others no more than what lies among these."""
-    async with full.begin() as connection:
-        await connection.execute(
-            text("UPDATE reservations SET arrival_date = DATE '2027-03-01' + CAST(id AS int) % 22")
-        )
+    connection = await asyncpg.connect(copy_url.replace("+asyncpg", ""))
+    await connection.execute("UPDATE reservations SET arrival_date = DATE '2027-03-01' + CAST(id AS int) % 22")
+    await connection.close()
     filters = Filters(arrival=Days(date(2027, 3, 1), date(2027, 3, 22)))
     shape = shape_of(filters, "asc")
     asked = {"account_id": "acc1", "at_most": 11, **parameters_of(filters, shape, _ROWS // 2)}
-    steps = await lookup_plan(migrated_url, page_statement("postgresql", shape, is_first=False), asked)
+    steps = await lookup_plan(copy_url, page_statement("postgresql", shape, is_first=False), asked)
     assert indexes(steps) == {"reservations_arrival ", "reservations_pkey "}, steps
     read = re.findall(r"using reservations_arrival .*rows=(\d+) loops=(\d+)\)", steps)
     assert sum(int(loops) for _, loops in read) == 2 * 22, steps
     assert sum(int(rows) * int(loops) for rows, loops in read) < 2 * 22 * 11 * 0.7, steps
 
 
+@only("distributed")
 @pytest.mark.parametrize("rows", [0, 20])
 async def test_a_plan_that_was_made_while_there_was_little_is_no_other(
     engine: AsyncEngine, migrated_url: str, rows: int
