@@ -188,7 +188,7 @@ class Worker:
     async def _own(self, partitions: frozenset[int]) -> None:
         """Rows that have not started go with their partition: all of them when a rebalance begins, for nobody knows by then whose
         they will be. What it may send once more is claimed when that is known."""
-        self._lanes.partitions = partitions
+        before, self._lanes.partitions = self._lanes.partitions, partitions
         try:
             given_up = await self._lease.withdraw(
                 lambda: self._lanes.withdraw(lambda work: work.partition not in partitions)
@@ -196,7 +196,8 @@ class Worker:
         except StoreUnavailable as error:
             _log.warning("rows.not_released", error=str(error))
             given_up = None
-        _log.info("partitions.assigned", partitions=sorted(partitions), given_up=given_up)
+        if partitions != before or given_up:  # in an outage it is told of none again and again
+            _log.info("partitions.assigned", partitions=sorted(partitions), given_up=given_up)
         self._lanes.hungry.set()
 
     async def _mark_pushing(self, work_ids: Sequence[int]) -> Sequence[bool]:
