@@ -24,10 +24,13 @@ UNTOUCHED: Final = Finding(Health.UNTOUCHED)
 
 
 def diagnose(work: Work, pushed: Pushed) -> Finding:
-    """By the last that was seen of the PMS. A rule's refusal, or a card that cannot be opened, leaves it untouched."""
+    """By the last that was seen of the PMS. A rule's refusal, a card that cannot be opened, or whatever else ended a push before
+    it was asked, leaves it untouched: else a few foreign messages could shut an account's breaker."""
     if pushed.attempts[-1:] == work.attempts[-1:]:
         return UNTOUCHED
     last = pushed.attempts[-1]
+    if last.action == "prepare":
+        return UNTOUCHED
     if last.outcome in _ANSWERS:
         return Finding(Health.WELL)
     if last.reason in NOT_ABOUT_THE_PMS:

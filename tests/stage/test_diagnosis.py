@@ -38,6 +38,13 @@ def test_what_never_asked_the_pms_leaves_it_untouched(outcome: Outcome, earlier:
     assert _found(work(attempts=earlier), outcome) == UNTOUCHED
 
 
+@pytest.mark.parametrize("reason", ["unknown_kind", "bad_options", "cannot_open"])
+def test_a_push_that_was_not_even_prepared_leaves_it_untouched(reason: str) -> None:
+    outcome = Deferred(reason, "")
+    prepared = Attempt(2, "prepare", "2027-01-01T00:00:01.000Z", 0, *describe(outcome))
+    assert _found(work(), outcome, prepared) == UNTOUCHED
+
+
 @pytest.mark.parametrize("outcome", [Confirmed("7"), REFUSED])
 def test_its_own_yes_and_its_own_no_show_it_well(outcome: Outcome) -> None:
     assert _found(work(attempts=(BEFORE,)), outcome, _attempt(outcome)) == Finding(Health.WELL)
