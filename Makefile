@@ -1,7 +1,7 @@
 # All that is needed is git, make and Python >= 3.11; everything else goes into .venv, from the lock files.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test faults check format bench bench-all lock clean
+.PHONY: help install run demo test test-all faults check format bench bench-all lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -33,11 +33,15 @@ format: $(VENV)/.development ## put the sources into their one format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Two, because two cores are what there is at the least; every one has a Kafka and a PostgreSQL of its own.
+# Two, because two cores are what there is at the least; they share one Kafka and one PostgreSQL.
 PROCESSES := 2
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 
-test: $(VENV)/.development ## every test, on every backend that can be had; ARGS='-k worker' selects, PROCESSES=4 is for more cores
-	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) $(ARGS)
+test: $(VENV)/.development ## what shows every guarantee, on every backend that can be had; ARGS='-k worker' selects, PROCESSES=4 is for more cores
+	$(PYTEST) -m 'not slow' --durations=30 $(ARGS)
+
+test-all: $(VENV)/.development ## the slow suites too: fuzzing of the HTTP contract, generated clients, guides' programs, compose
+	$(PYTEST) --durations=30 $(ARGS)
 
 faults: $(VENV)/.development ## the fault suite at length, into docs/reliability.md; SEED=7 repeats its faults, ARGS='-k kafka' selects
 	FORWARDER_TEST_REQUIRE=real $(BIN)/python -m pytest tests/fault --faults=long $(if $(SEED),--faults-seed=$(SEED)) $(ARGS)

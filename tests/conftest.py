@@ -29,7 +29,7 @@ _lender = pytest.StashKey[Lender]()
 
 def pytest_configure(config: pytest.Config) -> None:
     lent_by = getattr(config, "workerinput", {}).get("servers")
-    servers = RealServers(durable=False, lent_by=lent_by)
+    servers = RealServers(for_tests=True, lent_by=lent_by)
     config.stash[_servers] = servers.__enter__()
     config.add_cleanup(servers.__exit__)
 

@@ -10,6 +10,7 @@ from tests.fault.conftest import NewCase
 from tests.support.campaign.accounts import put_accounts
 from tests.support.campaign.backlog import put_due
 from tests.support.campaign.case import Case
+from tests.support.campaign.form import Form
 from tests.support.campaign.measure import measured
 from tests.support.campaign.service import open_service
 from tests.support.databases import new_database
@@ -20,8 +21,9 @@ from tests.support.process_memory import peak_megabytes
 from tests.support.real_servers import RealServers
 from tests.support.site import Site, settings_of, site_settings
 
-_DUE = 100_000
-_PUSHED = 5_000
+_DUE = {"short": 20_000, "long": 100_000}
+"""Each of them is more than twice what the worker may hold."""
+_PUSHED = {"short": 1_000, "long": 5_000}
 _MOST_MEGABYTES = 300
 _VERY_SLOW_MILLISECONDS = 1_500
 _SLOW_MILLISECONDS = 100
@@ -41,25 +43,26 @@ async def case(
             yield new_case(service)
 
 
-async def test_a_hundred_thousand_due(case: Case) -> None:
+async def test_far_more_due_than_may_be_held(case: Case, form: Form) -> None:
     """PMSs so slow that the worker holds as much as it may; and when they are quicker, it goes on with that in memory."""
+    due, pushed = _DUE[form.length], _PUSHED[form.length]
     deployment, worker = case.deployment, case.deployment.processes["worker"]
     settings = settings_of(deployment.site).environment
     await put_accounts(deployment, case.accounts)
     await _slow_down(case, _VERY_SLOW_MILLISECONDS)
     await case.wait(worker.stop)
     url = deployment.site.settings["FORWARDER_DATABASE_URL"]
-    await put_due(url, list(case.accounts), _DUE, partitions=settings.partitions, notes=_NOTES)
+    await put_due(url, list(case.accounts), due, partitions=settings.partitions, notes=_NOTES)
     await case.wait(worker.start)
     most_held = await _held_until(case, lambda held: held >= 0.9 * settings.held_at_most)
     await _slow_down(case, _SLOW_MILLISECONDS)
-    most_held = max(most_held, await _held_until(case, lambda _: case.service.bookings.made(case.accounts) >= _PUSHED))
+    most_held = max(most_held, await _held_until(case, lambda _: case.service.bookings.made(case.accounts) >= pushed))
     megabytes = peak_megabytes(worker.pid)
     await case.wait(worker.stop)
     assert most_held <= settings.held_at_most
     assert megabytes < _MOST_MEGABYTES
-    await _assert_each_made_once(case)
-    case.note(f"{_DUE:,} due, at most {most_held:,.0f} of them held, {megabytes:.0f} MB at the most")
+    await _assert_each_made_once(case, due, pushed)
+    case.note(f"{due:,} due, at most {most_held:,.0f} of them held, {megabytes:.0f} MB at the most")
 
 
 async def _slow_down(case: Case, milliseconds: int) -> None:
@@ -78,10 +81,10 @@ async def _held_until(case: Case, enough: Callable[[float], bool]) -> float:
     return most
 
 
-async def _assert_each_made_once(case: Case) -> None:
+async def _assert_each_made_once(case: Case, due: int, pushed: int) -> None:
     statuses = await case.service.rows("select status, count(*) from reservations group by status")
     assert statuses.keys() == {"CONFIRMED", "PENDING"}  # a few of them made, and not recorded yet
-    assert sum(statuses.values()) == _DUE
+    assert sum(statuses.values()) == due
     made = [times for account in case.accounts for times in case.service.bookings.of(account).values()]
     assert set(made) == {1}
-    assert len(made) >= max(_PUSHED, statuses["CONFIRMED"])
+    assert len(made) >= max(pushed, statuses["CONFIRMED"])

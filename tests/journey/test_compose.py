@@ -159,6 +159,7 @@ async def healthy(role: Service, process: ServerProcess, log: Path) -> None:
             pytest.fail(f"{role.name} is not healthy: {await asyncio.to_thread(log.read_text)}")
 
 
+@pytest.mark.slow
 async def test_a_reservation_goes_its_whole_way(composition: Composition) -> None:
     simulator = f"http://127.0.0.1:{composition.services['simulator'].port}/generic"
     await run(composition.services["worker"], ("forwarder", "workspace", "add", "demo"))

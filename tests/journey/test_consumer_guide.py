@@ -103,6 +103,7 @@ def signed(secret: str, body: bytes, *, at: float | None = None, event_id: str =
     return signed_headers([secret], message_id=event_id, timestamp=int(at or time.time()), body=body)
 
 
+@pytest.mark.slow
 async def test_a_delivery_is_taken_where_its_signature_is_right_and_nowhere_else(consumer: Path) -> None:
     (port,) = free_ports(1)
     secret, another = new_secret(), new_secret()
@@ -150,6 +151,7 @@ async def deployment(site: Site) -> AsyncIterator[Deployment]:
         yield running
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["distributed"], indirect=True)  # the embedded log has no Kafka to consume from
 async def test_real_events_arrive_both_ways_and_the_guides_commands_work(
     consumer: Path, deployment: Deployment

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests" / "support" / "openapi_client" / "book.py"
 
 
+@pytest.mark.slow
 async def test_a_generated_client_books(deployment: Deployment, tmp_path: Path) -> None:
     try:
         package = await asyncio.to_thread(generate, ROOT / "schemas" / "openapi.json", tmp_path)

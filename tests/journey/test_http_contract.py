@@ -36,6 +36,7 @@ def site(site: Site) -> Site:
     return Site(site.backend, site.directory, {**site.settings, **short}, site.reaper)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(2 * SECONDS)
 async def test_schemathesis_finds_nothing(site: Site, backend: Backend, tmp_path: Path) -> None:
     async with deploy(site) as deployment:

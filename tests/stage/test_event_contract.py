@@ -30,6 +30,7 @@ def published() -> str:
     return (SCHEMAS / "asyncapi.yaml").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_official_parser_takes_the_document(published: str) -> None:
     try:
         verdict = parse(published)
@@ -39,6 +40,7 @@ def test_the_official_parser_takes_the_document(published: str) -> None:
     assert verdict.faults == []
 
 
+@pytest.mark.slow
 def test_the_official_parser_would_have_found_a_fault(published: str) -> None:
     broken = yaml.safe_load(published)
     broken["operations"]["announceResult"]["action"] = "publish"

@@ -47,6 +47,7 @@ class LocalKafka:
 
     reaper: Reaper
     brokers: int = 1
+    short_lived: bool = False
 
     origin = "local Apache Kafka"
 
@@ -54,7 +55,7 @@ class LocalKafka:
         return jars_obstacle()
 
     def start(self, open_until: ExitStack) -> str:
-        cluster = KafkaCluster(self.reaper, brokers=self.brokers)
+        cluster = KafkaCluster(self.reaper, brokers=self.brokers, short_lived=self.short_lived)
         open_until.callback(cluster.kill)  # nobody wants its data
         _start(cluster)
         return cluster.bootstrap_servers
@@ -151,13 +152,14 @@ class RealServer:
 class RealServers:
     """Both servers of the distributed backend. Open it with `with`: what was started is stopped at the end.
 
-    `lent_by` is where a process lends them that has them. `durable` is False where no PostgreSQL needs to survive a loss of power.
+    `lent_by` is where a process lends them that has them. Those that are `for_tests` start quickly and sync nothing to disk; those
+    that are not are as one would run them, to be measured.
     """
 
-    def __init__(self, *, brokers: int = 1, durable: bool = True, lent_by: str | None = None) -> None:
+    def __init__(self, *, brokers: int = 1, for_tests: bool = False, lent_by: str | None = None) -> None:
         self._stack = ExitStack()
         self._brokers = brokers
-        self._durable = durable
+        self._for_tests = for_tests
         self._lent_by = lent_by
 
     def __enter__(self) -> Self:
@@ -175,11 +177,13 @@ class RealServers:
         return None if self._lent_by is None else Borrowed(self._lent_by, name)
 
     def _kafka_rungs(self) -> Sequence[Rung]:
-        return [FromEnvironment("FORWARDER_TEST_KAFKA"), KafkaInDocker(), LocalKafka(self.reaper, self._brokers)]
+        local = LocalKafka(self.reaper, self._brokers, short_lived=self._for_tests)
+        return [FromEnvironment("FORWARDER_TEST_KAFKA"), KafkaInDocker(), local]
 
     def _postgres_rungs(self) -> Sequence[Rung]:
         named = FromEnvironment("FORWARDER_TEST_DATABASE_URL")
-        return [named, PostgresInDocker(self._durable), LocalPostgres(self.reaper, self._durable)]
+        durable = not self._for_tests
+        return [named, PostgresInDocker(durable), LocalPostgres(self.reaper, durable)]
 
     def planned(self) -> list[str]:
         return [line for line in (self.kafka.planned(), self.postgres.planned()) if line is not None]

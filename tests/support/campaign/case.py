@@ -28,7 +28,10 @@ from tests.support.campaign.report import Report, Row
 from tests.support.campaign.service import Service
 from tests.support.deployment import PATIENCE_SECONDS
 
-COUNT = 2_000
+COUNTS = {"short": 500, "long": 2_000}
+"""Submissions of a case, at the least."""
+FIRST_MADE = 40
+"""Bookings after which a case may hit."""
 RATES = {"short": 300.0, "long": 60.0}
 """Submissions a second. Many faults take minutes: what flows meanwhile is to be read whole again by the judge."""
 KINDS = ("generic", "generic", "booking-sync", "website-builder")
@@ -71,12 +74,13 @@ class Case:
 
     @asynccontextmanager
     async def load(
-        self, *, count: int = COUNT, rate: float | None = None, then: Then | None = None, role: str = "ingress"
+        self, *, count: int | None = None, rate: float | None = None, then: Then | None = None, role: str = "ingress"
     ) -> AsyncIterator[Load]:
-        """Reservations flow to `role` while the block runs, and go on until there were `count`; someone polls the first account's
-        pages meanwhile. The block is entered when the first few were made."""
+        """Reservations flow to `role` while the block runs, and go on until there were `count`, or as many as the campaign's length
+        asks for; someone polls the first account's pages meanwhile. The block is entered when the first few were made."""
         await put_accounts(self.deployment, self.accounts)
         rate = RATES[self._form.length] if rate is None else rate
+        count = COUNTS[self._form.length] if count is None else count
         self._load = load = Load(
             self.deployment, self.accounts, self.random, count=count, rate=rate, then=then, role=role
         )
@@ -84,7 +88,7 @@ class Case:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(load.run())
             polling = tasks.create_task(self._poller.poll())
-            await self.made_more(COUNT // 50)
+            await self.made_more(FIRST_MADE)
             yield load
             load.finish()
             await load.over.wait()
