@@ -9,6 +9,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.support.machine.corners import CORNERS, live_through
 from tests.support.machine.life import Life
 from tests.support.machine.site import OPERATOR
 from tests.support.machine.store import Store, opened_store
@@ -35,6 +36,17 @@ def _drop(_logger: object, _method: str, _event: Any) -> Any:
 def store(migrated_url: str) -> Iterator[Store]:
     with opened_store(migrated_url, OPERATOR + 1) as opened:
         yield opened
+
+
+@pytest.mark.parametrize("opening", CORNERS)
+def test_the_guarantees_hold_at_every_corner_of(opening: str, store: Store) -> None:
+    broken: list[str] = []
+    for corner in CORNERS[opening]:
+        try:
+            live_through(store, opening, corner)
+        except AssertionError as error:
+            broken.append(f"{dict(corner)}\n    {error}")
+    assert not broken, "\n".join([f"{len(broken)} of {len(CORNERS[opening])} corners:", *broken])
 
 
 @pytest.mark.timeout(7200 if PROFILE == "long" else 300)

@@ -97,8 +97,10 @@ def test_what_is_in_doubt_is_confirmed_when_it_is_found() -> None:
     assert (final.status, final.event.revision) == (Status.CONFIRMED, 2)
 
 
-def test_what_is_in_doubt_failed_when_it_is_surely_not_there() -> None:
-    final = judged(IN_DOUBT, pushed(Deferred("deadline_passed", "")), at=IN_DOUBT.deadline_at)
+@pytest.mark.parametrize("early", [timedelta(0), timedelta(hours=1)])
+def test_what_is_in_doubt_failed_when_it_is_surely_not_there(early: timedelta) -> None:
+    """Whatever a wall clock says of its deadline: what was told to be in doubt is only looked for, and never sent."""
+    final = judged(IN_DOUBT, pushed(Deferred("deadline_passed", "")), at=IN_DOUBT.deadline_at - early)
     assert isinstance(final, Final)
     assert final.status is Status.FAILED
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from forwarder.reservation.rules import WEBSITE_BUILDER
 from forwarder.tenancy.port import Account, TenancyUnavailable
 from tests.support.machine.pms import KINDS
 from tests.support.machine.process import Process
@@ -11,7 +12,7 @@ ACCOUNT_DEADLINE_SECONDS = 200
 
 
 class Accounts:
-    """Every account there is. Its id is its kind."""
+    """Every account there is. Its id is the kind of its PMS; by its `kind` the rules are applied that are in force now."""
 
     def __init__(self, credential: str) -> None:
         self.known: Mapping[str, Account] = {
@@ -34,6 +35,10 @@ class Accounts:
     def set_options(self, account_id: str, options: Mapping[str, bool]) -> None:
         """What its PMS is said to be able to do, other than its kind."""
         self.known = {**self.known, account_id: replace(self.known[account_id], options=options)}
+
+    def apply_stricter_rules(self, account_id: str) -> None:
+        """As after an upgrade: what is submitted to it here is refused from now on, for want of a website."""
+        self.known = {**self.known, account_id: replace(self.known[account_id], kind=WEBSITE_BUILDER)}
 
 
 class ProcessAccounts:

@@ -119,6 +119,11 @@ class Life(Openings):
         self.site.accounts.set_options(self.kinds[account], options)
         self.go_on(meanwhile)
 
+    @rule(account=accounts, meanwhile=meanwhiles)
+    def rules_become_stricter(self, account: int, meanwhile: Meanwhile) -> None:
+        self.site.accounts.apply_stricter_rules(self.kinds[account])
+        self.go_on(meanwhile)
+
     @rule(account=accounts, seconds=st.sampled_from([50.0, 200.0, 700.0]), meanwhile=meanwhiles)
     def pms_is_down(self, account: int, seconds: float, meanwhile: Meanwhile) -> None:
         self.site.pmss.be_down(self.kinds[account], seconds)

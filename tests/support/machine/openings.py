@@ -1,6 +1,6 @@
 """Sequences of events that chance alone would seldom find, each with a push under way when the worst happens to it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 
@@ -12,12 +12,12 @@ from tests.support.machine.accounts import ACCOUNT_DEADLINE_SECONDS
 from tests.support.machine.callers import Order
 from tests.support.machine.judge import Judge
 from tests.support.machine.mishap import Effect, Mishap
-from tests.support.machine.pms import PUSH_SECONDS, Reply, Says
+from tests.support.machine.pms import PUSH_SECONDS, LookReply, Reply, Says
 from tests.support.machine.site import HOSTS, Site
 
 _ORDER = Order(room=1, card=False, deadline_seconds=None, copies=1)
 _OTHER_ORDER = replace(_ORDER, room=2)
-_MANY = 80
+_MANY = 200
 
 
 class End(Enum):
@@ -122,6 +122,30 @@ class Openings(RuleBasedStateMachine):
             process.crash()
             self.site.start_one()
         self.site.accounts.set_options(kind, after)
+        self.site.pass_time(self.site.settings.lease_seconds + 50.0)
+
+    @rule(kind=draws.kinds, made_after=st.sampled_from([0.0, 20.0, None]), known=st.booleans())
+    def rules_become_stricter_after_a_push_without_an_answer(
+        self, kind: str, made_after: float | None, known: bool
+    ) -> None:
+        """By an upgrade: they would refuse now what was pushed."""
+        self._submit(kind, _ORDER, replies=[Reply(Says.NOTHING, 10.0, made_after)])
+        self.site.pass_time(5.0)
+        for process in [] if known else self.site.pushing():
+            process.crash()
+            self.site.start_one()
+        self.site.accounts.apply_stricter_rules(kind)
+        self.site.pass_time(self.site.settings.lease_seconds + 50.0)
+
+    @rule(kind=draws.kinds_without_a_key, jump=st.sampled_from([-100.0, -3600.0]))
+    def clock_is_set_back_during_a_look(self, kind: str, jump: float) -> None:
+        """What is looked for was in doubt at its deadline, and by that clock is before it again."""
+        self._submit(kind, replace(_ORDER, deadline_seconds=60), replies=[Reply(Says.NOTHING, PUSH_SECONDS, None)])
+        self.site.pmss.look_replies[kind].append(LookReply(after=10.0))
+        reference = list(self.site.callers.submitted)[-1]
+        self._until(lambda: self.site.pmss.pushes.looked_for(reference))
+        for process in self.site.processes():
+            process.clock.jump(jump)
         self.site.pass_time(60.0)
 
     @rule(kind=draws.kinds, place=draws.places, cancelled=st.booleans())
@@ -169,8 +193,8 @@ class Openings(RuleBasedStateMachine):
         self._until_one_is_struck(Effect.LONG_CONNECTING)
         for process in self.site.processes():
             process.mishaps.clear()
-        for _ in range(6):
-            self.site.pass_time(8.0)
+        for _ in range(15):
+            self.site.pass_time(3.0)
             self.guarantees_hold()
 
     @rule(
@@ -220,10 +244,13 @@ class Openings(RuleBasedStateMachine):
         self._until_one_is_struck(mishap.effect)
 
     def _until_one_is_struck(self, effect: Effect) -> None:
-        """For a while."""
         processes = self.site.processes()
+        self._until(lambda: not all(process.mishaps.any_of(effect) for process in processes))
+
+    def _until(self, come_about: Callable[[], bool]) -> None:
+        """Wait for it, for a while."""
         for _ in range(_MANY):
-            if not all(process.mishaps.any_of(effect) for process in processes):
+            if come_about():
                 return
             self.site.pass_time(0.5)
 

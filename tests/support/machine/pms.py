@@ -79,7 +79,7 @@ _MAKING = {Says.YES, Says.NOTHING}
 
 
 class Pmss:
-    """All of them, an account each."""
+    """All of them, an account each, whose id is their kind."""
 
     def __init__(self, loop: VirtualTimeLoop) -> None:
         self._loop = loop
@@ -118,9 +118,7 @@ class Pmss:
     def _is_down(self, account_id: str) -> bool:
         return self._loop.time() < self._down_until.get(account_id, 0.0)
 
-    def create(
-        self, account_id: str, kind: str, reference: str, *, keyed: bool
-    ) -> tuple[Push, asyncio.Future[Outcome]]:
+    def create(self, account_id: str, reference: str, *, keyed: bool) -> tuple[Push, asyncio.Future[Outcome]]:
         """The first byte arrives; `keyed`: with a key, under which it is made once. The answer, when it comes."""
         push = self.pushes.send(reference, self._loop.time(), keyed=keyed)
         reply = self._reply(account_id)
@@ -130,7 +128,7 @@ class Pmss:
         made: list[str] = []
         if reply.says in _MAKING and reply.made_after is not None:
             self.under_way[reference] += 1
-            self._after(reply.made_after, lambda: made.extend(self._make(kind, reference, keyed=keyed)))
+            self._after(reply.made_after, lambda: made.extend(self._make(account_id, reference, keyed=keyed)))
 
         def answer() -> None:
             if not answered.done():
@@ -162,12 +160,12 @@ class Pmss:
             self.cancelled.add(reference)
         return Cancelled(), reply.after
 
-    def _make(self, kind: str, reference: str, *, keyed: bool) -> list[str]:
+    def _make(self, account_id: str, reference: str, *, keyed: bool) -> list[str]:
         self.under_way[reference] -= 1
         ids = self.made[reference]
         if keyed and reference in self._under_key:
             return [self._under_key[reference]]
-        if ids and kind == "calendar":
+        if ids and account_id == "calendar":
             return []
         ids.append(f"pms-{reference}-{len(ids) + 1}")
         if keyed:

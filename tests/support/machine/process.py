@@ -1,7 +1,8 @@
 """A worker's process from outside: it lives, is stopped and goes on, dies between any two steps, and has clocks of its own."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -152,6 +153,16 @@ class ProcessClock:
         self._process.alive()
         await asyncio.sleep(max(seconds, 0.0))
         await self._process.awake()
+
+
+@contextmanager
+def on_its_own() -> Iterator[None]:
+    """What is started within ends by itself, whatever becomes of the process: a driver's own tasks, that close what was open."""
+    token = _running.set(None)
+    try:
+        yield
+    finally:
+        _running.reset(token)
 
 
 def own_tasks(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:

@@ -40,13 +40,12 @@ class ProcessPms:
     def __init__(
         self, pmss: Pmss, ownership: Ownership, process: Process, connection: Connection, began: float = 0.0
     ) -> None:
-        self.capabilities = capabilities_of(connection.kind, connection.options)
+        self.capabilities = capabilities_of(connection.account_id, connection.options)
         self._pmss = pmss
         self._ownership = ownership
         self._process = process
         self._connection = connection
         self._account_id = connection.account_id
-        self._kind = connection.kind
         self._began = began
 
     def while_held(self, held: Callable[[], bool]) -> "ProcessPms":
@@ -68,7 +67,7 @@ class ProcessPms:
 
     async def _create(self, bookings: Sequence[Booking], mishap: Mishap | None) -> Sequence[Outcome]:
         keyed = self.capabilities.idempotent_create
-        sent = [self._pmss.create(self._account_id, self._kind, booking.reference, keyed=keyed) for booking in bookings]
+        sent = [self._pmss.create(self._account_id, booking.reference, keyed=keyed) for booking in bookings]
         if mishap is not None and mishap.effect is not Effect.SLOW:
             await self._process.suffer(mishap)
         self._process.pushes_under_way += 1

@@ -36,6 +36,10 @@ class Pushes:
         """Whether it was ever sent."""
         return bool(self._of[reference])
 
+    def looked_for(self, reference: str) -> bool:
+        """Whether anybody asked for it, in vain."""
+        return bool(self._looked_at[reference])
+
     def send(self, reference: str, now: float, *, keyed: bool) -> Push:
         """The first byte of a create arrives."""
         push = Push(now, keyed)

@@ -5,8 +5,8 @@ back, and a connection that is long in coming; meanwhile others go on, those of 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -14,8 +14,7 @@ from unittest import mock
 
 import asyncpg
 from sqlalchemy import event, text
-from sqlalchemy.ext.asyncio import AsyncEngine
-from sqlalchemy.util import await_only
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.store.engine import open_engine
 from forwarder.store.port import Recorder, Repairs, StoreUnavailable
@@ -25,7 +24,7 @@ from forwarder.store.work import CancellationArrival
 from tests.support.machine.mishap import Effect, Mishap
 from tests.support.machine.ownership import Ownership
 from tests.support.machine.postgresql_at_once import Connecting
-from tests.support.machine.process import Process
+from tests.support.machine.process import Process, on_its_own
 from tests.support.machine.sqlite_at_once import do_at_once
 
 T = TypeVar("T")
@@ -69,7 +68,7 @@ _step: ContextVar[Step | None] = ContextVar("step", default=None)
 
 
 def _strike(engine: AsyncEngine) -> None:
-    """Let what befalls a step befall it where its transactions begin and end."""
+    """Let what befalls a step befall it where its transactions end."""
     dialect = engine.sync_engine.dialect
     commit, roll_back = dialect.do_commit, dialect.do_rollback
 
@@ -86,13 +85,24 @@ def _strike(engine: AsyncEngine) -> None:
         commit(connection)
         step.after_commit()
 
-    def checkout(_connection: Any, _record: Any, _proxy: Any) -> None:
+    vars(dialect).update(do_commit=do_commit)
+
+
+class _Engine(AsyncEngine):
+    """An engine whose connections may be long in coming."""
+
+    __slots__ = ()
+
+    def execution_options(self, **options: Any) -> "_Engine":
+        return _Engine(super().execution_options(**options).sync_engine)
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncConnection]:
         step = _step.get()
         if step is not None:
-            await_only(step.connect())
-
-    vars(dialect).update(do_commit=do_commit)
-    event.listen(engine.sync_engine, "checkout", checkout)
+            await step.connect()
+        async with super().begin() as connection:
+            yield connection
 
 
 class Store:
@@ -174,7 +184,8 @@ class _Steps:
         step = Step(process, name)
         token = _step.set(step)
         try:
-            answer = await work()
+            with on_its_own():
+                answer = await work()
         finally:
             _step.reset(token)
             for mishap in step.struck:
@@ -209,7 +220,8 @@ def opened_store(database_url: str, hosts: int) -> Iterator[Store]:
     """A store on a migrated database, closed at the end."""
     loop, connecting = asyncio.new_event_loop(), Connecting()
     with mock.patch.object(asyncpg, "connect", connecting):
-        store = Store([open_engine(database_url, pool_size=_POOL_SIZE) for _ in range(hosts)], loop)
+        engines = [open_engine(database_url, pool_size=_POOL_SIZE) for _ in range(hosts)]
+    store = Store([_Engine(engine.sync_engine) for engine in engines], loop)
     for engine in store.hosts:
         _strike(engine)
         if store.dialect == "sqlite":
