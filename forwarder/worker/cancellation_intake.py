@@ -3,7 +3,7 @@
 What waits here in a lane is given back then, so that it is not sent without regard to them. What is under way is left to finish.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import structlog
@@ -40,8 +40,12 @@ class CancellationIntake:
             accounts = await self._accounts(requests)
             now = self._clock.now()
             arrivals = [_arrival(request, accounts.get(request.account_id), now) for request in requests]
-            await self._recorder.request_cancellations(arrivals, now=now)
-            await self._give_back({request.request_id for request in requests})
+            self._lanes.being_cancelled = {request.request_id for request in requests}
+            try:
+                await self._recorder.request_cancellations(arrivals, now=now)
+                await self._give_back(self._lanes.being_cancelled)
+            finally:
+                self._lanes.being_cancelled = ()
             self._look_at_once(accounts.values())
 
         if requests:
@@ -51,7 +55,7 @@ class CancellationIntake:
             for request in requests:
                 _log.info("cancellation.taken_in", request_id=request.request_id, account_id=request.account_id)
 
-    async def _give_back(self, request_ids: set[str]) -> None:
+    async def _give_back(self, request_ids: Collection[str]) -> None:
         """Let go of those that wait in a lane and know nothing of it."""
         await self._lease.withdraw(
             lambda: self._lanes.withdraw(lambda work: work.cancel is None and work.submission.request_id in request_ids)

@@ -40,6 +40,8 @@ class Lanes:
         self.hungry = asyncio.Event()
         self.partitions: frozenset[int] | None = None
         """Those whose rows may be held here: rows of one room are always with one worker. None while nobody has said so."""
+        self.being_cancelled: Collection[str] = ()
+        """The request ids of those whose cancellations are just being noted in the store: what comes from there may not say so."""
 
     @property
     def held(self) -> int:
@@ -61,12 +63,13 @@ class Lanes:
 
     def offer(self, account: Account, works: Sequence[Work]) -> Sequence[int]:
         """Hold these rows and deliver each in its turn; the ids of those that were not taken on: their partition was lost
-        meanwhile, or a delivery of theirs under a lease that was lost is not over yet."""
+        meanwhile, their cancellation came meanwhile, or a delivery of theirs under a lease that was lost is not over yet."""
         lane = self._lane(account)
         refused = []
         for work in works:
             ours = self.partitions is None or work.partition in self.partitions
-            if ours and self._held.take(work):
+            cancelled = work.cancel is None and work.submission.request_id in self.being_cancelled
+            if ours and not cancelled and self._held.take(work):
                 lane.offer(work)
             else:
                 refused.append(work.id)

@@ -9,7 +9,6 @@ from forwarder.pms.port import NOT_HELD, Capabilities
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
-from forwarder.reservation.rules import WEBSITE_BUILDER
 from forwarder.store.work import Final
 from forwarder.worker.pushed import LeaseLost, too_late
 from forwarder.worker.safeguards import read_safeguards
@@ -66,25 +65,6 @@ async def test_where_nothing_can_tell_a_doubtful_push_is_never_made_again() -> N
     final = verdict(work(), pushed, now=NOW, settle_seconds=30, luck=0.5)
     assert isinstance(final, Final)
     assert final.status is Status.IN_DOUBT
-
-
-@pytest.mark.parametrize(
-    ("capabilities", "answers", "asked", "outcome"),
-    [(FIND, [MADE], ["find"], Confirmed), (FIND, [LATER], ["find"], Deferred), (NEITHER, [], [], InDoubt)],
-)
-async def test_a_rule_that_is_stricter_now_refuses_nothing_that_may_have_been_made(
-    capabilities: Capabilities, answers: list[Outcome | Lookup], asked: list[str], outcome: type[Outcome]
-) -> None:
-    pms = ScriptedPms(capabilities, *answers)
-    doubtful = work(doubtful=True, pushing=True)  # without the website that this kind needs
-    pushed = await pusher_to(pms).push(account(kind=WEBSITE_BUILDER), doubtful)
-    assert (pms.calls, type(pushed.outcome)) == (asked, outcome)
-
-
-async def test_a_rule_that_is_stricter_now_refuses_what_is_surely_not_there() -> None:
-    pms = ScriptedPms(FIND, Absent(), Absent())
-    pushed = await pusher_to(pms).push(account(kind=WEBSITE_BUILDER), work(doubtful=True))
-    assert (set(pms.calls), type(pushed.outcome)) == ({"find"}, Rejected)
 
 
 TOO_LATE = too_late()

@@ -1,9 +1,8 @@
 """Cancellations through a whole worker: from the topic to record and event, in order after what they cancel."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,7 @@ from pydantic_core import from_json
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Cancelled, Deferred, Rejected, Status
 from forwarder.reservation.problem import Problem
-from forwarder.store.engine import Engine
 from forwarder.store.reading import Stored
-from forwarder.store.recorder import SqlRecorder
-from forwarder.store.work import Work
 from forwarder.topics.codec import decode_data, header
 from forwarder.topics.port import Message
 from tests.support.worker_bench import PATIENCE_SECONDS, TOPICS, Bench, cancellation, fresh, open_bench
@@ -177,39 +173,6 @@ async def test_what_cannot_be_carried_out_in_time_is_told_and_stays_confirmed(be
     data = decode_data(event.message)
     assert (data["status"], data["reservation"]["status"]) == ("CONFIRMED", "CONFIRMED")
     assert data["cancellation"]["problem"]["code"] == "cancellation_failed"
-
-
-class LateRecorder(SqlRecorder):
-    """The answer to a claim that finds something comes when `answering` is set; `claimed` is set before."""
-
-    def __init__(self, engine: Engine) -> None:
-        super().__init__(engine)
-        self.claimed, self.answering = asyncio.Event(), asyncio.Event()
-
-    async def claim(
-        self, worker_id: str, account_id: str, partitions: Collection[int], *, now: datetime, at_most: int
-    ) -> Sequence[Work]:
-        works = await super().claim(worker_id, account_id, partitions, now=now, at_most=at_most)
-        if works:
-            self.claimed.set()
-            await self.answering.wait()
-        return works
-
-
-async def test_what_is_cancelled_while_the_answer_to_its_claim_is_on_the_way_is_not_sent(bench: Bench) -> None:
-    bench.accounts.one = replace(bench.accounts.one, paused=True)  # so that it is not taken in as held
-    recorder = LateRecorder(bench.engine)
-    await bench.submit(fresh(1))
-    async with asyncio.timeout(PATIENCE_SECONDS), bench.worker(recorder=recorder):
-        await bench.rows("PENDING", 1)
-        bench.accounts.one = replace(bench.accounts.one, paused=False)
-        await recorder.claimed.wait()
-        await bench.cancel(cancellation())
-        while (await bench.stored()).cancellation is None:
-            await asyncio.sleep(0.01)
-        recorder.answering.set()
-        await bench.rows("CANCELLED", 1)
-    assert bench.pms.asked == []
 
 
 async def test_a_paused_account_keeps_no_cancellation_waiting_past_its_deadline(bench: Bench) -> None:

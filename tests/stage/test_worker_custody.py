@@ -138,12 +138,15 @@ async def test_what_was_taken_in_from_a_partition_that_is_lost_meanwhile_is_not_
 # --- a cancellation, and a claim whose answer is under way --------------------------------------------------------------------
 
 
-async def test_what_was_claimed_while_its_cancellation_came_is_not_sent(bench: Bench) -> None:
+@pytest.mark.parametrize("busy", [True, False])
+async def test_what_was_claimed_while_its_cancellation_came_is_not_sent(bench: Bench, busy: bool) -> None:
+    """Neither where it would wait for its turn, nor where it would start at once."""
     bench.pms.answering.clear()
     recorder = _TakesItsTime(bench)
     async with bench.worker(recorder=recorder):
-        await bench.submit(fresh(1))
-        await _when(lambda: bench.pms.asked)
+        if busy:
+            await bench.submit(fresh(1))
+            await _when(lambda: bench.pms.asked)
         recorder.answering.clear()
         waiting = Arrival(fresh(2), 0, SystemClock().now().replace(year=2100), held=False)
         await SqlRecorder(bench.engine).take_in("nobody", [waiting], now=SystemClock().now())
@@ -153,8 +156,8 @@ async def test_what_was_claimed_while_its_cancellation_came_is_not_sent(bench: B
         recorder.answering.set()
         await bench.rows("CANCELLED", 1)
         bench.pms.answering.set()
-        await bench.rows("CONFIRMED", 1)
-    assert bench.pms.asked == [submission(1).request_id]
+        await bench.rows("CONFIRMED", int(busy))
+    assert bench.pms.asked == [submission(1).request_id] * busy
 
 
 # --- rows that nobody has -------------------------------------------------------------------------------------------------
