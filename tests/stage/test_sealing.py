@@ -45,9 +45,11 @@ def test_a_sealed_text_is_opened_whole(text: str) -> None:
 def test_nothing_of_a_card_shows_in_what_is_sealed() -> None:
     sealed = sealer().seal_card(CARD)
     content = base64.b64decode(sealed.sealed)
+    said = repr(sealed).replace(sealed.sealed, "")
     for value in CARD.model_dump().values():
-        assert value.encode() not in content
-        assert value not in repr(sealed)
+        if len(value) > len("03"):  # two digits stand in random bytes by chance
+            assert value.encode() not in content
+        assert value not in said
 
 
 def test_the_same_card_never_seals_alike() -> None:
