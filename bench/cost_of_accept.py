@@ -31,17 +31,17 @@ from starlette.types import ASGIApp
 from bench.bodies import reservation
 from bench.ingress_alone import ACCOUNT, BULK_PATH, HEADERS, POST_PATH, Nowhere, application, call
 from bench.processes import output_of
-from forwarder.ingress.draft import Drafts
+from forwarder.http.server import serve
+from forwarder.ingress.message import Drafts
 from forwarder.ingress.terms import Terms
+from forwarder.observability.logging import configure_logging
+from forwarder.process.garbage import collect_seldom
+from forwarder.process.supervision import Stop, bind
 from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.validation import read_request
-from forwarder.runtime.garbage import collect_seldom
-from forwarder.runtime.http_server import serve
-from forwarder.runtime.logging import configure_logging
-from forwarder.runtime.supervision import Stop, bind
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.sealing import KeyPair, PublicSealer
-from forwarder.topics.kafka import KafkaLog
+from forwarder.topics.kafka.log import KafkaLog
 
 PARTITIONS = 16  # as many as `forwarder topics create` makes
 

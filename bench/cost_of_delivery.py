@@ -24,19 +24,19 @@ from bench.bodies import reservation
 from bench.flows import PARTITIONS
 from bench.processes import Role, local_url, port_of, running
 from bench.shares import Shares, sampled
+from forwarder.observability import metrics
+from forwarder.observability.logging import configure_logging
 from forwarder.pms.directory import open_directory
+from forwarder.process.clock import SystemClock, iso
+from forwarder.process.garbage import collect_seldom
 from forwarder.reservation.submission import Submission, fingerprint
-from forwarder.runtime import metrics
-from forwarder.runtime.clock import SystemClock, iso
-from forwarder.runtime.garbage import collect_seldom
-from forwarder.runtime.logging import configure_logging
 from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
-from forwarder.store.recorder import SqlRecorder
+from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing import SecretVault, sealer_of
 from forwarder.topics.codec import encode_submission
-from forwarder.topics.kafka import KafkaLog
+from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher, Topics
 from forwarder.worker.service import Worker, WorkerParts
 from forwarder.worker.settings import WorkerSettings

@@ -23,9 +23,9 @@ import uvloop
 
 from bench.bodies import reservation
 from bench.processes import Role, local_url, port_of, running
-from forwarder.pms.transport import Connections, HttpTransport
-from forwarder.pms.wire import request_to
-from forwarder.runtime.garbage import collect_seldom
+from forwarder.pms.http.client import request_to
+from forwarder.pms.http.transport import Connections, HttpTransport
+from forwarder.process.garbage import collect_seldom
 from tests.support.reaper import Reaper
 
 _WARM: Final = 5

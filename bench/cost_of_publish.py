@@ -20,13 +20,13 @@ import uvloop
 from bench.bodies import reservation
 from bench.cpu import tree_seconds
 from bench.ingress_alone import ACCOUNT
-from forwarder.ingress.draft import Drafts
+from forwarder.ingress.message import Drafts
 from forwarder.ingress.terms import Terms
 from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.validation import read_request
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.sealing import KeyPair, PublicSealer
-from forwarder.topics.kafka import KafkaLog
+from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher
 
 PARTITIONS = 16  # as many as `forwarder topics create` makes

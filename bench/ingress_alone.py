@@ -6,15 +6,15 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message
 
+from forwarder.http.app import http_app
+from forwarder.http.exchange import Exchange, Header
+from forwarder.http.health import health_routes
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.routes import ingress_routes
+from forwarder.process.clock import SystemClock
 from forwarder.reservation.identity import RequestIds
-from forwarder.runtime.clock import SystemClock
-from forwarder.runtime.health import health_routes
-from forwarder.runtime.http_app import http_app
-from forwarder.runtime.http_exchange import Exchange, Header
 from forwarder.tenancy.access import Caller
-from forwarder.tenancy.answers import Ages, Answers
+from forwarder.tenancy.cache import Ages, Answers
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey
 from forwarder.tenancy.remembered_callers import until

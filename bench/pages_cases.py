@@ -11,8 +11,8 @@ import asyncpg
 from bench.flows import ACCOUNT
 from bench.pages_rows import FIRST_ARRIVAL, LAST_UPDATE
 from forwarder.reservation.outcome import Status
-from forwarder.store.keyset import FIRST
-from forwarder.store.reading import Days, Filters, Order
+from forwarder.store.lists.keyset import FIRST
+from forwarder.store.lists.port import Days, Filters, Order
 
 LIMIT: Final = 10
 _LIST: Final = "/api/v1/vrs/reservations"

@@ -6,9 +6,9 @@ import asyncpg
 
 from bench.flows import ACCOUNT
 from bench.pages_cases import LIMIT, Case
-from forwarder.store.keyset import FIRST
-from forwarder.store.listing import parameters_of, shape_of
-from forwarder.store.reader import page_statement
+from forwarder.store.lists.keyset import FIRST
+from forwarder.store.lists.listing import parameters_of, shape_of
+from forwarder.store.lists.reader import page_statement
 from tests.support.generic_plan import generic_plan
 
 

@@ -12,8 +12,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from forwarder.notifier.settings import GROUP as NOTIFIER_GROUP
 from forwarder.notifier.settings import NotifierSettings
+from forwarder.observability.logging import LogFormat
 from forwarder.reservation.request import MAX_BODY_BYTES
-from forwarder.runtime.logging import LogFormat
 from forwarder.tenancy.limits import RATE, read_limit
 from forwarder.tenancy.port import RateLimit
 from forwarder.topics.port import Topics

@@ -11,8 +11,8 @@ from xdist.remote import Producer
 from xdist.workermanage import WorkerController
 
 from forwarder.store.migrate import migrate
-from forwarder.topics.embedded import EmbeddedLog
-from forwarder.topics.kafka import KafkaLog
+from forwarder.topics.embedded.log import EmbeddedLog
+from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Log
 from tests.support.backends import BACKENDS, Backend, missing
 from tests.support.databases import new_database

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from forwarder.assembly.backend import Backend
-from forwarder.pms.kinds import check_options
-from forwarder.pms.shared_grants import credential_digest
-from forwarder.tenancy.grants import forget_grants
+from forwarder.pms.auth.shared_grants import credential_digest
+from forwarder.pms.options import check_options
 from forwarder.tenancy.port import Account, NotKnown
+from forwarder.tenancy.sql.grants import forget_grants
 
 
 async def add_account(backend: Backend, account: Account, credential: str) -> None:

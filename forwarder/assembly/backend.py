@@ -6,21 +6,21 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from forwarder.assembly.shadows import Shadows
-from forwarder.runtime.clock import Clock, SystemClock
-from forwarder.runtime.data_dir import secret_in
+from forwarder.assembly.test_mode import Shadows
+from forwarder.process.clock import Clock, SystemClock
+from forwarder.process.data_dir import secret_in
 from forwarder.settings import BadSettings, Distributed, Embedded, Settings
 from forwarder.store.engine import Engine, open_engine
+from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.migrate import migrate, require_current
-from forwarder.store.overview import SqlOverview
-from forwarder.store.repairs import SqlRepairs
-from forwarder.tenancy.deployment import load_sealer, publish_key
-from forwarder.tenancy.directory import SqlDirectory
+from forwarder.store.submissions.repairs import SqlRepairs
 from forwarder.tenancy.port import CardSealer
-from forwarder.tenancy.registry import SqlRegistry
 from forwarder.tenancy.sealing import sealer_of
-from forwarder.topics.embedded import EmbeddedLog
-from forwarder.topics.kafka import KafkaLog
+from forwarder.tenancy.sql.deployment import load_sealer, publish_key
+from forwarder.tenancy.sql.directory import SqlDirectory
+from forwarder.tenancy.sql.registry import SqlRegistry
+from forwarder.topics.embedded.log import EmbeddedLog
+from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Log
 
 _LOG_FILE = "log.sqlite3"

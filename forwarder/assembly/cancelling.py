@@ -1,8 +1,8 @@
 """Whether an account's PMS takes cancellations, for the ingress, which talks to none."""
 
-from forwarder.pms.kinds import check_options, registered
+from forwarder.pms.options import check_options, registered
 from forwarder.pms.port import BadOptions, Connection, UnknownKind
-from forwarder.runtime.clock import Clock
+from forwarder.process.clock import Clock
 from forwarder.tenancy.port import Account
 
 

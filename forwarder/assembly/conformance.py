@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from forwarder.http.server import serve
 from forwarder.pms.conformance import CHECKS, Check, Result, Site, examine
-from forwarder.pms.kinds import check_options, registered
-from forwarder.runtime.clock import SystemClock
-from forwarder.runtime.http_server import serve
-from forwarder.runtime.supervision import Stop, bind
+from forwarder.pms.options import check_options, registered
+from forwarder.process.clock import SystemClock
+from forwarder.process.supervision import Stop, bind
 from forwarder.simulator.app import simulator_app
 from forwarder.simulator.sites import SITES
 from forwarder.simulator.world import World

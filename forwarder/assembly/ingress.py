@@ -4,20 +4,20 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from forwarder.assembly.backend import Backend, open_backend
-from forwarder.assembly.serving import Listening, open_outcomes, serve_role
+from forwarder.assembly.role import Listening, open_outcomes, serve_role
+from forwarder.http.health import health_routes
+from forwarder.http.responses import Routes
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
+from forwarder.process.on_demand import load
+from forwarder.process.supervision import Stop, side_by_side
 from forwarder.published.routes import published_routes
 from forwarder.reservation.identity import RequestIds
-from forwarder.runtime.health import health_routes
-from forwarder.runtime.http import Routes
-from forwarder.runtime.on_demand import load
-from forwarder.runtime.supervision import Stop, side_by_side
 from forwarder.settings import Settings
-from forwarder.store.reader import SqlReader
-from forwarder.tenancy.deployment import request_id_key
+from forwarder.store.lists.reader import SqlReader
 from forwarder.tenancy.limits import RateLimits, exchange_usage
-from forwarder.tenancy.usage import SqlUsage
+from forwarder.tenancy.sql.deployment import request_id_key
+from forwarder.tenancy.sql.usage import SqlUsage
 from forwarder.topics.outcomes import Outcomes
 from forwarder.topics.port import Publisher
 

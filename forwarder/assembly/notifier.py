@@ -3,15 +3,15 @@
 from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend, open_backend
-from forwarder.assembly.serving import Listening, consuming_check, serve_role
+from forwarder.assembly.role import Listening, consuming_check, serve_role
 from forwarder.assembly.webhooks import open_notifier, webhooks_of
-from forwarder.notifier.api import WebhookApiParts, webhook_routes
+from forwarder.http.health import health_routes
+from forwarder.http.responses import Routes
+from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
+from forwarder.process.supervision import Stop, side_by_side
 from forwarder.published.routes import published_routes
-from forwarder.runtime.health import health_routes
-from forwarder.runtime.http import Routes
-from forwarder.runtime.supervision import Stop, side_by_side
 from forwarder.settings import Settings
-from forwarder.store.reader import SqlReader
+from forwarder.store.lists.reader import SqlReader
 
 
 async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> None:

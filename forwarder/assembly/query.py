@@ -3,17 +3,17 @@
 from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend, open_backend
-from forwarder.assembly.serving import Listening, open_outcomes, serve_role
+from forwarder.assembly.role import Listening, open_outcomes, serve_role
+from forwarder.http.health import health_routes
+from forwarder.http.responses import Routes
+from forwarder.process.supervision import Stop
 from forwarder.published.routes import published_routes
 from forwarder.query.parts import QueryParts
 from forwarder.query.routes import query_routes
 from forwarder.reservation.identity import RequestIds
-from forwarder.runtime.health import health_routes
-from forwarder.runtime.http import Routes
-from forwarder.runtime.supervision import Stop
 from forwarder.settings import Settings
-from forwarder.store.reader import SqlReader
-from forwarder.tenancy.deployment import request_id_key
+from forwarder.store.lists.reader import SqlReader
+from forwarder.tenancy.sql.deployment import request_id_key
 from forwarder.topics.outcomes import Outcomes
 
 

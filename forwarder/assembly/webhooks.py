@@ -5,11 +5,11 @@ from contextlib import AsyncExitStack
 from forwarder.assembly.backend import Backend, secret_of
 from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
-from forwarder.store.webhook_log import SqlDeliveryLog
-from forwarder.store.webhook_queue import SqlDeliveryQueue
-from forwarder.tenancy.deployment import publish_key
-from forwarder.tenancy.endpoints import SqlEndpoints
+from forwarder.store.webhooks.log import SqlDeliveryLog
+from forwarder.store.webhooks.queue import SqlDeliveryQueue
 from forwarder.tenancy.sealing import SecretVault
+from forwarder.tenancy.sql.deployment import publish_key
+from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.webhooks.resolving import ResolvedTargets
 from forwarder.webhooks.sender import open_sender
 

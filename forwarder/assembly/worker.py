@@ -4,20 +4,20 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend, open_backend, secret_of
-from forwarder.assembly.serving import Listening, consuming_check, serve_role
+from forwarder.assembly.role import Listening, consuming_check, serve_role
+from forwarder.http.health import Check, health_routes
+from forwarder.pms.auth.shared_grants import SharedGrantKeeper, Turns
 from forwarder.pms.directory import open_directory
-from forwarder.pms.kinds import registered
-from forwarder.pms.shared_grants import SharedGrantKeeper, Turns
-from forwarder.pms.wire import Patience
-from forwarder.runtime.health import Check, health_routes
-from forwarder.runtime.supervision import Stop, side_by_side
+from forwarder.pms.http.client import Patience
+from forwarder.pms.options import registered
+from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Settings
-from forwarder.store.reader import SqlReader
-from forwarder.store.recorder import SqlRecorder
-from forwarder.tenancy.deployment import publish_key
-from forwarder.tenancy.grants import SqlGrants
+from forwarder.store.lists.reader import SqlReader
+from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.tenancy.sql.deployment import publish_key
+from forwarder.tenancy.sql.grants import SqlGrants
 from forwarder.topics.port import Publisher
 from forwarder.worker.service import Worker, WorkerParts
 

@@ -1,12 +1,12 @@
 """Which exit code a command's failure has. Imported when there was one: what raised it is imported by then."""
 
 from forwarder.cli.output import Failed, WrongUsage
-from forwarder.runtime.data_dir import AlreadyRunning
+from forwarder.process.data_dir import AlreadyRunning
 from forwarder.settings import BadSettings
 from forwarder.store.migrate import NotMigrated
-from forwarder.store.port import StoreUnavailable
-from forwarder.tenancy.deployment import NoSealingKey
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import AlreadyExists, NotKnown, TenancyUnavailable
+from forwarder.tenancy.sql.deployment import NoSealingKey
 from forwarder.topics.port import LogUnavailable
 
 _WRONG = (BadSettings, WrongUsage)

@@ -6,44 +6,47 @@ from typing import Final
 
 import typer
 
-from forwarder.runtime.garbage import collect_seldom
-from forwarder.runtime.on_demand import load
+from forwarder.process.garbage import collect_seldom
+from forwarder.process.on_demand import load
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "up": (
-        "forwarder.cli.up:up",
+        "forwarder.cli.run.up:up",
         "Run everything in one process: ingress, worker, query, notifier and simulated PMSs on one port.",
     ),
-    "ingress": ("forwarder.cli.serve:ingress", "Take reservation requests over HTTP and publish them to the log."),
-    "worker": ("forwarder.cli.serve:worker", "Push what was submitted to the PMSs."),
-    "query": ("forwarder.cli.serve:query", "Answer what became of submissions over HTTP."),
-    "notifier": ("forwarder.cli.serve:notifier", "Post results to customers' endpoints."),
+    "ingress": ("forwarder.cli.run.serve:ingress", "Take reservation requests over HTTP and publish them to the log."),
+    "worker": ("forwarder.cli.run.serve:worker", "Push what was submitted to the PMSs."),
+    "query": ("forwarder.cli.run.serve:query", "Answer what became of submissions over HTTP."),
+    "notifier": ("forwarder.cli.run.serve:notifier", "Post results to customers' endpoints."),
     "simulate": (
-        "forwarder.cli.simulate:simulate",
+        "forwarder.cli.run.simulate:simulate",
         "Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3.",
     ),
-    "migrate": ("forwarder.cli.migrate:migrate", "Bring the database up to date."),
-    "demo": ("forwarder.cli.demo:demo", "Submit, follow, list; see a rejection; see a PMS outage survived."),
+    "migrate": ("forwarder.cli.operate.migrate:migrate", "Bring the database up to date."),
+    "demo": ("forwarder.cli.run.demo:demo", "Submit, follow, list; see a rejection; see a PMS outage survived."),
 }
 """Each command by its name: where it is, as `load` takes it, and what the list of commands says of it, which is how its own help
 begins."""
 
 GROUPS: Final[Mapping[str, tuple[str, str]]] = {
-    "topics": ("forwarder.cli.topics:commands", "The topics of the log."),
-    "workspace": ("forwarder.cli.workspace:commands", "Workspaces: who submits and reads reservations."),
-    "key": ("forwarder.cli.key:commands", "API keys of a workspace."),
-    "account": ("forwarder.cli.account:commands", "Integration accounts: which PMS, and how it may be used."),
-    "adapters": ("forwarder.cli.adapters:commands", "Adapters: which kinds of PMS there are, and checking them."),
+    "topics": ("forwarder.cli.operate.topics:commands", "The topics of the log."),
+    "workspace": ("forwarder.cli.manage.workspace:commands", "Workspaces: who submits and reads reservations."),
+    "key": ("forwarder.cli.manage.key:commands", "API keys of a workspace."),
+    "account": ("forwarder.cli.manage.account:commands", "Integration accounts: which PMS, and how it may be used."),
+    "adapters": (
+        "forwarder.cli.operate.adapters:commands",
+        "Adapters: which kinds of PMS there are, and checking them.",
+    ),
     "submissions": (
-        "forwarder.cli.submissions:commands",
+        "forwarder.cli.operate.submissions:commands",
         "What became of submissions, settling those in doubt, and cancelling.",
     ),
     "dead-letters": (
-        "forwarder.cli.dead_letters:commands",
+        "forwarder.cli.operate.dead_letters:commands",
         "What could not be delivered or read, and putting it back.",
     ),
-    "results": ("forwarder.cli.results:commands", "Result events, as downstream services receive them."),
-    "webhook": ("forwarder.cli.webhook:commands", "Where the results of a workspace are posted."),
+    "results": ("forwarder.cli.operate.results:commands", "Result events, as downstream services receive them."),
+    "webhook": ("forwarder.cli.manage.webhook:commands", "Where the results of a workspace are posted."),
     "schemas": ("forwarder.cli.schemas:commands", "The published contracts."),
 }
 """Groups of commands, as `COMMANDS`: what is named makes the group."""

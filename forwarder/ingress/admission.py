@@ -1,6 +1,6 @@
 """How much one process takes on at a time. What is beyond is sent away before its body is read, so that memory stays bounded."""
 
-from forwarder.ingress.call import Call
+from forwarder.ingress.request import Call
 from forwarder.reservation.request import MAX_BODY_BYTES
 
 

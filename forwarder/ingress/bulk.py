@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
+from forwarder.http.bodies import JSON, NDJSON, sent_as
 from forwarder.ingress.bulk_items import begins_array, elements, lines
-from forwarder.ingress.call import Call
-from forwarder.ingress.draft import Draft, Drafts
 from forwarder.ingress.dry_run import DryRun, dry_run
-from forwarder.ingress.handover import Handover
+from forwarder.ingress.message import Draft, Drafts
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import (
     BULK_MEDIA_TYPE,
@@ -26,14 +25,15 @@ from forwarder.ingress.problems import (
     malformed_json,
     validation_failed,
 )
+from forwarder.ingress.publisher import Handover
 from forwarder.ingress.reading import read_body
 from forwarder.ingress.receipt import Receipt
+from forwarder.ingress.request import Call
 from forwarder.ingress.terms import Terms, read_terms
-from forwarder.ingress.turns import Turns, others_first
+from forwarder.ingress.yielding import Turns, others_first
 from forwarder.reservation.bulk import MOST_ITEM_BYTES, MOST_ITEMS, RESERVATION, BulkItem, read_item
 from forwarder.reservation.problem import Fault, Problem
 from forwarder.reservation.validation import MalformedJson
-from forwarder.runtime.bodies import JSON, NDJSON, sent_as
 from forwarder.tenancy.access import Caller
 
 T = TypeVar("T", Draft, DryRun)

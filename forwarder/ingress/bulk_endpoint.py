@@ -7,17 +7,17 @@ from typing import assert_never
 
 import structlog
 
+from forwarder.http.responses import NO_STORE, Answer
 from forwarder.ingress.bulk import Bulks, Kept
-from forwarder.ingress.bulk_answer import Result, bulk_body
-from forwarder.ingress.call import Call
+from forwarder.ingress.bulk_response import Result, bulk_body
+from forwarder.ingress.count import answered
 from forwarder.ingress.dry_run import DryRun, asks_for_dry_run
-from forwarder.ingress.handover import Handover
 from forwarder.ingress.item_limit import ItemLimit
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import refusal
-from forwarder.ingress.tally import answered
+from forwarder.ingress.publisher import Handover
+from forwarder.ingress.request import Call
 from forwarder.reservation.problem import Problem
-from forwarder.runtime.http import NO_STORE, Answer
 from forwarder.tenancy.access import Caller
 
 _log = structlog.get_logger()

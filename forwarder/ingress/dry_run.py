@@ -10,10 +10,10 @@ from urllib.parse import parse_qs
 
 from pydantic_core import from_json
 
-from forwarder.ingress.call import Call
-from forwarder.ingress.draft import card_of, published_form
-from forwarder.reservation.catalogue import requests
+from forwarder.ingress.message import card_of, published_form
+from forwarder.ingress.request import Call
 from forwarder.reservation.problem import Fault, Problem
+from forwarder.reservation.problems import requests
 from forwarder.reservation.request import ReservationRequest
 from forwarder.reservation.rules import booking_of, refusals
 from forwarder.tenancy.port import Account

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from forwarder.http.responses import Answer
 from forwarder.ingress.rate_limit import rate_limited, with_allowance
 from forwarder.reservation.problem import Problem
-from forwarder.runtime.http import Answer
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.limits import RateLimits
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from forwarder.process.clock import Clock
 from forwarder.reservation.identity import RequestIds
-from forwarder.runtime.clock import Clock
-from forwarder.store.reading import Reader
+from forwarder.store.lists.port import Reader
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, CardSealer, Directory
 from forwarder.topics.outcomes import Outcomes

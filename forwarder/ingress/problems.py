@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
+from forwarder.http.responses import Answer, problem_answer
 from forwarder.reservation.bulk import MOST_ITEM_BYTES, MOST_ITEMS
-from forwarder.reservation.catalogue import requests, service
 from forwarder.reservation.problem import Fault, Problem
+from forwarder.reservation.problems import requests, service
 from forwarder.reservation.request import MAX_BODY_BYTES
-from forwarder.runtime.http import Answer, problem_answer
 
 _NOTHING_ACCEPTED = "Nothing was accepted. Send the same request again in a moment"
 

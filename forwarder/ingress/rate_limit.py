@@ -7,9 +7,9 @@ import functools
 from dataclasses import replace
 from typing import Final
 
-from forwarder.reservation.catalogue import requests
+from forwarder.http.responses import Answer, retry_after
 from forwarder.reservation.problem import Problem
-from forwarder.runtime.http import Answer, retry_after
+from forwarder.reservation.problems import requests
 from forwarder.tenancy.limits import Allowance
 from forwarder.tenancy.port import RateLimit
 

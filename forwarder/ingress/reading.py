@@ -2,7 +2,7 @@
 
 import asyncio
 
-from forwarder.ingress.call import Call
+from forwarder.http.bodies import JSON, declares, sent_as
 from forwarder.ingress.problems import (
     BODY_TIMED_OUT,
     BODY_TOO_LARGE,
@@ -10,11 +10,11 @@ from forwarder.ingress.problems import (
     malformed_json,
     validation_failed,
 )
+from forwarder.ingress.request import Call
 from forwarder.reservation.cancellation import CancellationBody
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES, Operation, ReservationRequest
 from forwarder.reservation.validation import MalformedJson, read_cancellation, read_request
-from forwarder.runtime.bodies import JSON, declares, sent_as
 
 
 def read_at_hand(operation: Operation, call: Call) -> ReservationRequest | Problem | None:

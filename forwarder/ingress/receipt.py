@@ -4,11 +4,11 @@ from typing import Final, NamedTuple, assert_never
 
 from pydantic_core import to_json
 
-from forwarder.reservation.catalogue import endings
+from forwarder.http.prefer import Wait
+from forwarder.http.responses import NO_STORE, PROBLEM_JSON, Answer, retry_after
 from forwarder.reservation.outcome import Status
-from forwarder.runtime.http import NO_STORE, PROBLEM_JSON, Answer, retry_after
-from forwarder.runtime.prefer import Wait
-from forwarder.store.reading import Stored
+from forwarder.reservation.problems import endings
+from forwarder.store.lists.port import Stored
 from forwarder.topics.outcomes import Settled
 
 _SUBMISSIONS: Final = "/api/v1/vrs/submissions/"

@@ -6,21 +6,21 @@ import structlog
 from pydantic_core import to_json
 from starlette.routing import Route
 
-from forwarder.ingress.acceptance import Acceptance, Accepted
+from forwarder.http.responses import NO_STORE, Answer, Routes
 from forwarder.ingress.bulk_endpoint import BulkEndpoint
-from forwarder.ingress.call import Call
-from forwarder.ingress.cancellation_endpoint import CancellationEndpoint
+from forwarder.ingress.cancel_endpoint import CancellationEndpoint
+from forwarder.ingress.count import tally
 from forwarder.ingress.dry_run import asks_for_dry_run
-from forwarder.ingress.entrance import Entrance
-from forwarder.ingress.handover import Handover
+from forwarder.ingress.guard import Entrance
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import refusal
+from forwarder.ingress.publisher import Handover
 from forwarder.ingress.receipt import answer
-from forwarder.ingress.tally import tally
+from forwarder.ingress.request import Call
+from forwarder.ingress.submit import Acceptance, Accepted
 from forwarder.reservation.bulk import MOST_BULK_BYTES
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import Operation
-from forwarder.runtime.http import NO_STORE, Answer, Routes
 from forwarder.tenancy.access import Caller
 
 _log = structlog.get_logger()

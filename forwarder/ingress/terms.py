@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from forwarder.ingress.call import Call
-from forwarder.reservation.catalogue import requests
+from forwarder.ingress.request import Call
 from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems import requests
 from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS
 
 _LONGEST_KEY: Final = 255

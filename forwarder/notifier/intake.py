@@ -9,11 +9,11 @@ import structlog
 
 from forwarder.notifier.events import Event, decode_event
 from forwarder.notifier.settings import NotifierSettings
-from forwarder.runtime import metrics
-from forwarder.runtime.clock import Clock
-from forwarder.runtime.loops import by_halves, keep_trying
-from forwarder.store.port import StoreUnavailable, Unstorable
-from forwarder.store.webhooks import DeliveryQueue, NewDelivery
+from forwarder.observability import metrics
+from forwarder.process.clock import Clock
+from forwarder.process.loops import by_halves, keep_trying
+from forwarder.store.submissions.port import StoreUnavailable, Unstorable
+from forwarder.store.webhooks.port import DeliveryQueue, NewDelivery
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.webhooks import EndpointReader
 from forwarder.topics.codec import Undecodable

@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from forwarder.notifier.policy import Verdict, attempt_of, verdict
 from forwarder.notifier.retry import counts_from
-from forwarder.notifier.verdict import Verdict, attempt_of, verdict
-from forwarder.runtime import metrics
-from forwarder.runtime.batching import Batcher
-from forwarder.runtime.clock import Clock, iso
-from forwarder.store.webhooks import DeliveryQueue, DueDelivery, TriedDelivery
+from forwarder.observability import metrics
+from forwarder.process.batching import Batcher
+from forwarder.process.clock import Clock, iso
+from forwarder.store.webhooks.port import DeliveryQueue, DueDelivery, TriedDelivery
 from forwarder.tenancy.port import Vault
 from forwarder.tenancy.webhooks import Disabled, Endpoint, EndpointReader
 from forwarder.webhooks.port import Answered, Sender

@@ -11,18 +11,18 @@ from datetime import timedelta
 
 import structlog
 
+from forwarder.notifier.backoff import Rests
+from forwarder.notifier.dispatcher import Lanes
+from forwarder.notifier.endpoint_queue import Lane
 from forwarder.notifier.intake import Intake
-from forwarder.notifier.lane import Lane
-from forwarder.notifier.lanes import Lanes
 from forwarder.notifier.posting import Posting
-from forwarder.notifier.rests import Rests
 from forwarder.notifier.settings import NotifierSettings
-from forwarder.runtime import metrics
-from forwarder.runtime.clock import Clock
-from forwarder.runtime.loops import forever
-from forwarder.runtime.waiting import break_off
-from forwarder.store.port import StoreUnavailable
-from forwarder.store.webhooks import DeliveryQueue
+from forwarder.observability import metrics
+from forwarder.process.clock import Clock
+from forwarder.process.loops import forever
+from forwarder.process.waiting import break_off
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.webhooks.port import DeliveryQueue
 from forwarder.tenancy.port import TenancyUnavailable, Vault
 from forwarder.tenancy.webhooks import EndpointReader
 from forwarder.topics.port import Log, LogUnavailable, Topics

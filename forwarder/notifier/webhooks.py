@@ -13,8 +13,8 @@ from typing import Final
 from pydantic_core import to_json
 
 from forwarder.notifier.events import EVENT_TYPES_SENT, TEST_EVENT, body_of
-from forwarder.runtime.clock import Clock, iso
-from forwarder.store.webhooks import DeliveryEntry, DeliveryLog, DeliveryStatus, NewDelivery
+from forwarder.process.clock import Clock, iso
+from forwarder.store.webhooks.port import DeliveryEntry, DeliveryLog, DeliveryStatus, NewDelivery
 from forwarder.tenancy.port import CardSealer, NotKnown
 from forwarder.tenancy.webhooks import Disabled, Endpoint, EndpointRegistry
 from forwarder.webhooks.port import Targets

@@ -9,12 +9,12 @@ from typing import Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from forwarder.pms.failure import NoAnswer, NotSent, harmless, outcome_of
+from forwarder.pms.http.client import Send, Wire, always
+from forwarder.pms.http.failure import NoAnswer, NotSent, harmless, outcome_of
 from forwarder.pms.port import Capabilities, Connection, Limits, Pace
-from forwarder.pms.wire import Send, Wire, always
+from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
-from forwarder.runtime.clock import Clock
 
 
 class NoOptions(BaseModel):

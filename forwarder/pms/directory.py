@@ -7,13 +7,13 @@ from dataclasses import replace
 import httpx
 
 from forwarder.pms.adapter import ConnectedPms
-from forwarder.pms.grants import GrantKeeper
-from forwarder.pms.kinds import check_options, registered
+from forwarder.pms.auth.grants import GrantKeeper
+from forwarder.pms.http.client import Patience, Wire
+from forwarder.pms.http.transport import Connections, HttpTransport
+from forwarder.pms.options import check_options, registered
 from forwarder.pms.port import Connection, Limits, Pms, PmsDirectory
 from forwarder.pms.registry import Registry
-from forwarder.pms.transport import Connections, HttpTransport
-from forwarder.pms.wire import Patience, Wire
-from forwarder.runtime.clock import Clock
+from forwarder.process.clock import Clock
 
 
 class Directory:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from forwarder.pms.adapter import Adapter
 from forwarder.pms.port import Capabilities, Connection, Limits
-from forwarder.runtime.clock import Clock
+from forwarder.process.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)

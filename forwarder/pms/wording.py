@@ -7,8 +7,8 @@ import re
 from enum import Enum, auto
 from typing import Final, assert_never
 
-from forwarder.pms.discretion import discreet
-from forwarder.pms.generic import refusal
+from forwarder.pms.kinds.generic.adapter import refusal
+from forwarder.pms.redaction import discreet
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Deferred, InDoubt, Rejected
 

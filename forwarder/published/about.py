@@ -3,8 +3,8 @@
 from typing import Any, Final
 
 from forwarder.published.answering import Json, problems, references
-from forwarder.reservation.catalogue.chapters import CATALOGUE
-from forwarder.reservation.catalogue.requests import NOT_FOUND
+from forwarder.reservation.problems.chapters import CATALOGUE
+from forwarder.reservation.problems.requests import NOT_FOUND
 
 _CODE: Final = {
     "name": "code",

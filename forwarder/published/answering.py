@@ -6,9 +6,9 @@ from itertools import groupby
 from typing import Any, Final
 
 from forwarder.published import examples
-from forwarder.reservation.catalogue.chapters import CATALOGUE
-from forwarder.reservation.catalogue.problem_type import ProblemType
-from forwarder.reservation.catalogue.requests import (
+from forwarder.reservation.problems.chapters import CATALOGUE
+from forwarder.reservation.problems.problem_type import ProblemType
+from forwarder.reservation.problems.requests import (
     BODY_TIMED_OUT,
     BODY_TOO_LARGE,
     MALFORMED_JSON,

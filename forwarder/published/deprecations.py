@@ -14,7 +14,7 @@ from typing import Final
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forwarder.runtime.http import Routes
+from forwarder.http.responses import Routes
 
 NOTICE: Final = timedelta(days=365)
 """The least that lies between the announcement and the end of an operation."""

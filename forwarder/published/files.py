@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
-from forwarder.pms.open_contract import open_pms_contract
+from forwarder.pms.kinds.generic.open_contract import open_pms_contract
 from forwarder.published.asyncapi import asyncapi
 from forwarder.published.event_schemas import event_schemas
 from forwarder.published.message_headers import shown_headers
@@ -13,7 +13,7 @@ from forwarder.published.messages import request_messages, result_messages
 from forwarder.published.openapi import openapi
 from forwarder.published.problem_pages import problems_markdown
 from forwarder.published.yaml import to_yaml
-from forwarder.reservation.catalogue.chapters import CATALOGUE
+from forwarder.reservation.problems.chapters import CATALOGUE
 
 _YAML_HEAD: Final = "# Written by `forwarder schemas write`.\n"
 _REQUESTS: Final = {

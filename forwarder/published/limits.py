@@ -3,7 +3,7 @@
 from typing import Final
 
 from forwarder.published.answering import Json, problems, references
-from forwarder.reservation.catalogue.requests import RATE_LIMITED, UNAUTHENTICATED
+from forwarder.reservation.problems.requests import RATE_LIMITED, UNAUTHENTICATED
 
 _FIELDS: Final = ("RateLimit-Policy", "RateLimit")
 

@@ -18,8 +18,8 @@ from forwarder.published.shown import answer_examples
 from forwarder.published.submitting import submitting_paths
 from forwarder.published.webhook_events import webhook_events, webhook_examples
 from forwarder.published.webhooks import webhook_paths, webhook_schemas
-from forwarder.reservation.catalogue.chapters import CATALOGUE
 from forwarder.reservation.json_schema import schema_of
+from forwarder.reservation.problems.chapters import CATALOGUE
 
 VERSION: Final = "1.0.0"
 _REF: Final = "#/components/schemas/"

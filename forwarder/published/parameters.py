@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from forwarder.http.paging import DEFAULT_LIMIT, FIRST, LARGEST_ID, LARGEST_LIMIT
 from forwarder.published import examples
 from forwarder.published.answering import Json
 from forwarder.query.filters import LONGEST_PROPERTY_ID
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import NOT_BLANK
 from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS
-from forwarder.runtime.paging import DEFAULT_LIMIT, FIRST, LARGEST_ID, LARGEST_LIMIT
-from forwarder.store.webhooks import DeliveryStatus
+from forwarder.store.webhooks.port import DeliveryStatus
 
 _PARAMETER: Final = "#/components/parameters/"
 REQUEST_ID_SCHEMA: Final = {"type": "string", "pattern": "^rsv_[a-z2-7]{32}$"}

@@ -5,8 +5,8 @@ from html import escape
 from typing import Final
 
 from forwarder.published.page import page, prose
-from forwarder.reservation.catalogue.chapters import CHAPTERS, Chapter
-from forwarder.reservation.catalogue.problem_type import ProblemType
+from forwarder.reservation.problems.chapters import CHAPTERS, Chapter
+from forwarder.reservation.problems.problem_type import ProblemType
 
 _ABOUT: Final = """\
 Every refusal of the service is a problem (RFC 9457, `application/problem+json`), and so is the reason why a reservation was not

@@ -4,8 +4,8 @@ from typing import Final
 
 from forwarder.published.answering import Json, answer, not_modified, problems
 from forwarder.published.parameters import CALLER, references
-from forwarder.reservation.catalogue import requests, service
-from forwarder.reservation.catalogue.problem_type import ProblemType
+from forwarder.reservation.problems import requests, service
+from forwarder.reservation.problems.problem_type import ProblemType
 
 _COMMON: Final = (
     requests.UNAUTHENTICATED,

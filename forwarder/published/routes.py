@@ -9,11 +9,11 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.routing import Route
 
+from forwarder.http.responses import JSON, Answer, Routes, problem_answer
+from forwarder.process.on_demand import load
 from forwarder.published.problem_pages import problem_page, problems_page
-from forwarder.reservation.catalogue.chapters import CATALOGUE
-from forwarder.reservation.catalogue.requests import NOT_FOUND
-from forwarder.runtime.http import JSON, Answer, Routes, problem_answer
-from forwarder.runtime.on_demand import load
+from forwarder.reservation.problems.chapters import CATALOGUE
+from forwarder.reservation.problems.requests import NOT_FOUND
 
 _HTML: Final = b"text/html; charset=utf-8"
 _PAGE_HEADERS: Final = (

@@ -4,8 +4,10 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
-from forwarder.ingress.cancellation import Requested
-from forwarder.ingress.cancellation_answer import cancellation_answer
+from forwarder.http.paging import DEFAULT_LIMIT, FIRST
+from forwarder.http.prefer import Wait
+from forwarder.ingress.cancel import Requested
+from forwarder.ingress.cancel_response import cancellation_answer
 from forwarder.ingress.receipt import Receipt, answer
 from forwarder.published import examples
 from forwarder.published.shown_bulk import bulk_examples
@@ -13,10 +15,8 @@ from forwarder.query.paging import write_page
 from forwarder.query.status import untaken_status, write_status
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Status
-from forwarder.runtime.paging import DEFAULT_LIMIT, FIRST
-from forwarder.runtime.prefer import Wait
-from forwarder.store.reading import Page, Stored
-from forwarder.store.work import Attempt
+from forwarder.store.lists.port import Page, Stored
+from forwarder.store.submissions.work import Attempt
 from forwarder.topics.outcomes import Settled
 
 _ORIGIN: Final = "https://forwarder.example"

@@ -5,9 +5,9 @@ from typing import Any, Final
 from pydantic_core import from_json, to_json
 
 from forwarder.ingress.bulk import Kept
-from forwarder.ingress.bulk_answer import bulk_body
-from forwarder.ingress.draft import Draft
+from forwarder.ingress.bulk_response import bulk_body
 from forwarder.ingress.dry_run import DryRun, dry_run
+from forwarder.ingress.message import Draft
 from forwarder.ingress.problems import validation_failed
 from forwarder.ingress.receipt import Receipt
 from forwarder.published import examples

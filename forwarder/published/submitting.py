@@ -6,8 +6,8 @@ from forwarder.published import examples
 from forwarder.published.answering import BODY_PROBLEMS, Json, answer, problems
 from forwarder.published.parameters import CALLER, references
 from forwarder.reservation.bulk import MOST_BULK_BYTES, MOST_ITEM_BYTES, MOST_ITEMS
-from forwarder.reservation.catalogue import endings, requests, service
-from forwarder.reservation.catalogue.problem_type import ProblemType
+from forwarder.reservation.problems import endings, requests, service
+from forwarder.reservation.problems.problem_type import ProblemType
 from forwarder.reservation.request import MAX_BODY_BYTES
 
 _CALLER: Final = (

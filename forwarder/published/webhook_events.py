@@ -5,13 +5,13 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
-from forwarder.notifier.api_answers import delivery_shown, endpoint_shown
+from forwarder.http.paging import DEFAULT_LIMIT, FIRST
+from forwarder.notifier.api.responses import delivery_shown, endpoint_shown
 from forwarder.notifier.events import TEST_EVENT, body_of, decode_event
 from forwarder.published import examples
 from forwarder.published.answering import Json
 from forwarder.published.messages import result_messages
-from forwarder.runtime.paging import DEFAULT_LIMIT, FIRST
-from forwarder.store.webhooks import DeliveryAttempt, DeliveryEntry, DeliveryStatus
+from forwarder.store.webhooks.port import DeliveryAttempt, DeliveryEntry, DeliveryStatus
 from forwarder.tenancy.webhooks import Endpoint
 
 _ADDED: Final = datetime(2027, 1, 10, 8, 0, tzinfo=UTC)

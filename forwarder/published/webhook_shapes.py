@@ -8,7 +8,7 @@ from forwarder.published.answers import Meta
 from forwarder.published.event_data import ResultData
 from forwarder.published.shapes import Moment, Part
 from forwarder.reservation.result import RESULT_TYPES
-from forwarder.store.webhooks import DeliveryStatus
+from forwarder.store.webhooks.port import DeliveryStatus
 from forwarder.tenancy.webhooks import Disabled
 
 _Type = Annotated[str, Field(json_schema_extra={"enum": list(RESULT_TYPES)})]

@@ -4,13 +4,13 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from forwarder.notifier.api_bodies import NewWebhook, Rotation, WebhookChange
+from forwarder.notifier.api.bodies import NewWebhook, Rotation, WebhookChange
 from forwarder.published import webhook_shapes as shapes
 from forwarder.published.answering import BODY_PROBLEMS, Json, answer, problems
 from forwarder.published.parameters import references
-from forwarder.reservation.catalogue import requests, service, webhooks
-from forwarder.reservation.catalogue.problem_type import ProblemType
 from forwarder.reservation.json_schema import schema_of
+from forwarder.reservation.problems import requests, service, webhooks
+from forwarder.reservation.problems.problem_type import ProblemType
 from forwarder.reservation.request import MAX_BODY_BYTES
 
 TAG: Final = "Webhooks"

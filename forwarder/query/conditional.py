@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from starlette.types import Receive, Scope, Send
 
-from forwarder.runtime.http import NO_STORE, Answer
+from forwarder.http.responses import NO_STORE, Answer
 
 Header = tuple[bytes, bytes]
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Final, TypeVar, cast
 
+from forwarder.http.paging import Parameters
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problem import Fault
 from forwarder.reservation.request import NOT_BLANK
-from forwarder.runtime.paging import Parameters
-from forwarder.store.reading import Days, Filters, Order
+from forwarder.store.lists.port import Days, Filters, Order
 
 LONGEST_PROPERTY_ID: Final = 128
 _STATUSES: Final = frozenset(status.value for status in Status)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect, Request
 
+from forwarder.http.prefer import Wait, read_wait
+from forwarder.http.responses import Answer, header_map
 from forwarder.query.conditional import NotModified, conditional_answer, entity_tag, names
 from forwarder.query.parts import QueryParts
 from forwarder.query.status import untaken_status, write_status
 from forwarder.reservation.outcome import Status
-from forwarder.runtime.http import Answer, header_map
-from forwarder.runtime.prefer import Wait, read_wait
 from forwarder.topics.outcomes import Settled
 
 _NO_WAIT = Wait(0)

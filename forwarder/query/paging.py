@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from forwarder.query.filters import read_filters, read_order
-from forwarder.reservation.problem import Fault, Problem
-from forwarder.runtime.paging import (
+from forwarder.http.paging import (
     DEFAULT_LIMIT,
     FIRST,
     Cursors,
@@ -14,7 +12,9 @@ from forwarder.runtime.paging import (
     read_limit,
     write_list,
 )
-from forwarder.store.reading import EVERYTHING, Filters, Order, Page
+from forwarder.query.filters import read_filters, read_order
+from forwarder.reservation.problem import Fault, Problem
+from forwarder.store.lists.port import EVERYTHING, Filters, Order, Page
 
 
 @dataclass(frozen=True, slots=True)

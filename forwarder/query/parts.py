@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from forwarder.process.clock import Clock
 from forwarder.reservation.identity import RequestIds
-from forwarder.runtime.clock import Clock
-from forwarder.store.reading import Reader
+from forwarder.store.lists.port import Reader
 from forwarder.tenancy.port import Directory
 from forwarder.topics.outcomes import Outcomes
 

@@ -7,15 +7,15 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.routing import Route
 
+from forwarder.http.paging import LARGEST_ID, positive
+from forwarder.http.responses import NO_STORE, Answer, Routes, header_map, problem_answer
 from forwarder.query.conditional import NotModified, conditional_answer
 from forwarder.query.long_poll import LongPoll
 from forwarder.query.paging import read_page_request, write_page
 from forwarder.query.parts import QueryParts
-from forwarder.reservation.catalogue import requests, service
 from forwarder.reservation.problem import Problem
-from forwarder.runtime.http import NO_STORE, Answer, Routes, header_map, problem_answer
-from forwarder.runtime.paging import LARGEST_ID, positive
-from forwarder.store.port import StoreUnavailable
+from forwarder.reservation.problems import requests, service
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import authenticate
 from forwarder.tenancy.port import TenancyUnavailable
 

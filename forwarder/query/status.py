@@ -5,8 +5,8 @@ from typing import Any
 from pydantic_core import to_json
 
 from forwarder.reservation.outcome import Status
-from forwarder.store.reading import Stored
-from forwarder.store.work import Attempt
+from forwarder.store.lists.port import Stored
+from forwarder.store.submissions.work import Attempt
 
 
 def write_status(stored: Stored) -> bytes:

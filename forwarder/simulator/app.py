@@ -19,15 +19,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 
+from forwarder.http.health import health_routes
+from forwarder.http.responses import Answer, problem_answer
 from forwarder.reservation.problem import Problem
-from forwarder.runtime.health import health_routes
-from forwarder.runtime.http import Answer, problem_answer
-from forwarder.simulator.beds24 import beds24_routes
-from forwarder.simulator.booking_sync import booking_sync_routes
-from forwarder.simulator.cloudbeds import cloudbeds_routes
 from forwarder.simulator.faults import Faults
-from forwarder.simulator.hostaway import hostaway_routes
-from forwarder.simulator.open_pms import open_pms_routes
+from forwarder.simulator.kinds.beds24 import beds24_routes
+from forwarder.simulator.kinds.booking_sync import booking_sync_routes
+from forwarder.simulator.kinds.cloudbeds import cloudbeds_routes
+from forwarder.simulator.kinds.hostaway import hostaway_routes
+from forwarder.simulator.kinds.open_pms import open_pms_routes
 from forwarder.simulator.world import World
 
 

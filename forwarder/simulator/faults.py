@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from forwarder.runtime.clock import Clock
+from forwarder.process.clock import Clock
 
 Mode = Literal[
     "none",

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from forwarder.runtime.clock import Clock
-from forwarder.runtime.http import Answer, retry_after
+from forwarder.http.responses import Answer, retry_after
+from forwarder.process.clock import Clock
 from forwarder.simulator.bookings import Booked, Down, Made, Wanted
 from forwarder.simulator.faults import Faults, Order
 from forwarder.simulator.magic import SLOW_SECONDS, Effect

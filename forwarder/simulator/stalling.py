@@ -9,9 +9,9 @@ import struct
 
 from starlette.types import Receive, Scope, Send
 
-from forwarder.runtime.clock import Clock
-from forwarder.runtime.http import Answer
-from forwarder.runtime.waiting import first_of
+from forwarder.http.responses import Answer
+from forwarder.process.clock import Clock
+from forwarder.process.waiting import first_of
 
 _DRIP_SECONDS = 0.5
 _SHORTEST_DRIP = 1_000

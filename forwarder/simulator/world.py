@@ -12,7 +12,7 @@ from typing import Any, Self, assert_never
 
 from pydantic_core import to_json
 
-from forwarder.runtime.clock import Clock, iso
+from forwarder.process.clock import Clock, iso
 from forwarder.simulator.bookings import (
     Booked,
     CardDeclined,

@@ -19,8 +19,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.store.direct import Direct, direct
 from forwarder.store.engine import PostgresqlEngine
-from forwarder.store.port import StoreUnavailable, Unstorable
 from forwarder.store.sessions import DriverError, Sessions
+from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 
 Dialect = Literal["postgresql", "sqlite"]
 

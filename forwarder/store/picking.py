@@ -21,7 +21,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.elements import ColumnElement
 
 from forwarder.store.database import Dialect
-from forwarder.store.keyed import key_among
+from forwarder.store.submissions.keyed import key_among
 from forwarder.store.tables import reservations
 
 

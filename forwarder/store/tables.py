@@ -25,7 +25,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeEngine
 
-from forwarder.runtime.clock import iso
+from forwarder.process.clock import iso
 
 
 class Moment(TypeDecorator[datetime]):

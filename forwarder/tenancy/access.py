@@ -7,9 +7,9 @@ answer is given for what is another's and for what is not there.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from forwarder.reservation.catalogue import requests
 from forwarder.reservation.mode import is_test, shadow_id
 from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems import requests
 from forwarder.tenancy.port import Account, ApiKey, Directory, RateLimit
 
 

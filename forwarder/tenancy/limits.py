@@ -29,9 +29,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from forwarder.runtime.clock import Clock
-from forwarder.runtime.loops import forever
-from forwarder.runtime.waiting import first_of
+from forwarder.process.clock import Clock
+from forwarder.process.loops import forever
+from forwarder.process.waiting import first_of
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
 
 EXCHANGE_SECONDS: Final = 0.5

@@ -5,8 +5,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
+from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest
-from forwarder.runtime.clock import iso
 from forwarder.topics.codec import Id, Instant, Undecodable, event_headers, header, refuse_unstorable
 from forwarder.topics.port import Message
 

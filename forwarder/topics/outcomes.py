@@ -13,10 +13,10 @@ from typing import Any
 import structlog
 from pydantic_core import to_json
 
+from forwarder.observability.metrics import UNREADABLE_RESULTS, WAITING
+from forwarder.process.clock import Clock
+from forwarder.process.waiting import first_of
 from forwarder.reservation.outcome import Status
-from forwarder.runtime.clock import Clock
-from forwarder.runtime.metrics import UNREADABLE_RESULTS, WAITING
-from forwarder.runtime.waiting import first_of
 from forwarder.topics.codec import Undecodable, decode_data, header, subject
 from forwarder.topics.port import Delivery, LogUnavailable, Message, Tail
 

@@ -14,8 +14,8 @@ from typing import Final
 import certifi
 import httpcore
 
-from forwarder.runtime.clock import Clock
-from forwarder.runtime.retry_after import seconds_asked
+from forwarder.http.retry_after import seconds_asked
+from forwarder.process.clock import Clock
 from forwarder.webhooks.addresses import AddressRule
 from forwarder.webhooks.port import Answered, Reply, Unanswered
 from forwarder.webhooks.resolving import Resolve, Resolver

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 import structlog
 
-from forwarder.runtime.clock import Clock
-from forwarder.store.port import Recorder, StoreUnavailable
-from forwarder.store.work import Pulse, Work
+from forwarder.process.clock import Clock
+from forwarder.store.submissions.port import Recorder, StoreUnavailable
+from forwarder.store.submissions.work import Pulse, Work
 
 _log = structlog.get_logger(__name__)
 

@@ -10,28 +10,28 @@ from dataclasses import dataclass
 
 import structlog
 
+from forwarder.observability import metrics
 from forwarder.pms.port import PmsDirectory
-from forwarder.runtime import metrics
-from forwarder.runtime.batching import Batcher
-from forwarder.runtime.clock import Clock
-from forwarder.runtime.loops import forever, keep_trying
-from forwarder.runtime.waiting import break_off
-from forwarder.store.port import Recorder, StoreUnavailable
+from forwarder.process.batching import Batcher
+from forwarder.process.clock import Clock
+from forwarder.process.loops import forever, keep_trying
+from forwarder.process.waiting import break_off
+from forwarder.store.submissions.port import Recorder, StoreUnavailable
 from forwarder.tenancy.port import Directory, TenancyUnavailable, Vault
 from forwarder.topics.port import Consumer, Log, LogUnavailable, Publisher, Topics
-from forwarder.worker.announcer import Announcer
-from forwarder.worker.batch import Batches
-from forwarder.worker.dead_letters import DeadLetters
-from forwarder.worker.delivery import Delivery
-from forwarder.worker.expiry import Expiry
-from forwarder.worker.gate import Gates
-from forwarder.worker.intake import Intake
-from forwarder.worker.lanes import Lanes
+from forwarder.worker.dispatch.batching import Batches
+from forwarder.worker.dispatch.dispatcher import Lanes
+from forwarder.worker.dispatch.throttle import Gates
+from forwarder.worker.intake.consumer import Intake
+from forwarder.worker.intake.sweep import Sweep
 from forwarder.worker.lease import Lease
-from forwarder.worker.push import Pusher
+from forwarder.worker.outcome.dead_letters import DeadLetters
+from forwarder.worker.outcome.deadlines import Expiry
+from forwarder.worker.outcome.outbox_publisher import Announcer
+from forwarder.worker.outcome.recorder import Settlement
+from forwarder.worker.push.delivery import Delivery
+from forwarder.worker.push.pusher import Pusher
 from forwarder.worker.settings import WorkerSettings
-from forwarder.worker.settlement import Settlement
-from forwarder.worker.sweep import Sweep
 
 _log = structlog.get_logger(__name__)
 

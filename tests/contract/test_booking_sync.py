@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
+from forwarder.pms.auth.shared_grants import SharedGrantKeeper, Turns, credential_digest
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import Connection, Pms, PmsDirectory
-from forwarder.pms.shared_grants import SharedGrantKeeper, Turns, credential_digest
+from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
-from forwarder.runtime.clock import SystemClock
-from forwarder.simulator.booking_sync_oauth import LIFE
+from forwarder.simulator.kinds.booking_sync_oauth import LIFE
 from forwarder.simulator.world import World
 from forwarder.store.engine import Engine
-from forwarder.tenancy.grants import SqlGrants
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.tenancy.sql.grants import SqlGrants
 from tests.support.manual_clock import ManualClock
 from tests.support.simulator import CARD, Simulator, booking, running_simulator
 

@@ -13,7 +13,7 @@ from forwarder.assembly.conformance import simulated_site
 from forwarder.pms.conformance import CHECKS, Site, averify, examine
 from forwarder.pms.conformance.site import Stays
 from forwarder.pms.conformance.trial import trial
-from forwarder.pms.generic import GenericAdapter
+from forwarder.pms.kinds.generic.adapter import GenericAdapter
 from forwarder.reservation.outcome import Confirmed
 from tests.support.wrong_adapters import CAUGHT_BY, CancelsNothing, ClientOfItsOwn, ConnectsAtOnce, LeavesTasksBehind
 

@@ -15,22 +15,22 @@ import structlog
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from forwarder.cli.letter_view import headers_of, row, value_of
-from forwarder.cli.letters import Letters, Standing, Wanted
+from forwarder.cli.operate.letter_view import headers_of, row, value_of
+from forwarder.cli.operate.letters import Letters, Standing, Wanted
+from forwarder.cli.operate.replay import Replay
+from forwarder.cli.operate.result_events import Stretch, print_events
+from forwarder.cli.operate.result_events import Wanted as WantedEvents
 from forwarder.cli.output import json_line
-from forwarder.cli.replay import Replay
-from forwarder.cli.result_events import Stretch, print_events
-from forwarder.cli.result_events import Wanted as WantedEvents
+from forwarder.process.clock import SystemClock
 from forwarder.published.messages import result_messages
 from forwarder.reservation.card import SealedCard
-from forwarder.runtime.clock import SystemClock
 from forwarder.store.engine import open_engine
-from forwarder.store.overview import SqlOverview
+from forwarder.store.lists.overview import SqlOverview
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import Delivery, Log, Message, Topics
 from forwarder.topics.to_end import read_to_end
-from forwarder.worker.dead_letters import DeadLetters
+from forwarder.worker.outcome.dead_letters import DeadLetters
 from tests.support.backends import Backend, only
 from tests.support.foreign_batches import STANDS_FOR, Raw, write_batch
 from tests.support.foreign_messages import LARGE, every_odd_header, every_odd_member, foreign_to

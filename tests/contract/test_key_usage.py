@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.limits import EXCHANGE_SECONDS, SHORTEST_PAUSE_SECONDS, Consumption, RateLimits
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
-from forwarder.tenancy.tables import key_usage
-from forwarder.tenancy.usage import SqlUsage
+from forwarder.tenancy.sql.tables import key_usage
+from forwarder.tenancy.sql.usage import SqlUsage
 from tests.support.manual_clock import ManualClock
 from tests.support.stored import NOBODY_LISTENS
 

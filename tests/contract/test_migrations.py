@@ -15,9 +15,9 @@ from forwarder.store import tables as store_tables
 from forwarder.store.engine import open_engine
 from forwarder.store.migrate import HEAD, NotMigrated, is_current, migrate, require_current
 from forwarder.store.migrations import versions
-from forwarder.store.port import StoreUnavailable
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.upgrade import alembic_config, known_revisions
-from forwarder.tenancy import tables as tenancy_tables
+from forwarder.tenancy.sql import tables as tenancy_tables
 from tests.support.stored import NOBODY_LISTENS
 
 REVISIONS = sorted(file.name[:4] for file in Path(versions.__path__[0]).glob("[0-9]*.py"))

@@ -14,9 +14,9 @@ import pytest
 import pytest_asyncio
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.kinds import KINDS
+from forwarder.pms.http.client import Patience
+from forwarder.pms.options import KINDS
 from forwarder.pms.port import Connection, UnknownKind
-from forwarder.pms.wire import Patience
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from tests.support.pace import HeardPace
 from tests.support.pms_site import CREDENTIAL, WORDINGS, House, Site

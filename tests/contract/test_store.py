@@ -9,8 +9,8 @@ import pytest
 from pydantic_core import to_json
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store.recorder import SqlRecorder
-from forwarder.store.work import Backlog
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.work import Backlog
 from tests.support.stored import CARD, DEADLINE, LATER, arrival, arrivals, lease, row, take_over
 from tests.support.works import NOW
 

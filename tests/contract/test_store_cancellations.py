@@ -13,11 +13,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
 from forwarder.reservation.outcome import Status
-from forwarder.store.reader import SqlReader
-from forwarder.store.reading import Stored
-from forwarder.store.recorder import SqlRecorder
-from forwarder.store.repairs import SqlRepairs
-from forwarder.store.work import Asked, CancellationArrival, Made, Work
+from forwarder.store.lists.port import Stored
+from forwarder.store.lists.reader import SqlReader
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.repairs import SqlRepairs
+from forwarder.store.submissions.work import Asked, CancellationArrival, Made, Work
 from tests.support.stored import (
     DEADLINE,
     LATER,

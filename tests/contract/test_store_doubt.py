@@ -12,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
 from forwarder.store.engine import open_engine
-from forwarder.store.port import StoreUnavailable
-from forwarder.store.recorder import SqlRecorder
-from forwarder.store.work import UNKNOWN_SAFEGUARDS, Arrival, Work
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.work import UNKNOWN_SAFEGUARDS, Arrival, Work
 from tests.support.stored import DEADLINE, LATER, arrival, arrivals, final, lease, postponed, row, take_over
 from tests.support.works import NOW, submission
 

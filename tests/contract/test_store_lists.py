@@ -14,12 +14,12 @@ from sqlalchemy import Connection, Executable, event, insert, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
-from forwarder.store import runs
-from forwarder.store.keyset import FIRST
-from forwarder.store.listing import parameters_of, shape_of
-from forwarder.store.reader import SqlReader
-from forwarder.store.reading import EVERYTHING, Days, Filters, Order, Page
-from forwarder.store.recorder import SqlRecorder
+from forwarder.store.lists import runs
+from forwarder.store.lists.keyset import FIRST
+from forwarder.store.lists.listing import parameters_of, shape_of
+from forwarder.store.lists.port import EVERYTHING, Days, Filters, Order, Page
+from forwarder.store.lists.reader import SqlReader
+from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.tables import reservations
 from tests.support.backends import only
 from tests.support.stored import arrival, arrivals, final, lease

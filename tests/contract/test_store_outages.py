@@ -16,10 +16,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.store import database
 from forwarder.store import engine as engines
 from forwarder.store.engine import UnusableDatabase, open_engine
+from forwarder.store.lists.reader import SqlReader
 from forwarder.store.migrate import migrate
-from forwarder.store.port import StoreUnavailable
-from forwarder.store.reader import SqlReader
-from forwarder.store.recorder import SqlRecorder
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.submissions.recorder import SqlRecorder
 from tests.support.backends import missing
 from tests.support.ladder import Unavailable
 from tests.support.postgres_process import PostgresServer

@@ -12,10 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import Submission
-from forwarder.store.port import StoreUnavailable
-from forwarder.store.reader import SqlReader
-from forwarder.store.recorder import SqlRecorder
-from forwarder.store.work import Work
+from forwarder.store.lists.reader import SqlReader
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.work import Work
 from tests.support.stored import (
     CARD,
     DEADLINE,

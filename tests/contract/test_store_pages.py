@@ -10,10 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import Standing, compose_record
-from forwarder.store.reader import SqlReader
-from forwarder.store.reading import Page
-from forwarder.store.recorder import SqlRecorder
-from forwarder.store.rows import arrival_batch
+from forwarder.store.lists.port import Page
+from forwarder.store.lists.reader import SqlReader
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.rows import arrival_batch
 from tests.support.backends import only
 from tests.support.stored import LATER, arrival, arrivals, final, lease
 from tests.support.works import NOW

@@ -13,13 +13,14 @@ from sqlalchemy import Connection, Executable, event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
-from forwarder.store import cancelling, holders, leasing, outcomes, runs
-from forwarder.store.batch import PARAMETER, as_batch, batch_with_texts
 from forwarder.store.engine import open_engine
-from forwarder.store.listing import parameters_of, shape_of
-from forwarder.store.reader import _BY_ID, _BY_REQUEST_ID, _BY_REQUEST_IDS, LISTED, page_statement
-from forwarder.store.reading import Days, Filters, Order
-from forwarder.store.recorder import SqlRecorder
+from forwarder.store.lists import runs
+from forwarder.store.lists.listing import parameters_of, shape_of
+from forwarder.store.lists.port import Days, Filters, Order
+from forwarder.store.lists.reader import _BY_ID, _BY_REQUEST_ID, _BY_REQUEST_IDS, LISTED, page_statement
+from forwarder.store.submissions import cancelling, holders, leasing, outcomes
+from forwarder.store.submissions.batch import PARAMETER, as_batch, batch_with_texts
+from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.tables import parked_cancellations
 from tests.support.backends import only
 from tests.support.databases import new_database

@@ -10,8 +10,8 @@ from sqlalchemy import Integer, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.database import Database
-from forwarder.store.port import Unstorable
-from forwarder.store.recorder import SqlRecorder
+from forwarder.store.submissions.port import Unstorable
+from forwarder.store.submissions.recorder import SqlRecorder
 from tests.support.backends import only
 from tests.support.stored import arrival, lease
 from tests.support.works import NOW

@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
-from forwarder.store.overview import SqlOverview
-from forwarder.store.recorder import SqlRecorder
-from forwarder.store.repairs import SqlRepairs
-from forwarder.store.work import Arrival, DeadLetter, OutboxEvent, Work
+from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.repairs import SqlRepairs
+from forwarder.store.submissions.work import Arrival, DeadLetter, OutboxEvent, Work
 from tests.support.stored import CARD, DEADLINE, LATER, arrival, arrivals, attempt, final, lease, postponed, row
 from tests.support.works import NOW
 

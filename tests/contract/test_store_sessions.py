@@ -13,8 +13,8 @@ from sqlalchemy import text
 from forwarder.store import sessions
 from forwarder.store.database import Database, Lookup, Mistake, outages_translated
 from forwarder.store.engine import PostgresqlEngine, open_engine
-from forwarder.store.port import StoreUnavailable
-from forwarder.store.reader import SqlReader
+from forwarder.store.lists.reader import SqlReader
+from forwarder.store.submissions.port import StoreUnavailable
 from tests.support.backends import only
 
 SOON = 20.0  # seconds; a bound for failures, not a wait

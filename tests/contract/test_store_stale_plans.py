@@ -11,10 +11,11 @@ from sqlalchemy import Executable, text, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.sql import ClauseElement
 
-from forwarder.store import cancelling, leasing, outcomes, webhook_queue
-from forwarder.store.batch import batch_of
-from forwarder.store.overview import _standings
+from forwarder.store.lists.overview import _standings
+from forwarder.store.submissions import cancelling, leasing, outcomes
+from forwarder.store.submissions.batch import batch_of
 from forwarder.store.tables import reservations
+from forwarder.store.webhooks import queue as webhook_queue
 from tests.support.backends import only
 from tests.support.works import NOW
 

@@ -7,9 +7,9 @@ from sqlalchemy import Connection, event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
-from forwarder.store.reader import SqlReader
-from forwarder.store.recorder import SqlRecorder
+from forwarder.store.lists.reader import SqlReader
 from forwarder.store.sessions import SessionRow, Sessions, Values
+from forwarder.store.submissions.recorder import SqlRecorder
 from tests.support.stored import LATER, arrivals, final, lease
 from tests.support.works import submission
 

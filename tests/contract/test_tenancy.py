@@ -13,12 +13,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.access import Caller, authenticate
-from forwarder.tenancy.answers import Ages
-from forwarder.tenancy.deployment import NoSealingKey, load_sealer, publish_key, request_id_key
-from forwarder.tenancy.directory import SqlDirectory
+from forwarder.tenancy.cache import Ages
 from forwarder.tenancy.port import Account, AlreadyExists, NotKnown, RateLimit, TenancyUnavailable
-from forwarder.tenancy.registry import SqlRegistry
 from forwarder.tenancy.sealing import KeyPair, SecretVault
+from forwarder.tenancy.sql.deployment import NoSealingKey, load_sealer, publish_key, request_id_key
+from forwarder.tenancy.sql.directory import SqlDirectory
+from forwarder.tenancy.sql.registry import SqlRegistry
 from tests.support.manual_clock import ManualClock
 from tests.support.stored import NOBODY_LISTENS
 

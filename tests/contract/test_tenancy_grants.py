@@ -9,14 +9,14 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.pms.failure import NotSent
-from forwarder.pms.grants import Grant, GrantsUnavailable
-from forwarder.pms.shared_grants import SharedGrantKeeper, SharedGrants, Turns, credential_digest
-from forwarder.runtime.clock import Clock, SystemClock
+from forwarder.pms.auth.grants import Grant, GrantsUnavailable
+from forwarder.pms.auth.shared_grants import SharedGrantKeeper, SharedGrants, Turns, credential_digest
+from forwarder.pms.http.failure import NotSent
+from forwarder.process.clock import Clock, SystemClock
 from forwarder.store.engine import open_engine
-from forwarder.tenancy.grants import SqlGrants, forget_grants
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.tenancy.sql.grants import SqlGrants, forget_grants
 from tests.support.authorization_server import RotatingServer
 from tests.support.manual_clock import ManualClock
 from tests.support.simulator import running_simulator

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.tenancy.answers import Ages
-from forwarder.tenancy.directory import SqlDirectory
+from forwarder.tenancy.cache import Ages
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.registry import SqlRegistry
+from forwarder.tenancy.sql.directory import SqlDirectory
+from forwarder.tenancy.sql.registry import SqlRegistry
 from tests.support.manual_clock import ManualClock
 
 ACCOUNT = Account("acc-1", "ws-1", "generic", "https://pms.example.com", "c2VhbGVk")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.topics.embedded import EmbeddedLog
-from forwarder.topics.embedded_file import open_file
-from forwarder.topics.embedded_retention import Retention
+from forwarder.topics.embedded.file import open_file
+from forwarder.topics.embedded.log import EmbeddedLog
+from forwarder.topics.embedded.retention import Retention
 from forwarder.topics.port import Delivery, GroupBusy, LogUnavailable, Message
 from forwarder.topics.to_end import read_to_end
 from tests.support.deliveries import SOON, ignore_partitions, numbered, numbers, take, until_published
@@ -82,9 +82,9 @@ async def test_a_second_consumer_of_a_group_is_refused(log: EmbeddedLog, file: P
 CONSUMING = f"""
 import asyncio, sys
 from pathlib import Path
-from forwarder.topics.embedded import EmbeddedLog
-from forwarder.topics.embedded_file import open_file
-from forwarder.topics.embedded_retention import Retention
+from forwarder.topics.embedded.log import EmbeddedLog
+from forwarder.topics.embedded.file import open_file
+from forwarder.topics.embedded.retention import Retention
 async def told(partitions): print(len(partitions), flush=True)
 async def main():
     async with EmbeddedLog(Path(sys.argv[1])).consumer({TOPIC!r}, group="workers", on_partitions=told):

@@ -9,7 +9,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
-from forwarder.topics.kafka import KafkaLog
+from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Consumer, Message
 from forwarder.topics.to_end import read_to_end
 from tests.support.deliveries import SOON, Tally, new_topic, numbered, numbers, take

@@ -8,8 +8,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from forwarder.topics.kafka import KafkaLog
-from forwarder.topics.kafka_batches import Batches
+from forwarder.topics.kafka.batches import Batches
+from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.partitioning import partition_of
 from forwarder.topics.port import Message
 from tests.support.deliveries import SOON, new_topic, numbered, numbers, take

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from forwarder.topics.kafka import KafkaLog
+from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Consumer, Delivery, Message
 from tests.support.deliveries import ignore_partitions, new_topic, nothing_more, numbered, take
 from tests.support.foreign_batches import STANDS_FOR, Raw, write_batch

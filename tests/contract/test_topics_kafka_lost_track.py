@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack
 import pytest
 from aiokafka.client import AIOKafkaClient
 
-from forwarder.topics.kafka import KafkaLog
-from forwarder.topics.kafka_connection import closable, lost_track
-from forwarder.topics.kafka_consumer import KafkaConsumer
-from forwarder.topics.kafka_publisher import KafkaPublisher
+from forwarder.topics.kafka.connection import closable, lost_track
+from forwarder.topics.kafka.consumer import KafkaConsumer
+from forwarder.topics.kafka.log import KafkaLog
+from forwarder.topics.kafka.publisher import KafkaPublisher
 from forwarder.topics.port import LogUnavailable
 from tests.support.deliveries import ignore_partitions, new_topic, numbered, numbers, take, until_published
 from tests.support.kafka_process import KafkaCluster

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from forwarder.topics.kafka import KafkaLog
+from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Consumer, LogUnavailable, Message, Publisher, Tail
 from tests.support.deliveries import (
     SOON,

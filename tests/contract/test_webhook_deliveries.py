@@ -8,12 +8,11 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.runtime.clock import iso
+from forwarder.process.clock import iso
 from forwarder.store.engine import open_engine
-from forwarder.store.port import StoreUnavailable
-from forwarder.store.webhook_log import SqlDeliveryLog
-from forwarder.store.webhook_queue import SqlDeliveryQueue
-from forwarder.store.webhooks import (
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.webhooks.log import SqlDeliveryLog
+from forwarder.store.webhooks.port import (
     DeliveryAttempt,
     DeliveryEntry,
     DeliveryStatus,
@@ -21,6 +20,7 @@ from forwarder.store.webhooks import (
     NewDelivery,
     TriedDelivery,
 )
+from forwarder.store.webhooks.queue import SqlDeliveryQueue
 from tests.support.stored import NOBODY_LISTENS
 from tests.support.works import NOW
 

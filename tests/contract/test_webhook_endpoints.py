@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.engine import open_engine
-from forwarder.tenancy.endpoints import SqlEndpoints
 from forwarder.tenancy.port import NotKnown, TenancyUnavailable
-from forwarder.tenancy.registry import SqlRegistry
+from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.registry import SqlRegistry
 from forwarder.tenancy.webhooks import MOST_ENDPOINTS, Disabled, Endpoint, TooManyEndpoints
 from tests.support.stored import NOBODY_LISTENS
 from tests.support.works import NOW

@@ -7,16 +7,16 @@ import httpx
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.notifier.api import WebhookApiParts, webhook_routes
+from forwarder.http.app import http_app
+from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
-from forwarder.runtime.clock import SystemClock
-from forwarder.runtime.http_app import http_app
-from forwarder.store.webhook_log import SqlDeliveryLog
-from forwarder.store.webhooks import NewDelivery
-from forwarder.tenancy.directory import SqlDirectory
-from forwarder.tenancy.endpoints import SqlEndpoints
-from forwarder.tenancy.registry import SqlRegistry
+from forwarder.process.clock import SystemClock
+from forwarder.store.webhooks.log import SqlDeliveryLog
+from forwarder.store.webhooks.port import NewDelivery
 from forwarder.tenancy.sealing import sealer_of
+from forwarder.tenancy.sql.directory import SqlDirectory
+from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.registry import SqlRegistry
 from tests.support.named_hosts import named_hosts
 
 PATH = "/api/v1/vrs/webhooks"

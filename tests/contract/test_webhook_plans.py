@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store import webhook_queue
+from forwarder.store.webhooks import queue as webhook_queue
 from tests.contract.test_store_plans import plan
 from tests.support.backends import only
 from tests.support.works import NOW

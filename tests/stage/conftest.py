@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from forwarder.pms.transport import HttpTransport
+from forwarder.pms.http.transport import HttpTransport
 from tests.support.transports import SCHEMES, Way
 
 

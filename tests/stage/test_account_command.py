@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from forwarder.cli.program import run
-from forwarder.runtime.data_dir import secret_in
+from forwarder.process.data_dir import secret_in
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.registry import SqlRegistry
 from forwarder.tenancy.sealing import SecretVault
+from forwarder.tenancy.sql.registry import SqlRegistry
 
 OAUTH = '{"clientId": "app", "clientSecret": "s3cr3t", "refreshToken": "r-0"}'
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import structlog
 
-from forwarder.pms.generic import GenericAdapter
-from forwarder.pms.kinds import KINDS, check_options, registered
+from forwarder.pms.kinds.generic.adapter import GenericAdapter
+from forwarder.pms.options import KINDS, check_options, registered
 from forwarder.pms.port import BadOptions, UnknownKind
 from forwarder.pms.registry import NotLoaded, lacks, load_registry
 from tests.support.guide import write_distribution
 
 ADAPTER = """
-from forwarder.pms.generic import GenericAdapter
+from forwarder.pms.kinds.generic.adapter import GenericAdapter
 
 
 class Fax(GenericAdapter):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.cli.account_options import credential_from, options_from
+from forwarder.cli.manage.account_options import credential_from, options_from
 from forwarder.cli.output import WrongUsage
 from forwarder.cli.program import run
-from forwarder.pms.kinds import KINDS
+from forwarder.pms.options import KINDS
 from tests.support.guide import write_distribution
 
 ROOT = Path(__file__).parents[2]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from forwarder.process.clock import SystemClock
 from forwarder.reservation.result import ResultEvent
-from forwarder.runtime.clock import SystemClock
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.migrate import migrate
-from forwarder.store.recorder import SqlRecorder
-from forwarder.store.work import OutboxEvent
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.work import OutboxEvent
 from forwarder.topics.port import Topics
-from forwarder.worker.announcer import Announcer
+from forwarder.worker.outcome.outbox_publisher import Announcer
 from forwarder.worker.settings import WorkerSettings
 from tests.support.memory_log import MemoryLog
 from tests.support.stored import arrivals, final, lease, unpublished

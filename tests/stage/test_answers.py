@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from forwarder.tenancy.answers import Ages, Answers
+from forwarder.tenancy.cache import Ages, Answers
 from forwarder.tenancy.port import TenancyUnavailable
 from tests.support.manual_clock import ManualClock, settle
 

@@ -12,17 +12,17 @@ from forwarder.reservation.booking import Booking
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
-from forwarder.store.work import Asked, Work
+from forwarder.store.submissions.work import Asked, Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.batch import Batches, take_together
-from forwarder.worker.batch_push import BatchPusher
-from forwarder.worker.breaker import Health
-from forwarder.worker.diagnosis import UNTOUCHED, Finding, diagnose_together
-from forwarder.worker.gate import Gates
-from forwarder.worker.lane import Left
-from forwarder.worker.lanes import Lanes
-from forwarder.worker.push import MaySend
-from forwarder.worker.pushed import LeaseLost, Pushed
+from forwarder.worker.dispatch.account_queue import Left
+from forwarder.worker.dispatch.batching import Batches, take_together
+from forwarder.worker.dispatch.breaker import Health
+from forwarder.worker.dispatch.dispatcher import Lanes
+from forwarder.worker.dispatch.throttle import Gates
+from forwarder.worker.push.batch_push import BatchPusher
+from forwarder.worker.push.health_signal import UNTOUCHED, Finding, diagnose_together
+from forwarder.worker.push.pusher import MaySend
+from forwarder.worker.push.result import LeaseLost, Pushed
 from tests.support.lane_site import TEN
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.pushes import DOWN, WELL, Pushes

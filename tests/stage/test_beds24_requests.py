@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.pms.kinds import check_options
+from forwarder.pms.options import check_options
 from forwarder.pms.port import BadOptions
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, Rejected
 from tests.support.beds24 import (

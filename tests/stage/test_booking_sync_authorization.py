@@ -8,8 +8,8 @@ from urllib.parse import parse_qs
 import httpx
 import pytest
 
+from forwarder.pms.auth.grants import Grant, MemoryGrants
 from forwarder.pms.directory import open_directory
-from forwarder.pms.grants import Grant, MemoryGrants
 from forwarder.pms.port import Connection
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt
 from tests.support.booking_sync import (

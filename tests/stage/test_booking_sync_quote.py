@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.pms.kinds import check_options
+from forwarder.pms.options import check_options
 from forwarder.pms.port import BadOptions
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Rejected
 from tests.support.booking_sync import (

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from forwarder.worker.breaker import Breaker, Health, State, Tolerance
+from forwarder.worker.dispatch.breaker import Breaker, Health, State, Tolerance
 from tests.support.manual_clock import ManualClock
 
 THREE = Tolerance(failures=3, first_pause=1.0, longest_pause=8.0)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import Limit, Limits
-from forwarder.worker.budget import Budget, TokenBucket, budget_of
-from forwarder.worker.diagnosis import UNTOUCHED
-from forwarder.worker.gate import Gates
-from forwarder.worker.lanes import Lanes
+from forwarder.worker.dispatch.dispatcher import Lanes
+from forwarder.worker.dispatch.rate_budget import Budget, TokenBucket, budget_of
+from forwarder.worker.dispatch.throttle import Gates
+from forwarder.worker.push.health_signal import UNTOUCHED
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.pushes import Pushes
 from tests.support.works import account, work

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from forwarder.client import ForwarderClient, Item, Patience, Problem, Refused, Status, Submission
-from forwarder.reservation.catalogue import endings
 from forwarder.reservation.outcome import Status as Outcome
+from forwarder.reservation.problems import endings
 from tests.support.bodies import BOOKING_ENGINE, GENERAL
 from tests.support.http_stages import Stages, stages
 from tests.support.manual_clock import settle

@@ -11,7 +11,7 @@ import pytest
 from forwarder.client import Item, Patience, RateLimited, Refused, Unavailable, Unexpected
 from forwarder.published.shown import answer_examples
 from forwarder.query.paging import PageRequest, read_page_request
-from forwarder.store.reading import EVERYTHING
+from forwarder.store.lists.port import EVERYTHING
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.scripted_service import ScriptedService, Step, problem
 

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 import httpx
 import pytest
 
-from forwarder.pms.kinds import check_options
+from forwarder.pms.options import check_options
 from forwarder.pms.port import BadOptions
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Deferred

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.pms.open_contract import open_pms_contract
+from forwarder.pms.kinds.generic.open_contract import open_pms_contract
 from forwarder.published.compatibility import breaking_changes, broken_event
 from forwarder.published.event_schemas import event_schemas
 from forwarder.published.openapi import openapi

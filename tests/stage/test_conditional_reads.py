@@ -10,7 +10,7 @@ from starlette.types import Message
 from forwarder.query.conditional import NotModified, conditional_answer, entity_tag, names
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.outcome import Status
-from forwarder.store.work import Attempt
+from forwarder.store.submissions.work import Attempt
 from tests.support.contract_stages import accepted, contract_stages
 from tests.support.http_stages import OTHER_ACCOUNT, Stages
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from pydantic_core import from_json, to_json
 
+import forwarder
+from forwarder.process.clock import iso
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Deferred, Status
-from forwarder.runtime.clock import iso
-from forwarder.store.work import DeadLetter
+from forwarder.store.submissions.work import DeadLetter
 from forwarder.topics.codec import Undecodable, decode_submission, encode_submission, replay_revision
 from forwarder.topics.port import MAX_MESSAGE_BYTES, Delivery, Headers, Message, Topics
-from forwarder.worker import dead_letters
-from forwarder.worker.attempts import with_attempt
-from forwarder.worker.dead_letters import FAILURE_CLASSES, DeadLetters, letter_message, replayed
+from forwarder.worker.outcome.dead_letters import FAILURE_CLASSES, DeadLetters, letter_message, replayed
+from forwarder.worker.push.attempts import with_attempt
 from tests.support.stored import final
 from tests.support.works import NOW, work
 
@@ -127,9 +127,9 @@ def test_a_mark_that_is_none_of_this_submission_replays_nothing(mark: bytes) -> 
 
 def _reasons() -> set[str]:
     """Every reason of a `Deferred` or `InDoubt` that the product's sources name."""
-    root = Path(dead_letters.__file__).parents[1]
+    root = Path(forwarder.__file__).parent
     made = re.compile(r"\b(?:Deferred|InDoubt|NotSent|NoAnswer)\(\s*\"([a-z_]+)\"")
-    sources = [*root.glob("pms/**/*.py"), *root.glob("worker/*.py")]
+    sources = [*root.glob("pms/**/*.py"), *root.glob("worker/**/*.py")]
     return {reason for source in sources for reason in made.findall(source.read_text("utf-8"))}
 
 

@@ -7,16 +7,16 @@ from typing import cast
 import pytest
 
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome
-from forwarder.store.work import Attempt, Postponed, Work
+from forwarder.store.submissions.work import Attempt, Postponed, Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.attempts import describe
-from forwarder.worker.breaker import Health
-from forwarder.worker.delivery import Delivery
-from forwarder.worker.diagnosis import UNTOUCHED, Finding
+from forwarder.worker.dispatch.breaker import Health
 from forwarder.worker.lease import Lease
-from forwarder.worker.push import Pusher
-from forwarder.worker.pushed import LeaseLost, Pushed
-from forwarder.worker.settlement import Settled, Settlement
+from forwarder.worker.outcome.recorder import Settled, Settlement
+from forwarder.worker.push.attempts import describe
+from forwarder.worker.push.delivery import Delivery
+from forwarder.worker.push.health_signal import UNTOUCHED, Finding
+from forwarder.worker.push.pusher import Pusher
+from forwarder.worker.push.result import LeaseLost, Pushed
 from tests.support.manual_clock import ManualClock
 from tests.support.works import NOW, account, carried, work
 

@@ -12,13 +12,13 @@ import httpx
 import pytest
 from openapi_spec_validator import validate
 
-from forwarder.assembly import serving
+from forwarder.assembly import role as serving
+from forwarder.http.app import http_app
 from forwarder.published import openapi as contract
 from forwarder.published.compatibility import breaking_changes
 from forwarder.published.deprecations import DEPRECATED, NOTICE, Deprecation, announcing
 from forwarder.published.docs_page import docs_page
 from forwarder.published.marking import marked
-from forwarder.runtime.http_app import http_app
 from tests.support.bodies import GENERAL
 from tests.support.http_stages import GENERAL_PATH, HEADERS, Stages, stages
 

@@ -6,15 +6,15 @@ import httpx
 import pytest
 
 import forwarder.pms
-from forwarder.pms.failure import failure_of, outcome_of
+from forwarder.pms.http.failure import failure_of, outcome_of
 from forwarder.pms.port import CANCELLED_THERE, NOT_ABOUT_THE_PMS, NOT_HELD
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from forwarder.reservation.problem import Problem
-from forwarder.store.work import Attempt, Work
-from forwarder.worker.attempts import describe
-from forwarder.worker.breaker import Health
-from forwarder.worker.diagnosis import UNTOUCHED, Finding, diagnose
-from forwarder.worker.pushed import Pushed
+from forwarder.store.submissions.work import Attempt, Work
+from forwarder.worker.dispatch.breaker import Health
+from forwarder.worker.push.attempts import describe
+from forwarder.worker.push.health_signal import UNTOUCHED, Finding, diagnose
+from forwarder.worker.push.result import Pushed
 from tests.support.works import work
 
 BEFORE = Attempt(1, "create", "2027-01-01T00:00:00.000Z", 5, "deferred", "pms_unavailable", "Down.")

@@ -8,7 +8,7 @@ from forwarder.published.docs_page import docs_page
 from forwarder.published.openapi import openapi
 from forwarder.published.page import paragraphs, prose
 from forwarder.published.problem_pages import problem_page, problems_page
-from forwarder.reservation.catalogue.requests import VALIDATION_FAILED
+from forwarder.reservation.problems.requests import VALIDATION_FAILED
 from tests.support.http_stages import Stages, stages
 
 _VOID = {"meta", "br"}

@@ -7,7 +7,7 @@ from typing import Any
 
 from forwarder.assembly.contracts import contracts
 from forwarder.published.event_schemas import event_schemas
-from forwarder.reservation.catalogue.chapters import CATALOGUE
+from forwarder.reservation.problems.chapters import CATALOGUE
 from tests.support.http_contract import HttpContract
 
 CONTRACT = HttpContract()

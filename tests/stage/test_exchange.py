@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from forwarder.pms.exchange import punctual
-from forwarder.pms.failure import NoAnswer
-from forwarder.pms.http_answer import WholeResponse
-from forwarder.pms.transport import Connections, HttpTransport
-from forwarder.pms.wire import Patience, Wire, request_to
-from forwarder.runtime.clock import SystemClock
+from forwarder.pms.http.client import Patience, Wire, request_to
+from forwarder.pms.http.exchange import punctual
+from forwarder.pms.http.failure import NoAnswer
+from forwarder.pms.http.response import WholeResponse
+from forwarder.pms.http.transport import Connections, HttpTransport
+from forwarder.process.clock import SystemClock
 from tests.support.raw_server import Caller, raw_server
 from tests.support.transports import CREATED
 

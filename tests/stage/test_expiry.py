@@ -9,20 +9,20 @@ import pytest
 
 from forwarder.reservation.outcome import Status
 from forwarder.store.engine import Engine, open_engine
+from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.migrate import migrate
-from forwarder.store.overview import SqlOverview
-from forwarder.store.recorder import SqlRecorder
-from forwarder.store.work import Work
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account, TenancyUnavailable
 from forwarder.topics.codec import header, subject
 from forwarder.topics.port import Message, Topics
-from forwarder.worker.announcer import Announcer
-from forwarder.worker.dead_letters import EVENT_ID, FAILURE_CLASS, DeadLetters
-from forwarder.worker.expiry import Expiry
-from forwarder.worker.lanes import Lanes
+from forwarder.worker.dispatch.dispatcher import Lanes
 from forwarder.worker.lease import Lease
+from forwarder.worker.outcome.dead_letters import EVENT_ID, FAILURE_CLASS, DeadLetters
+from forwarder.worker.outcome.deadlines import Expiry
+from forwarder.worker.outcome.outbox_publisher import Announcer
+from forwarder.worker.outcome.recorder import Settlement
 from forwarder.worker.settings import WorkerSettings
-from forwarder.worker.settlement import Settlement
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.memory_log import MemoryLog
 from tests.support.pushes import Pushes

@@ -9,7 +9,7 @@ import pytest
 
 from forwarder.pms.conformance.faults import TRAP, Close, Drip, Fault, Noise, Reset, Silence, Strike, say
 from forwarder.pms.conformance.wire import FaultyWire, faulty_wire
-from forwarder.pms.transport import Connections, HttpTransport
+from forwarder.pms.http.transport import Connections, HttpTransport
 from tests.support.raw_server import Caller, raw_server
 
 ANSWER = b"HTTP/1.1 201 Created\r\nx-fax: F1\r\ncontent-length: 14\r\n\r\n" + b'{"fax": "F1"}\n'

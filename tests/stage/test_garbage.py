@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from forwarder.runtime.garbage import collect_seldom
+from forwarder.process.garbage import collect_seldom
 
 
 class _Knot:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import httpx
 import pytest
 
-from forwarder.runtime import health
-from forwarder.runtime.health import Check, health_routes
-from forwarder.runtime.http_app import http_app
+from forwarder.http import health
+from forwarder.http.app import http_app
+from forwarder.http.health import Check, health_routes
 from tests.support.manual_clock import ManualClock
 
 

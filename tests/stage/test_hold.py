@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from forwarder.reservation.card import SealedCard
-from forwarder.store.work import Work
-from forwarder.worker.hold import Hold, size_of
+from forwarder.store.submissions.work import Work
+from forwarder.worker.dispatch.memory_budget import Hold, size_of
 from tests.support.works import work
 
 _KILOBYTE = 1024

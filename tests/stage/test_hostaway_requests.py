@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 import httpx
 import pytest
 
-from forwarder.pms.kinds import check_options
+from forwarder.pms.options import check_options
 from forwarder.pms.port import BadOptions
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, Rejected
 from tests.support.dialogue import Reply, Vendor, answered

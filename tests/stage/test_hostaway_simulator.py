@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
+from forwarder.pms.auth.grants import Grant, MemoryGrants
 from forwarder.pms.directory import open_directory
-from forwarder.pms.grants import Grant, MemoryGrants
 from forwarder.pms.port import Connection, Pms
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, Rejected
 from forwarder.simulator.app import simulator_app

@@ -13,10 +13,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
+from forwarder.http.app import http_app
+from forwarder.http.responses import Answer, header_map, problem_answer
+from forwarder.observability.observations import OBSERVATIONS
 from forwarder.reservation.problem import Fault, Problem
-from forwarder.runtime.http import Answer, header_map, problem_answer
-from forwarder.runtime.http_app import http_app
-from forwarder.runtime.observations import OBSERVATIONS
 from tests.support.http_stages import Stages, stages
 from tests.support.manual_clock import ManualClock
 

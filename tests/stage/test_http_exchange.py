@@ -8,11 +8,11 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from forwarder.runtime.bodies import read_at_most
-from forwarder.runtime.http import Answer
-from forwarder.runtime.http_exchange import body_at_hand, written
-from forwarder.runtime.http_server import serve
-from forwarder.runtime.supervision import Stop, bind
+from forwarder.http.bodies import read_at_most
+from forwarder.http.exchange import body_at_hand, written
+from forwarder.http.responses import Answer
+from forwarder.http.server import serve
+from forwarder.process.supervision import Stop, bind
 
 
 class _App:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from forwarder.runtime.http_app import http_app
-from forwarder.runtime.http_heads import MOST_HEAD_BYTES
-from forwarder.runtime.http_server import serve
-from forwarder.runtime.supervision import Stop, bind
+from forwarder.http.app import http_app
+from forwarder.http.heads import MOST_HEAD_BYTES
+from forwarder.http.server import serve
+from forwarder.process.supervision import Stop, bind
 from tests.support.bodies import GENERAL
 from tests.support.http_stages import GENERAL_PATH, HEADERS, Stages, stages
 from tests.support.manual_clock import ManualClock

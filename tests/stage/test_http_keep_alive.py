@@ -8,7 +8,7 @@ import pytest
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from forwarder.runtime.http_keep_alive import KeepAliveProtocol
+from forwarder.http.keep_alive import KeepAliveProtocol
 
 SECONDS = 75
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from forwarder.runtime.http_writing import GatheringTransport
+from forwarder.http.writing import GatheringTransport
 
 
 class _Wire(asyncio.Transport):

@@ -9,8 +9,8 @@ import pytest
 from starlette.types import Message, Scope
 
 from forwarder.ingress.admission import Admission
-from forwarder.ingress.call import Call
 from forwarder.ingress.parts import IngressSettings
+from forwarder.ingress.request import Call
 from forwarder.reservation.request import MAX_BODY_BYTES
 from tests.support.asgi_call import AsgiCall
 from tests.support.bodies import BOOKING_ENGINE, GENERAL

@@ -10,9 +10,9 @@ import pytest
 import structlog
 from starlette.types import Message
 
+from forwarder.http.exchange import Exchange, Header
 from forwarder.reservation.card import masked
 from forwarder.reservation.request import CardDetails
-from forwarder.runtime.http_exchange import Exchange, Header
 from forwarder.topics.codec import decode_submission
 from tests.support.bodies import BOOKING_ENGINE, CARD, GENERAL
 from tests.support.http_stages import BOOKING_ENGINE_PATH, GENERAL_PATH, HEADERS, Stages, stages

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from forwarder.ingress.parts import IngressSettings
+from forwarder.observability.metrics import WAITING
 from forwarder.reservation.outcome import Status
-from forwarder.runtime.metrics import WAITING
 from forwarder.topics.port import Message
 from tests.support.asgi_call import AsgiCall
 from tests.support.bodies import BOOKING_ENGINE, GENERAL

@@ -8,8 +8,8 @@ import httpx
 import pytest
 import structlog
 
+from forwarder.observability.metrics import registry
 from forwarder.reservation.outcome import Status
-from forwarder.runtime.metrics import registry
 from forwarder.tenancy.port import RateLimit
 from tests.support.asgi_call import AsgiCall
 from tests.support.bodies import BOOKING_ENGINE, GENERAL

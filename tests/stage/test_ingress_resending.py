@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from forwarder.ingress.parts import IngressSettings
-from forwarder.runtime.clock import iso
+from forwarder.process.clock import iso
 from forwarder.topics.codec import decode_submission
 from tests.support.bodies import BOOKING_ENGINE
 from tests.support.http_stages import BOOKING_ENGINE_PATH, BULK_PATH, Stages, stages

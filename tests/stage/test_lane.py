@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from forwarder.store.work import Work
+from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.diagnosis import Finding
-from forwarder.worker.lane import Left
-from forwarder.worker.lanes import Lanes
+from forwarder.worker.dispatch.account_queue import Left
+from forwarder.worker.dispatch.dispatcher import Lanes
+from forwarder.worker.push.health_signal import Finding
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.pushes import WELL, Pushes
 from tests.support.works import account, work

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from forwarder.worker.breaker import State
-from forwarder.worker.diagnosis import UNTOUCHED, Finding
-from forwarder.worker.gate import Entered, Gate
+from forwarder.worker.dispatch.breaker import State
+from forwarder.worker.dispatch.throttle import Entered, Gate
+from forwarder.worker.push.health_signal import UNTOUCHED, Finding
 from tests.support.lane_site import LaneSite
 from tests.support.pushes import DOWN, WELL
 

@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from forwarder.worker.breaker import Health
-from forwarder.worker.diagnosis import UNTOUCHED, Finding
+from forwarder.worker.dispatch.breaker import Health
+from forwarder.worker.push.health_signal import UNTOUCHED, Finding
 from tests.support.lane_site import TEN, LaneSite
 from tests.support.manual_clock import settle
 from tests.support.pushes import DOWN

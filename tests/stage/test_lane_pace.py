@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import Connection, Limit, Limits
 from forwarder.reservation.outcome import Deferred
-from forwarder.worker.gate import Gates
+from forwarder.worker.dispatch.throttle import Gates
 from tests.support.lane_site import LaneSite
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.pushes import DOWN, WELL

@@ -9,9 +9,9 @@ import pytest
 
 from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
-from forwarder.store.port import StoreUnavailable
-from forwarder.store.recorder import SqlRecorder
-from forwarder.store.work import Pulse
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.work import Pulse
 from forwarder.worker.lease import Lease, Watch
 from tests.support.manual_clock import ManualClock
 from tests.support.stored import arrivals, take_over

@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from forwarder.cli.letter_view import headers_of, row, value_of
-from forwarder.cli.letters import Letter, Letters, Standing, Wanted, letter_of
+from forwarder.cli.operate.letter_view import headers_of, row, value_of
+from forwarder.cli.operate.letters import Letter, Letters, Standing, Wanted, letter_of
+from forwarder.process.clock import iso
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Deferred, Status
-from forwarder.runtime.clock import iso
 from forwarder.store.engine import Engine, open_engine
+from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.migrate import migrate
-from forwarder.store.overview import SqlOverview
-from forwarder.store.recorder import SqlRecorder
-from forwarder.store.work import Final, Work
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.work import Final, Work
 from forwarder.topics.codec import Undecodable
-from forwarder.topics.embedded import EmbeddedLog
+from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import MAX_MESSAGE_BYTES, Delivery, Message, Publisher, Topics
-from forwarder.worker.attempts import with_attempt
-from forwarder.worker.dead_letters import DeadLetters, letter_message, replayed
+from forwarder.worker.outcome.dead_letters import DeadLetters, letter_message, replayed
+from forwarder.worker.push.attempts import with_attempt
 from tests.support.manual_clock import ManualClock
 from tests.support.stored import CARD, DEADLINE, arrival, final
 from tests.support.works import NOW

@@ -9,8 +9,8 @@ import pytest
 
 from forwarder.query.filters import read_filters
 from forwarder.reservation.outcome import Status
-from forwarder.store.listing import shape_of
-from forwarder.store.reading import Days, Filters
+from forwarder.store.lists.listing import shape_of
+from forwarder.store.lists.port import Days, Filters
 from tests.support.bodies import GENERAL
 from tests.support.contract_stages import contract_stages
 from tests.support.http_stages import GENERAL_PATH, OTHER_ACCOUNT, Stages

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import structlog
 
-from forwarder.runtime.log_lines import LineLogger
-from forwarder.runtime.logging import configure_logging, json_line
+from forwarder.observability.log_lines import LineLogger
+from forwarder.observability.logging import configure_logging, json_line
 
 
 def _line(**said: Any) -> dict[str, Any]:

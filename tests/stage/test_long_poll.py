@@ -9,8 +9,8 @@ import pytest
 
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.result import ResultEvent
-from forwarder.store.reading import Stored
-from forwarder.store.work import Attempt
+from forwarder.store.lists.port import Stored
+from forwarder.store.submissions.work import Attempt
 from forwarder.topics.codec import decode_submission, encode_result
 from tests.support.asgi_call import AsgiCall
 from tests.support.contract_stages import accepted, contract_stages

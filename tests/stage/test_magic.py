@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from forwarder.assembly.shadows import Shadows
+from forwarder.assembly.test_mode import Shadows
 from forwarder.pms.directory import open_directory
-from forwarder.pms.kinds import KINDS
+from forwarder.pms.options import KINDS
 from forwarder.pms.port import Connection, Pms, PmsDirectory
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Rejected

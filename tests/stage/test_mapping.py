@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from forwarder.pms.kinds import check_options
 from forwarder.pms.mapping.json_path import MISSING, assembled, clashes, same, value_at
+from forwarder.pms.options import check_options
 from forwarder.pms.port import BadOptions, Capabilities
 from tests.support.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE, mapping_of
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from forwarder.notifier.lanes import Lanes
+from forwarder.notifier.dispatcher import Lanes
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import EndpointDisabled, UnknownType
+from forwarder.observability.metrics import UNREADABLE_RESULTS
 from forwarder.published.messages import result_messages
-from forwarder.runtime.metrics import UNREADABLE_RESULTS
-from forwarder.store.webhooks import DeliveryStatus
+from forwarder.store.webhooks.port import DeliveryStatus
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.sealing import SecretVault, sealer_of
 from forwarder.topics.port import Delivery, Message

@@ -8,7 +8,7 @@ import pytest
 
 from forwarder.notifier.retry import PAUSES, TRIED_FOR
 from forwarder.notifier.settings import NotifierSettings
-from forwarder.store.webhooks import DeliveryStatus
+from forwarder.store.webhooks.port import DeliveryStatus
 from forwarder.tenancy.sealing import sealer_of
 from forwarder.webhooks.port import Answered, Reply
 from tests.support.hooks import SECRET, Hooks, url

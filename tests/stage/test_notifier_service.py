@@ -11,18 +11,18 @@ import pytest
 from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.process.clock import SystemClock
 from forwarder.published.examples import WORKSPACE_ID
 from forwarder.published.messages import result_messages
-from forwarder.runtime.clock import SystemClock
 from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
-from forwarder.store.webhook_log import SqlDeliveryLog
-from forwarder.store.webhook_queue import SqlDeliveryQueue
-from forwarder.store.webhooks import DeliveryEntry, DeliveryStatus
-from forwarder.tenancy.endpoints import SqlEndpoints
-from forwarder.tenancy.registry import SqlRegistry
+from forwarder.store.webhooks.log import SqlDeliveryLog
+from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus
+from forwarder.store.webhooks.queue import SqlDeliveryQueue
 from forwarder.tenancy.sealing import SecretVault, sealer_of
-from forwarder.topics.embedded import EmbeddedLog
+from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.registry import SqlRegistry
+from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Publisher, Topics
 from tests.support.memory_webhooks import MemorySender, public_targets
 

@@ -4,7 +4,7 @@ import asyncio
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from forwarder.runtime.observations import Observations
+from forwarder.observability.observations import Observations
 
 
 def _histogram() -> tuple[CollectorRegistry, Histogram]:

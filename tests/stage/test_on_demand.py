@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from forwarder.cli.failures import exit_code
 from forwarder.cli.output import Failed, WrongUsage
 from forwarder.cli.program import COMMANDS, GROUPS, program
-from forwarder.cli.serve import STAGES
-from forwarder.pms.kinds import KINDS
-from forwarder.runtime.on_demand import load
+from forwarder.cli.run.serve import STAGES
+from forwarder.pms.options import KINDS
+from forwarder.process.on_demand import load
 
 LISTED = {name: about for name, (_, about) in {**COMMANDS, **GROUPS}.items()}
 NOBODYS = ("alembic", "forwarder.published.openapi", "forwarder.simulator.app", "forwarder.pms.conformance")
@@ -42,7 +42,9 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
         "from forwarder.cli.program import run\nsys.argv[1:] = ['--help']\ntry: run()\nexcept SystemExit: pass"
     )
     assert "forwarder.cli.program" in modules
-    assert within(("forwarder.cli.key", "forwarder.settings", "sqlalchemy", "pydantic", "aiokafka"), modules) == []
+    assert (
+        within(("forwarder.cli.manage.key", "forwarder.settings", "sqlalchemy", "pydantic", "aiokafka"), modules) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,23 +66,27 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
     ],
 )
 def test_a_stage_imports_nothing_of_the_others(stage: str, foreign: list[str]) -> None:
-    modules = imported(f"from pkgutil import resolve_name\nimport forwarder.cli.serve\nresolve_name({STAGES[stage]!r})")
+    modules = imported(
+        f"from pkgutil import resolve_name\nimport forwarder.cli.run.serve\nresolve_name({STAGES[stage]!r})"
+    )
     assert f"forwarder.assembly.{stage}" in modules
     assert within((*foreign, *NOBODYS), modules) == []
 
 
 def test_a_worker_imports_the_kinds_that_are_asked_for() -> None:
-    modules = imported("from forwarder.pms.kinds import registered\nregistered().kinds['cloudbeds'].limits")
-    assert "forwarder.pms.cloudbeds.adapter" in modules
-    assert within(("forwarder.pms.beds24", "forwarder.pms.mapping", "forwarder.pms.hostaway"), modules) == []
+    modules = imported("from forwarder.pms.options import registered\nregistered().kinds['cloudbeds'].limits")
+    assert "forwarder.pms.kinds.cloudbeds.adapter" in modules
+    assert (
+        within(("forwarder.pms.kinds.beds24", "forwarder.pms.mapping", "forwarder.pms.kinds.hostaway"), modules) == []
+    )
 
 
 def test_no_kind_is_imported_to_know_which_there_are() -> None:
     modules = imported(
-        "from forwarder.pms.kinds import KINDS, registered\n"
+        "from forwarder.pms.options import KINDS, registered\n"
         "assert 'generic' in registered().kinds and sorted(KINDS) == sorted(registered().kinds)"
     )
-    assert within(("forwarder.pms.generic_kind", "forwarder.pms.beds24"), modules) == []
+    assert within(("forwarder.pms.kinds.generic.kind", "forwarder.pms.kinds.beds24"), modules) == []
 
 
 @pytest.mark.parametrize("name", sorted(LISTED))

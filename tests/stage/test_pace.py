@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.pace import LONGEST_SECONDS, hold_off_asked
+from forwarder.pms.http.client import Patience, Wire, request_to
+from forwarder.pms.http.pace import LONGEST_SECONDS, hold_off_asked
 from forwarder.pms.port import Connection, Pms
-from forwarder.pms.wire import Patience, Wire, request_to
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt
 from tests.support.manual_clock import ManualClock
 from tests.support.pace import HeardPace

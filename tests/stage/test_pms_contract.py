@@ -10,7 +10,7 @@ import pytest
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 
-from forwarder.pms.open_contract import open_pms_contract
+from forwarder.pms.kinds.generic.open_contract import open_pms_contract
 from tests.support.simulator_client import GENERIC, PAYING_CARD, ROOM, STAY, SimulatorClient, simulated
 
 

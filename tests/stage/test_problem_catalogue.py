@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from forwarder.published.problem_pages import FAULTS, problems_markdown
-from forwarder.reservation.catalogue import endings, requests, service, webhooks
-from forwarder.reservation.catalogue.chapters import CATALOGUE, CHAPTERS
-from forwarder.reservation.catalogue.problem_type import ProblemType
+from forwarder.reservation.problems import endings, requests, service, webhooks
+from forwarder.reservation.problems.chapters import CATALOGUE, CHAPTERS
+from forwarder.reservation.problems.problem_type import ProblemType
 from tests.support.http_stages import Stages, stages
 from tests.support.problem_codes import fault_codes, made_by_hand, used
 

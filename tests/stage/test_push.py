@@ -9,10 +9,10 @@ from forwarder.pms.port import NOT_HELD, Capabilities
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
-from forwarder.store.work import Final
-from forwarder.worker.pushed import LeaseLost, too_late
-from forwarder.worker.safeguards import read_safeguards
-from forwarder.worker.verdict import verdict
+from forwarder.store.submissions.work import Final
+from forwarder.worker.outcome.policy import verdict
+from forwarder.worker.push.result import LeaseLost, too_late
+from forwarder.worker.push.safeguards import read_safeguards
 from tests.support.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, ScriptedPms, pusher_to
 from tests.support.works import NOW, account, carried, work
 

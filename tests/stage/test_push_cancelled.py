@@ -21,11 +21,11 @@ from forwarder.reservation.outcome import (
 )
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.record import Standing, compose_record
-from forwarder.store.work import Asked, Attempt, Final, Made, Postponed, Work
-from forwarder.worker.breaker import Health
-from forwarder.worker.diagnosis import UNTOUCHED, diagnose
-from forwarder.worker.pushed import LeaseLost, Pushed, too_late
-from forwarder.worker.verdict import verdict
+from forwarder.store.submissions.work import Asked, Attempt, Final, Made, Postponed, Work
+from forwarder.worker.dispatch.breaker import Health
+from forwarder.worker.outcome.policy import verdict
+from forwarder.worker.push.health_signal import UNTOUCHED, diagnose
+from forwarder.worker.push.result import LeaseLost, Pushed, too_late
 from tests.support.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, Answer, ScriptedPms, pusher_to
 from tests.support.works import NOW, account, submission, work
 

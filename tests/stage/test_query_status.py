@@ -9,7 +9,7 @@ import pytest
 
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problem import Problem
-from forwarder.store.work import Attempt
+from forwarder.store.submissions.work import Attempt
 from tests.support.bodies import BOOKING_ENGINE
 from tests.support.http_stages import BOOKING_ENGINE_PATH, OTHER_ACCOUNT, OTHER_WORKSPACE, Stages, stages
 

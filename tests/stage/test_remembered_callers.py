@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from forwarder.tenancy.access import Caller, authenticate
-from forwarder.tenancy.answers import Ages, Answers
+from forwarder.tenancy.cache import Ages, Answers
 from forwarder.tenancy.port import Account, ApiKey, RateLimit, TenancyUnavailable
 from forwarder.tenancy.remembered_callers import RememberedCallers, Remembering, until
 from tests.support.http_stages import MemoryDirectory

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from forwarder.cli.replay import Replay
+from forwarder.cli.operate.replay import Replay
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import Delivery, LogUnavailable, Message, Topics
-from forwarder.worker.dead_letters import DeadLetters, replayed
+from forwarder.worker.outcome.dead_letters import DeadLetters, replayed
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.memory_log import MemoryLog
 

@@ -10,9 +10,9 @@ from typing import cast
 
 import pytest
 
-from forwarder.cli.result_events import Stretch, Wanted, print_events
+from forwarder.cli.operate.result_events import Stretch, Wanted, print_events
 from forwarder.published.messages import result_messages
-from forwarder.topics.embedded import EmbeddedLog
+from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Log, Message, Tail
 from tests.support.deliveries import SOON
 from tests.support.manual_clock import ManualClock, settle

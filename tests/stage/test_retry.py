@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from forwarder.worker.retry import LAST_CALL, LOOK_CEILING_SECONDS, LOOKED_FOR, next_look, next_try
+from forwarder.worker.outcome.retry import LAST_CALL, LOOK_CEILING_SECONDS, LOOKED_FOR, next_look, next_try
 from tests.support.works import NOW
 
 _DAY = timedelta(days=1)

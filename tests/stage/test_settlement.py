@@ -7,14 +7,14 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
-from forwarder.store.port import Recorder
-from forwarder.store.work import Final, OutboxEvent, Postponed
+from forwarder.store.submissions.port import Recorder
+from forwarder.store.submissions.work import Final, OutboxEvent, Postponed
 from forwarder.topics.port import Topics
-from forwarder.worker.announcer import Announcer
-from forwarder.worker.dead_letters import DeadLetters
 from forwarder.worker.lease import Lease
+from forwarder.worker.outcome.dead_letters import DeadLetters
+from forwarder.worker.outcome.outbox_publisher import Announcer
+from forwarder.worker.outcome.recorder import Settled, Settlement
 from forwarder.worker.settings import WorkerSettings
-from forwarder.worker.settlement import Settled, Settlement
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_log import MemoryLog
 from tests.support.works import NOW, work

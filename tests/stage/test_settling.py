@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome
-from forwarder.store.work import Attempt, Work
-from forwarder.worker.pushed import Pushed
-from forwarder.worker.settling import Settling
+from forwarder.store.submissions.work import Attempt, Work
+from forwarder.worker.push.ambiguity import Settling
+from forwarder.worker.push.result import Pushed
 from tests.support.manual_clock import ManualClock
 from tests.support.works import work
 
@@ -106,7 +106,7 @@ async def test_what_is_settled_is_forgotten(settling: Settling, clock: ManualClo
 async def test_of_very_many_the_oldest_are_forgotten_and_wait_once_more(
     settling: Settling, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forwarder.worker.settling._MOST_REMEMBERED", 2)
+    monkeypatch.setattr("forwarder.worker.push.ambiguity._MOST_REMEMBERED", 2)
     rows = [replace(work(number, doubtful=True), attempts=(UNANSWERED,)) for number in (1, 2, 3)]
     assert [settling.seconds_left(row) for row in rows] == [SECONDS] * 3
     await clock.advance(SECONDS)

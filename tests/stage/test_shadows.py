@@ -8,15 +8,15 @@ import pytest
 from pydantic_core import from_json
 from starlette.datastructures import Headers
 
-from forwarder.assembly.shadows import Shadows
+from forwarder.assembly.test_mode import Shadows
 from forwarder.ingress.parts import IngressSettings
-from forwarder.pms.kinds import KINDS, check_options
+from forwarder.pms.options import KINDS, check_options
+from forwarder.process.supervision import bind, own_url
 from forwarder.published.event_data import ResultData
 from forwarder.reservation.mode import cast_by, is_test, shadow_id
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.result import ResultEvent, result_data
-from forwarder.runtime.supervision import bind, own_url
 from forwarder.tenancy.access import Caller, authenticate
 from forwarder.tenancy.port import Account, ApiKey
 from forwarder.tenancy.sealing import SecretVault, sealer_of

@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from forwarder.pms.directory import open_directory
+from forwarder.pms.http.client import Patience
 from forwarder.pms.port import Connection
-from forwarder.pms.wire import Patience
+from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Absent, Confirmed, InDoubt, Outcome
-from forwarder.runtime.clock import SystemClock
 from forwarder.simulator.app import simulator_app
 from forwarder.simulator.faults import Faults
 from forwarder.simulator.world import World

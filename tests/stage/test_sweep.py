@@ -8,11 +8,11 @@ import pytest
 
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.migrate import migrate
-from forwarder.store.recorder import SqlRecorder
+from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import Account
-from forwarder.worker.lanes import Lanes
+from forwarder.worker.dispatch.dispatcher import Lanes
+from forwarder.worker.intake.sweep import Sweep
 from forwarder.worker.lease import Lease
-from forwarder.worker.sweep import Sweep
 from tests.support.manual_clock import ManualClock
 from tests.support.pushes import Pushes
 from tests.support.stored import arrivals, row, take_over

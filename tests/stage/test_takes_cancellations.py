@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from forwarder.assembly.cancelling import takes_cancellations
-from forwarder.pms.kinds import registered
+from forwarder.pms.options import registered
 from tests.support.manual_clock import ManualClock
 from tests.support.works import account
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from forwarder.runtime.clock import iso
+from forwarder.process.clock import iso
 
 NOON = datetime(2027, 3, 1, 12, 0, 5, tzinfo=UTC)
 

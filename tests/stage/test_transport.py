@@ -7,7 +7,7 @@ from contextlib import closing
 import httpx
 import pytest
 
-from forwarder.pms.transport import HttpTransport
+from forwarder.pms.http.transport import HttpTransport
 from tests.support.raw_server import Caller, Script
 from tests.support.transports import CREATED, Way, a_request
 

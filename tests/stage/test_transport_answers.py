@@ -7,8 +7,8 @@ import zlib
 import httpx
 import pytest
 
-from forwarder.pms.transport import HttpTransport
-from forwarder.pms.wire import MAX_ANSWER_BYTES
+from forwarder.pms.http.client import MAX_ANSWER_BYTES
+from forwarder.pms.http.transport import HttpTransport
 from tests.support.raw_server import Caller, Script, raw_server
 from tests.support.transports import Way, a_request
 

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.pms.http_connecting import system_trust
-from forwarder.pms.transport import Connections, HttpTransport
+from forwarder.pms.http.connecting import system_trust
+from forwarder.pms.http.transport import Connections, HttpTransport
 from tests.support.raw_server import Caller, raw_server
 from tests.support.transports import CREATED, a_request, contexts
 

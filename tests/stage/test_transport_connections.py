@@ -5,7 +5,7 @@ import asyncio
 import httpx
 import pytest
 
-from forwarder.pms.transport import HttpTransport
+from forwarder.pms.http.transport import HttpTransport
 from tests.support.raw_server import Caller, Script
 from tests.support.transports import CREATED, Way, a_request
 

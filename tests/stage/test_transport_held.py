@@ -13,8 +13,8 @@ import httpx
 import pytest
 import uvloop
 
-from forwarder.pms.http_connection import NotHeld
-from forwarder.pms.transport import Connections, HttpTransport
+from forwarder.pms.http.connection import NotHeld
+from forwarder.pms.http.transport import Connections, HttpTransport
 from tests.support.raw_server import Caller, raw_server
 from tests.support.transports import CREATED, Way, a_request
 

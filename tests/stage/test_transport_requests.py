@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from forwarder.pms.transport import HttpTransport
+from forwarder.pms.http.transport import HttpTransport
 from tests.support.raw_server import Caller, RawServer
 from tests.support.transports import CREATED, Way, a_request
 

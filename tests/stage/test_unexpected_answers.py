@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 
-from forwarder.pms.failure import (
+from forwarder.pms.http.failure import (
     LONGEST_WAIT_SECONDS,
     retry_after,
     unexpected,

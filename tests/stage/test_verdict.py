@@ -7,11 +7,11 @@ import pytest
 
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
-from forwarder.store.work import Final, Postponed, Work
-from forwarder.worker.attempts import with_attempt
-from forwarder.worker.pushed import Pushed
-from forwarder.worker.retry import LAST_CALL, LOOKED_FOR
-from forwarder.worker.verdict import verdict
+from forwarder.store.submissions.work import Final, Postponed, Work
+from forwarder.worker.outcome.policy import verdict
+from forwarder.worker.outcome.retry import LAST_CALL, LOOKED_FOR
+from forwarder.worker.push.attempts import with_attempt
+from forwarder.worker.push.result import Pushed
 from tests.support.works import NOW, work
 
 MADE = Confirmed("pms-1", {"paymentUrl": "https://pay.test/1"})

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from forwarder.cli.program import run
-from forwarder.runtime.data_dir import secret_in
+from forwarder.process.data_dir import secret_in
 from forwarder.store.engine import open_engine
-from forwarder.tenancy.endpoints import SqlEndpoints
 from forwarder.tenancy.sealing import SecretVault
+from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.tenancy.webhooks import Endpoint
 
 URL = "https://127.0.0.1:9/in"

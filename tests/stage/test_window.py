@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from forwarder.worker.window import Window
+from forwarder.worker.dispatch.concurrency import Window
 
 WIDEST = 64
 

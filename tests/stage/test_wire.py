@@ -9,15 +9,15 @@ import httpx
 import pytest
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.failure import (
+from forwarder.pms.http.client import MAX_ANSWER_BYTES, Patience, Wire, bearer, path_segment, request_to
+from forwarder.pms.http.connection import NotHeld
+from forwarder.pms.http.failure import (
     NoAnswer,
     NotSent,
     failure_of,
     outcome_of,
 )
-from forwarder.pms.http_connection import NotHeld
 from forwarder.pms.port import NOT_HELD, Connection
-from forwarder.pms.wire import MAX_ANSWER_BYTES, Patience, Wire, bearer, path_segment, request_to
 from forwarder.reservation.outcome import Absent, Deferred, InDoubt, Outcome
 from tests.support.pace import HeardPace
 from tests.support.simulator import QuickClock, booking

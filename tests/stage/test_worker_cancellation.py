@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Cancelled, Deferred, Rejected, Status
 from forwarder.reservation.problem import Problem
-from forwarder.store.reading import Stored
+from forwarder.store.lists.port import Stored
 from forwarder.topics.codec import decode_data, header
 from forwarder.topics.port import Message
 from tests.support.worker_bench import PATIENCE_SECONDS, TOPICS, Bench, cancellation, fresh, open_bench

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from forwarder.runtime.clock import SystemClock
-from forwarder.store.recorder import SqlRecorder
+from forwarder.process.clock import SystemClock
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.work import Arrival, CancellationArrival, Work
 from forwarder.store.tables import reservations
-from forwarder.store.work import Arrival, CancellationArrival, Work
-from forwarder.topics.embedded import EmbeddedLog
+from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Consumer, PartitionsChanged
 from forwarder.worker.service import Worker
 from tests.support.stored import lease

@@ -10,14 +10,14 @@ from pydantic_core import from_json
 
 from forwarder.reservation.outcome import InDoubt, Status
 from forwarder.store.engine import Engine, open_engine
+from forwarder.store.lists.port import Stored
+from forwarder.store.lists.reader import SqlReader
 from forwarder.store.migrate import migrate
-from forwarder.store.reader import SqlReader
-from forwarder.store.reading import Stored
-from forwarder.store.recorder import SqlRecorder
-from forwarder.store.repairs import SqlRepairs
-from forwarder.store.work import Attempt, OutboxEvent, Work
-from forwarder.worker.attempts import with_attempt
-from forwarder.worker.repair import NotInDoubt, Repair
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.repairs import SqlRepairs
+from forwarder.store.submissions.work import Attempt, OutboxEvent, Work
+from forwarder.worker.outcome.settle import NotInDoubt, Repair
+from forwarder.worker.push.attempts import with_attempt
 from tests.support.manual_clock import ManualClock
 from tests.support.stored import CARD, arrival, final
 from tests.support.works import NOW

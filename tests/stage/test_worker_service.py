@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from forwarder.process.clock import SystemClock, iso
 from forwarder.reservation.rules import apply_rules
 from forwarder.reservation.submission import Submission
-from forwarder.runtime.clock import SystemClock, iso
 from forwarder.store.engine import Engine
-from forwarder.store.recorder import SqlRecorder
-from forwarder.store.work import Arrival, Work
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.work import Arrival, Work
 from forwarder.topics.codec import header, subject
 from forwarder.topics.port import Message
 from tests.support.stored import take_over
@@ -106,7 +106,7 @@ async def test_what_an_unknown_account_submitted_stays_visibly_due(bench: Bench)
 async def test_a_bug_of_ours_costs_one_row_a_delay_and_is_not_lost(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from forwarder.worker import push
+    from forwarder.worker.push import pusher as push
 
     def buggy(kind: str, submission: Submission, card: object) -> object:
         if submission.request_id.endswith("1"):

@@ -4,8 +4,8 @@ import asyncio
 import itertools
 from datetime import UTC, datetime
 
-from forwarder.pms.failure import NotSent
-from forwarder.pms.grants import Grant
+from forwarder.pms.auth.grants import Grant
+from forwarder.pms.http.failure import NotSent
 
 FIRST = "refresh-0"
 ENDS = datetime(2027, 1, 1, 2, tzinfo=UTC)

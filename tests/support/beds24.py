@@ -9,9 +9,9 @@ import httpx
 
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import Connection, Pms
+from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
-from forwarder.runtime.clock import Clock
 from tests.support.contracts import contract_document
 from tests.support.dialogue import Reply, Vendor, answered
 from tests.support.manual_clock import ManualClock

@@ -8,22 +8,22 @@ from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from forwarder.http.prefer import Wait
 from forwarder.ingress.receipt import Receipt, answer
 from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.observability.metrics import TAKEN_IN
+from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Status
-from forwarder.runtime.clock import SystemClock
-from forwarder.runtime.metrics import TAKEN_IN
-from forwarder.runtime.prefer import Wait
 from forwarder.store.engine import open_engine
-from forwarder.store.reader import SqlReader
-from forwarder.store.recorder import SqlRecorder
-from forwarder.store.webhook_log import SqlDeliveryLog
-from forwarder.store.webhook_queue import SqlDeliveryQueue
-from forwarder.tenancy.endpoints import SqlEndpoints
-from forwarder.tenancy.registry import SqlRegistry
+from forwarder.store.lists.reader import SqlReader
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.webhooks.log import SqlDeliveryLog
+from forwarder.store.webhooks.queue import SqlDeliveryQueue
 from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.registry import SqlRegistry
 from forwarder.topics.outcomes import Outcomes
 from forwarder.topics.port import Log, Message, Publisher, Topics
 from forwarder.worker.service import Worker, WorkerParts

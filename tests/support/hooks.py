@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from forwarder.notifier.backoff import Rests
+from forwarder.notifier.dispatcher import Lanes
+from forwarder.notifier.endpoint_queue import Lane
 from forwarder.notifier.intake import Intake
-from forwarder.notifier.lane import Lane
-from forwarder.notifier.lanes import Lanes
 from forwarder.notifier.posting import Posting
-from forwarder.notifier.rests import Rests
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
-from forwarder.store.webhooks import DeliveryStatus, NewDelivery
+from forwarder.store.webhooks.port import DeliveryStatus, NewDelivery
 from forwarder.tenancy.sealing import SecretVault, sealer_of
 from forwarder.topics.port import Delivery
 from tests.support.manual_clock import ManualClock, settle

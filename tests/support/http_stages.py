@@ -10,10 +10,12 @@ import httpx
 from pydantic_core import from_json, to_json
 from starlette.types import ASGIApp
 
+from forwarder.http.app import http_app
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
-from forwarder.notifier.api import WebhookApiParts, webhook_routes
+from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.process.clock import iso
 from forwarder.published.routes import published_routes
 from forwarder.query.parts import QueryParts
 from forwarder.query.routes import query_routes
@@ -22,9 +24,7 @@ from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import Standing, compose_record
 from forwarder.reservation.result import ResultEvent, result_data
-from forwarder.runtime.clock import iso
-from forwarder.runtime.http_app import http_app
-from forwarder.store.reading import Stored
+from forwarder.store.lists.port import Stored
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
 from forwarder.tenancy.sealing import KeyPair, PublicSealer, SecretVault

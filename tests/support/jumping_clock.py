@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from forwarder.cli.program import run
-from forwarder.runtime.clock import SystemClock
+from forwarder.process.clock import SystemClock
 
 
 def launcher(file: Path) -> Sequence[str]:

@@ -3,9 +3,9 @@
 import itertools
 from typing import Any
 
-from forwarder.worker.breaker import Tolerance
-from forwarder.worker.gate import Gate, Gates
-from forwarder.worker.lanes import Lanes
+from forwarder.worker.dispatch.breaker import Tolerance
+from forwarder.worker.dispatch.dispatcher import Lanes
+from forwarder.worker.dispatch.throttle import Gate, Gates
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.pushes import DOWN, Pushes
 from tests.support.works import account, work

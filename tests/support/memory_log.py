@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from forwarder.runtime.clock import Clock
+from forwarder.process.clock import Clock
 from forwarder.topics.port import Delivery, LogUnavailable, Message
 
 

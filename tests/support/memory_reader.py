@@ -6,9 +6,9 @@ from datetime import date, datetime
 
 from pydantic_core import from_json
 
-from forwarder.store.keyset import FIRST, neighbours
-from forwarder.store.port import StoreUnavailable
-from forwarder.store.reading import EVERYTHING, Filters, Order, Page, Stored
+from forwarder.store.lists.keyset import FIRST, neighbours
+from forwarder.store.lists.port import EVERYTHING, Filters, Order, Page, Stored
+from forwarder.store.submissions.port import StoreUnavailable
 
 
 @dataclass

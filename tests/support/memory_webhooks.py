@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from ipaddress import ip_address
 
-from forwarder.store.port import StoreUnavailable, Unstorable
-from forwarder.store.webhooks import (
+from forwarder.store.submissions.port import StoreUnavailable, Unstorable
+from forwarder.store.webhooks.port import (
     DeliveryEntry,
     DeliveryStatus,
     DueDelivery,

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import forwarder
-from forwarder.reservation.catalogue import endings, requests, service, webhooks
-from forwarder.reservation.catalogue.problem_type import ProblemType
+from forwarder.reservation.problems import endings, requests, service, webhooks
+from forwarder.reservation.problems.problem_type import ProblemType
 
 _ROOT = Path(forwarder.__file__).parent
 _ELSEWHERE = (
-    _ROOT / "reservation" / "catalogue",
+    _ROOT / "reservation" / "problems",
     _ROOT / "simulator",  # a PMS's problems, not the service's
     _ROOT / "published",  # shows them
     _ROOT / "client",  # reads them
@@ -37,7 +37,7 @@ def fault_codes() -> set[str]:
     """The codes of the faults of a request, as they are written where bodies and query parameters are read."""
     sources = (
         _ROOT / "reservation" / "validation.py",
-        _ROOT / "runtime" / "paging.py",
+        _ROOT / "http" / "paging.py",
         _ROOT / "query" / "filters.py",
         *(_ROOT / "webhooks").glob("*.py"),
     )

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from forwarder.topics.embedded import EmbeddedLog
+from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Message, Publisher
 
 

@@ -3,11 +3,11 @@
 import asyncio
 from collections import Counter
 
-from forwarder.store.work import Work
+from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.breaker import Health
-from forwarder.worker.diagnosis import Finding
-from forwarder.worker.lane import Left
+from forwarder.worker.dispatch.account_queue import Left
+from forwarder.worker.dispatch.breaker import Health
+from forwarder.worker.push.health_signal import Finding
 from tests.support.manual_clock import settle
 
 WELL = Finding(Health.WELL)

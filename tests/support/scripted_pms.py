@@ -8,7 +8,7 @@ from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
 from forwarder.reservation.request import CardDetails
 from forwarder.tenancy.port import CannotOpen
-from forwarder.worker.push import MaySend, Pusher
+from forwarder.worker.push.pusher import MaySend, Pusher
 from tests.support.manual_clock import ManualClock
 
 KEY = Capabilities(idempotent_create=True, find_by_reference=True, cancel=True)

@@ -8,11 +8,11 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
+from forwarder.http.server import serve
+from forwarder.process.clock import Clock, SystemClock
+from forwarder.process.supervision import bind
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.request import CardDetails
-from forwarder.runtime.clock import Clock, SystemClock
-from forwarder.runtime.http_server import serve
-from forwarder.runtime.supervision import bind
 from forwarder.simulator.app import simulator_app
 from forwarder.simulator.faults import Faults
 from forwarder.simulator.sites import SITES

@@ -7,14 +7,14 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from forwarder.process.clock import iso
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import Standing, compose_record
 from forwarder.reservation.result import ResultEvent, result_data
-from forwarder.runtime.clock import iso
-from forwarder.store.port import Recorder
+from forwarder.store.submissions.port import Recorder
+from forwarder.store.submissions.work import Arrival, Attempt, Final, OutboxEvent, Postponed, Work
 from forwarder.store.tables import reservations
-from forwarder.store.work import Arrival, Attempt, Final, OutboxEvent, Postponed, Work
 from tests.support.works import NOW, submission
 
 NOBODY_LISTENS = "postgresql://forwarder@127.0.0.1:1/forwarder"

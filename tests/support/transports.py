@@ -11,8 +11,8 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from forwarder.pms.transport import Connections, HttpTransport
-from forwarder.pms.wire import request_to
+from forwarder.pms.http.client import request_to
+from forwarder.pms.http.transport import Connections, HttpTransport
 from tests.support.raw_server import RawServer, Script, raw_server
 
 SCHEMES: Final = ("http", "https")

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from forwarder.reservation.result import RESULT_TYPES
-from forwarder.store.webhooks import DeliveryAttempt, DeliveryStatus, NewDelivery
+from forwarder.store.webhooks.port import DeliveryAttempt, DeliveryStatus, NewDelivery
 from tests.support.contract_stages import contract_stages
 from tests.support.http_stages import Stages
 

@@ -10,23 +10,23 @@ from typing import Any
 from pydantic_core import to_json
 
 from forwarder.pms.port import Capabilities, Connection, Limits
+from forwarder.process.clock import SystemClock, iso
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Absent, Cancellation, Cancelled, Confirmed, Deferred, Lookup, Outcome
 from forwarder.reservation.submission import Submission
-from forwarder.runtime.clock import SystemClock, iso
 from forwarder.store.engine import Engine, open_engine
+from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.lists.port import Stored, Summary
+from forwarder.store.lists.reader import SqlReader
 from forwarder.store.migrate import migrate
-from forwarder.store.overview import SqlOverview
-from forwarder.store.reader import SqlReader
-from forwarder.store.reading import Stored, Summary
-from forwarder.store.recorder import SqlRecorder
+from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing import KeyPair, PublicSealer, SecretVault
-from forwarder.topics import embedded_file
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.codec import encode_submission
-from forwarder.topics.embedded import EmbeddedLog
+from forwarder.topics.embedded import file as embedded_file
+from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Delivery, LogUnavailable, Message, Publisher, Topics
 from forwarder.worker.service import Worker, WorkerParts
 from forwarder.worker.settings import WorkerSettings

@@ -6,9 +6,9 @@ from typing import Any
 from forwarder.pms.port import Capabilities
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.submission import Submission
-from forwarder.store.work import Attempt, Work
+from forwarder.store.submissions.work import Attempt, Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.safeguards import safeguards_of
+from forwarder.worker.push.safeguards import safeguards_of
 
 BASE_URL = "http://pms.test"
 NOW = datetime(2027, 1, 1, tzinfo=UTC)

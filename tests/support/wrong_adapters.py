@@ -12,10 +12,11 @@ import httpx
 from pydantic import ConfigDict
 
 from forwarder.pms.adapter import NoOptions
-from forwarder.pms.failure import NoAnswer, NotSent
-from forwarder.pms.generic import GenericAdapter
+from forwarder.pms.http.client import Send
+from forwarder.pms.http.failure import NoAnswer, NotSent
+from forwarder.pms.kinds.generic.adapter import GenericAdapter
 from forwarder.pms.port import Capabilities, Connection
-from forwarder.pms.wire import Send
+from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
     Absent,
@@ -28,7 +29,6 @@ from forwarder.reservation.outcome import (
     Outcome,
     Rejected,
 )
-from forwarder.runtime.clock import Clock
 
 _LOOKS_UP: Final = Capabilities(idempotent_create=False, find_by_reference=True, cancel=True)
 

@@ -15,6 +15,13 @@ from typing import Final
 
 from forwarder.pms.adapter import AdapterKind
 from forwarder.pms.conformance.amounts import keeps_amounts_exact
+from forwarder.pms.conformance.behaviour import (
+    can_be_cancelled,
+    keeps_its_time,
+    leaves_nothing_open,
+    minds_the_pace,
+    stops_when_told,
+)
 from forwarder.pms.conformance.capabilities import (
     cancels,
     creates_batches,
@@ -24,20 +31,13 @@ from forwarder.pms.conformance.capabilities import (
     makes_reservations,
 )
 from forwarder.pms.conformance.check import Check, Result, check, result_of
+from forwarder.pms.conformance.confidentiality import hides_cards, hides_the_credential
 from forwarder.pms.conformance.declarations import describes_its_options, opens_nothing_by_itself
-from forwarder.pms.conformance.discretion import hides_cards, hides_the_credential
 from forwarder.pms.conformance.doubt import (
     cancels_truly,
     doubts_what_it_cannot_know,
     doubts_what_may_be_made,
     looks_up_truly,
-)
-from forwarder.pms.conformance.manners import (
-    can_be_cancelled,
-    keeps_its_time,
-    leaves_nothing_open,
-    minds_the_pace,
-    stops_when_told,
 )
 from forwarder.pms.conformance.not_done import (
     follows_no_redirect,

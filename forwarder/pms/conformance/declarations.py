@@ -5,7 +5,7 @@ from typing import Final
 
 from forwarder.pms.conformance.check import Findings
 from forwarder.pms.conformance.trial import Trial
-from forwarder.pms.kinds import check_options
+from forwarder.pms.options import check_options
 from forwarder.pms.port import BadOptions
 from forwarder.pms.registry import lacks
 

@@ -10,7 +10,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from forwarder.pms.grants import Grants, MemoryGrants
+from forwarder.pms.auth.grants import Grants, MemoryGrants
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.request import CardDetails
 

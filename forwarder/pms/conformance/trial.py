@@ -9,17 +9,17 @@ from typing import Any, Final, TypeVar
 from unittest import SkipTest
 
 from forwarder.pms.adapter import AdapterKind
+from forwarder.pms.auth.grants import MemoryGrants
 from forwarder.pms.conformance.faults import LOST, Strike, after
 from forwarder.pms.conformance.site import Site
 from forwarder.pms.conformance.wire import FaultyWire, faulty_wire
 from forwarder.pms.directory import open_directory
-from forwarder.pms.grants import MemoryGrants
+from forwarder.pms.http.client import Patience
 from forwarder.pms.port import CANCELLED_THERE, UNPACED, Capabilities, Connection, Pace, Pms, PmsDirectory
 from forwarder.pms.registry import Registry
-from forwarder.pms.wire import Patience
+from forwarder.process.clock import SystemClock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Cancellation, Cancelled, Confirmed, Lookup, Outcome
-from forwarder.runtime.clock import SystemClock
 
 R = TypeVar("R")
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from forwarder.pms.conformance.faults import TRAP, Answer, Close, Drip, Instead, Noise, Reset, Silence, Strike
-from forwarder.pms.transport import Connections, HttpTransport
+from forwarder.pms.http.transport import Connections, HttpTransport
 
 _HOP_BY_HOP: Final = {"connection", "content-length", "host", "keep-alive", "transfer-encoding", "accept-encoding"}
 _PATIENCE: Final = {"read": 30.0}

@@ -5,8 +5,9 @@ from typing import Final
 
 import httpx
 
-from forwarder.pms.failure import NotSent, harmless, not_understood, retry_after, unexpected
-from forwarder.pms.generic import refusal
+from forwarder.pms.http.client import Send
+from forwarder.pms.http.failure import NotSent, harmless, not_understood, retry_after, unexpected
+from forwarder.pms.kinds.generic.adapter import refusal
 from forwarder.pms.mapping.answer import body_of, found, hides_its_reference, is_ours, made, verdict, words
 from forwarder.pms.mapping.fields import DoesNotFit
 from forwarder.pms.mapping.json_path import value_at
@@ -14,7 +15,7 @@ from forwarder.pms.mapping.model import ABSENT, CANCELLED, DEFERRED, IN_DOUBT, F
 from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.request import Asked, Requests
 from forwarder.pms.port import Capabilities, Connection
-from forwarder.pms.wire import Send
+from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
     Absent,
@@ -26,7 +27,6 @@ from forwarder.reservation.outcome import (
     Outcome,
     Rejected,
 )
-from forwarder.runtime.clock import Clock
 
 _NOT_FOUND: Final = {"propertyId": "property_not_found", "roomId": "room_not_found"}
 _NOT_MAPPED: Final = Deferred("mapping_lacks_it", "The account's mapping does not say how this is asked.")

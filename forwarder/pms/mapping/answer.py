@@ -6,15 +6,15 @@ from typing import Any, Final
 import httpx
 from pydantic_core import from_json
 
-from forwarder.pms.answer import amount, identifier, record_fields
-from forwarder.pms.discretion import without_card
-from forwarder.pms.failure import harmless, not_understood
-from forwarder.pms.generic import refusal
+from forwarder.pms.http.failure import harmless, not_understood
+from forwarder.pms.kinds.generic.adapter import refusal
 from forwarder.pms.mapping.json_path import MISSING, value_at
 from forwarder.pms.mapping.model import Operation, PmsMapping
 from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.shown import Shown
 from forwarder.pms.port import CANCELLED_THERE
+from forwarder.pms.record_fields import amount, identifier, record_fields
+from forwarder.pms.redaction import without_card
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, Lookup, Outcome
 from forwarder.reservation.request import json_number

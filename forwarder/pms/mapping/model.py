@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from forwarder.pms.generic import REFUSALS
+from forwarder.pms.kinds.generic.adapter import REFUSALS
 from forwarder.pms.mapping.fields import CARD_FIELDS, FIELDS, PMS_ID
 from forwarder.pms.mapping.json_path import JsonPath, clashes
 from forwarder.pms.mapping.parts import (

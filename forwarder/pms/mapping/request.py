@@ -9,12 +9,12 @@ from urllib.parse import urlencode
 import httpx
 from pydantic_core import to_json
 
-from forwarder.pms.failure import NotSent
+from forwarder.pms.http.client import Headers, bearer, credential_header, path_segment, request_to
+from forwarder.pms.http.failure import NotSent
 from forwarder.pms.mapping.fields import DoesNotFit, as_text, field_value, written
 from forwarder.pms.mapping.json_path import assembled
 from forwarder.pms.mapping.model import Create, Operation, PmsMapping
 from forwarder.pms.mapping.parts import Auth, Source, Sources, placeholders
-from forwarder.pms.wire import Headers, bearer, credential_header, path_segment, request_to
 from forwarder.reservation.booking import Booking
 
 _MEDIA_TYPES: Final = {"json": b"application/json", "form": b"application/x-www-form-urlencoded"}

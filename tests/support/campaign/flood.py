@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import httpx
 
-from forwarder.pms.transport import Connections, HttpTransport
+from forwarder.pms.http.transport import Connections, HttpTransport
 from tests.support.campaign.load import Load, Submission
 from tests.support.deployment import PATIENCE_SECONDS, Deployment, booking
 

@@ -8,9 +8,9 @@ from functools import partial
 from typing import TypeVar
 
 from forwarder.store.engine import Engine
-from forwarder.store.port import StoreUnavailable
-from forwarder.store.recorder import SqlRecorder
-from forwarder.store.work import Work
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.work import Work
 from tests.support.stored import arrivals, final, lease
 from tests.support.works import NOW
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from forwarder.pms.transport import Connections, HttpTransport
+from forwarder.pms.http.transport import Connections, HttpTransport
 from tests.support.deployment import PATIENCE_SECONDS, Deployment, booking
 
 WRITERS = 24

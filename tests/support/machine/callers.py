@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 from pydantic_core import to_json
 
+from forwarder.process.clock import Clock, iso
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.submission import Submission
-from forwarder.runtime.clock import Clock, iso
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import Message

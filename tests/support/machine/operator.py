@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
-from forwarder.store.port import StoreUnavailable
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.topics.port import Message
-from forwarder.worker.dead_letters import EVENT_ID, replayed
-from forwarder.worker.repair import NotInDoubt, Repair
+from forwarder.worker.outcome.dead_letters import EVENT_ID, replayed
+from forwarder.worker.outcome.settle import NotInDoubt, Repair
 from tests.support.machine.log import TOPICS, GroupLog
 from tests.support.machine.pms import Pmss
 from tests.support.machine.process import Process

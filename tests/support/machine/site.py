@@ -8,7 +8,7 @@ from typing import cast
 from forwarder.pms.port import PmsDirectory
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.request import CardDetails
-from forwarder.store.port import StoreUnavailable
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.sealing import KeyPair, PublicSealer, SecretVault
 from forwarder.topics.port import Log, LogUnavailable
 from forwarder.worker.service import Worker, WorkerParts

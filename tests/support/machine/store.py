@@ -17,10 +17,10 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.store.engine import open_engine
-from forwarder.store.port import Recorder, Repairs, StoreUnavailable
-from forwarder.store.recorder import SqlRecorder
-from forwarder.store.repairs import SqlRepairs
-from forwarder.store.work import CancellationArrival
+from forwarder.store.submissions.port import Recorder, Repairs, StoreUnavailable
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.repairs import SqlRepairs
+from forwarder.store.submissions.work import CancellationArrival
 from tests.support.machine.mishap import Effect, Mishap
 from tests.support.machine.ownership import Ownership
 from tests.support.machine.postgresql_at_once import Connecting

@@ -13,17 +13,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from sqlalchemy import Row, delete, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.notifier.lane import Lane
+from forwarder.notifier.backoff import Rests
+from forwarder.notifier.endpoint_queue import Lane
 from forwarder.notifier.posting import Posting
-from forwarder.notifier.rests import Rests
 from forwarder.notifier.retry import PAUSES, TRIED_FOR
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.store.tables import webhook_deliveries
-from forwarder.store.webhook_log import SqlDeliveryLog
-from forwarder.store.webhook_queue import SqlDeliveryQueue
-from forwarder.store.webhook_rows import ENTRY, entry_of
-from forwarder.store.webhooks import DeliveryEntry, DeliveryStatus, NewDelivery
+from forwarder.store.webhooks.log import SqlDeliveryLog
+from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, NewDelivery
+from forwarder.store.webhooks.queue import SqlDeliveryQueue
+from forwarder.store.webhooks.rows import ENTRY, entry_of
 from forwarder.tenancy.sealing import SecretVault, sealer_of
 from forwarder.webhooks.port import Answered, Reply
 from tests.support.manual_clock import ManualClock

@@ -1,0 +1,60 @@
+"""All stages in one process, which serves simulated PMSs as well."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from dataclasses import replace
+
+from forwarder.assembly.backend import Backend, open_backend
+from forwarder.assembly.ingress import open_ingress
+from forwarder.assembly.notifier import open_webhook_api
+from forwarder.assembly.query import open_query
+from forwarder.assembly.role import Listening, open_outcomes, serve_role
+from forwarder.assembly.webhooks import open_notifier
+from forwarder.assembly.worker import open_worker, worker_checks
+from forwarder.http.health import health_routes
+from forwarder.process.data_dir import alone_in
+from forwarder.process.supervision import Stop, own_url, side_by_side
+from forwarder.published.routes import published_routes
+from forwarder.settings import Embedded, Settings
+from forwarder.simulator.app import simulator_below
+from forwarder.simulator.world import World
+
+Ready = Callable[[Backend], Awaitable[None]]
+
+_SIMULATOR = "/simulator"
+
+
+async def run_everything(settings: Settings, listening: Listening, stop: Stop, ready: Ready) -> None:
+    """All stages and simulated PMSs in this process, on one port, until `stop`. `ready` is told when they work."""
+    settings = _with_own_simulator(settings, listening)
+    with _alone(settings):
+        async with AsyncExitStack() as stack:
+            backend = await stack.enter_async_context(open_backend(settings))
+            await backend.create_topics()
+            publisher = await stack.enter_async_context(backend.log.publisher())
+            outcomes = await open_outcomes(stack, backend, stop)
+            ingress = await open_ingress(stack, backend, publisher, outcomes, stop)
+            worker = await open_worker(stack, backend, publisher)
+            notifier = await open_notifier(stack, backend)
+            journal = settings.environment.data_dir / "simulator.jsonl"
+            world = stack.enter_context(World(backend.clock, calendars=False, journal=journal))
+            checks = {**worker_checks(backend, worker), "log": publisher.ready}
+            reading = [*await open_query(backend, outcomes), *await open_webhook_api(backend)]
+            callers = [*ingress, *reading, *published_routes()]
+            routes = [*callers, *health_routes(checks), simulator_below(_SIMULATOR, world)]
+            async with side_by_side(worker.run(stop), stop), side_by_side(notifier.run(stop), stop):
+                await ready(backend)
+                await serve_role("up", routes, backend, listening, stop)
+
+
+def _with_own_simulator(settings: Settings, listening: Listening) -> Settings:
+    """Test keys reach the simulator of this very process, unless another one is set."""
+    if settings.environment.simulator_url is not None:
+        return settings
+    own = {"simulator_url": own_url(listening) + _SIMULATOR}
+    return replace(settings, environment=settings.environment.model_copy(update=own))
+
+
+def _alone(settings: Settings) -> AbstractContextManager[None]:
+    """Embedded, the data directory is this process's own; Kafka and PostgreSQL are there for many."""
+    return alone_in(settings.backend.data_dir) if isinstance(settings.backend, Embedded) else nullcontext()

@@ -1,0 +1,73 @@
+"""What the code says of its kinds of PMS."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from forwarder.pms.adapter import AdapterKind
+from forwarder.pms.options import registered
+
+BUILT_IN = "built in"
+
+_WORDS = {"string": "text", "array": "list", "object": "table", "integer": "whole number", "boolean": "true or false"}
+
+
+def pms_kinds() -> Sequence[str]:
+    """The kinds of PMS that an account may be of."""
+    return sorted(registered().kinds)
+
+
+def adapters() -> Sequence[Mapping[str, Any]]:
+    """Every kind: what it can do, how much its PMS may be asked, the options of its accounts, and who brings it. Then those that
+    could not be loaded, each with its `error`."""
+    registry = registered()
+    there = [
+        {"kind": kind, "from": registry.origins.get(kind, BUILT_IN), **_described(registry.kinds[kind])}
+        for kind in sorted(registry.kinds)
+    ]
+    lost = [{"kind": one.kind, "from": one.distribution, "error": one.error} for one in registry.not_loaded]
+    return [*there, *lost]
+
+
+def _described(adapter: AdapterKind) -> Mapping[str, Any]:
+    can, limits = adapter.capabilities, adapter.limits
+    return {
+        "capabilities": {
+            "idempotentCreate": can.idempotent_create,
+            "findByReference": can.find_by_reference,
+            "cancel": can.cancel,
+            "mostPerCreate": can.most_per_create,
+        },
+        "limits": [{"requests": limit.requests, "seconds": limit.seconds} for limit in limits.each],
+        "requestsPerPush": limits.requests_per_push,
+        "options": list(_options(adapter.options)),
+    }
+
+
+def _options(model: type[BaseModel]) -> Iterator[Mapping[str, Any]]:
+    schema = model.model_json_schema(by_alias=True)
+    parts, required = schema.get("$defs", {}), schema.get("required", ())
+    for name, option in schema.get("properties", {}).items():
+        forms = list(_forms(option, parts))
+        yield {
+            "name": name,
+            "type": " or ".join(
+                dict.fromkeys(_WORDS.get(form["type"], form["type"]) for form in forms if "type" in form)
+            ),
+            "choices": [value for form in forms for value in form.get("enum", ())],
+            "required": name in required,
+            "default": option.get("default"),
+            "description": option.get("description", ""),
+        }
+
+
+def _forms(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Every form that a value may have, but null: not to give an option says the same."""
+    if "$ref" in schema:
+        yield from _forms(parts[schema["$ref"].rpartition("/")[2]], parts)
+    elif choices := schema.get("anyOf") or schema.get("oneOf"):
+        for choice in choices:
+            yield from _forms(choice, parts)
+    elif schema.get("type") != "null":
+        yield schema

@@ -1,0 +1,51 @@
+"""What the processes of every stage do alike: wait for outcomes, ask whether they consume, serve their routes."""
+
+import socket
+from contextlib import AsyncExitStack
+from typing import Protocol
+
+import structlog
+
+from forwarder.assembly.backend import Backend
+from forwarder.http.app import http_app
+from forwarder.http.health import Check
+from forwarder.http.responses import Routes
+from forwarder.http.server import serve
+from forwarder.process.supervision import BACKLOG, Stop, side_by_side
+from forwarder.published.deprecations import announcing
+from forwarder.topics.outcomes import Outcomes
+
+Listening = socket.socket
+
+_log = structlog.get_logger(__name__)
+
+
+class Consuming(Protocol):
+    """A stage that reads a topic."""
+
+    def consuming(self) -> bool: ...
+
+
+def consuming_check(stage: Consuming) -> Check:
+    """Whether `stage` consumes, for the health routes."""
+
+    async def check() -> bool:
+        return stage.consuming()
+
+    return check
+
+
+async def open_outcomes(stack: AsyncExitStack, backend: Backend, stop: Stop) -> Outcomes:
+    """For all who wait in this process, whatever they wait for."""
+    tail = await stack.enter_async_context(backend.log.tail(backend.settings.topics.results))
+    outcomes = Outcomes(tail, backend.clock)
+    await stack.enter_async_context(side_by_side(outcomes.run(), stop, until_stopped=True))
+    return outcomes
+
+
+async def serve_role(role: str, routes: Routes, backend: Backend, listening: Listening, stop: Stop) -> None:
+    """Serve `routes` until `stop`, then let requests finish within the grace period."""
+    listening.listen(BACKLOG)  # one of several on a port does so only now that it serves
+    _log.info("process.listening", role=role, port=listening.getsockname()[1])
+    app = http_app(announcing(routes), backend.clock)
+    await serve(app, listening, stop, grace_seconds=backend.settings.environment.grace_seconds)

@@ -1,0 +1,33 @@
+"""Running an asynchronous command against the configured backend, opened before and closed after."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from forwarder.assembly.backend import Backend, open_backend, open_log
+from forwarder.cli.run.starting import settings_and_logging
+from forwarder.topics.port import Log, Topics
+
+R = TypeVar("R")
+
+
+def with_backend(command: Callable[[Backend], Awaitable[R]]) -> R:
+    """What `command` returns. Raises `BadSettings`, `NotMigrated`, and what the seams raise."""
+    settings = settings_and_logging("warning")
+
+    async def run() -> R:
+        async with open_backend(settings) as backend:
+            return await command(backend)
+
+    return asyncio.run(run())
+
+
+def with_log(command: Callable[[Log, Topics], Awaitable[R]]) -> R:
+    """What `command` returns, which needs the log alone. Raises `BadSettings`, `LogUnavailable`."""
+    settings = settings_and_logging("warning")
+
+    async def run() -> R:
+        async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
+            return await command(log, settings.topics)
+
+    return asyncio.run(run())

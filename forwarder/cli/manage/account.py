@@ -1,0 +1,155 @@
+"""`forwarder account …`: integration accounts, each one PMS as one workspace uses it."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from forwarder.assembly.accounts import add_account, change_account
+from forwarder.assembly.pms_catalog import pms_kinds
+from forwarder.cli.backend import with_backend
+from forwarder.cli.manage.account_options import credential_from, options_from
+from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
+from forwarder.pms.port import BadOptions
+from forwarder.reservation.mode import MARK
+from forwarder.tenancy.port import Account
+
+_COLUMNS = ("id", "workspace", "kind", "baseUrl", "concurrency", "ratePerSecond", "deadlineSeconds", "paused")
+_LONGEST_ID = 200
+_Credential = Annotated[
+    str | None, typer.Option(help="What it lets us in with; kept sealed. Better by --credential-file.")
+]
+_CredentialFile = Annotated[Path | None, typer.Option(help="The file that holds the credential; - for standard input.")]
+_Option = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="A setting that only its kind has, JSON or text; repeatable."),
+]
+_OptionsFile = Annotated[Path | None, typer.Option(help="Such settings in a file: .toml, or JSON.")]
+_Id = Annotated[str, typer.Argument(metavar="ID", help="The account's identifier.")]
+
+
+def commands() -> typer.Typer:
+    """add, set, list, pause, resume"""
+    group = typer.Typer(help="Integration accounts: which PMS, and how it may be used.", no_args_is_help=True)
+    group.command("add")(add)
+    group.command("set")(change)
+    group.command("list")(list_accounts)
+    group.command("pause")(pause)
+    group.command("resume")(resume)
+    return group
+
+
+def add(
+    workspace: Annotated[str, typer.Option(help="The workspace it belongs to.")],
+    kind: Annotated[str, typer.Option(help="The kind of PMS: one of those that `forwarder adapters list` shows.")],
+    base_url: Annotated[str, typer.Option(help="Where the PMS's API is.")],
+    credential: _Credential = None,
+    credential_file: _CredentialFile = None,
+    option: _Option = None,
+    options_file: _OptionsFile = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="Most pushes in flight.")] = 64,
+    rate: Annotated[
+        float | None, typer.Option(help="Most requests a second; the kind's published limit if left out.")
+    ] = None,
+    deadline: Annotated[int, typer.Option(min=1, help="For how many seconds a submission is tried.")] = 24 * 60 * 60,
+    account_id: Annotated[
+        str | None, typer.Option("--id", help="Its identifier: the integrationAccountId header.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add an integration account."""
+    if kind not in pms_kinds():
+        raise WrongUsage(f"There is no PMS kind {kind!r}; there are: {', '.join(pms_kinds())}.")
+    if not base_url.startswith(("http://", "https://")):
+        raise WrongUsage(f"--base-url must begin with http:// or https://; it is {base_url!r}.")
+    if rate is not None and rate <= 0:
+        raise WrongUsage("--rate must be more than 0; leave it out for the kind's published limit.")
+    new_id = account_id or f"acc_{secrets.token_hex(6)}"
+    if MARK in new_id or len(new_id) > _LONGEST_ID:
+        raise WrongUsage(f"--id must be without {MARK}, which tells shadows, and of at most {_LONGEST_ID} characters.")
+    options = options_from(option, options_file)
+    account = Account(new_id, workspace, kind, base_url.rstrip("/"), "", concurrency, rate, deadline, options=options)
+    secret = credential_from(credential, credential_file)
+    with _options_in_words(kind):
+        with_backend(lambda backend: add_account(backend, account, secret))
+    if as_json:
+        show_json({"id": new_id})
+    else:
+        say(f"Account {new_id} added.")
+
+
+def change(
+    account_id: _Id,
+    credential: _Credential = None,
+    credential_file: _CredentialFile = None,
+    option: _Option = None,
+    options_file: _OptionsFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give an account another credential, or other options: --options-file in the place of all, --option of one, NAME=null none."""
+    given = credential is not None or credential_file is not None
+    options = options_from(option, options_file)
+    if not (given or option or options_file):
+        raise WrongUsage("Say what is to change: --credential-file, --option or --options-file.")
+    secret = credential_from(credential, credential_file) if given else None
+    with _options_in_words(account_id):
+        changed = with_backend(
+            lambda backend: change_account(
+                backend, account_id, credential=secret, options=options, all_options=options_file is not None
+            )
+        )
+    if as_json:
+        show_json(_row(changed))
+    else:
+        say(f"Account {account_id} changed; workers see it within seconds.")
+
+
+@contextmanager
+def _options_in_words(whose: str) -> Iterator[None]:
+    try:
+        yield
+    except BadOptions as error:
+        raise WrongUsage(f"The options are not what {whose} can have. {error}") from error
+
+
+def list_accounts(
+    workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None, as_json: AsJson = False
+) -> None:
+    """List integration accounts; their options with --json. Credentials are not shown."""
+    accounts = with_backend(lambda backend: backend.registry.accounts(workspace))
+    show_rows([_row(account) for account in accounts], _COLUMNS, as_json=as_json)
+
+
+def pause(account_id: _Id, as_json: AsJson = False) -> None:
+    """Push nothing more to the account's PMS: submissions are taken in and wait."""
+    _set_paused(account_id, paused=True, as_json=as_json)
+
+
+def resume(account_id: _Id, as_json: AsJson = False) -> None:
+    """Push again what waits."""
+    _set_paused(account_id, paused=False, as_json=as_json)
+
+
+def _set_paused(account_id: str, *, paused: bool, as_json: bool) -> None:
+    with_backend(lambda backend: backend.registry.pause(account_id, paused=paused))
+    if as_json:
+        show_json({"id": account_id, "paused": paused})
+    else:
+        say(f"Account {account_id} is {'paused' if paused else 'resumed'}; workers see it within seconds.")
+
+
+def _row(account: Account) -> dict[str, Any]:
+    return {
+        "id": account.id,
+        "workspace": account.workspace_id,
+        "kind": account.kind,
+        "baseUrl": account.base_url,
+        "concurrency": account.concurrency,
+        "ratePerSecond": account.rate_per_second,
+        "deadlineSeconds": account.deadline_seconds,
+        "paused": account.paused,
+        "options": account.options,
+    }

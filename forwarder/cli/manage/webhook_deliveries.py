@@ -1,0 +1,109 @@
+"""`forwarder webhook test|deliveries|delivery|resend|recover`: what was sent to a webhook, and sending it again."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from forwarder.assembly.backend import Backend
+from forwarder.assembly.webhooks import webhooks_of
+from forwarder.cli.backend import with_backend
+from forwarder.cli.manage.webhook_options import EndpointId, OfWorkspace, in_words
+from forwarder.cli.moments import moment
+from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_one, show_rows
+from forwarder.notifier.api.responses import delivery_shown
+from forwarder.process.clock import SystemClock, iso
+from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus
+
+_COLUMNS = ("id", "createdAt", "type", "status", "tries", "dueAt", "last")
+_DeliveryId = Annotated[int, typer.Argument(metavar="DELIVERY", help="The delivery's number in `webhook deliveries`.")]
+
+
+def send_test(endpoint_id: EndpointId, workspace: OfWorkspace = None, as_json: AsJson = False) -> None:
+    """Send an event of type webhook.test.v1 to one webhook, whatever it takes."""
+
+    async def run(backend: Backend) -> int:
+        return await (await webhooks_of(backend)).test(endpoint_id, workspace_id=workspace)
+
+    with in_words():
+        number = with_backend(run)
+    if as_json:
+        show_json({"id": endpoint_id, "deliveryId": number})
+    else:
+        say(f"On its way; `forwarder webhook delivery {endpoint_id} {number}` tells what came of it.")
+
+
+def deliveries(
+    endpoint_id: EndpointId,
+    status: Annotated[str | None, typer.Option(help="Only those that stand so, such as FAILED.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 20,
+    workspace: OfWorkspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what was sent to a webhook in the last 30 days, newest first; every try with --json."""
+    if status is not None and status.upper() not in DeliveryStatus.__members__:
+        raise WrongUsage(f"There is no status {status!r}; there are: {', '.join(DeliveryStatus)}.")
+    wanted = None if status is None else DeliveryStatus(status.upper())
+
+    async def run(backend: Backend) -> list[dict[str, Any]]:
+        hooks = await webhooks_of(backend)
+        found = await hooks.deliveries(endpoint_id, workspace_id=workspace, status=wanted, limit=limit)
+        return [delivery_shown(entry) for entry in found]
+
+    rows = with_backend(run)
+    show_rows(rows if as_json else [{**row, "last": _last(row)} for row in rows], _COLUMNS, as_json=as_json)
+
+
+def delivery(
+    endpoint_id: EndpointId, delivery_id: _DeliveryId, workspace: OfWorkspace = None, as_json: AsJson = False
+) -> None:
+    """Show one delivery: its event, how it stands, every try."""
+
+    async def run(backend: Backend) -> DeliveryEntry:
+        return await (await webhooks_of(backend)).delivery(endpoint_id, delivery_id, workspace_id=workspace)
+
+    show_one(delivery_shown(with_backend(run)), as_json=as_json)
+
+
+def resend(
+    endpoint_id: EndpointId, delivery_id: _DeliveryId, workspace: OfWorkspace = None, as_json: AsJson = False
+) -> None:
+    """Send a delivery again, soon and under the same webhook-id, whatever became of it."""
+
+    async def run(backend: Backend) -> DeliveryEntry:
+        return await (await webhooks_of(backend)).resend(endpoint_id, delivery_id, workspace_id=workspace)
+
+    with in_words():
+        entry = with_backend(run)
+    if as_json:
+        show_json(delivery_shown(entry))
+    else:
+        say(f"Delivery {delivery_id} is sent again.")
+
+
+def recover(
+    endpoint_id: EndpointId,
+    since: Annotated[str, typer.Option(help="What was queued since then: ISO 8601, or an age such as 30m, 2h, 7d.")],
+    workspace: OfWorkspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send everything again that a webhook was not delivered: what failed, and what was stopped."""
+    after = moment(since, "--since", SystemClock().now())
+
+    async def run(backend: Backend) -> int:
+        return await (await webhooks_of(backend)).recover(endpoint_id, workspace_id=workspace, since=after)
+
+    with in_words():
+        count = with_backend(run)
+    if as_json:
+        show_json({"id": endpoint_id, "since": iso(after), "putBack": count})
+    else:
+        say(f"{count} sent again." if count else "There is nothing to send again.")
+
+
+def _last(row: Mapping[str, Any]) -> str:
+    """What came of the last try, in a word."""
+    if not row["attempts"]:
+        return ""
+    attempt = row["attempts"][-1]
+    return str(attempt["status"] or attempt["failure"])

@@ -1,0 +1,1 @@
+"""What operators look at and repair: submissions, dead letters, results, topics, adapters, the database."""

@@ -1,0 +1,149 @@
+"""`forwarder adapters …`: the kinds of PMS that this forwarder can talk to, and whether each keeps its word."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from forwarder.assembly.conformance import CHECKS, Check, Result, Site, is_simulated, pause_for, results
+from forwarder.assembly.pms_catalog import adapters, pms_kinds
+from forwarder.cli.manage.account_options import credential_from, options_from
+from forwarder.cli.output import AsJson, Failed, WrongUsage, progress, say, show_json, show_rows
+from forwarder.observability.logging import configure_logging
+from forwarder.pms.port import BadOptions
+
+_COLUMNS = ("kind", "after a doubt", "cancel", "at once", "requests", "from")
+_MOST_CHOICES = 4
+_SOON = timedelta(days=30)
+_OPTION_COLUMNS = ("kind", "option", "type", "required", "description")
+
+
+def commands() -> typer.Typer:
+    """list, check"""
+    group = typer.Typer(help="Adapters: which kinds of PMS there are, and checking them.", no_args_is_help=True)
+    group.command("list")(list_adapters)
+    group.command("check")(check)
+    return group
+
+
+def list_adapters(as_json: AsJson = False) -> None:
+    """List the kinds of PMS: what each can do, how much it may be asked, and the options of its accounts."""
+    configure_logging("critical", "auto")  # what could not be loaded is in the list
+    rows = adapters()
+    if as_json:
+        show_json(list(rows))
+        return
+    there = [row for row in rows if "error" not in row]
+    show_rows([_row(row) for row in there], _COLUMNS, as_json=False)
+    options = [{"kind": row["kind"], **_option(option)} for row in there for option in row["options"]]
+    if options:
+        say("")
+        show_rows(options, _OPTION_COLUMNS, as_json=False)
+    if lost := [row for row in rows if "error" in row]:
+        say("\nNot loaded:")
+        show_rows(lost, ("kind", "from", "error"), as_json=False)
+
+
+def check(
+    kind: Annotated[str, typer.Argument(help="The kind of PMS.")],
+    base_url: Annotated[
+        str | None, typer.Option(help="A test server or a sandbox of it; without, our simulator. It is booked in.")
+    ] = None,
+    credential_file: Annotated[
+        Path | None, typer.Option(help="The file with the credential of that PMS; - for standard input.")
+    ] = None,
+    option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, an option of its accounts; repeatable.")] = None,
+    options_file: Annotated[Path | None, typer.Option(help="Options in a file, JSON or TOML.")] = None,
+    property_id: Annotated[
+        str | None, typer.Option("--property", help="Where to book; else properties 5001 on.")
+    ] = None,
+    room_id: Annotated[str | None, typer.Option("--room", help="The room there.")] = None,
+    first_night: Annotated[
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The first night to book there; else in 30 days.")
+    ] = None,
+    calendar: Annotated[bool, typer.Option(help="Whether that PMS refuses nights that are taken.")] = True,
+    only: Annotated[list[str] | None, typer.Option("--check", help="This check alone; repeatable.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that an adapter keeps its word: in doubt, in time, discreetly. Exits 1 where it does not."""
+    if kind not in pms_kinds():
+        raise WrongUsage(f"There is no PMS kind {kind!r}; there are: {', '.join(pms_kinds())}.")
+    if base_url is None and not is_simulated(kind):
+        raise WrongUsage(f"Nothing here simulates {kind}: name a test server or a sandbox of it by --base-url.")
+    site = None
+    if base_url is not None:
+        night = datetime.now(UTC).date() + _SOON if first_night is None else first_night.date()
+        site = Site(
+            base_url,
+            credential_from(None, credential_file),
+            options_from(option, options_file),
+            property_id=property_id,
+            room_id=room_id,
+            first_night=night,
+            refuses_taken_nights=calendar,
+            seconds_between=pause_for(kind),
+            tidy=True,
+        )
+    chosen = _named(only or ())
+    configure_logging("debug", "auto")  # the checks read every line
+    _show(asyncio.run(_all(kind, site, chosen)), as_json=as_json)
+
+
+async def _all(kind: str, site: Site | None, checks: Sequence[Check]) -> Sequence[Result]:
+    with progress(len(checks), f"checking {kind}") as advance:
+        done = []
+        try:
+            async for result in results(kind, site, checks):
+                done.append(result)
+                advance(1)
+        except BadOptions as error:
+            raise WrongUsage(str(error)) from error
+        return done
+
+
+def _named(names: Sequence[str]) -> Sequence[Check]:
+    by_name = {check.name: check for check in CHECKS}
+    if unknown := [name for name in names if name not in by_name]:
+        raise WrongUsage(f"There is no check {unknown[0]!r}; there are: {', '.join(by_name)}.")
+    return [by_name[name] for name in names] or CHECKS
+
+
+def _show(done: Sequence[Result], *, as_json: bool) -> None:
+    if as_json:
+        show_json([result.as_json() for result in done])
+    else:
+        show_rows([row for result in done for row in _lines(result)], ("check", "verdict", "why"), as_json=False)
+    if failed := [result.check.name for result in done if result.verdict == "failed"]:
+        raise Failed(f"{len(failed)} of {len(done)} checks failed: {', '.join(failed)}.")
+
+
+def _lines(result: Result) -> Iterator[Mapping[str, Any]]:
+    first = {"check": result.check.name, "verdict": result.verdict}
+    for finding in result.findings or ("",):
+        yield {**first, "why": finding}
+        first = {}
+
+
+def _row(adapter: Mapping[str, Any]) -> Mapping[str, Any]:
+    can = adapter["capabilities"]
+    resolved = (
+        "sends the key again" if can["idempotentCreate"] else "looks it up" if can["findByReference"] else "asks you"
+    )
+    budget = ", ".join(f"{limit['requests']} in {limit['seconds']:g} s" for limit in adapter["limits"])
+    return {
+        "kind": adapter["kind"],
+        "after a doubt": resolved,
+        "cancel": "yes" if can["cancel"] else "no",
+        "at once": can["mostPerCreate"],
+        "requests": budget or "no limit published",
+        "from": adapter["from"],
+    }
+
+
+def _option(option: Mapping[str, Any]) -> Mapping[str, Any]:
+    choices = option["choices"]
+    shown = " | ".join(map(str, choices)) if 0 < len(choices) <= _MOST_CHOICES else option["type"]
+    return {**option, "option": option["name"], "type": shown, "required": "yes" if option["required"] else ""}

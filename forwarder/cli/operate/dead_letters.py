@@ -1,0 +1,233 @@
+"""`forwarder dead-letters …`: what could not be delivered, or not be read; and putting it back."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from forwarder.assembly.backend import Backend
+from forwarder.cli.backend import with_backend
+from forwarder.cli.moments import moment
+from forwarder.cli.operate.letter_view import COLUMNS, headers_of, row, value_of
+from forwarder.cli.operate.letters import Letter, Letters, Standing, Wanted
+from forwarder.cli.operate.replay import Replay, stop_on_signal
+from forwarder.cli.output import (
+    AsJson,
+    Failed,
+    WrongUsage,
+    json_line,
+    note,
+    progress,
+    say,
+    show_json,
+    show_one,
+    show_rows,
+)
+from forwarder.process.clock import SystemClock
+from forwarder.topics.port import LogUnavailable, Message
+from forwarder.worker.outcome.dead_letters import FAILURE_CLASSES, UNDECODABLE
+
+_FASTEST = 100_000
+
+_OfAccount = Annotated[str | None, typer.Option("--account", help="Only of this integration account.")]
+_OfClass = Annotated[str | None, typer.Option("--class", help=f"Only of this class: {', '.join(FAILURE_CLASSES)}.")]
+_Since = Annotated[
+    str | None, typer.Option(help="Only those set aside since then: ISO 8601, or an age such as 30m, 2h, 7d.")
+]
+_Until = Annotated[str | None, typer.Option(help="Only those set aside before then, in the same forms.")]
+_Found = Sequence[tuple[Letter, Standing]]
+
+
+def commands() -> typer.Typer:
+    """list, show, replay"""
+    group = typer.Typer(help="What could not be delivered or read, and putting it back.", no_args_is_help=True)
+    group.command("list")(list_letters)
+    group.command("show")(show)
+    group.command("replay")(replay)
+    return group
+
+
+def list_letters(
+    account: _OfAccount = None,
+    failure_class: _OfClass = None,
+    since: _Since = None,
+    until: _Until = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
+    everything: Annotated[bool, typer.Option("--all", help="Those too that were replayed already.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List what waits to be put back, newest first.
+
+    open: its submission is still FAILED by it. undecodable: no submission could be read in it. too_large: it cannot be put back;
+    its headers say where it stood. With --all also replayed: it was put back, or there is no such submission any more.
+    """
+    wanted = _wanted(account, failure_class, since, until)
+    found = with_backend(lambda backend: _letters(backend).find(wanted))
+    rows = [row(letter, standing) for letter, standing in found if everything or standing is not Standing.REPLAYED]
+    show_rows(rows[:limit], COLUMNS, as_json=as_json)
+    if len(rows) > limit:
+        note(f"The newest {limit} of {len(rows)}; --limit shows more.")
+
+
+def show(
+    letter_id: Annotated[str, typer.Argument(metavar="ID", help="The letter's id, as `dead-letters list` has it.")],
+    raw: Annotated[bool, typer.Option("--raw", help="The value of an undecodable one, whatever is in it.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show one dead letter: why it was set aside, its headers, its value but for the card."""
+    letter, standing, message = with_backend(partial(_read, letter_id))
+    if raw and letter.revision is not None:
+        raise WrongUsage(f"{letter_id} can be read, and is shown without its card: leave out --raw.")
+    about = {**row(letter, standing), "detail": letter.detail, "sizeBytes": len(message.value)}
+    value = message.value.decode("utf-8", "backslashreplace") if raw else value_of(letter, message)
+    if as_json:
+        show_json({**about, "headers": headers_of(message), "raw" if raw else "value": value})
+    else:
+        _show_whole(about, headers_of(message), value)
+
+
+async def _read(letter_id: str, backend: Backend) -> tuple[Letter, Standing, Message]:
+    letters = _letters(backend)
+    ((letter, standing),) = _all_of([letter_id], await letters.find(Wanted(ids=[letter_id])))
+    message = await letters.message(letter)
+    if message is None:
+        raise Failed(f"the dead letter {letter_id} has just been pruned from the log")
+    return letter, standing, message
+
+
+def _show_whole(about: Mapping[str, Any], headers: Mapping[str, str], value: Mapping[str, Any] | str | None) -> None:
+    show_one(about, as_json=False)
+    say("\nheaders")
+    show_one(headers, as_json=False)
+    say("\nvalue")
+    if value is None:
+        say("Not shown: it could not be read, and may hold anything. --raw shows it.")
+    else:
+        say(value if isinstance(value, str) else json.dumps(json.loads(json_line(value)), ensure_ascii=False, indent=2))
+
+
+def replay(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Those with these ids.")] = None,
+    account: _OfAccount = None,
+    failure_class: _OfClass = None,
+    since: _Since = None,
+    until: _Until = None,
+    all_open: Annotated[bool, typer.Option("--all-open", help="Every open one.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be put back.")] = False,
+    rate: Annotated[float, typer.Option(help="How many a second, at most.")] = 50.0,
+    as_json: AsJson = False,
+) -> None:
+    """Put open dead letters back on the topic they came from.
+
+    Workers push them again, until the account's deadline. Replaying twice books once. Undecodable ones go back, as they came, only
+    where they are named by their ids.
+    """
+    filters = _wanted(account, failure_class, since, until)
+    _require_one_selection(ids, filters, all_open=all_open)
+    if not 0 < rate <= _FASTEST:
+        raise WrongUsage(f"--rate must be more than 0, and {_FASTEST:,} at most.")
+    wanted = Wanted(ids=frozenset(ids)) if ids else filters
+    with_backend(partial(_replay, ids or [], wanted, dry_run, rate, as_json))
+
+
+async def _replay(
+    ids: Sequence[str], wanted: Wanted, dry_run: bool, rate: float, as_json: bool, backend: Backend
+) -> None:
+    found = _all_of(ids, await _letters(backend).find(wanted))
+    goes_back = {Standing.OPEN, Standing.UNDECODABLE} if ids else {Standing.OPEN}
+    chosen = [each for each in found if each[1] in goes_back]
+    passed_over = Counter(standing for _, standing in found if standing not in goes_back)
+    if dry_run:
+        _show_plan(chosen, passed_over, as_json=as_json)
+    else:
+        await _put_back(backend, [letter for letter, _ in chosen], passed_over, rate, as_json=as_json)
+
+
+async def _put_back(
+    backend: Backend, letters: Sequence[Letter], passed_over: Counter[Standing], rate: float, *, as_json: bool
+) -> None:
+    outage: LogUnavailable | None = None
+    async with backend.log.publisher() as publisher:
+        with stop_on_signal() as stop, progress(len(letters), "Putting back") as told:
+            running = Replay(publisher, backend.settings.topics.requests, backend.clock, rate=rate, stop=stop)
+            async with aclosing(_letters(backend).messages(letters)) as messages:
+                try:
+                    await running.run(messages, told)
+                except LogUnavailable as error:
+                    outage = error
+    done, selected = running.put_back, len(letters)
+    interrupted = stop.is_set() and done < selected
+    if as_json:
+        show_json(_summary(selected, done, passed_over, dry_run=False, interrupted=interrupted))
+    else:
+        said = f"{done} of {selected} put back." if selected else "There is nothing open to put back."
+        say(f"{said}{_passed_over(passed_over)}")
+    if done < selected:
+        why = "interrupted" if interrupted else str(outage or "the others were pruned from the log meanwhile")
+        raise Failed(f"{selected - done} were not put back: {why}. The same command goes on where this one was.")
+
+
+def _show_plan(chosen: _Found, passed_over: Counter[Standing], *, as_json: bool) -> None:
+    rows = [row(letter, standing) for letter, standing in chosen]
+    if as_json:
+        show_json({**_summary(len(rows), 0, passed_over, dry_run=True, interrupted=False), "letters": rows})
+        return
+    show_rows(rows, COLUMNS, as_json=False)
+    say(f"{len(rows)} would be put back.{_passed_over(passed_over)}")
+
+
+def _letters(backend: Backend) -> Letters:
+    return Letters(backend.log, backend.settings.topics.dead_letters, backend.overview)
+
+
+def _wanted(account: str | None, failure_class: str | None, since: str | None, until: str | None) -> Wanted:
+    if failure_class is not None and failure_class not in FAILURE_CLASSES:
+        raise WrongUsage(f"There is no failure class {failure_class!r}; there are: {', '.join(FAILURE_CLASSES)}.")
+    now = SystemClock().now()
+    after = None if since is None else moment(since, "--since", now)
+    before = None if until is None else moment(until, "--until", now)
+    if after is not None and before is not None and after >= before:
+        raise WrongUsage("--since must be before --until.")
+    return Wanted(account=account, failure_class=failure_class, since=after, until=before)
+
+
+def _require_one_selection(ids: Sequence[str] | None, filters: Wanted, *, all_open: bool) -> None:
+    if [bool(ids), filters != Wanted(), all_open].count(True) != 1:
+        raise WrongUsage(
+            "Say which: the ids of dead letters, or filters (--account, --class, --since, --until), or --all-open."
+        )
+    if filters.failure_class == UNDECODABLE:
+        raise WrongUsage("Undecodable ones are put back only where they are named by their ids.")
+
+
+def _all_of(ids: Sequence[str], found: _Found) -> _Found:
+    missing = sorted({*ids} - {letter.id for letter, _ in found})
+    if missing:
+        raise Failed(f"no dead letter {', '.join(missing)}; `forwarder dead-letters list --all` shows those there are")
+    return found
+
+
+def _summary(
+    selected: int, put_back: int, passed_over: Counter[Standing], *, dry_run: bool, interrupted: bool
+) -> dict[str, Any]:
+    return {
+        "selected": selected,
+        "putBack": put_back,
+        "passedOver": {each.value: passed_over[each] for each in Standing if each is not Standing.OPEN},
+        "dryRun": dry_run,
+        "interrupted": interrupted,
+    }
+
+
+def _passed_over(passed_over: Counter[Standing]) -> str:
+    said = {
+        Standing.REPLAYED: "replayed already",
+        Standing.UNDECODABLE: "undecodable: name those by their ids",
+        Standing.TOO_LARGE: "too large to be put back",
+    }
+    counts = [f"{passed_over[each]} {words}" for each, words in said.items() if passed_over[each]]
+    return f" Passed over: {'; '.join(counts)}." if counts else ""

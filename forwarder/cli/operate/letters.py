@@ -1,0 +1,180 @@
+"""Dead letters as an operator sees them: read from the beginning of their topic to its end as of now, selected, and held against
+the store. What is printed of them is in `dead_letters`, how they are put back in `replay`."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from forwarder.reservation.outcome import Status
+from forwarder.store.lists.port import Overview
+from forwarder.topics.codec import Undecodable, decode_data, header
+from forwarder.topics.port import MAX_MESSAGE_BYTES, Delivery, Log, Message
+from forwarder.topics.to_end import read_to_end
+from forwarder.worker.outcome.dead_letters import CUT, EVENT_ID, FAILURE_CLASS, UNDECODABLE, replayed
+
+_ASKED_AT_A_TIME = 1000
+_DIGITS = 9  # of a number that one of ours wrote
+
+Place = tuple[int, int]
+"""Where a letter is on its topic: partition and offset."""
+
+
+class Standing(StrEnum):
+    """What can be done about a letter."""
+
+    OPEN = "open"
+    """Its submission is still FAILED by the event that it tells of: it can be put back."""
+    REPLAYED = "replayed"
+    """It is not: the letter was put back, or the submission is not in the store. Putting it back changes nothing."""
+    UNDECODABLE = "undecodable"
+    """No submission could be read in it. Put back it comes again, unless it can be read by now."""
+    TOO_LARGE = "too_large"
+    """It cannot be put back: it was cut to fit, and its headers say where it stood; or the log would not take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A letter without its value. `id` is that of the failure's event, or `partition:offset` of the message that could not be read.
+
+    `account` and `request_id` are empty where they are not known. `whole`: the log would take it back as it came.
+    """
+
+    id: str
+    place: Place
+    set_aside_at: datetime
+    account: str
+    failure_class: str
+    reason: str
+    detail: str
+    attempts: int
+    request_id: str
+    revision: int | None
+    whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which letters: those with one of `ids`, or those of an account, a failure class, a time, as far as they are given."""
+
+    ids: Collection[str] = ()
+    account: str | None = None
+    failure_class: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def includes(self, letter: Letter) -> bool:
+        """Whether `letter` is wanted: set aside at `since` or later, and before `until`."""
+        return (
+            (not self.ids or letter.id in self.ids)
+            and self.account in {None, letter.account}
+            and self.failure_class in {None, letter.failure_class}
+            and (self.since is None or letter.set_aside_at >= self.since)
+            and (self.until is None or letter.set_aside_at < self.until)
+        )
+
+
+class Letters:
+    """The letters of one deployment. `topic` is where they are. Its methods raise `LogUnavailable` and `StoreUnavailable`."""
+
+    def __init__(self, log: Log, topic: str, overview: Overview) -> None:
+        self._log = log
+        self._topic = topic
+        self._overview = overview
+
+    async def find(self, wanted: Wanted) -> Sequence[tuple[Letter, Standing]]:
+        """Those that are `wanted`, newest first, with how each stands. A letter that was written twice is one."""
+        found: dict[str, Letter] = {}
+        async for delivery in self._all():
+            letter = letter_of(delivery)
+            if wanted.includes(letter):
+                found[letter.id] = letter
+        newest_first = sorted(found.values(), key=lambda letter: (letter.set_aside_at, letter.place), reverse=True)
+        failed = await self._failed(letter.request_id for letter in newest_first if letter.revision is not None)
+        return [(letter, _standing(letter, failed)) for letter in newest_first]
+
+    async def messages(self, letters: Collection[Letter]) -> AsyncGenerator[Sequence[Message], None]:
+        """The messages of `letters`, in the order of their topic, some at a time. What was pruned meanwhile is left out."""
+        places = {letter.place for letter in letters}
+        async with aclosing(read_to_end(self._log, self._topic)) as batches:
+            async for batch in batches:
+                if chosen := [each.message for each in batch if (each.partition, each.offset) in places]:
+                    yield chosen
+
+    async def message(self, letter: Letter) -> Message | None:
+        """The letter in full; None where it was pruned meanwhile."""
+        found = [message async for batch in self.messages([letter]) for message in batch]
+        return found[0] if found else None
+
+    async def _all(self) -> AsyncIterator[Delivery]:
+        async with aclosing(read_to_end(self._log, self._topic)) as batches:
+            async for batch in batches:
+                for delivery in batch:
+                    yield delivery
+
+    async def _failed(self, request_ids: Iterable[str]) -> set[tuple[str, int]]:
+        """Those of these submissions that are FAILED now, with the revision by which they are."""
+        asked, failed = sorted(set(request_ids)), set()
+        for first in range(0, len(asked), _ASKED_AT_A_TIME):
+            standings = await self._overview.standings(asked[first : first + _ASKED_AT_A_TIME])
+            failed |= {(each, revision) for each, (status, revision) in standings.items() if status is Status.FAILED}
+        return failed
+
+
+def letter_of(delivery: Delivery) -> Letter:
+    """The letter in a message of the dead-letter topic. One that is not of ours counts as undecodable."""
+    headers = delivery.message.headers
+    event_id = header(headers, EVENT_ID) or ""
+    request_id, _, text = event_id.rpartition(".")
+    revision = _number(text) if request_id else None
+    told = revision is not None
+    return Letter(
+        id=event_id if told else _original_place(delivery),
+        place=(delivery.partition, delivery.offset),
+        set_aside_at=_moment(delivery.timestamp_ms),
+        account=_account(delivery.message),
+        failure_class=header(headers, FAILURE_CLASS) or UNDECODABLE,
+        reason=header(headers, "dlt-exception-class") or "",
+        detail=header(headers, "dlt-exception-message") or "",
+        attempts=_number(header(headers, "dlt-attempts")) or 0,
+        request_id=request_id if told else "",
+        revision=revision,
+        whole=header(headers, CUT) is None and replayed(delivery.message).size <= MAX_MESSAGE_BYTES,
+    )
+
+
+def _moment(milliseconds: int) -> datetime:
+    """Where the log lets its writers say when they wrote, they may say anything."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OverflowError, OSError, ValueError):
+        return datetime.fromtimestamp(0, UTC)
+
+
+def _original_place(delivery: Delivery) -> str:
+    """Where the message stood that could not be read; of a message without a word about that, where the letter stands."""
+    original = [header(delivery.message.headers, f"dlt-original-{name}") for name in ("partition", "offset")]
+    known = [each for each in original if each is not None]
+    return ":".join(known) if len(known) == len(original) else f"dlt:{delivery.partition}:{delivery.offset}"
+
+
+def _account(message: Message) -> str:
+    """As the value has it, or else the key, which begins with it."""
+    try:
+        named = decode_data(message).get("integrationAccountId")
+    except Undecodable:
+        named = None
+    return named if isinstance(named, str) else message.key.decode("utf-8", "replace").partition(":")[0]
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() and len(text) <= _DIGITS else None
+
+
+def _standing(letter: Letter, failed: Collection[tuple[str, int]]) -> Standing:
+    if not letter.whole:
+        return Standing.TOO_LARGE
+    if letter.revision is None:
+        return Standing.UNDECODABLE
+    return Standing.OPEN if (letter.request_id, letter.revision) in failed else Standing.REPLAYED

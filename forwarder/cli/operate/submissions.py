@@ -1,0 +1,166 @@
+"""`forwarder submissions …`: what became of what was submitted, in every workspace; settling what is in doubt; cancelling."""
+
+from functools import partial
+from typing import Annotated, Any, assert_never
+
+import typer
+from pydantic_core import from_json
+
+from forwarder.assembly.backend import Backend
+from forwarder.cli.backend import with_backend
+from forwarder.cli.operate import cancellation
+from forwarder.cli.operate.cancellation import RequestId, not_taken_in
+from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json, show_one, show_rows
+from forwarder.reservation.outcome import Status
+from forwarder.store.lists.port import Summary
+from forwarder.worker.outcome.settle import NotInDoubt, Repair
+
+_COLUMNS = ("id", "status", "requestId", "account", "attempts", "problem")
+
+
+def commands() -> typer.Typer:
+    """show, list, settle, cancel"""
+    group = typer.Typer(
+        help="What became of submissions, settling those in doubt, and cancelling.", no_args_is_help=True
+    )
+    group.command("show")(show)
+    group.command("list")(list_submissions)
+    group.command("settle")(settle)
+    group.command("cancel")(cancellation.cancel)
+    return group
+
+
+def show(request_id: RequestId, as_json: AsJson = False) -> None:
+    """Show one submission: its standing, every attempt, its record."""
+    found = with_backend(lambda backend: backend.overview.find(request_id))
+    if found is None:
+        raise not_taken_in(request_id)
+    summary, stored = found
+    attempts = [
+        {
+            "number": attempt.number,
+            "action": attempt.action,
+            "startedAt": attempt.started_at,
+            "durationMs": attempt.duration_ms,
+            "outcome": attempt.outcome,
+            "reason": attempt.reason,
+            "detail": attempt.detail,
+        }
+        for attempt in stored.attempts
+    ]
+    about = {**_row(summary), "attempts": attempts}
+    if stored.cancellation is not None:
+        about["cancellation"] = stored.cancellation.as_json()
+    show_one({**about, "record": from_json(stored.record)}, as_json=as_json)
+
+
+def list_submissions(
+    status: Annotated[str | None, typer.Option(help="Only of this status, such as PENDING.")] = None,
+    account: Annotated[str | None, typer.Option(help="Only of this integration account.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List submissions, newest first."""
+    if status is not None and status.upper() not in Status.__members__:
+        raise WrongUsage(f"There is no status {status!r}; there are: {', '.join(Status)}.")
+    wanted = None if status is None else Status(status.upper())
+    found = with_backend(lambda backend: backend.overview.latest(status=wanted, account_id=account, limit=limit))
+    show_rows([_row(summary) for summary in found], _COLUMNS, as_json=as_json)
+
+
+def settle(
+    request_id: RequestId,
+    confirmed: Annotated[
+        str | None, typer.Option(metavar="PMS_ID", help="The PMS has it, under this identifier.")
+    ] = None,
+    not_made: Annotated[
+        bool,
+        typer.Option("--not-made", help="The PMS has it not, nor will: push it again, until the account's deadline."),
+    ] = False,
+    rejected: Annotated[
+        str | None, typer.Option(metavar="REASON", help="The PMS has it not, and it is given up, because of this.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Settle by hand what is IN_DOUBT. Look into the PMS first: your word is not checked."""
+    if [confirmed is not None, not_made, rejected is not None].count(True) != 1:
+        raise WrongUsage("Say what you found in the PMS: --confirmed PMS_ID, or --not-made, or --rejected REASON.")
+    for option, value in (("--confirmed", confirmed), ("--rejected", rejected)):
+        if value is not None and not value.strip():
+            raise WrongUsage(f"{option} takes a text that is not empty.")
+
+    status, following = with_backend(partial(_settle, request_id, confirmed, rejected))
+    if as_json:
+        show_json({"requestId": request_id, "status": status.value, "next": following})
+    else:
+        say(f"{request_id} is {status.value}. {following}")
+
+
+async def _settle(request_id: str, confirmed: str | None, rejected: str | None, backend: Backend) -> tuple[Status, str]:
+    """What it is now, and what happens next."""
+    repair = Repair(backend.repairs, backend.clock)
+    try:
+        if confirmed is not None:
+            await repair.confirm(request_id, confirmed.strip())
+            return Status.CONFIRMED, "A worker publishes its result event within half a minute."
+        if rejected is not None:
+            await repair.reject(request_id, rejected.strip())
+            return Status.REJECTED, "A worker publishes its result event within half a minute."
+        seconds = await _deadline_seconds(backend, request_id)
+        await repair.push_again(request_id, deadline_seconds=seconds)
+    except NotInDoubt:
+        raise await _not_in_doubt(backend, request_id) from None
+    return Status.PENDING, f"A worker pushes it again, for up to {seconds:,} s, the deadline of its account."
+
+
+async def _deadline_seconds(backend: Backend, request_id: str) -> int:
+    """For how long the submission's account has it tried. Raises `NotInDoubt` where there is no such submission."""
+    found = await backend.overview.find(request_id)
+    if found is None:
+        raise NotInDoubt
+    account = await backend.directory.account(found[0].account_id)
+    if account is None:
+        raise Failed(f"its account {found[0].account_id} is not there any more, and so nothing can be pushed for it")
+    return account.deadline_seconds
+
+
+async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
+    """What the submission is instead, and what can be done."""
+    found = await backend.overview.find(request_id)
+    if found is None:
+        return not_taken_in(request_id)
+    summary = found[0]
+    match summary.status:
+        case Status.PENDING:
+            advice = "the workers are at it; `forwarder submissions show` tells how far they are"
+        case Status.FAILED:
+            advice = f"it was not made; `forwarder dead-letters replay {_letter_id(summary)}` puts it back"
+        case Status.IN_DOUBT:
+            advice = "a worker was just looking for it; try again"
+        case Status.CONFIRMED | Status.REJECTED | Status.CANCELLED:
+            advice = "there is nothing to settle"
+        case _:
+            assert_never(summary.status)
+    return Failed(f"{request_id} is {summary.status.value}: {advice}.")
+
+
+def _letter_id(summary: Summary) -> str:
+    """The id of the dead letter that tells of its failure."""
+    return f"{summary.request_id}.{summary.revision}"
+
+
+def _row(summary: Summary) -> dict[str, Any]:
+    return {
+        "id": summary.id,
+        "requestId": summary.request_id,
+        "account": summary.account_id,
+        "status": summary.status.value,
+        "propertyId": summary.property_id,
+        "arrival": summary.arrival,
+        "departure": summary.departure,
+        "attempts": summary.attempts,
+        "acceptedAt": summary.accepted_at,
+        "dueAt": summary.due_at,
+        "problem": summary.problem_code,
+        "deadLetter": _letter_id(summary) if summary.status is Status.FAILED else None,
+    }

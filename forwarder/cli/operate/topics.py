@@ -1,0 +1,44 @@
+"""`forwarder topics …`: the topics of the log."""
+
+from typing import Annotated
+
+import typer
+
+from forwarder.assembly.backend import Backend
+from forwarder.cli.backend import with_backend
+from forwarder.cli.output import AsJson, say, show_rows
+
+
+def commands() -> typer.Typer:
+    """create, list"""
+    group = typer.Typer(help="The topics of the log.", no_args_is_help=True)
+    group.command("create")(create)
+    group.command("list")(list_topics)
+    return group
+
+
+def create(
+    partitions: Annotated[int | None, typer.Option(min=1, help="Of each topic; the setting where left out.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Create the topics that do not exist yet."""
+
+    async def run(backend: Backend) -> list[str]:
+        return list(await backend.create_topics(partitions))
+
+    created = with_backend(run)
+    if as_json:
+        show_rows([{"topic": name} for name in created], ("topic",), as_json=True)
+    else:
+        say("\n".join(f"Topic {name} created." for name in created) or "All topics exist.")
+
+
+def list_topics(as_json: AsJson = False) -> None:
+    """List the topics and their partitions."""
+
+    async def run(backend: Backend) -> list[dict[str, object]]:
+        async with backend.log.admin() as admin:
+            found = await admin.list()
+        return [{"topic": name, "partitions": found.get(name)} for name in backend.settings.topics.all()]
+
+    show_rows(with_backend(run), ("topic", "partitions"), as_json=as_json)

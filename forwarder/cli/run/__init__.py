@@ -1,0 +1,1 @@
+"""What runs until it is stopped: the stages, everything at once, simulated PMSs; and the guided tour."""

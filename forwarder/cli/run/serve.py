@@ -1,0 +1,69 @@
+"""`forwarder ingress`, `worker`, `query`, `notifier`: one stage each, as one or several processes on one port."""
+
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Final
+
+import typer
+
+from forwarder.cli.output import Failed
+from forwarder.cli.run.starting import settings_and_logging
+from forwarder.process.on_demand import load
+from forwarder.process.supervision import bind, is_child, run_processes, run_until_signalled
+
+Host = Annotated[str | None, typer.Option(help="Address to listen on. [default: FORWARDER_HOST]")]
+Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on. [default: FORWARDER_PORT]")]
+Processes = Annotated[int, typer.Option(min=1, help="How many processes share the port.")]
+
+STAGES: Final[Mapping[str, str]] = {
+    "ingress": "forwarder.assembly.ingress:run_ingress",
+    "worker": "forwarder.assembly.worker:run_worker",
+    "query": "forwarder.assembly.query:run_query",
+    "notifier": "forwarder.assembly.notifier:run_notifier",
+}
+"""What runs each stage, as `load` takes it."""
+
+
+def ingress(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
+    """Take reservation requests over HTTP and publish them to the log."""
+    _serve("ingress", host, port, processes)
+
+
+def worker(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
+    """Push what was submitted to the PMSs. The port serves health and metrics."""
+    _serve("worker", host, port, processes)
+
+
+def query(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
+    """Answer what became of submissions over HTTP."""
+    _serve("query", host, port, processes)
+
+
+def notifier(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
+    """Post results to customers' endpoints. The port serves the management of webhooks, health and metrics."""
+    _serve("notifier", host, port, processes)
+
+
+def _serve(name: str, host: str | None, port: int | None, processes: int) -> None:
+    settings = settings_and_logging()
+    several = processes > 1 and not is_child()
+    number = settings.environment.port if port is None else port
+    listening = listen(host or settings.environment.host, number, shared=several)
+    if several:
+        sys.exit(run_processes([name], count=processes, bound=listening))
+    # Not before: the parent of several processes needs nothing of a stage.
+    run_until_signalled(partial(load(STAGES[name]), settings, listening))
+
+
+def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """As `bind`. Raises `Failed` where the address cannot be had."""
+    try:
+        return bind(host, port, shared=shared)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise Failed(
+            f"cannot listen on {host}:{port}: {reason}. Choose another with --port or FORWARDER_PORT."
+        ) from None

@@ -1,0 +1,1 @@
+"""Requests, responses, problems and the server, for every stage that serves HTTP. Knows nothing of reservations."""

@@ -1,0 +1,44 @@
+"""What every process answers about itself: alive, ready, and its numbers. May touch the web framework and the metrics."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from prometheus_client.exposition import choose_encoder
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.routing import Route
+
+from forwarder.http.responses import NO_STORE, Answer, Routes
+from forwarder.observability.metrics import registry
+
+Check = Callable[[], Awaitable[bool]]
+"""True when the part that it asks can do its work now. One that raises, or takes too long, counts as False."""
+
+_CHECK_SECONDS = 2.0
+
+
+def health_routes(checks: Mapping[str, Check]) -> Routes:
+    """`/healthz`: the process runs. `/readyz`: it can do its job, which every one of `checks` confirms; else 503 with the
+    names of those that do not. `/metrics`: Prometheus."""
+
+    async def ready(_request: Request) -> Answer:
+        confirmed = dict(zip(checks, await asyncio.gather(*map(_confirms, checks.values())), strict=True))
+        failed = [name for name, good in confirmed.items() if not good]
+        body = {"status": "not ready" if failed else "ready", "checks": confirmed, "failed": failed}
+        return Answer(503 if failed else 200, to_json(body), (NO_STORE,))
+
+    return [Route("/healthz", _alive), Route("/readyz", ready), Route("/metrics", _metrics)]
+
+
+async def _confirms(check: Check) -> bool:
+    [result] = await asyncio.gather(asyncio.wait_for(check(), _CHECK_SECONDS), return_exceptions=True)
+    return result is True
+
+
+async def _alive(_request: Request) -> Answer:
+    return Answer(200, b'{"status":"ok"}', (NO_STORE,))
+
+
+async def _metrics(request: Request) -> Answer:
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Answer(200, encode(registry()), media_type=content_type.encode())

@@ -1,0 +1,96 @@
+"""What answers over HTTP are made of: whole answers, problems (RFC 9457), and the headers of a request.
+
+Knows nothing of reservations beyond `Problem`. The application that serves them is in `runtime.http_app`.
+"""
+
+import functools
+from collections.abc import Awaitable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Final, Protocol, runtime_checkable
+
+from pydantic_core import to_json
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from forwarder.http.exchange import Header, written
+from forwarder.reservation.problem import Problem
+from forwarder.reservation.value import value
+
+JSON: Final = b"application/json"
+PROBLEM_JSON: Final = b"application/problem+json"
+NO_STORE: Final = (b"cache-control", b"no-store")
+"""For answers with guests in them: no cache on the way may keep them."""
+
+Routes = Sequence[BaseRoute]
+"""What a stage contributes to an application: its addresses and what answers there."""
+
+StraightWays = Mapping[tuple[str, str], ASGIApp]
+"""By method and path, what answers there past the framework."""
+
+
+@runtime_checkable
+class Answerer(Protocol):
+    """What answers at one address, and needs nothing of the framework for it. It is an ASGI application too."""
+
+    def answer(self, scope: Scope, receive: Receive) -> Awaitable["Answer"]:
+        """The answer. Raises `ClientDisconnect`."""
+        ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
+@value(frozen=True, slots=True)
+class Answer:
+    """One whole response, and the ASGI application that sends it. `headers` are as ASGI has them: lower-case names."""
+
+    status: int
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    media_type: bytes = JSON
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        headers = [
+            (b"content-type", self.media_type),
+            (b"content-length", b"%d" % len(self.body)),
+            *self.headers,
+        ]
+        if written(send, self.status, headers, self.body):
+            return
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+def problem_answer(problem: Problem, *headers: tuple[bytes, bytes], retry_after_seconds: int = 1) -> Answer:
+    """The answer that refuses with `problem`. A 401 says which credential is asked for (RFC 9110, section 11.6.1), a 503 when
+    to come again."""
+    match problem.status:
+        case HTTPStatus.UNAUTHORIZED:
+            headers = (*headers, (b"www-authenticate", b"Bearer"))
+        case HTTPStatus.SERVICE_UNAVAILABLE:
+            headers = (*headers, retry_after(retry_after_seconds))
+    return Answer(problem.status, to_json(problem.as_json()), headers, PROBLEM_JSON)
+
+
+@functools.lru_cache(maxsize=64)
+def retry_after(seconds: int) -> tuple[bytes, bytes]:
+    """When to come again."""
+    return (b"retry-after", b"%d" % seconds)
+
+
+def header_map(scope: Scope) -> dict[str, str]:
+    """The request's headers by lower-case name; lines of one name are joined by a comma, as RFC 9110 (5.3) has it."""
+    return {name.decode("latin-1"): field.decode("latin-1") for name, field in header_fields(scope).items()}
+
+
+def header_fields(scope: Scope) -> dict[bytes, bytes]:
+    """As `header_map`, as they came."""
+    lines: Sequence[Header] = scope["headers"]
+    fields = dict(lines)
+    return fields if len(fields) == len(lines) else _joined(lines)
+
+
+def _joined(lines: Sequence[Header]) -> dict[bytes, bytes]:
+    fields: dict[bytes, bytes] = {}
+    for name, line in lines:
+        fields[name] = b"%s, %s" % (fields[name], line) if name in fields else line
+    return fields

@@ -1,0 +1,172 @@
+"""What the calls that manage webhooks do, each for the workspace of its caller. What is another's is as if it were not there."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from pydantic_core import to_json
+from starlette.requests import Request
+
+from forwarder.http.paging import FIRST, LARGEST_ID, Cursors, positive, write_list
+from forwarder.http.responses import NO_STORE, Answer
+from forwarder.notifier.api.bodies import NewWebhook, Rotation, WebhookChange
+from forwarder.notifier.api.problems import NoDelivery
+from forwarder.notifier.api.reading import page_asked, said
+from forwarder.notifier.api.responses import delivery_shown, endpoint_shown
+from forwarder.notifier.webhooks import UNCHANGED, Webhooks
+from forwarder.reservation.problem import Problem
+from forwarder.store.lists.keyset import neighbours
+from forwarder.store.webhooks.port import DeliveryEntry
+from forwarder.tenancy.port import NotKnown
+from forwarder.tenancy.webhooks import Endpoint
+
+Headers = Mapping[str, str]
+
+_ID: Final = re.compile(r"whk_[A-Za-z0-9_-]{1,64}")
+
+
+class _OnDelivery(Protocol):
+    async def __call__(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry: ...
+
+
+class WebhookActions:
+    """On the webhooks themselves."""
+
+    def __init__(self, hooks: Webhooks) -> None:
+        self._hooks = hooks
+
+    async def add(self, workspace_id: str, request: Request, headers: Headers) -> Answer | Problem:
+        """Its secret is in the answer, and in no other."""
+        body = await said(request, NewWebhook, headers)
+        if isinstance(body, Problem):
+            return body
+        endpoint, secret = await self._hooks.add(
+            workspace_id, body.url, types=_each_once(body.types), description=body.description
+        )
+        location = f"{request.scope['path']}/{endpoint.id}".encode()
+        return _answer({**endpoint_shown(endpoint), "secret": secret}, 201, (b"location", location))
+
+    async def page(self, workspace_id: str, request: Request, _headers: Headers) -> Answer | Problem:
+        """In the order in which they were added. A cursor is the moment of that, in microseconds since 1970."""
+        asked = page_asked(request)
+        if isinstance(asked, Problem):
+            return asked
+        every = await self._hooks.endpoints(workspace_id)
+        before = [_added(each) for each in reversed(every) if _added(each) < asked.cursor]
+        onward = [each for each in every if _added(each) >= asked.cursor]
+        others = neighbours(before, [_added(each) for each in onward], asked.limit)
+        cursors = Cursors(others.previous, asked.cursor, others.next)
+        return _page([endpoint_shown(each) for each in onward[: asked.limit]], cursors, asked.limit)
+
+    async def show(self, workspace_id: str, request: Request, _headers: Headers) -> Answer | Problem:
+        """One webhook."""
+        return _answer(endpoint_shown(await self._hooks.get(_id(request), workspace_id=workspace_id)))
+
+    async def change(self, workspace_id: str, request: Request, headers: Headers) -> Answer | Problem:
+        """What is said is changed, and then it is enabled or disabled, if that is said too."""
+        body = await said(request, WebhookChange, headers)
+        if isinstance(body, Problem):
+            return body
+        return _answer(endpoint_shown(await self._change(_id(request), workspace_id, body)))
+
+    async def _change(self, endpoint_id: str, workspace_id: str, body: WebhookChange) -> Endpoint:
+        changed = await self._hooks.change(
+            endpoint_id,
+            workspace_id=workspace_id,
+            url=body.url if body.says("url") else None,
+            types=_each_once(body.types) if body.says("types") else UNCHANGED,
+            description=body.description if body.says("description") else None,
+        )
+        if not body.says("enabled") or body.enabled == changed.enabled:
+            return changed
+        switch = self._hooks.enable if body.enabled else self._hooks.disable
+        return await switch(endpoint_id, workspace_id=workspace_id)
+
+    async def remove(self, workspace_id: str, request: Request, _headers: Headers) -> Answer | Problem:
+        """With what waits for it, and its log."""
+        await self._hooks.remove(_id(request), workspace_id=workspace_id)
+        return _answer({"id": _id(request), "removed": True})
+
+    async def test(self, workspace_id: str, request: Request, _headers: Headers) -> Answer | Problem:
+        """Queue an event for this webhook alone; its delivery is in the log."""
+        delivery_id = await self._hooks.test(_id(request), workspace_id=workspace_id)
+        path = request.scope["path"].removesuffix("/test")
+        return _answer({"deliveryId": delivery_id}, 202, (b"location", f"{path}/deliveries/{delivery_id}".encode()))
+
+    async def rotate(self, workspace_id: str, request: Request, headers: Headers) -> Answer | Problem:
+        """The new secret is in the answer, and in no other."""
+        body = await said(request, Rotation, headers, optional=True)
+        if isinstance(body, Problem):
+            return body
+        endpoint, secret = await self._hooks.rotate(
+            _id(request), workspace_id=workspace_id, overlap_seconds=body.overlap_seconds
+        )
+        return _answer({**endpoint_shown(endpoint), "secret": secret})
+
+
+class DeliveryActions:
+    """On what was sent, or will be."""
+
+    def __init__(self, hooks: Webhooks) -> None:
+        self._hooks = hooks
+
+    async def page(self, workspace_id: str, request: Request, _headers: Headers) -> Answer | Problem:
+        """The newest first. A cursor is the first id that does not belong to the page any more, counted downwards: 1 for none."""
+        asked = page_asked(request, of_status=True)
+        if isinstance(asked, Problem):
+            return asked
+        read = partial(
+            self._hooks.deliveries,
+            _id(request),
+            workspace_id=workspace_id,
+            status=asked.status,
+            limit=asked.limit + 1,
+        )
+        before = None if asked.cursor == FIRST else asked.cursor
+        onward = await read(before=before)
+        newer = () if before is None else await read(after=before - 1)
+        others = neighbours([each.id + 1 for each in reversed(newer)], [each.id + 1 for each in onward], asked.limit)
+        cursors = Cursors(others.previous, asked.cursor, others.next)
+        return _page([delivery_shown(each) for each in onward[: asked.limit]], cursors, asked.limit)
+
+    async def show(self, workspace_id: str, request: Request, _headers: Headers) -> Answer | Problem:
+        """One delivery."""
+        return _answer(delivery_shown(await self._of_delivery(self._hooks.delivery, workspace_id, request)))
+
+    async def resend(self, workspace_id: str, request: Request, _headers: Headers) -> Answer | Problem:
+        """Due at once, whatever became of it."""
+        return _answer(delivery_shown(await self._of_delivery(self._hooks.resend, workspace_id, request)), 202)
+
+    async def _of_delivery(self, act: _OnDelivery, workspace_id: str, request: Request) -> DeliveryEntry:
+        """What `act` makes of the delivery in the path. Raises `NoDelivery` where the webhook has none of that id."""
+        endpoint_id, delivery_id = _id(request), positive(request.path_params["delivery_id"], LARGEST_ID)
+        try:
+            return await act(endpoint_id, delivery_id or 0, workspace_id=workspace_id)
+        except NotKnown as error:
+            await self._hooks.get(endpoint_id, workspace_id=workspace_id)  # or the webhook is what there is not
+            raise NoDelivery from error
+
+
+def _id(request: Request) -> str:
+    """The webhook in the path. Raises `NotKnown` for what was never one: the database is not asked for it."""
+    endpoint_id: str = request.path_params["id"]
+    if not _ID.fullmatch(endpoint_id):
+        raise NotKnown("no webhook has such an id")
+    return endpoint_id
+
+
+def _added(endpoint: Endpoint) -> int:
+    return round(endpoint.created_at.timestamp() * 1_000_000)
+
+
+def _each_once(types: Sequence[str] | None) -> Sequence[str] | None:
+    return None if types is None else list(dict.fromkeys(types))
+
+
+def _answer(data: Mapping[str, Any], status: int = 200, *headers: tuple[bytes, bytes]) -> Answer:
+    return Answer(status, to_json({"data": data}), (NO_STORE, *headers))
+
+
+def _page(items: Sequence[Mapping[str, Any]], cursors: Cursors, limit: int) -> Answer:
+    return Answer(200, write_list([to_json(each).decode() for each in items], cursors, limit), (NO_STORE,))

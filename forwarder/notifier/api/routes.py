@@ -1,0 +1,109 @@
+"""Managing a workspace's webhooks over HTTP: the routes, who may use them, and what is logged of each call."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, get_args
+
+import structlog
+from starlette.requests import Request
+from starlette.routing import Route
+
+from forwarder.http.responses import Answer, Routes, header_map, problem_answer
+from forwarder.notifier.api.actions import DeliveryActions, WebhookActions
+from forwarder.notifier.api.problems import LIVE_KEY_NEEDED, Refusal, problem_of
+from forwarder.notifier.webhooks import Webhooks
+from forwarder.reservation.problem import Problem
+from forwarder.tenancy.access import authenticate_workspace
+from forwarder.tenancy.port import ApiKey, Directory, TenancyUnavailable
+
+_PATH: Final = "/api/v1/vrs/webhooks"
+_ONE: Final = _PATH + "/{id}"
+_DELIVERIES: Final = _ONE + "/deliveries"
+_DELIVERY: Final = _DELIVERIES + "/{delivery_id}"
+_UNREAD_BODY: Final = frozenset({408, 413})
+"""The rest of such a body is not read, so the connection cannot be used again."""
+
+_log = structlog.get_logger(__name__)
+
+Headers = Mapping[str, str]
+Action = Callable[[str, Request, Headers], Awaitable[Answer | Problem]]
+"""Does, for a workspace, what a call asks for. May raise `Refusal`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookApiParts:
+    """The ports of the API. `retry_after_seconds`: what callers are told in an outage."""
+
+    directory: Directory
+    webhooks: Webhooks
+    retry_after_seconds: int = 1
+
+
+def webhook_routes(parts: WebhookApiParts) -> Routes:
+    """The routes of the API; HEAD wherever GET is."""
+    calls = _Calls(parts)
+    hooks, deliveries = WebhookActions(parts.webhooks), DeliveryActions(parts.webhooks)
+    return [
+        Route(_PATH, calls.answering("add", hooks.add), methods=["POST"]),
+        Route(_PATH, calls.answering("list", hooks.page)),
+        Route(_ONE, calls.answering("show", hooks.show)),
+        Route(_ONE, calls.answering("change", hooks.change), methods=["PATCH"]),
+        Route(_ONE, calls.answering("remove", hooks.remove), methods=["DELETE"]),
+        Route(_ONE + "/test", calls.answering("test", hooks.test), methods=["POST"]),
+        Route(_ONE + "/rotate", calls.answering("rotate", hooks.rotate), methods=["POST"]),
+        Route(_DELIVERIES, calls.answering("deliveries", deliveries.page)),
+        Route(_DELIVERY, calls.answering("delivery", deliveries.show)),
+        Route(_DELIVERY + "/resend", calls.answering("resend", deliveries.resend), methods=["POST"]),
+    ]
+
+
+class _Calls:
+    def __init__(self, parts: WebhookApiParts) -> None:
+        self._directory = parts.directory
+        self._retry_after_seconds = parts.retry_after_seconds
+
+    def answering(self, name: str, action: Action) -> Callable[[Request], Awaitable[Answer]]:
+        """The endpoint that does `action` for the workspace of the caller."""
+
+        async def endpoint(request: Request) -> Answer:
+            headers = header_map(request.scope)
+            key = await self._authenticate(headers)
+            result = key if isinstance(key, Problem) else await _done(action, key, request, headers)
+            _note(name, key, request, result)
+            return self._refused(result) if isinstance(result, Problem) else result
+
+        return endpoint
+
+    async def _authenticate(self, headers: Headers) -> ApiKey | Problem:
+        try:
+            key = await authenticate_workspace(self._directory, headers)
+        except TenancyUnavailable as error:
+            return problem_of(error)
+        return LIVE_KEY_NEEDED if isinstance(key, ApiKey) and key.test else key
+
+    def _refused(self, problem: Problem) -> Answer:
+        closing = ((b"connection", b"close"),) if problem.status in _UNREAD_BODY else ()
+        return problem_answer(problem, *closing, retry_after_seconds=self._retry_after_seconds)
+
+
+async def _done(action: Action, key: ApiKey, request: Request, headers: Headers) -> Answer | Problem:
+    try:
+        return await action(key.workspace_id, request, headers)
+    except get_args(Refusal) as error:
+        return problem_of(error)
+
+
+def _note(action: str, key: ApiKey | Problem, request: Request, result: Answer | Problem) -> None:
+    """Reads are measured as every request is; what changes something is written down."""
+    if request.method in {"GET", "HEAD"}:
+        return
+    known = key if isinstance(key, ApiKey) else None
+    _log.info(
+        "webhook.managed",
+        action=action,
+        endpoint_id=request.path_params.get("id"),
+        workspace_id=known and known.workspace_id,
+        key_id=known and known.id,
+        status=result.status,
+        code=result.code if isinstance(result, Problem) else None,
+    )

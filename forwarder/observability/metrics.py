@@ -1,0 +1,119 @@
+"""The catalogue of metrics: every number that a process shows at /metrics, with its labels, unit and meaning.
+
+Label values come from closed sets (kinds, outcomes, routes) or are account ids, never request ids or guest data. Hot paths keep
+the child that `labels()` returns rather than look it up for each message.
+"""
+
+import os
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from forwarder.observability.observations import OBSERVATIONS
+
+_FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_LONG = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 28800, 86400)
+
+SUBMISSIONS = Counter("forwarder_submissions_total", "Submissions answered by the ingress.", ["operation", "answer"])
+"""`operation`: those that create, cancel, and bulk for what of a bulk is of neither. `answer`: accepted, dry_run, or the problem's
+code. Of a bulk each item counts; one that is refused as a whole counts once."""
+
+PUBLISH_SECONDS = Histogram(
+    "forwarder_publish_seconds", "From handing a submission to the log to its acknowledgement.", buckets=_FAST
+)
+WAITING = Gauge("forwarder_waiting_requests", "Requests that wait for their outcome.", multiprocess_mode="livesum")
+REQUEST_SECONDS = Histogram(
+    "forwarder_http_request_seconds",
+    "HTTP requests by route, method and status.",
+    ["route", "method", "status"],
+    buckets=_FAST,
+)
+
+TAKEN_IN = Counter("forwarder_taken_in_total", "Messages by what the intake made of them.", ["result"])
+"""`result`: taken_in, cancellation (those delivered before included, which change nothing), undecodable."""
+
+LAG_MESSAGES = Gauge(
+    "forwarder_lag_messages",
+    "Messages of the requests topic not yet taken in.",
+    ["partition"],
+    multiprocess_mode="livemax",
+)
+LAG_SECONDS = Gauge(
+    "forwarder_lag_seconds",
+    "Age of the oldest message of the last batch taken in; 0 when none waits.",
+    multiprocess_mode="livemax",
+)
+DUE = Gauge("forwarder_due_reservations", "Reservations due and not held by any worker.", multiprocess_mode="livemax")
+OLDEST_DUE_SECONDS = Gauge(
+    "forwarder_oldest_due_seconds", "For how long the oldest of them has been due.", multiprocess_mode="livemax"
+)
+HELD = Gauge(
+    "forwarder_held_reservations", "Reservations that this worker holds in memory.", multiprocess_mode="livesum"
+)
+
+PUSHES = Counter("forwarder_pushes_total", "Pushes to PMSs.", ["kind", "action", "outcome"])
+PUSH_SECONDS = Histogram("forwarder_push_seconds", "How long a push took.", ["kind", "action"], buckets=_FAST)
+BREAKERS = Gauge(
+    "forwarder_circuit_breakers",
+    "Accounts whose circuit breaker is not closed: their PMS fails, and is left alone but for a probe now and then.",
+    ["kind", "state"],
+    multiprocess_mode="livesum",
+)
+"""`state`: open, half_open (a probe is under way)."""
+
+BREAKER_OPENINGS = Counter(
+    "forwarder_circuit_breaker_openings_total", "Times that a circuit breaker opened, failed probes included.", ["kind"]
+)
+HOLD_OFFS = Counter("forwarder_hold_offs_total", "Times that a PMS asked for a pause.", ["kind"])
+WINDOW_CUTS = Counter(
+    "forwarder_window_cuts_total", "Times that fewer pushes were let in flight, for a PMS overloaded.", ["kind"]
+)
+OUTCOMES = Counter("forwarder_outcomes_total", "Submissions that reached an outcome.", ["kind", "status"])
+OUTCOME_SECONDS = Histogram(
+    "forwarder_accept_to_outcome_seconds", "From the 2xx to the recorded outcome.", ["status"], buckets=_LONG
+)
+CANCELLATIONS = Counter("forwarder_cancellations_total", "Cancellations that came to an end.", ["kind", "status"])
+"""`status`: DONE, REFUSED (by the PMS), FAILED (not carried out before its deadline)."""
+
+RESULTS_PUBLISHED = Counter("forwarder_results_published_total", "Result events acknowledged by the log.")
+DEAD_LETTERS = Counter("forwarder_dead_letters_total", "Dead letters acknowledged by the log.")
+UNREADABLE_RESULTS = Counter(
+    "forwarder_unreadable_results_total",
+    "Messages of the results topic that no worker can have written, passed over.",
+    ["reader"],
+)
+"""`reader`: notifier; waiters, who read only what is about a submission whose outcome somebody waits for."""
+
+UNPUBLISHED_RESULTS = Gauge(
+    "forwarder_unpublished_results",
+    "Result events recorded and not yet published, when last looked.",
+    multiprocess_mode="livemax",
+)
+
+WEBHOOKS_QUEUED = Counter("forwarder_webhooks_queued_total", "Deliveries that the notifier took in of result events.")
+WEBHOOK_DELIVERIES = Counter("forwarder_webhook_deliveries_total", "Posts to customers' endpoints.", ["outcome"])
+"""`outcome`: delivered, put_off (tried again later), failed (given up), gone (410)."""
+
+WEBHOOK_SECONDS = Histogram("forwarder_webhook_seconds", "How long a post to an endpoint took.", buckets=_FAST)
+WEBHOOKS_PENDING = Gauge(
+    "forwarder_webhooks_pending", "Deliveries still to be made, when last counted.", multiprocess_mode="livemax"
+)
+WEBHOOKS_OLDEST_DUE_SECONDS = Gauge(
+    "forwarder_webhooks_oldest_due_seconds",
+    "For how long the oldest of them that is due has been due, when last counted.",
+    multiprocess_mode="livemax",
+)
+WEBHOOK_ENDPOINTS_DISABLED = Counter(
+    "forwarder_webhook_endpoints_disabled_total", "Endpoints that the notifier disabled.", ["reason"]
+)
+"""`reason`: gone (410), failing (nothing delivered for three days)."""
+
+
+def registry() -> CollectorRegistry:
+    """The registry to expose: of all processes on this port where `PROMETHEUS_MULTIPROC_DIR` is set, else of this one."""
+    OBSERVATIONS.hand_over()
+    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+        return REGISTRY
+    merged = CollectorRegistry()
+    MultiProcessCollector(merged)  # type: ignore[no-untyped-call]
+    return merged

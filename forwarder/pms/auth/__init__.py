@@ -1,0 +1,1 @@
+"""Access tokens: getting, renewing and sharing them among processes. Touches the PMS's authorization server."""

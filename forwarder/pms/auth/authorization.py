@@ -1,0 +1,80 @@
+"""Access tokens as requests use them: renewed before they end, and once when the PMS no longer takes one.
+
+Private to the seam. An adapter says how its authorization server is asked, and how its PMS says that a token has ended.
+"""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Final
+
+import httpx
+
+from forwarder.pms.auth.grants import Grant, Grants, GrantsUnavailable
+from forwarder.pms.http.client import Send
+from forwarder.pms.http.failure import NoAnswer, NotSent
+from forwarder.process.clock import Clock
+
+AskServer = Callable[[Grant | None, Send], Awaitable[Grant]]
+"""Asks the authorization server for the grant that follows the one given. Raises `NotSent` where it gives none."""
+
+MARGIN: Final = timedelta(seconds=60)
+"""A token that ends within this is renewed before it is used: a request may be on its way for a while."""
+
+
+def is_unauthorized(response: httpx.Response) -> bool:
+    """The usual word for a token that is not taken."""
+    return response.status_code == HTTPStatus.UNAUTHORIZED
+
+
+class Authorization:
+    """One account's. Nothing of what was asked with a refused token was done by the PMS, so that it is safe to ask again."""
+
+    def __init__(
+        self,
+        account_id: str,
+        grants: Grants,
+        clock: Clock,
+        ask: AskServer,
+        *,
+        ended: Callable[[httpx.Response], bool] = is_unauthorized,
+    ) -> None:
+        self._account_id = account_id
+        self._grants = grants
+        self._clock = clock
+        self._ask = ask
+        self._ended = ended
+
+    async def send(self, build: Callable[[str], httpx.Request], send: Send) -> httpx.Response:
+        """The answer to the request that `build` makes for an access token. Raises what `send` raises, and `NotSent` where there is
+        no token to be had."""
+        grant = await self._usable(send)
+        response = await send(build(grant.access_token))
+        if not self._ended(response):
+            return response
+        renewed = await self._renewed(grant, send)
+        return await send(build(renewed.access_token))
+
+    async def _usable(self, send: Send) -> Grant:
+        try:
+            grant = await self._grants.current(self._account_id)
+        except GrantsUnavailable as error:
+            raise _no_token(error) from error
+        if grant is None or (grant.expires_at is not None and grant.expires_at <= self._clock.now() + MARGIN):
+            return await self._renewed(grant, send)
+        return grant
+
+    async def _renewed(self, used: Grant | None, send: Send) -> Grant:
+        async def ask(latest: Grant | None) -> Grant:
+            return await self._ask(latest, send)
+
+        try:
+            return await self._grants.renew(self._account_id, used, ask)
+        except GrantsUnavailable as error:
+            raise _no_token(error) from error
+        except NoAnswer as error:  # from the authorization server, which books nothing
+            raise NotSent(error.reason, error.detail) from error
+
+
+def _no_token(error: GrantsUnavailable) -> NotSent:
+    return NotSent("grants_unavailable", f"The account's access token could not be read or kept: {error}.")

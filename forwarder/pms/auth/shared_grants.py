@@ -1,0 +1,245 @@
+"""Grants that all processes of a deployment share, so that a refresh token that changes at every use is never lost.
+
+One renewal of an account, in all processes together:
+
+    read      somebody else renewed it meanwhile           → theirs
+    claim     by compare-and-swap; claimed already         → wait a while for theirs, or else `GrantsUnavailable`
+    ask       the authorization server, within `ask_seconds`
+    store     by compare-and-swap on the version, before anybody sees the new access token
+
+Nothing is locked meanwhile, and no wall clock is read. A claim whose holder died is overtaken by whoever has seen it unchanged for
+`overtake_seconds` on their own monotonic clock, which is longer than an `ask` may take.
+
+Two windows are left. A process that dies between the server's answer and `store` leaves the old refresh token in place: that is
+well where the server keeps it until the new access token is first used (Doorkeeper does, where its table has the column
+`previous_refresh_token`), and needs a new credential where it does not. A process that is stopped (not killed) within an `ask` for
+longer than `overtake_seconds` asks beside the one that overtook it; the first to store wins, and the other takes that one's.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Protocol, Self, TypeVar
+
+from forwarder.pms.auth.grants import Ask, Grant, Grants, GrantsUnavailable
+from forwarder.process.clock import Clock
+
+R = TypeVar("R")
+
+
+class KeptGrant(Protocol):
+    """A row. `version` counts what was stored, `claim` says who asks at the moment, `content` is `Grant.as_text`."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def claim(self) -> str | None: ...
+    @property
+    def content(self) -> str | None: ...
+
+
+class GrantRows(Protocol):
+    """A row for each account and credential, where every process sees it. Every call is a transaction of its own."""
+
+    async def read(self, account_id: str, credential: str) -> KeptGrant | None: ...
+
+    async def claim(
+        self, account_id: str, credential: str, claimant: str, *, seen: int | None, seen_claim: str | None
+    ) -> int | None:
+        """Claim the row, provided that it still has the version `seen` (None: is not there) and that claim; its version, None where
+        it has changed."""
+        ...
+
+    async def store(self, account_id: str, credential: str, version: int, content: str) -> bool:
+        """Store what follows `version`, and end the claim; False where that version has been followed already."""
+        ...
+
+    async def release(self, account_id: str, credential: str, claimant: str) -> None:
+        """End the claim, if it is still that claimant's."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """How processes take turns. Times are in seconds.
+
+    `wait_seconds`: how long one waits for another's renewal before it gives up for now. `ask_seconds`: the longest that an `ask`
+    may take. `overtake_seconds`: how long a claim is seen unchanged before it is overtaken; longer than an `ask` and its
+    bookkeeping. `pause_seconds`: between two looks.
+    """
+
+    wait_seconds: float = 10.0
+    ask_seconds: float = 30.0
+    overtake_seconds: float = 75.0
+    pause_seconds: float = 0.25
+
+    @classmethod
+    def within(cls, push_seconds: float) -> Self:
+        """Those that fit a push time-out."""
+        return cls(wait_seconds=push_seconds / 3, ask_seconds=push_seconds, overtake_seconds=2 * push_seconds + 15.0)
+
+
+class SharedGrantKeeper:
+    """`GrantKeeper` over rows. `outages`: what the rows raise when they cannot be read or written."""
+
+    def __init__(self, rows: GrantRows, clock: Clock, turns: Turns, outages: tuple[type[Exception], ...]) -> None:
+        self._rows = rows
+        self._clock = clock
+        self._turns = turns
+        self._outages = outages
+        self._kept: dict[str, SharedGrants] = {}
+
+    def under(self, credential: str) -> Grants:
+        digest = credential_digest(credential)
+        if digest not in self._kept:
+            self._kept[digest] = SharedGrants(self._rows, digest, self._clock, self._turns, self._outages)
+        return self._kept[digest]
+
+    async def finish(self) -> None:
+        """Return when no renewal is under way: they go on when nobody waits for them any more. Before the transport closes."""
+        await asyncio.gather(*(grants.finish() for grants in self._kept.values()))
+
+
+class SharedGrants:
+    """`Grants` over rows. In this process at most one renewal of an account is under way; whoever else wants one waits for it. It
+    goes on when they are cancelled, since what the server answers must not be lost."""
+
+    def __init__(
+        self, rows: GrantRows, credential: str, clock: Clock, turns: Turns, outages: tuple[type[Exception], ...]
+    ) -> None:
+        self._rows = rows
+        self._credential = credential
+        self._clock = clock
+        self._turns = turns
+        self._outages = outages
+        self._claimant = secrets.token_hex(8)
+        self._known: dict[str, Grant] = {}
+        self._renewing: dict[str, asyncio.Task[Grant]] = {}
+        self._claim_seen: dict[str, tuple[int, str, float]] = {}
+        self._unstored: dict[str, tuple[int, Grant]] = {}
+
+    async def current(self, account_id: str) -> Grant | None:
+        known = self._known.get(account_id)
+        if known is None:
+            kept = await self._read(account_id)
+            known = None if kept is None else _grant_in(kept)
+            if known is not None:
+                self._known[account_id] = known
+        return known
+
+    async def renew(self, account_id: str, used: Grant | None, ask: Ask) -> Grant:
+        under_way = self._renewing.get(account_id)
+        if under_way is not None:
+            grant = await asyncio.shield(under_way)
+            if not _same(grant, used):
+                return grant
+        return await asyncio.shield(self._renewing.get(account_id) or self._start(account_id, used, ask))
+
+    async def finish(self) -> None:
+        await asyncio.gather(*self._renewing.values(), return_exceptions=True)
+
+    def _start(self, account_id: str, used: Grant | None, ask: Ask) -> asyncio.Task[Grant]:
+        task = self._renewing[account_id] = asyncio.create_task(self._renewed(account_id, used, ask))
+        task.add_done_callback(lambda done: self._done(account_id, done))
+        return task
+
+    def _done(self, account_id: str, task: asyncio.Task[Grant]) -> None:
+        del self._renewing[account_id]
+        if (
+            not task.cancelled() and task.exception() is None
+        ):  # looked at, so that asyncio does not report it as overlooked
+            self._known[account_id] = task.result()
+
+    async def _renewed(self, account_id: str, used: Grant | None, ask: Ask) -> Grant:
+        give_up = self._clock.monotonic() + self._turns.wait_seconds
+        while True:
+            kept = await self._read(account_id)
+            grant = None if kept is None else _grant_in(kept)
+            if grant is not None and not _same(grant, used):
+                return grant
+            if kept is None or kept.claim is None or self._may_overtake(account_id, kept.version, kept.claim):
+                version = await self._claim(account_id, kept)
+                if version is not None:
+                    return await self._follow(account_id, version, grant or used, ask)
+            elif self._clock.monotonic() >= give_up:
+                raise GrantsUnavailable("another process is renewing it")
+            await self._clock.sleep(self._turns.pause_seconds)
+
+    async def _claim(self, account_id: str, kept: KeptGrant | None) -> int | None:
+        seen, seen_claim = (None, None) if kept is None else (kept.version, kept.claim)
+        rows = self._rows
+        return await self._within(
+            rows.claim(account_id, self._credential, self._claimant, seen=seen, seen_claim=seen_claim)
+        )
+
+    def _may_overtake(self, account_id: str, version: int, claim: str) -> bool:
+        """Whether the holder of `claim` is surely past its time. One of our own, with nothing under way here, is a leftover."""
+        now = self._clock.monotonic()
+        seen = self._claim_seen.get(account_id)
+        if seen is None or seen[:2] != (version, claim):
+            seen = self._claim_seen[account_id] = (version, claim, now)
+        return claim == self._claimant or now - seen[2] >= self._turns.overtake_seconds
+
+    async def _follow(self, account_id: str, version: int, latest: Grant | None, ask: Ask) -> Grant:
+        """Ask, then store; the claim is ours. What could not be stored the last time is stored now, and nobody asked again."""
+        unstored = self._unstored.get(account_id)
+        if unstored is not None and unstored[0] == version:
+            return await self._store(account_id, *unstored)
+        try:
+            async with asyncio.timeout(self._turns.ask_seconds):
+                grant = await ask(latest)
+        except Exception as error:  # noqa: BLE001 - raised again, once the claim is ended
+            return await self._not_granted(account_id, version, error)
+        return await self._store(account_id, version, grant)
+
+    async def _not_granted(self, account_id: str, version: int, error: Exception) -> Grant:
+        """Somebody who overtook us may have used up the refresh token: then theirs holds. Else `error` is raised."""
+        kept = await self._read(account_id)
+        if kept is not None and kept.version > version and (newer := _grant_in(kept)) is not None:
+            return newer
+        await self._within(self._rows.release(account_id, self._credential, self._claimant))
+        if isinstance(error, TimeoutError):
+            raise GrantsUnavailable("the authorization server did not answer in time") from error
+        raise error
+
+    async def _store(self, account_id: str, version: int, grant: Grant) -> Grant:
+        self._unstored[account_id] = (version, grant)
+        stored = await self._within(self._rows.store(account_id, self._credential, version, grant.as_text()))
+        del self._unstored[account_id]
+        if stored:
+            return grant
+        kept = await self._read(account_id)
+        newer = None if kept is None else _grant_in(kept)
+        if newer is None:
+            raise GrantsUnavailable("it was forgotten while it was renewed")
+        return newer
+
+    async def _read(self, account_id: str) -> KeptGrant | None:
+        return await self._within(self._rows.read(account_id, self._credential))
+
+    async def _within(self, call: Awaitable[R]) -> R:
+        with self._outages_translated():
+            return await call
+
+    @contextmanager
+    def _outages_translated(self) -> Iterator[None]:
+        try:
+            yield
+        except self._outages as error:
+            raise GrantsUnavailable(str(error)) from error
+
+
+def credential_digest(credential: str) -> str:
+    """What a credential is told from others by. It says nothing of a credential that cannot be guessed."""
+    return blake2b(credential.encode(), digest_size=16, person=b"forwarder-grant").hexdigest()
+
+
+def _grant_in(kept: KeptGrant) -> Grant | None:
+    return None if kept.content is None else Grant.from_text(kept.content)
+
+
+def _same(grant: Grant, used: Grant | None) -> bool:
+    return used is not None and grant.access_token == used.access_token

@@ -1,0 +1,138 @@
+"""One connection to a PMS: requests go out over it in one piece, one at a time, and their answers are read whole.
+
+NotHeld (httpx.ConnectError)                 it was held no more
+httpx.ConnectError                           the connection had ended before anything was written
+httpx.ReadError, httpx.ReadTimeout,
+httpx.RemoteProtocolError                    the rest: something may have been sent
+"""
+
+import asyncio
+import select
+from collections.abc import Callable
+from typing import cast
+
+import httpx
+
+from forwarder.pms.http.response import AnswerReader
+
+Held = Callable[[], bool]
+"""Whether what is to be sent may still be sent. Asked in the very step of the event loop that then writes it; must not wait."""
+
+
+class NotHeld(httpx.ConnectError):
+    """It was held no more when it was to be sent: nothing was."""
+
+
+class Connection(asyncio.Protocol):
+    """`expires`, by the loop's clock, is when `expire` is to be called: during an exchange at the end of its time, and between two
+    of them as its keeper sets it. `lost` is called once, when it has ended.
+
+    What comes when nothing was asked ends it.
+    """
+
+    def __init__(self, at_most: int, lost: Callable[["Connection"], None]) -> None:
+        self._lost = lost
+        self._reader = AnswerReader(at_most)
+        self._loop = asyncio.get_running_loop()
+        self._readable = select.poll()
+        self._answered: asyncio.Future[None] | None = None
+        self._failure: httpx.TransportError | None = None
+        self.expires = float("inf")
+
+    async def exchange(
+        self, content: bytes, until: float, *, held: Held | None = None, bodiless: bool = False
+    ) -> httpx.Response:
+        """The answer to `content`, a whole request, before `until` by the loop's clock; `bodiless`: to a HEAD.
+
+        Where there is none, the connection has ended, unless it raises `NotHeld`. Where this is cancelled, `abort` it: what was
+        written by then may reach the PMS all the same.
+        """
+        if self._transport.is_closing():
+            raise httpx.ConnectError("the connection ended before anything was sent")
+        if held is not None and not held():
+            raise NotHeld("it was held no longer when this was to be sent")
+        self._transport.write(content)  # in one step with the look above: nothing is awaited in between
+        self._reader.begin(bodiless=bodiless)
+        self._answered = answered = self._loop.create_future()
+        self.expires = until
+        await answered
+        if self._failure is not None:
+            try:
+                raise self._failure
+            finally:
+                self._failure = None  # which knows this frame: a cycle
+        return self._reader.response()
+
+    def is_open(self) -> bool:
+        """Whether it has not ended, as far as the loop has seen."""
+        return not self._transport.is_closing()
+
+    def is_reusable(self) -> bool:
+        """After an exchange: whether the next may use it."""
+        open_still = self._answered is None and not self._transport.is_closing()
+        # An answer that came before all of its request had left: what reads the rest, if anything, is not known.
+        return open_still and self._reader.reusable and not self._waiting_to_leave()
+
+    def is_fit(self) -> bool:
+        """Between two exchanges: whether it stands, and nothing has come over it, not even an end that the loop has yet to see."""
+        return not self._transport.is_closing() and not self._readable.poll(0)
+
+    def rest(self, seconds: float) -> None:
+        """Between two exchanges: it expires in so many seconds."""
+        self.expires = self._loop.time() + seconds
+
+    def expire(self) -> None:
+        """End it, for its time is over."""
+        if self._answered is None:
+            self._transport.close()
+        else:
+            self._fail(httpx.ReadTimeout("no whole answer came in time"))
+
+    def abort(self) -> None:
+        """End it at once. An exchange that is under way fails."""
+        self._fail(httpx.ReadError("the connection was given up"))
+
+    def secure(self, transport: asyncio.Transport) -> None:
+        """From now on it is `transport`, over the one that it was made with."""
+        self._transport = transport
+
+    # --- what the event loop calls ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = self._underneath = cast(asyncio.Transport, transport)
+        self._readable.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+
+    def data_received(self, data: bytes) -> None:
+        if self._answered is None:
+            self._transport.abort()
+            return
+        try:
+            if self._reader.feed(data):
+                self._settle()
+        except httpx.TransportError as error:
+            self._fail(error)
+
+    def eof_received(self) -> None:
+        if self._answered is not None and self._reader.end():
+            self._settle()
+        else:
+            self._fail(httpx.ReadError("the connection ended before the answer was whole"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(httpx.ReadError(f"the connection was lost: {exc}"))
+        self._reader.close()
+        self._lost(self)
+
+    def _waiting_to_leave(self) -> int:
+        return self._transport.get_write_buffer_size() + self._underneath.get_write_buffer_size()
+
+    def _fail(self, error: httpx.TransportError) -> None:
+        if self._answered is not None:
+            self._failure = error
+            self._settle()
+        self._transport.abort()
+
+    def _settle(self) -> None:
+        answered, self._answered = self._answered, None
+        if answered is not None and not answered.done():
+            answered.set_result(None)

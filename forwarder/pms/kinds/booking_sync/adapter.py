@@ -1,0 +1,215 @@
+"""Kind `booking-sync`: BookingSync (Smily) API v3, https://developers.bookingsync.com. The base URL ends in `/api/v3`.
+
+    GET    {base_url}/rentals/search?rental_id=…    what it costs, with `liveQuote`
+    POST   {base_url}/clients                       the guest
+    POST   {base_url}/rentals/:rental_id/bookings   the booking, with our reference as `external_reference`
+    POST   {base_url}/strict_bookings               both at once, with `strictBookings`
+    POST   {base_url}/bookings/:id/payments         what was paid elsewhere, with `recordPayments`
+    GET    {base_url}/bookings?rental_id=…          to look one up: the list has no filter by `external_reference`
+    DELETE {base_url}/bookings/:id                  to cancel
+
+BookingSync has no rooms: a rental is our property. A client that was created for a booking that then failed stays behind; nobody
+is booked by it. Cards are no part of this API; `payment` says which way they go where `securePayments` is set.
+"""
+
+from datetime import datetime
+from decimal import Decimal
+from http import HTTPStatus
+from typing import ClassVar
+from urllib.parse import urlencode
+
+import httpx
+
+from forwarder.pms.http.client import Send, path_segment
+from forwarder.pms.http.failure import harmless, not_understood
+from forwarder.pms.kinds.booking_sync.answer import SyncBooking, bookings_in, client_id_in, refusal_in, rental_id_in
+from forwarder.pms.kinds.booking_sync.api import BookingSyncApi
+from forwarder.pms.kinds.booking_sync.lookup import confirmed, look_up
+from forwarder.pms.kinds.booking_sync.options import BookingSyncOptions
+from forwarder.pms.kinds.booking_sync.payment import CardPayment, charges_card, paid_elsewhere, payment_of_before
+from forwarder.pms.kinds.booking_sync.quote import NotFree, Quote, quote_in
+from forwarder.pms.kinds.booking_sync.wire import adults, booking_body, client_body, given, strict_booking_body
+from forwarder.pms.kinds.generic.adapter import refusal
+from forwarder.pms.port import Capabilities, Connection, Limit, Limits
+from forwarder.process.clock import Clock
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import (
+    Cancellation,
+    Cancelled,
+    Confirmed,
+    Deferred,
+    InDoubt,
+    Lookup,
+    Outcome,
+    Rejected,
+)
+
+
+class BookingSyncAdapter:
+    """BookingSync as one account speaks it."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(idempotent_create=False, find_by_reference=True, cancel=True)
+    limits: ClassVar[Limits] = Limits((Limit(1000, 3600.0),), requests_per_push=2)
+    options: ClassVar[type[BookingSyncOptions]] = BookingSyncOptions
+
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        self._options = BookingSyncOptions.model_validate(connection.options)
+        self._api = BookingSyncApi(connection, self._options, clock)
+        self._clock = clock
+        cards = self._options.secure_payments
+        self._cards = None if cards is None else CardPayment(self._api, cards, clock)
+
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        rental = path_segment(booking.property_id)
+        if rental is None:
+            return refusal(booking, "property_not_found", "")
+        quote = await self._quote(booking, send) if self._options.live_quote else None
+        if not isinstance(quote, Quote | None):
+            return quote
+        if self._options.strict_bookings:
+            body = strict_booking_body(booking, self._options, quote)
+            made = await self._book("strict_bookings", body, booking, send)
+        elif self._cards is not None and charges_card(booking):
+            made = await self._book_by_card(self._cards, rental, booking, quote, send)
+        else:
+            made = await self._book_for_client(rental, booking, quote, send)
+        return await self._concluded(made, booking, send) if isinstance(made, SyncBooking) else made
+
+    async def _quote(self, booking: Booking, send: Send) -> Quote | Rejected | Deferred:
+        """What it costs now, which is what was asked for. Nothing is booked by asking."""
+        query = urlencode(
+            given(
+                {
+                    "rental_id": booking.property_id,
+                    "start_at": booking.arrival.isoformat(),
+                    "end_at": booking.departure.isoformat(),
+                    "adults": adults(booking.fields),
+                    "children": booking.fields.get("numberOfChildren"),
+                }
+            )
+        )
+        response = await self._api.ask_again_at_will(send, "GET", "rentals/search", query=query)
+        if isinstance(response, Deferred):
+            return response
+        quote = quote_in(response, booking) if response.status_code == HTTPStatus.OK else None
+        match quote:
+            case None:
+                return harmless(self._api.unexpected(response))
+            case NotFree():
+                return refusal(booking, "room_unavailable", "")
+            case Quote() if _costs_what_was_asked(quote, booking):
+                return quote
+            case Quote():
+                return refusal(booking, "price_changed", f"It costs {quote.final_price} {quote.currency} now.")
+
+    async def _book_for_client(
+        self, rental: str, booking: Booking, quote: Quote | None, send: Send, held_until: datetime | None = None
+    ) -> SyncBooking | Outcome:
+        client = await self._create_client(booking, send)
+        if not isinstance(client, int):
+            return client
+        body = booking_body(booking, client, self._options, quote, held_until=held_until)
+        return await self._book(f"rentals/{rental}/bookings", body, booking, send, held=held_until is not None)
+
+    async def _create_client(self, booking: Booking, send: Send) -> int | Rejected | Deferred:
+        """Whatever goes wrong here, no booking was made."""
+        response = await self._api.ask_again_at_will(send, "POST", "clients", client_body(booking))
+        if isinstance(response, Deferred):
+            return response
+        if response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY:
+            return refusal(booking, "guest_refused", refusal_in(response)[1])
+        client_id = client_id_in(response) if response.status_code == HTTPStatus.CREATED else None
+        return harmless(self._api.unexpected(response)) if client_id is None else client_id
+
+    async def _book(
+        self, path: str, body: bytes, booking: Booking, send: Send, *, held: bool = False
+    ) -> SyncBooking | Outcome:
+        """The booking that was made, as booked or as `held`."""
+        response = await self._api.ask(send, "POST", path, body)
+        match response.status_code:
+            case HTTPStatus.CREATED:
+                return _made(response, booking, "Tentative" if held else "Booked")
+            case HTTPStatus.UNPROCESSABLE_ENTITY | HTTPStatus.CONFLICT:
+                return refusal(booking, *refusal_in(response))
+            case HTTPStatus.NOT_FOUND if not self._options.strict_bookings:
+                # Not a wrong base URL: the client was created under it.
+                return refusal(booking, "property_not_found", "")
+            case HTTPStatus.SERVICE_UNAVAILABLE if "retry-after" not in response.headers:
+                # A gateway says so too when it loses the server behind it, which may have booked by then.
+                return InDoubt("pms_unavailable", "The PMS's gateway lost it while it had the request (HTTP 503).")
+            case _:
+                return self._api.unexpected(response)
+
+    async def _book_by_card(
+        self, cards: CardPayment, rental: str, booking: Booking, quote: Quote | None, send: Send
+    ) -> SyncBooking | Outcome:
+        unpayable = cards.unpayable(booking)
+        if unpayable is not None:
+            return unpayable
+        held = await self._book_for_client(rental, booking, quote, send, cards.held_until())
+        return await cards.pay(booking, held, send) if isinstance(held, SyncBooking) else held
+
+    async def _concluded(self, made: SyncBooking, booking: Booking, send: Send) -> Confirmed:
+        """What was booked, with what was paid for it elsewhere noted at most once: a note that is lost is not sent again, and the
+        booking's comments name the transaction all the same."""
+        paid = paid_elsewhere(booking) if self._options.record_payments else None
+        if paid is not None:
+            body = payment_of_before(booking, self._clock)
+            response = await self._api.ask_again_at_will(send, "POST", f"bookings/{made.id}/payments", body)
+            if isinstance(response, Deferred) or response.status_code != HTTPStatus.CREATED:
+                paid = None
+        return confirmed(made, booking, paid or Decimal(0))
+
+    async def find(self, booking: Booking, send: Send) -> Lookup:
+        return await look_up(self._api, booking, send, strict=self._options.strict_bookings)
+
+    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> Cancellation:
+        if not pms_reservation_id.isdecimal():
+            return refusal(booking, "cancellation_refused", "BookingSync's ids are numbers; this one is none.")
+        response = await self._api.ask_again_at_will(send, "DELETE", f"bookings/{pms_reservation_id}")
+        if isinstance(response, Deferred):
+            return response
+        match response.status_code:
+            case HTTPStatus.NO_CONTENT:
+                return Cancelled()
+            case HTTPStatus.NOT_FOUND:
+                return await self._gone(booking, pms_reservation_id, response, send)
+            case HTTPStatus.UNPROCESSABLE_ENTITY | HTTPStatus.CONFLICT:
+                return refusal(booking, "cancellation_refused", refusal_in(response)[1])
+            case _:
+                return harmless(self._api.unexpected(response))
+
+    async def _gone(
+        self, booking: Booking, pms_reservation_id: str, not_found: httpx.Response, send: Send
+    ) -> Cancelled | Deferred:
+        """A 404 may come from a wrong base URL or another account's credential: it counts where the booking is shown as cancelled,
+        or is not there while its rental is."""
+        query = "include_canceled=true"
+        shown = await self._api.ask_again_at_will(send, "GET", f"bookings/{pms_reservation_id}", query=query)
+        if isinstance(shown, Deferred):
+            return shown
+        match bookings_in(shown) if shown.status_code == HTTPStatus.OK else None:
+            case [SyncBooking(status="Canceled") as found] if str(found.id) == pms_reservation_id:
+                return Cancelled()
+        if shown.status_code != HTTPStatus.NOT_FOUND:
+            return harmless(self._api.unexpected(shown))
+        rental = await self._api.ask_again_at_will(send, "GET", f"rentals/{path_segment(booking.property_id)}")
+        if isinstance(rental, Deferred):
+            return rental
+        there = rental.status_code == HTTPStatus.OK and str(rental_id_in(rental)) == booking.property_id
+        return Cancelled() if there else harmless(self._api.unexpected(not_found))
+
+
+def _costs_what_was_asked(quote: Quote, booking: Booking) -> bool:
+    price, currency = booking.total_price, booking.currency
+    return (price is None or price == quote.final_price) and currency in (None, quote.currency)
+
+
+def _made(response: httpx.Response, booking: Booking, status: str) -> SyncBooking | Outcome:
+    match bookings_in(response):
+        case [one] if one.status == status and one.external_reference in (None, booking.reference):
+            return one
+        case [SyncBooking(status="Canceled")]:
+            return refusal(booking, "pms_refused", "The PMS made the booking as a cancelled one.")
+        case _:
+            return not_understood(response)

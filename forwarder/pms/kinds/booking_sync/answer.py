@@ -1,0 +1,204 @@
+"""BookingSync's own words: the bodies that it answers with, and what its 422 says. Pure."""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import date
+from decimal import Decimal
+from typing import Any, Final
+
+import httpx
+from pydantic import BaseModel, StrictInt, StrictStr, ValidationError
+
+from forwarder.pms.kinds.booking_sync.quote import in_one_language
+from forwarder.pms.record_fields import amount, finances, read_object, record_fields
+from forwarder.pms.wording import PRICE_AND_CARD
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.request import json_number
+
+_OF_THE_NIGHTS: Final = {"start_at", "end_at", "base"}
+_NOT_FREE = re.compile(r"availab|overlap|taken|booked|occupied|conflict", re.IGNORECASE)
+_OF_THE_RENTAL: Final = {"rental", "rental_id"}
+_OF_THE_CLIENT = re.compile(r"client(\.|$)")
+
+
+class SyncBooking(BaseModel):
+    """A booking as BookingSync shows it, as far as we read it. Amounts are decimal texts."""
+
+    id: StrictInt
+    status: StrictStr
+    external_reference: StrictStr | None = None
+    links: Any = None
+    booked: Any = None
+    start_at: Any = None
+    end_at: Any = None
+    initial_rental_price: Any = None
+    final_rental_price: Any = None
+    final_price: Any = None
+    paid_amount: Any = None
+    payment_left_to_collect: Any = None
+    currency: Any = None
+    notes: Any = None
+    payment_url: Any = None
+    door_key_code: Any = None
+    bookings_fees: Any = None
+    bookings_taxes: Any = None
+
+    @property
+    def shows_reference(self) -> bool:
+        """False where the credential's scope hides our reference from us: then nothing can be concluded from its absence."""
+        return "external_reference" in self.model_fields_set
+
+    @property
+    def came_to_nothing(self) -> bool:
+        """Whether it was held only, never confirmed, and surely nobody began to pay for it."""
+        payments = self.links.get("payments") if isinstance(self.links, dict) else None
+        return self.status == "Canceled" and self.booked is False and payments == []
+
+    def may_be_on(self, booking: Booking) -> bool:
+        """Whether it has some of the nights of `booking`, or does not say which nights it has."""
+        try:
+            arrival, departure = (date.fromisoformat(moment[:10]) for moment in (self.start_at, self.end_at))
+        except (TypeError, ValueError):
+            return True
+        return arrival < booking.departure and departure > booking.arrival
+
+    def record(self, paid_since: Decimal = Decimal(0)) -> dict[str, Any]:
+        """What of section 2.5's record is in it. `paid_since`: what was paid after it was shown."""
+        price, paid = amount(self.final_price), amount(self.paid_amount)
+        left = amount(self.payment_left_to_collect)
+        if paid_since:
+            paid, left = (paid or Decimal(0)) + paid_since, None
+        answer = {
+            "totalPrice": None if price is None else json_number(price),
+            "currency": self.currency,
+            "notes": self.notes,
+            "paymentUrl": self.payment_url,
+            "codes": {"accessCode": [self.door_key_code]} if self.door_key_code else None,
+            "finances": finances(price, paid, left) | {"currency": self.currency} | self._breakdown(),
+        }
+        return record_fields(answer)
+
+    def _breakdown(self) -> dict[str, Any]:
+        """Of what the price is made, where more than the rental is in it. A tax or a fee that is part of another amount already is
+        no line, so that the lines add up."""
+        initial, final = amount(self.initial_rental_price), amount(self.final_rental_price)
+        fees, taxes = list(_fees(self.bookings_fees)), list(_taxes(self.bookings_taxes))
+        discount = initial - final if initial is not None and final is not None and final < initial else Decimal(0)
+        if not (fees or taxes or discount):
+            return {}
+        rest = [("Discount", discount)] if discount else []
+        breakdown = {
+            "fee": {"totalFee": _total(fees), "breakdown": _lines(fees, "Fee")},
+            "tax": {"totalTax": _total(taxes), "breakdown": _lines(taxes, "Tax")},
+            "discount": {"totalDiscount": _total(rest), "breakdown": _lines(rest, "Discount")},
+        }
+        if initial is not None:
+            rate = [("Room rate", initial)]
+            breakdown["basePrice"] = {"totalBasePrice": _total(rate), "breakdown": _lines(rate, "RoomRate")}
+        return breakdown
+
+
+_Line = tuple[str, Decimal]
+
+
+def _fees(fees: object) -> Iterator[_Line]:
+    for fee in fees if isinstance(fees, list) else ():
+        match fee:
+            case {"name": name, "price": str() as price, "times_booked": int() as times} if not fee.get("canceled_at"):
+                each = amount(price)
+                if each is not None and fee.get("included_in_price", True):
+                    yield in_one_language(name), each * times
+
+
+def _taxes(taxes: object) -> Iterator[_Line]:
+    for tax in taxes if isinstance(taxes, list) else ():
+        match tax:
+            case {"name": name, "amount": str() as text} if not tax.get("tax_included_in_price"):
+                value = amount(text)
+                if value is not None:
+                    yield in_one_language(name), value
+
+
+def _total(lines: list[_Line]) -> float | int:
+    return json_number(sum((value for _, value in lines), Decimal(0)))
+
+
+def _lines(lines: list[_Line], kind: str) -> list[Mapping[str, Any]]:
+    return [{"name": name, "type": kind, "total": json_number(value)} for name, value in lines]
+
+
+class _Bookings(BaseModel):
+    bookings: list[SyncBooking]
+
+
+class _Resource(BaseModel):
+    id: StrictInt
+
+
+class _Clients(BaseModel):
+    clients: tuple[_Resource]
+
+
+class _Payments(BaseModel):
+    payments: tuple[_Resource]
+
+
+class _Rentals(BaseModel):
+    rentals: tuple[_Resource]
+
+
+def client_id_in(response: httpx.Response) -> int | None:
+    """The id of the one client in the body; None where it is not that."""
+    try:
+        return _Clients.model_validate_json(response.content).clients[0].id
+    except ValidationError:
+        return None
+
+
+def payment_id_in(response: httpx.Response) -> int | None:
+    """The id of the one payment in the body; None where it is not that."""
+    try:
+        return _Payments.model_validate_json(response.content).payments[0].id
+    except ValidationError:
+        return None
+
+
+def rental_id_in(response: httpx.Response) -> int | None:
+    """The id of the one rental in the body; None where it is not that."""
+    try:
+        return _Rentals.model_validate_json(response.content).rentals[0].id
+    except ValidationError:
+        return None
+
+
+def bookings_in(response: httpx.Response) -> list[SyncBooking] | None:
+    """The bookings in the body; None where it does not hold a list of them."""
+    try:
+        return _Bookings.model_validate_json(response.content).bookings
+    except ValidationError:
+        return None
+
+
+def errors_in(response: httpx.Response) -> dict[str, str]:
+    """What a 422 says, field by field; nothing where it says it in another form."""
+    body = read_object(response) or {}
+    errors = body.get("errors", body)
+    return {str(field): _messages(said) for field, said in errors.items()} if isinstance(errors, dict) else {}
+
+
+def refusal_in(response: httpx.Response) -> tuple[str, str]:
+    """The code of `REFUSALS` for a 422, and BookingSync's messages, each with its field."""
+    messages = errors_in(response)
+    detail = "; ".join(f"{field}: {said}" for field, said in messages.items())
+    if any(_NOT_FREE.search(messages[field]) for field in messages.keys() & _OF_THE_NIGHTS):
+        return "room_unavailable", detail
+    for words, code in PRICE_AND_CARD:
+        if words.search(detail):
+            return code, detail
+    if messages.keys() & _OF_THE_RENTAL:
+        return "property_not_found", detail
+    return ("guest_refused" if any(map(_OF_THE_CLIENT.match, messages)) else "pms_refused"), detail
+
+
+def _messages(said: object) -> str:
+    return ", ".join(map(str, said)) if isinstance(said, list) else str(said)

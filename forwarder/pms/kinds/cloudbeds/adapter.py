@@ -1,0 +1,213 @@
+"""Kind `cloudbeds`: Cloudbeds PMS API v1.3, https://developers.cloudbeds.com. The base URL ends in `/api/v1.3`.
+
+    POST {base_url}/postReservation                         the booking, with our reference as `thirdPartyIdentifier`
+    GET  {base_url}/getReservation?reservationID=…          its price, balance and state; read once it was made
+    GET  {base_url}/getReservations?sourceReservationId=…   to look one up
+    PUT  {base_url}/putReservation                          to cancel, with `status=canceled`
+
+Requests are forms. Answers are 200 with `success`; of one that is false, `message` alone tells what it means. Our room is a room
+type there. No card travels: Cloudbeds forbids card data in its API, but for tokens of a payment gateway.
+
+Chosen where the vendor's documents differ or say little:
+- The OpenAPI file shows `thirdPartyIdentifier` as empty for what did not come from a booking channel. So an account whose bookings
+  carry no third-party source (`sourceId`) can not look them up: a doubtful one is parked.
+- Sources are `s-1` in the OpenAPI file, and `s-1-1` in the guide (Reservation FAQs): both are taken, and sent as they are.
+- The guide names 5 requests a second for properties, and 10 for technology partners: the lower is kept to.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any, Final
+
+import httpx
+
+from forwarder.pms.http.client import Headers, Send, bearer, credential_header, request_to
+from forwarder.pms.http.failure import NoAnswer, NotSent, harmless, not_understood, unexpected
+from forwarder.pms.kind import Kind
+from forwarder.pms.kinds.cloudbeds.messages import meaning_of, message_of
+from forwarder.pms.kinds.cloudbeds.options import CloudbedsOptions
+from forwarder.pms.kinds.cloudbeds.wire import (
+    answer_in,
+    cancellation_form,
+    details_query,
+    lookup_query,
+    record_of,
+    reservation_form,
+    status_of,
+)
+from forwarder.pms.kinds.generic.adapter import refusal
+from forwarder.pms.port import CANCELLED_THERE, Capabilities, Connection, Limit, Limits
+from forwarder.pms.record_fields import identifier, read_object
+from forwarder.pms.redaction import without_card
+from forwarder.pms.wording import told
+from forwarder.process.clock import Clock
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import (
+    Absent,
+    Cancellation,
+    Cancelled,
+    Confirmed,
+    Deferred,
+    InDoubt,
+    Lookup,
+    Outcome,
+    Rejected,
+)
+
+_JSON: Final = (b"Accept", b"application/json")
+_FORM: Final = (b"Content-Type", b"application/x-www-form-urlencoded")
+_HELD = {"confirmed", "checked_in", "checked_out", "no_show"}
+_UNCONFIRMED: Final = "not_confirmed"
+_CANCELED: Final = "canceled"
+_TO_BE_CONFIRMED: Final = ("pms_still_working", "The booking is made, and the property has yet to confirm it.")
+_NOT_SHOWN: Final = (
+    "pms_scope_too_small",
+    "The account's bookings have no third-party source, so that none can be looked up.",
+)
+
+
+class CloudbedsAdapter:
+    """Cloudbeds as one account speaks it."""
+
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        self._base_url = connection.base_url.rstrip("/")
+        self._credential = connection.credential
+        self._options = CloudbedsOptions.model_validate(connection.options)
+        self._clock = clock
+        self._counted = _HELD | ({_UNCONFIRMED} if self._options.accept_unconfirmed else set())
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(CLOUDBEDS.capabilities, find_by_reference=self._options.shows_reference)
+
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        """One request makes the booking. Whatever becomes of the second, which reads its price, the booking is made."""
+        response = await send(self._posted("POST", "postReservation", reservation_form(booking, self._options)))
+        body = answer_in(response)
+        if body is None:
+            return self._not_decided(response)
+        return await self._made(response, body, booking, send) if body["success"] else self._refused(body, booking)
+
+    def _not_decided(self, response: httpx.Response) -> Deferred | InDoubt:
+        if (read_object(response) or {}).get("success") is True:  # in an error's status
+            return not_understood(response)
+        if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and "retry-after" not in response.headers:
+            # A gateway says so too when it loses the server behind it, which may have booked by then.
+            return InDoubt("pms_unavailable", "The PMS's gateway lost it while it had the request (HTTP 503).")
+        return unexpected(response, self._clock.now())
+
+    async def _made(self, response: httpx.Response, body: dict[str, Any], booking: Booking, send: Send) -> Outcome:
+        reservation_id = identifier(body.get("reservationID"))
+        if reservation_id is not None and status_of(body) in self._counted:
+            return await self._confirmed(reservation_id, body, booking, send)
+        return InDoubt(*_TO_BE_CONFIRMED) if status_of(body) == _UNCONFIRMED else not_understood(response)
+
+    def _refused(self, body: Mapping[str, Any], booking: Booking) -> Rejected | Deferred | InDoubt:
+        message = message_of(body)
+        meaning = meaning_of(message, property_asked=self._options.property_id is None)
+        return told(meaning, message, booking)
+
+    async def find(self, booking: Booking, send: Send) -> Lookup:
+        """`Absent` for an empty list alone: one with other bookings was not searched by our reference."""
+        query = lookup_query(self._options.property_of(booking), booking.reference)
+        response = await send(self._asked("getReservations", query))
+        body = answer_in(response)
+        if body is None:
+            return harmless(unexpected(response, self._clock.now()))
+        if not body["success"]:
+            return self._put_off(body, booking)
+        found = body.get("data")
+        if found == [] and not body.get("total") and not body.get("count"):
+            return Absent() if self._options.shows_reference else Deferred(*_NOT_SHOWN)
+        ours = [item for item in found if _is_ours(item, booking)] if isinstance(found, list) else []
+        return await self._found(ours, response, booking, send)
+
+    async def _found(
+        self, ours: Sequence[dict[str, Any]], response: httpx.Response, booking: Booking, send: Send
+    ) -> Lookup:
+        by_status = {status_of(item): item for item in ours}
+        held = next((item for status, item in by_status.items() if status in self._counted), None)
+        reservation_id = None if held is None else identifier(held.get("reservationID"))
+        if held is not None and reservation_id is not None:
+            return await self._confirmed(reservation_id, held, booking, send)
+        if by_status.keys() == {_CANCELED}:
+            return Deferred(CANCELLED_THERE, "The PMS made the booking, and it was cancelled there since.")
+        return Deferred(*_TO_BE_CONFIRMED) if _UNCONFIRMED in by_status else harmless(not_understood(response))
+
+    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> Cancellation:
+        form = cancellation_form(self._options.property_of(booking), pms_reservation_id)
+        response = await send(self._posted("PUT", "putReservation", form))
+        body = answer_in(response)
+        if body is None:
+            return harmless(unexpected(response, self._clock.now()))
+        if not body["success"]:
+            return await self._not_cancelled(body, booking, pms_reservation_id, send)
+        data = body.get("data")
+        still_held = isinstance(data, dict) and "status" in data and status_of(data) != _CANCELED
+        return harmless(not_understood(response)) if still_held else Cancelled()
+
+    async def _not_cancelled(
+        self, body: Mapping[str, Any], booking: Booking, reservation_id: str, send: Send
+    ) -> Cancellation:
+        """A no counts only as far as the PMS shows the booking: it may have been cancelled before, or not be there at all."""
+        held = await self._details(reservation_id, booking, send)
+        if held is not None and status_of(held) == _CANCELED:
+            return Cancelled()
+        if held is None and self._options.shows_reference and isinstance(await self.find(booking, send), Absent):
+            return Cancelled()
+        refused = self._refused(body, booking)
+        if isinstance(refused, Rejected):
+            unseen = "The PMS does not cancel the booking, and does not show it."
+            return (
+                refusal(booking, "cancellation_refused", message_of(body))
+                if held
+                else Deferred("pms_refused_request", unseen)
+            )
+        return harmless(refused)
+
+    async def _confirmed(self, reservation_id: str, known: dict[str, Any], booking: Booking, send: Send) -> Confirmed:
+        """With the booking's details where they can be had, else with what is known already."""
+        try:
+            details = await self._details(reservation_id, booking, send)
+        except (NotSent, NoAnswer):
+            details = None
+        record = record_of(known if details is None else details)
+        return Confirmed(reservation_id, without_card(record, booking.card))
+
+    async def _details(self, reservation_id: str, booking: Booking, send: Send) -> dict[str, Any] | None:
+        """The reservation as the PMS shows it; None where it does not. Raises what `send` raises."""
+        query = details_query(self._options.property_of(booking), reservation_id)
+        response = await send(self._asked("getReservation", query))
+        data = (answer_in(response) or {}).get("data")
+        shown = data if isinstance(data, dict) else {}
+        return shown if identifier(shown.get("reservationID")) == reservation_id else None
+
+    def _put_off(self, body: Mapping[str, Any], booking: Booking) -> Deferred:
+        refused = self._refused(body, booking)
+        if isinstance(refused, Rejected):
+            return Deferred("pms_refused_request", f"The PMS does not search. It says: {refused.problem.detail}")
+        return harmless(refused)
+
+    def _asked(self, method_name: str, query: str) -> httpx.Request:
+        return request_to("GET", f"{self._base_url}/{method_name}", self._headers(), query=query)
+
+    def _posted(self, method: str, method_name: str, form: bytes) -> httpx.Request:
+        return request_to(method, f"{self._base_url}/{method_name}", (*self._headers(), _FORM), form)
+
+    def _headers(self) -> Headers:
+        if self._options.authorization == "api-key":
+            return (*credential_header(b"x-api-key", self._credential), _JSON)
+        return (*bearer(self._credential), _JSON)
+
+
+def _is_ours(item: object, booking: Booking) -> bool:
+    return isinstance(item, dict) and item.get("thirdPartyIdentifier") == booking.reference
+
+
+CLOUDBEDS: Final = Kind(
+    CloudbedsAdapter,
+    CloudbedsOptions,
+    Capabilities(idempotent_create=False, find_by_reference=False, cancel=True),
+    Limits((Limit(5, 1.0),), requests_per_push=2),
+)

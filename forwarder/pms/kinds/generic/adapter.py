@@ -1,0 +1,224 @@
+"""Kind `generic`: any PMS that implements the open contract (schemas/pms-openapi.json).
+
+POST {base_url}/reservations                → 201, or 200 for a key that was seen before, with the reservation
+GET  {base_url}/reservations?reference=R    → 200 {"data": […]}
+DELETE {base_url}/reservations/{id}         → 204, again and again
+"""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import cached_property
+from http import HTTPStatus
+from typing import Any, ClassVar, Final
+
+import httpx
+from pydantic_core import to_json
+
+from forwarder.pms.adapter import NoOptions
+from forwarder.pms.http.client import Headers, Send, bearer, path_segment, request_to
+from forwarder.pms.http.failure import harmless, not_understood, unexpected
+from forwarder.pms.port import CANCELLED_THERE, Capabilities, Connection, Limits
+from forwarder.pms.record_fields import identifier, read_object, record_fields
+from forwarder.pms.redaction import discreet, without_card
+from forwarder.process.clock import Clock
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import (
+    Absent,
+    Cancellation,
+    Cancelled,
+    Confirmed,
+    Deferred,
+    InDoubt,
+    Lookup,
+    Outcome,
+    Rejected,
+)
+from forwarder.reservation.problems import endings
+from forwarder.reservation.request import json_number
+
+_KINDS: Final = {one.code: one for one in endings.REFUSALS}
+
+REFUSALS: Final[Mapping[str, str]] = {code: one.title for code, one in _KINDS.items()}
+"""The codes of a PMS's no, and their titles. Whatever else a PMS says is `pms_refused`."""
+
+STILL_WORKING: Final = "request_in_progress"
+"""The code of a PMS that still works on an earlier request with the same key."""
+
+KEY_REUSED: Final = "idempotency_key_reused"
+"""The code of a PMS that saw the same key with another body."""
+
+NOT_THERE: Final = "reservation_not_found"
+"""The code of a PMS that has no reservation of that id. A bare 404 may come from any server on the way."""
+
+_JSON: Final = (b"Accept", b"application/json")
+_JSON_BODY: Final = (b"Content-Type", b"application/json")
+_MADE: Final = frozenset((201, 200))  # not as an enumeration: Python 3.11 takes long to find a member of one
+_REFUSING = {HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}
+_PERHAPS_REFUSING = {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND}
+_NO_LONGER_THERE = {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}
+_NO = {"REJECTED", "REFUSED", "DECLINED"}
+_CANCELLED = {"CANCELLED", "CANCELED"}
+
+
+def refusal(booking: Booking, code: str, detail: str) -> Rejected:
+    """The PMS's no, with `detail` in its own words as far as they may be kept."""
+    known = _KINDS.get(code, endings.PMS_REFUSED)
+    said = discreet(detail, booking) or f"{known.title}."
+    return Rejected(known.problem(said, booking.reference))
+
+
+class GenericAdapter:
+    """The open contract as one account speaks it."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(idempotent_create=True, find_by_reference=True, cancel=True)
+    limits: ClassVar[Limits] = Limits()
+    options: ClassVar[type[NoOptions]] = NoOptions
+
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        self._base_url = connection.base_url.rstrip("/")
+        self._credential = connection.credential
+        self._clock = clock
+
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        base = self._base(booking)
+        if base is None:
+            return refusal(booking, "property_not_found", "No address can hold the identifier.")
+        key = (b"Idempotency-Key", b'"%s"' % booking.reference.encode())
+        headers = [*self._headers, _JSON_BODY, key]
+        response = await send(request_to("POST", f"{base}/reservations", headers, _body(booking)))
+        status = response.status_code
+        if status in _MADE:
+            return _made(response, booking)
+        return await self._not_made(response, booking, send)
+
+    async def find(self, booking: Booking, send: Send) -> Lookup:
+        base = self._base(booking)
+        if base is None:
+            return Absent()
+        query = f"reference={path_segment(booking.reference)}"
+        response = await send(request_to("GET", f"{base}/reservations", self._headers, query=query))
+        if response.status_code != HTTPStatus.OK:
+            return harmless(unexpected(response, self._clock.now()))
+        return _found(response, booking)
+
+    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> Cancellation:
+        base, identifier_ = self._base(booking), path_segment(pms_reservation_id)
+        if base is None or identifier_ is None:
+            return refusal(booking, "cancellation_refused", "No address can hold the identifier.")
+        response = await send(request_to("DELETE", f"{base}/reservations/{identifier_}", self._headers))
+        answer = read_object(response) or {}
+        if _is_cancelled(response.status_code, answer):
+            return Cancelled()
+        if response.status_code in _REFUSING:
+            return refusal(booking, "cancellation_refused", _words(answer))
+        return harmless(unexpected(response, self._clock.now()))
+
+    @cached_property
+    def _headers(self) -> Headers:
+        return (*bearer(self._credential), _JSON)
+
+    def _base(self, _booking: Booking) -> str | None:
+        """Where the reservations of `booking`'s property are; None where no address can say that."""
+        return self._base_url
+
+    async def _not_made(self, response: httpx.Response, booking: Booking, send: Send) -> Outcome:
+        """Of 400 and 404, which any server on the way may send, only a problem with a code of ours is the PMS's own no."""
+        problem = read_object(response) or {}
+        code, status = _code(problem), response.status_code
+        if code == STILL_WORKING:
+            return InDoubt("pms_still_working", "The PMS is still at an earlier push of this reservation.")
+        if code == KEY_REUSED:
+            return await self._made_in_other_words(booking, send)
+        if status in _REFUSING or (status in _PERHAPS_REFUSING and code in REFUSALS):
+            return refusal(booking, code, _words(problem))
+        return unexpected(response, self._clock.now())
+
+    async def _made_in_other_words(self, booking: Booking, send: Send) -> Outcome:
+        """The key is known with another body: an earlier push, written out by another version of ours, came through."""
+        found = await self.find(booking, send)
+        if isinstance(found, Confirmed):
+            return found
+        return InDoubt("pms_knows_key", "The PMS had this reservation before, in other words, and does not show it.")
+
+
+def _body(booking: Booking) -> bytes:
+    fields = {**booking.fields, "reference": booking.reference}
+    price = fields.get("totalPrice")
+    if isinstance(price, Decimal):  # which would be written as a text
+        fields["totalPrice"] = json_number(price)
+    if booking.card is not None:
+        fields["cardDetails"] = booking.card.model_dump(by_alias=True, exclude_none=True)
+    return to_json(fields)
+
+
+def _is_cancelled(status: int, answer: Mapping[str, Any]) -> bool:
+    """Of what any server may answer, a page in HTTP 200 or a bare 404, nothing tells that the PMS holds it no longer."""
+    match status:
+        case HTTPStatus.NO_CONTENT:
+            return True
+        case HTTPStatus.OK:
+            return _status(answer) in _CANCELLED
+        case _:
+            return status in _NO_LONGER_THERE and answer.get("code") == NOT_THERE
+
+
+def _made(response: httpx.Response, booking: Booking) -> Outcome:
+    answer = read_object(response)
+    confirmed = None if answer is None else _confirmed(answer, booking)
+    if answer is None or confirmed is None:
+        return not_understood(response)
+    match _status(answer):
+        case "CONFIRMED":
+            return confirmed
+        case status if status in _NO | _CANCELLED:
+            return refusal(
+                booking, str(answer.get("code")), _words(answer) or f"The PMS answered with status {status}."
+            )
+        case _:
+            return not_understood(response)
+
+
+def _found(response: httpx.Response, booking: Booking) -> Lookup:
+    """`Absent` only for an empty list, or a reservation that was refused. A PMS that shows others has not searched."""
+    items = (read_object(response) or {}).get("data")
+    if items == []:
+        return Absent()
+    ours = [item for item in items if _is_ours(item, booking)] if isinstance(items, list) else []
+    for item in ours:
+        confirmed = _confirmed(item, booking)
+        if confirmed is not None and _status(item) == "CONFIRMED":
+            return confirmed
+    statuses = {_status(item) for item in ours}
+    if statuses & _CANCELLED:
+        return Deferred(CANCELLED_THERE, "The PMS made the reservation, and it was cancelled there since.")
+    return Absent() if statuses and statuses <= _NO else harmless(not_understood(response))
+
+
+def _is_ours(item: object, booking: Booking) -> bool:
+    return isinstance(item, dict) and item.get("reference") == booking.reference
+
+
+def _confirmed(answer: Mapping[str, Any], booking: Booking) -> Confirmed | None:
+    """The reservation in `answer`; None where it has no id, or is about another reservation than ours."""
+    pms_id = identifier(answer.get("id"))
+    if pms_id is None or answer.get("reference", booking.reference) != booking.reference:
+        return None
+    return Confirmed(pms_id, without_card(record_fields(answer), booking.card))
+
+
+def _status(answer: Mapping[str, Any]) -> str:
+    """In capitals; CONFIRMED where it is absent or null, empty for what is no text."""
+    status = answer.get("status")
+    if status is None:
+        return "CONFIRMED"
+    return status.upper() if isinstance(status, str) else ""
+
+
+def _code(problem: Mapping[str, Any]) -> str:
+    code = problem.get("code")
+    return code if isinstance(code, str) else ""
+
+
+def _words(problem: Mapping[str, Any]) -> str:
+    title, detail = problem.get("title"), problem.get("detail")
+    return next((text for text in (detail, title) if isinstance(text, str) and text.strip()), "")

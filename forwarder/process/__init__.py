@@ -1,0 +1,1 @@
+"""What every process needs: clock, signals, supervision, loops, group commit. Knows nothing of reservations."""

@@ -1,0 +1,66 @@
+"""Loops that outlive outages: what fails because something outside is away is tried again, what fails as a bug ends the process."""
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import structlog
+
+from forwarder.process.clock import Clock
+
+T = TypeVar("T")
+
+_log = structlog.get_logger(__name__)
+
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 5.0
+
+
+async def keep_trying(
+    step: Callable[[], Awaitable[None]], *, name: str, clock: Clock, outages: tuple[type[Exception], ...]
+) -> None:
+    """Run `step` once, again after each outage, until it returns. Pauses grow to 5 s, with jitter; the first failure, and the
+    recovery, are logged."""
+    failures = 0
+    while True:
+        try:
+            await step()
+        except outages as error:
+            failures += 1
+            if failures == 1:
+                _log.warning(f"{name}.interrupted", error=str(error), kind=type(error).__name__)
+            pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10), _LONGEST_PAUSE_SECONDS)
+            await clock.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
+        else:
+            if failures:
+                _log.info(f"{name}.resumed", failures=failures)
+            return
+
+
+async def by_halves(
+    step: Callable[[Sequence[T]], Awaitable[None]],
+    items: Sequence[T],
+    *,
+    name: str,
+    refusal: type[Exception],
+    set_aside: Callable[[T, Exception], Awaitable[None]],
+) -> None:
+    """Carry out `step` for all of `items` at once; where it raises `refusal`, for one half of them after the other, until each that
+    is refused stands alone and is `set_aside`. The others are carried out in their order."""
+    try:
+        await step(items)
+    except refusal as error:
+        if len(items) == 1:
+            await set_aside(items[0], error)
+            return
+        _log.error(f"{name}.batch_refused", count=len(items), error=str(error), kind=type(error).__name__)
+        for half in (items[: len(items) // 2], items[len(items) // 2 :]):
+            await by_halves(step, half, name=name, refusal=refusal, set_aside=set_aside)
+
+
+async def forever(
+    step: Callable[[], Awaitable[None]], *, name: str, clock: Clock, outages: tuple[type[Exception], ...]
+) -> None:
+    """Run `step` again and again, through outages. `step` does its own waiting."""
+    while True:
+        await keep_trying(step, name=name, clock=clock, outages=outages)

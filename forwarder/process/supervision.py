@@ -1,0 +1,177 @@
+"""Processes: signals, and several processes on one port.
+
+A process stops on SIGTERM or SIGINT within its grace period and exits 0; a second signal ends it at once.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import structlog
+import uvloop
+from prometheus_client.multiprocess import mark_process_dead
+
+from forwarder.process.garbage import collect_seldom
+
+Stop = asyncio.Event
+"""Set once the process is to end."""
+
+_log = structlog.get_logger(__name__)
+
+BACKLOG: Final = 2048
+"""How many connections may wait to be taken."""
+
+_SHARED_ADDRESS = "FORWARDER_SHARED_ADDRESS"
+_EVERY_ADDRESS = {"0.0.0.0", "::"}  # noqa: S104 - compared, not bound
+_RESTART_PAUSE_SECONDS = 1.0
+
+
+def run_until_signalled(main: Callable[[Stop], Awaitable[None]]) -> None:
+    """Run `main` with an event that the first SIGTERM or SIGINT sets. Returns when `main` does."""
+
+    async def supervised() -> None:
+        stop = Stop()
+        loop = asyncio.get_running_loop()
+
+        def on_signal(number: signal.Signals) -> None:
+            if stop.is_set():
+                os._exit(128 + number)
+            _log.info("process.stopping", signal=number.name)
+            stop.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, on_signal, number)
+        if is_child():
+            # Standard input is the parent's pipe: it ends when the parent does, however it ended.
+            loop.add_reader(sys.stdin.fileno(), stop.set)
+        await main(stop)
+
+    collect_seldom()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(supervised())
+
+
+def is_child() -> bool:
+    """True in a process that `run_processes` of another started."""
+    return _SHARED_ADDRESS in os.environ
+
+
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A socket that listens there. Raises `OSError`: the address is taken.
+
+    `shared`: for `run_processes`. It does not listen, but keeps the address for the processes that do: each of these gets one of
+    its own there, whatever `host` and `port` say, and is to listen once it serves.
+    """
+    given = os.environ.get(_SHARED_ADDRESS)
+    if given is not None:
+        host, _, number = given.rpartition(":")
+        port = int(number)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol is named, because asyncio turns Nagle's delay off only where it is.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if is_child():
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        bound.bind((host, port))
+        if not shared and not is_child():
+            bound.listen(BACKLOG)
+    except OSError:
+        bound.close()
+        raise
+    bound.setblocking(False)  # noqa: FBT003 - the standard library's signature
+    return bound
+
+
+def own_url(listening: socket.socket) -> str:
+    """The address by which processes of this machine reach `listening`."""
+    host, port = listening.getsockname()[:2]
+    if host in _EVERY_ADDRESS:
+        return f"http://localhost:{port}" if ":" in host else f"http://127.0.0.1:{port}"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@contextlib.asynccontextmanager
+async def side_by_side(work: Awaitable[Any], stop: Stop, *, until_stopped: bool = False) -> AsyncIterator[None]:
+    """Run `work` beside the block, and wait for it at the end. Where it fails, everything stops, and the block's end raises."""
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda _: stop.set())
+    cancelling = asyncio.create_task(_cancel_after(task, stop)) if until_stopped else None
+    try:
+        yield
+    finally:
+        stop.set()
+        if cancelling is not None:
+            await cancelling
+        await asyncio.gather(task, return_exceptions=True)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+
+async def _cancel_after(task: asyncio.Future[Any], stop: Stop) -> None:
+    await stop.wait()
+    task.cancel()
+
+
+def run_processes(arguments: Sequence[str], *, count: int, bound: socket.socket) -> int:
+    """Run `count` processes of this program with `arguments` on the address of `bound`, a shared one; the exit code.
+
+    Each has a queue of connections of its own, among which Linux shares them out: from one queue the process that wakes first takes
+    all that wait, so that the few connections of a client that keeps them can all end at one process.
+
+    A process that dies is started again. SIGTERM and SIGINT are passed on; then the processes are waited for.
+    """
+    host, port = bound.getsockname()[:2]
+    with tempfile.TemporaryDirectory(prefix="forwarder-metrics-") as metrics_dir:
+        environment = {
+            **os.environ,
+            _SHARED_ADDRESS: f"{host}:{port}",
+            "PROMETHEUS_MULTIPROC_DIR": metrics_dir,
+        }
+        return asyncio.run(_Family([sys.executable, "-m", "forwarder", *arguments], environment, count).run())
+
+
+class _Family:
+    """A parent and its children."""
+
+    def __init__(self, command: Sequence[str], environment: dict[str, str], count: int) -> None:
+        self._command = command
+        self._environment = environment
+        self._count = count
+        self._stop = Stop()
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        codes = await asyncio.gather(*(self._raise_one() for _ in range(self._count)))
+        return max(codes, default=0)
+
+    async def _raise_one(self) -> int:
+        while True:
+            child = await asyncio.create_subprocess_exec(*self._command, env=self._environment, stdin=subprocess.PIPE)
+            code = await self._watch(child)
+            mark_process_dead(child.pid, self._environment["PROMETHEUS_MULTIPROC_DIR"])  # type: ignore[no-untyped-call]
+            if self._stop.is_set():
+                return abs(code)
+            _log.error("process.died", pid=child.pid, exit_code=code)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), _RESTART_PAUSE_SECONDS)
+            if self._stop.is_set():
+                return abs(code)
+
+    async def _watch(self, child: asyncio.subprocess.Process) -> int:
+        ended = asyncio.create_task(child.wait())
+        stopped = asyncio.create_task(self._stop.wait())
+        await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():
+            child.terminate()
+        stopped.cancel()
+        return await ended

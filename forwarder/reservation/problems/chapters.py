@@ -1,0 +1,122 @@
+"""The catalogue as it is read: chapter by chapter, and by code."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from forwarder.reservation.problems import endings, requests, service, webhooks
+from forwarder.reservation.problems.problem_type import ProblemType
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """Problems that are read together."""
+
+    title: str
+    about: str
+    problems: tuple[ProblemType, ...]
+
+
+CHAPTERS: Final = (
+    Chapter(
+        "Who calls",
+        "The three headers that every request carries, and how often the key was used. Nothing was accepted.",
+        (
+            requests.UNAUTHENTICATED,
+            requests.MISSING_HEADER,
+            requests.WRONG_WORKSPACE,
+            requests.ACCOUNT_NOT_FOUND,
+            requests.TEST_MODE_UNAVAILABLE,
+            requests.RATE_LIMITED,
+        ),
+    ),
+    Chapter(
+        "What was sent",
+        "The request itself. Nothing was accepted.",
+        (
+            requests.MALFORMED_HTTP,
+            requests.HEADERS_TOO_LARGE,
+            requests.UNSUPPORTED_MEDIA_TYPE,
+            requests.BODY_TOO_LARGE,
+            requests.BODY_TIMED_OUT,
+            requests.MALFORMED_JSON,
+            requests.VALIDATION_FAILED,
+            requests.INVALID_QUERY,
+            requests.INVALID_KEY,
+            requests.INVALID_DEADLINE,
+            requests.KEY_REUSED,
+            requests.INVALID_ITEM,
+            requests.INVALID_BULK_SIZE,
+        ),
+    ),
+    Chapter(
+        "What was asked for",
+        "",
+        (
+            requests.SUBMISSION_NOT_FOUND,
+            requests.RESERVATION_NOT_FOUND,
+            requests.NOT_FOUND,
+            requests.METHOD_NOT_ALLOWED,
+        ),
+    ),
+    Chapter(
+        "The service",
+        "Trouble of the service's own. It passes: a 503 says in `Retry-After` when to come again.",
+        (
+            service.LOG_UNAVAILABLE,
+            service.OVERLOADED,
+            service.STORE_UNAVAILABLE,
+            service.TENANCY_UNAVAILABLE,
+            service.INTERNAL_ERROR,
+        ),
+    ),
+    Chapter(
+        "How a reservation ended",
+        "Status `REJECTED`: a rule, or the PMS, said no. Answered to whoever waits; else read from the submission, the "
+        "record, or the results topic.",
+        (
+            endings.CARD_REQUIRED,
+            endings.WEBSITE_REQUIRED,
+            endings.ROOM_UNAVAILABLE,
+            endings.CARD_REFUSED,
+            endings.PRICE_CHANGED,
+            endings.PROPERTY_NOT_FOUND,
+            endings.ROOM_NOT_FOUND,
+            endings.GUEST_REFUSED,
+            endings.PMS_REFUSED,
+            endings.REJECTED,
+            endings.REJECTED_BY_OPERATOR,
+        ),
+    ),
+    Chapter(
+        "What is not settled",
+        "Recorded with the submission, never answered to a request: the caller is answered 202.",
+        (endings.DELIVERY_FAILED, endings.IN_DOUBT),
+    ),
+    Chapter(
+        "Cancellations",
+        "The first two are answered at once. The others are answered to whoever waits, and recorded with the submission, under "
+        "`cancellation`.",
+        (
+            endings.NOT_MADE,
+            endings.CANCELLATION_NOT_SUPPORTED,
+            endings.CANCELLATION_REFUSED,
+            endings.CANCELLATION_FAILED,
+        ),
+    ),
+    Chapter(
+        "Webhooks",
+        "Answered to who manages them.",
+        (
+            webhooks.LIVE_KEY_NEEDED,
+            webhooks.WEBHOOK_NOT_FOUND,
+            webhooks.DELIVERY_NOT_FOUND,
+            webhooks.WEBHOOK_DISABLED,
+            webhooks.TOO_MANY_WEBHOOKS,
+        ),
+    ),
+)
+"""The catalogue, as it is read."""
+
+CATALOGUE: Final[Mapping[str, ProblemType]] = {one.code: one for chapter in CHAPTERS for one in chapter.problems}
+"""The catalogue by code."""

@@ -1,1 +1,0 @@
-"""What every process needs and no stage owns: clock, logging, metrics, health, supervision."""

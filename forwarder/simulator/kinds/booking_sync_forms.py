@@ -1,0 +1,211 @@
+"""The bodies of simulated BookingSyncs: what they take, what they show, and their 422. Pure."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from forwarder.http.responses import Answer
+from forwarder.simulator.bookings import Wanted
+from forwarder.simulator.magic import Effect
+
+UNKNOWN = "unknown"
+"""The rental that there is not."""
+
+MEDIA_TYPE = b"application/vnd.api+json; charset=utf-8"
+_PER_NIGHT, _CLEANING, _TAX_PERCENT = Decimal(100), Decimal(50), Decimal(10)
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+
+class Invalid(Exception):
+    """The 422 of BookingSync."""
+
+    def __init__(self, **errors: str) -> None:
+        super().__init__(*errors)
+        self.answer = answer_of(422, {"errors": {field: [message] for field, message in errors.items()}})
+
+
+def answer_of(status: int, body: Mapping[str, Any], headers: Headers = ()) -> Answer:
+    """An answer in BookingSync's media type."""
+    return Answer(status, to_json(body), headers, MEDIA_TYPE)
+
+
+def the_one(resources: str, content: bytes) -> dict[str, Any]:
+    """The one resource in a body; BookingSync wraps it in a list under its plural. Raises `Invalid`."""
+    try:
+        [resource] = from_json(content)[resources]
+    except (KeyError, TypeError, ValueError) as error:
+        raise Invalid(base=f"one of {resources} is expected") from error
+    if not isinstance(resource, dict):
+        raise Invalid(base=f"one of {resources} is expected")
+    return resource
+
+
+def check_client(client: Mapping[str, Any]) -> None:
+    """Raises `Invalid`."""
+    if not client.get("fullname"):
+        raise Invalid(fullname="can't be blank")
+    emails: Sequence[Mapping[str, Any]] = client.get("emails", [])
+    if any(_refused(email.get("email")) for email in emails):
+        raise Invalid(emails="is invalid")
+
+
+def check_strict(booking: Mapping[str, Any]) -> None:
+    """Raises `Invalid`."""
+    if str(booking.get("rental_id", UNKNOWN)) == UNKNOWN:
+        raise Invalid(rental_id="is invalid")
+    client = booking.get("client") or {}
+    if not client.get("lastname"):
+        raise Invalid(client="can't be blank")
+    if _refused(client.get("email")):
+        raise Invalid(**{"client.email": "is invalid"})
+
+
+def _refused(email: object) -> bool:
+    return str(email or "").endswith("@refused.example")
+
+
+def names_of(booking: Mapping[str, Any]) -> Sequence[object]:
+    """The guest's, of a booking that brings its client along."""
+    client = booking.get("client")
+    return (client.get("lastname"),) if isinstance(client, dict) else ()
+
+
+def wanted_of(name: str, place: str, rental: str, booking: Mapping[str, Any], effect: Effect | None) -> Wanted:
+    """What a body asks for. Raises `Invalid`."""
+    arrival, departure = (_night(booking, field) for field in ("start_at", "end_at"))
+    if departure <= arrival:
+        raise Invalid(start_at="must be before end_at")
+    return Wanted(
+        name=name,
+        place=place,
+        room=rental,
+        arrival=arrival,
+        departure=departure,
+        reference=str(booking.get("external_reference") or ""),
+        answer=lambda made_id: to_json(_booking_shown(made_id, rental, booking)),
+        effect=effect,
+    )
+
+
+def _night(booking: Mapping[str, Any], field: str) -> date:
+    """The day of a moment. Raises `Invalid`."""
+    try:
+        return date.fromisoformat(str(booking[field])[:10])
+    except (KeyError, ValueError) as error:
+        raise Invalid(**{field: "can't be blank"}) from error
+
+
+def day(text: str | None, default: date) -> date:
+    """A day of a query; `default` for none, and for what is not one."""
+    try:
+        return default if text is None else date.fromisoformat(text[:10])
+    except ValueError:
+        return default
+
+
+def quoted(rental: str, nights: int) -> dict[str, Any]:
+    """A rental with its price: so much a night, the cleaning, and a tax on the nights."""
+    initial = _PER_NIGHT * nights
+    tax = initial * _TAX_PERCENT / 100
+    final = initial + _CLEANING + tax
+    detail = {"name": {"en": "Tourist tax"}, "percentage": f"{_TAX_PERCENT}", "amount": f"{tax}"}
+    return {
+        "id": number(rental),
+        "currency": "EUR",
+        "initial_price": float(initial),
+        "final_price": float(final),
+        "price_to_pay_now": float(final),
+        "price_details": {
+            "taxes": [{**detail, "taxable_type": "Rental", "taxable_id": 1, "tax_id": 5, "included": False}],
+            "fees": [
+                {
+                    "name": {"en": "Cleaning"},
+                    "required": True,
+                    "price": f"{_CLEANING}",
+                    "quantity": 1,
+                    "id": 9,
+                    "rentals_fee_id": 10,
+                }
+            ],
+        },
+    }
+
+
+def number(rental: str) -> int | str:
+    """A rental's id, as BookingSync shows it where it could be one of its own."""
+    return int(rental) if rental.isdecimal() else rental
+
+
+def _booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A booking as it is shown when it has just been made."""
+    shown: dict[str, Any] = {
+        "links": {"account": 1, "rental": number(rental), "client": asked.get("client_id"), "payments": []},
+        "id": made_id,
+        "start_at": f"{str(asked['start_at'])[:10]}T16:00:00Z",
+        "end_at": f"{str(asked['end_at'])[:10]}T10:00:00Z",
+        "status": "Booked" if asked.get("booked") else "Tentative",
+        "reference": f"{made_id:06X}",
+        "booked": bool(asked.get("booked")),
+        "unavailable": False,
+        "tentative_expires_at": asked.get("tentative_expires_at"),
+        **_prices(asked),
+        "notes": asked.get("notes"),
+        "adults": asked.get("adults"),
+        "children": asked.get("children"),
+        "canceled_at": None,
+        "expected_checkin_time": asked.get("expected_checkin_time"),
+        "expected_checkout_time": asked.get("expected_checkout_time"),
+        "payment_url": f"https://pay.example/{made_id}",
+        "door_key_code": None,
+        "external_reference": asked.get("external_reference"),
+        "owned_by_app": True,
+    }
+    if asked.get("bookings_fees") or asked.get("bookings_taxes"):
+        shown["bookings_fees"] = [_fee(number_, fee) for number_, fee in enumerate(asked.get("bookings_fees", ()), 1)]
+        shown["bookings_taxes"] = [_tax(number_, tax) for number_, tax in enumerate(asked.get("bookings_taxes", ()), 1)]
+    return shown
+
+
+def _prices(asked: Mapping[str, Any]) -> dict[str, Any]:
+    price = asked.get("final_price")
+    initial = asked.get("initial_price") or price
+    return {
+        "initial_price": initial,
+        "initial_rental_price": initial,
+        "final_rental_price": initial,
+        "final_price": price,
+        "paid_amount": "0.0",
+        "payment_left_to_collect": price,
+        "currency": asked.get("currency"),
+    }
+
+
+def _fee(fee_id: int, fee: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "id": fee_id,
+        "name": {"en": fee["name"]},
+        "price": _decimal(fee["price"]),
+        "included_in_price": True,
+        "times_booked": int(fee["times_booked"]),
+    }
+
+
+def _tax(tax_id: int, tax: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "id": tax_id,
+        "name": {"en": tax["name"]},
+        "tax_included_in_price": tax["included"],
+        "percentage": tax.get("percentage"),
+        "amount": _decimal(tax["amount"]),
+    }
+
+
+def _decimal(text: str) -> str:
+    try:
+        return format(Decimal(text), "f")
+    except InvalidOperation as error:
+        raise Invalid(base="is not a number") from error

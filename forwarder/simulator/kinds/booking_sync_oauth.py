@@ -1,0 +1,111 @@
+"""The authorization server of simulated BookingSyncs, as Doorkeeper is where old tokens end with the first use of their successors.
+
+    POST BASE/oauth/token    a refresh token against the next pair; access tokens live for two hours
+    POST BASE/oauth/revoke   an access token ends (RFC 7009)
+
+It knows every client but the one whose secret is `wrong`, and takes any refresh token that it did not make itself as an account's
+first one, but `wrong`. Access tokens that it did not make are let in as everywhere. It forgets all with the process.
+"""
+
+import itertools
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+from urllib.parse import parse_qs
+
+from pydantic_core import to_json
+from starlette.requests import Request
+
+from forwarder.http.responses import Answer
+from forwarder.process.clock import Clock
+from forwarder.simulator.http import bearer_of, place_of
+
+LIFE: Final = timedelta(hours=2)
+_API: Final = "/api/v3"
+_ACCESS, _REFRESH = "sim-access-", "sim-refresh-"
+_WRONG: Final = "wrong"
+
+
+@dataclass(slots=True)
+class _Token:
+    """An access token. `replaces`: the refresh token that ends, with the access token beside it, when this one is first used."""
+
+    ends: datetime
+    refresh: str
+    replaces: str
+    revoked: bool = False
+
+
+@dataclass(slots=True)
+class _Place:
+    issued: dict[str, _Token] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+
+
+class TokenServer:
+    """One for all places, each with its own tokens."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._places: dict[str, _Place] = {}
+        self._numbers = itertools.count(1)
+
+    def lets_in(self, request: Request) -> bool:
+        """Whether the request's access token is in force, which is used by that."""
+        token = bearer_of(request)
+        if not token.startswith(_ACCESS):
+            return True
+        place = self._at(request)
+        known = place.issued.get(token)
+        if known is None or known.revoked or known.ends <= self._clock.now():
+            return False
+        place.ended.add(known.replaces)
+        for other in place.issued.values():
+            if other.refresh == known.replaces:
+                other.revoked = True
+        return True
+
+    async def token(self, request: Request) -> Answer:
+        form = await _form(request)
+        if form.get("client_secret") in (None, "", _WRONG) or not form.get("client_id"):
+            return _error("invalid_client")
+        if form.get("grant_type") != "refresh_token":
+            return _error("unsupported_grant_type")
+        place, refresh = self._at(request), form.get("refresh_token", "")
+        ours = refresh.startswith(_REFRESH) and refresh not in {token.refresh for token in place.issued.values()}
+        if not refresh or refresh == _WRONG or ours or refresh in place.ended:
+            return _error("invalid_grant")
+        number = next(self._numbers)
+        access, following = f"{_ACCESS}{number}", f"{_REFRESH}{number}"
+        place.issued[access] = _Token(self._clock.now() + LIFE, following, refresh)
+        return _json(
+            200,
+            {
+                "access_token": access,
+                "token_type": "bearer",
+                "expires_in": int(LIFE.total_seconds()),
+                "refresh_token": following,
+                "scope": "public bookings_write",
+            },
+        )
+
+    async def revoke(self, request: Request) -> Answer:
+        known = self._at(request).issued.get((await _form(request)).get("token", ""))
+        if known is not None:
+            known.revoked = True
+        return _json(200, {})
+
+    def _at(self, request: Request) -> _Place:
+        return self._places.setdefault(place_of(request).removesuffix(_API), _Place())
+
+
+async def _form(request: Request) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs((await request.body()).decode("latin-1")).items()}
+
+
+def _error(code: str) -> Answer:
+    return _json(401, {"error": code, "error_description": f"The simulator says {code}."})
+
+
+def _json(status: int, body: dict[str, object]) -> Answer:
+    return Answer(status, to_json(body), ((b"cache-control", b"no-store"),))

@@ -1,0 +1,215 @@
+"""Simulated PMSs of the open contract: kind `generic`, and `website-builder` with its websites.
+
+To be refused on purpose: property or room `unknown`, a guest at `refused.example`, the card 4000000000000002 or a number that
+fails its check digit. Of a card nothing but the last four digits outlives the request.
+"""
+
+from collections.abc import Mapping
+from datetime import date
+from hashlib import blake2b
+from typing import Any, assert_never
+
+from pydantic_core import from_json, to_json
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp
+
+from forwarder.http.responses import PROBLEM_JSON, Answer, problem_answer
+from forwarder.reservation.problem import Problem
+from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
+from forwarder.simulator.http import Gate, below_any_base, book, name_of, place_of
+from forwarder.simulator.magic import Effect, effect_of
+from forwarder.simulator.world import World
+
+_DECLINED = "4000000000000002"
+_SHORTEST_NUMBER = 12
+_UNKNOWN = "unknown"
+
+
+class _Refusal(Exception):
+    """The PMS's no."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(code)
+        self.answer = problem_answer(Problem(code, code.replace("_", " ").capitalize(), status, detail))
+
+
+def open_pms_routes(world: World) -> list[BaseRoute]:
+    """The routes of both kinds."""
+    gate = Gate(world, failing)
+    pms = _OpenPms(world)
+    endpoints = (
+        ("POST", "", gate.endpoint(pms.create, books=True)),
+        ("GET", "", gate.endpoint(pms.find)),
+        ("DELETE", "/{id}", gate.endpoint(pms.cancel)),
+    )
+    return [
+        route
+        for path in ("/websites/{website}/reservations", "/reservations")
+        for method, one, endpoint in endpoints
+        for route in below_any_base(path + one, method, endpoint)
+    ]
+
+
+def failing(status: int, retry_after: float | None = None) -> Answer:
+    """A problem that says no more than its status."""
+    problem = Problem(f"simulated_{status}", "A simulated fault", status, f"HTTP {status}, as ordered.")
+    headers = () if retry_after is None else ((b"retry-after", b"%d" % round(retry_after)),)
+    return Answer(status, to_json(problem.as_json()), headers, PROBLEM_JSON)
+
+
+class _OpenPms:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def create(self, request: Request) -> Answer:
+        try:
+            wanted = _wanted(request, await request.body())
+        except _Refusal as refusal:
+            return refusal.answer
+        booked = book(self._world, request, wanted)
+        match booked:
+            case Made():
+                return Answer(201, booked.answer)
+            case Replayed(made):
+                return Answer(200, made.answer)
+            case KeyReused():
+                return _Refusal(422, "idempotency_key_reused", "This key came before, with another body.").answer
+            case Taken():
+                return _Refusal(409, "room_unavailable", "The room is taken for some of these nights.").answer
+            case OtherPrice():
+                return _Refusal(409, "price_changed", "The price is another one by now.").answer
+            case CardDeclined():
+                return _card_declined().answer
+            case _:
+                assert_never(booked)
+
+    async def find(self, request: Request) -> Answer:
+        reference, place = request.query_params.get("reference"), _place(request)
+        found = self._world.at(place) if reference is None else self._world.find(place, reference)
+        return Answer(200, b'{"data":[' + b",".join(map(self._shown, found)) + b"]}")
+
+    async def cancel(self, request: Request) -> ASGIApp:
+        """A cancelled one is cancelled again."""
+        identifier = request.path_params["id"]
+        if identifier.isdecimal() and self._world.cancel(_place(request), int(identifier)):
+            return Response(status_code=204)
+        return _Refusal(404, "reservation_not_found", "There is no such reservation.").answer
+
+    def _shown(self, made: Made) -> bytes:
+        cancelled_at = self._world.cancelled_at(made)
+        if cancelled_at is None:
+            return made.answer
+        return to_json({**from_json(made.answer), "status": "CANCELLED", "cancelledAt": cancelled_at})
+
+
+def _place(request: Request) -> str:
+    website = request.path_params.get("website")
+    return place_of(request) if website is None else f"{place_of(request)}/websites/{website}"
+
+
+def _wanted(request: Request, content: bytes) -> Wanted:
+    body = _object(content)
+    last_four = _checked_card(body.pop("cardDetails", None))
+    arrival, departure = _stay(body)
+    room = body.get("roomId", body["propertyId"])
+    _check_who_and_where(body, room)
+    return Wanted(
+        name=name_of(request),
+        place=_place(request),
+        room=f"{body['propertyId']}/{room}",
+        arrival=arrival,
+        departure=departure,
+        reference=str(body.get("reference") or ""),
+        answer=lambda made_id: to_json(_reservation(made_id, body, room, last_four)),
+        key=_key(request),
+        fingerprint=blake2b(to_json([body, last_four]), digest_size=16).hexdigest(),
+        effect=_effect(body, room),
+    )
+
+
+def _effect(body: Mapping[str, Any], room: object) -> Effect | None:
+    guest = body.get("guest")
+    names = (guest.get("lastName"), guest.get("name")) if isinstance(guest, dict) else ()
+    return effect_of(body["propertyId"], room, *names)
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    try:
+        body = from_json(content)
+    except ValueError as error:
+        raise _Refusal(400, "invalid_json", "The body is not JSON.") from error
+    if not isinstance(body, dict):
+        raise _Refusal(422, "invalid_reservation", "The body is not a JSON object.")
+    return body
+
+
+def _stay(body: Mapping[str, Any]) -> tuple[date, date]:
+    try:
+        arrival, departure = (date.fromisoformat(body[name]) for name in ("arrivalDate", "departureDate"))
+        _ = body["propertyId"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise _Refusal(422, "invalid_reservation", "propertyId, arrivalDate and departureDate are needed.") from error
+    if departure <= arrival:
+        raise _Refusal(422, "invalid_reservation", "departureDate is not after arrivalDate.")
+    return arrival, departure
+
+
+def _check_who_and_where(body: Mapping[str, Any], room: object) -> None:
+    if body["propertyId"] == _UNKNOWN:
+        raise _Refusal(404, "property_not_found", "There is no such property.")
+    if room == _UNKNOWN:
+        raise _Refusal(404, "room_not_found", "There is no such room.")
+    guest = body.get("guest")
+    if isinstance(guest, dict) and str(guest.get("email", "")).endswith("@refused.example"):
+        raise _Refusal(409, "guest_refused", "This guest is not welcome.")
+
+
+def _checked_card(card: object) -> str | None:
+    """The last four digits of a card that would be charged; None without a card."""
+    number = card.get("cardNumber") if isinstance(card, dict) else None
+    if number is None:
+        return None
+    digits = "".join(character for character in str(number) if character.isdigit())
+    if digits == _DECLINED or not _passes_check_digit(digits):
+        raise _card_declined()
+    return digits[-4:]
+
+
+def _card_declined() -> _Refusal:
+    return _Refusal(409, "card_refused", "The card was declined.")
+
+
+def _passes_check_digit(digits: str) -> bool:
+    """Luhn's (ISO/IEC 7812-1, annex B)."""
+    doubled = (sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
+    return len(digits) >= _SHORTEST_NUMBER and (sum(doubled) + sum(map(int, digits[::-2]))) % 10 == 0
+
+
+def _key(request: Request) -> str | None:
+    key = request.headers.get("idempotency-key")
+    return None if key is None else key.strip('"')
+
+
+def _reservation(made_id: int, body: Mapping[str, Any], room: object, last_four: str | None) -> dict[str, Any]:
+    price, currency = body.get("totalPrice"), body.get("currency")
+    reservation = {
+        "id": made_id,
+        "status": "CONFIRMED",
+        "reference": body.get("reference"),
+        "propertyId": body["propertyId"],
+        "roomId": room,
+        "arrivalDate": body["arrivalDate"],
+        "departureDate": body["departureDate"],
+        "totalPrice": price,
+        "currency": currency,
+        "codes": {"accessCode": [f"{made_id * 7919 % 10_000:04d}"]},
+        "paymentUrl": f"https://pay.example/{made_id}" if last_four is None else "",
+        "cardLastFour": last_four,
+    }
+    if price is not None:
+        paid, left = (0, price) if last_four is None else (price, 0)
+        amounts = {"totalPrice": price, "currency": currency, "totalPaid": paid, "remainingBalance": left}
+        reservation["finances"] = {name: value for name, value in amounts.items() if value is not None}
+    return {name: value for name, value in reservation.items() if value is not None}

@@ -1,0 +1,179 @@
+"""The readers' side of the store, in SQL: one submission, or a page of records, of one integration account."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Executable,
+    Row,
+    bindparam,
+    case,
+    false,
+    literal_column,
+    select,
+    true,
+)
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.process.clock import iso
+from forwarder.reservation.cancellation import Cancellation, cancellation_status
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.record import Standing, compose_record
+from forwarder.store.database import Database, Dialect, Lookup, Mistake
+from forwarder.store.lists import runs
+from forwarder.store.lists.keyset import FIRST, neighbours, sides
+from forwarder.store.lists.listing import Shape, parameters_of, shape_of
+from forwarder.store.lists.port import EVERYTHING, Filters, Order, Page, Stored
+from forwarder.store.submissions.batch import PARAMETER, as_batch, batch_of
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.submissions.rows import attempts_of
+from forwarder.store.tables import reservations
+
+_row = reservations.c
+_ONE: Final[ColumnElement[int]] = literal_column("1")
+_account = bindparam("account_id", type_=_row.account_id.type)
+
+
+def _unless_recorded(column: Column[Any]) -> ColumnElement[Any]:
+    """The record says it all: what else there is to be shown is needed only as long as there is none."""
+    return case((_row.record.is_(None), column)).label(column.name)
+
+
+_SHOWN = (
+    _row.request_id,
+    _row.status,
+    _row.created_at,
+    _row.updated_at,
+    _row.cancelled_at,
+    _row.pms_reservation_id,
+    _row.problem,
+)
+
+LISTED: Final = (_row.id, _row.record, *map(_unless_recorded, (_row.request, *_SHOWN)))
+"""The columns of a record in a list, the id and the record first."""
+
+_SUBMISSION = (
+    _row.id,
+    _row.record,
+    _unless_recorded(_row.request),
+    *_SHOWN,
+    _row.accepted_at,
+    _row.fingerprint,
+    _row.attempts,
+    _row.property_id,
+    _row.revision,
+    _row.cancel_requested_at,
+    _row.cancel_reason,
+    _row.cancel_problem,
+)
+
+
+# As a CASE no index serves it: in an empty table an account's index looks as good as the one that is meant, and a plan is kept.
+_OF_ACCOUNT = select(*_SUBMISSION).where(case((_row.account_id == _account, true()), else_=false()))
+
+_BY_REQUEST_ID: Final = _OF_ACCOUNT.where(_row.request_id == bindparam("request_id"))
+_BY_REQUEST_IDS: Final = _OF_ACCOUNT.where(_row.request_id.in_(select(batch_of(_row.request_id).c.request_id)))
+_BY_ID: Final = runs.with_id(_OF_ACCOUNT, bindparam("id", type_=_row.id.type))
+_PROBE: Final = select(_ONE).select_from(reservations).limit(_ONE)
+
+
+class SqlReader:
+    """`Reader` on PostgreSQL or SQLite."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+        self._by_request_id = self._database.lookup(_BY_REQUEST_ID)
+        self._by_request_ids = self._database.lookup(_BY_REQUEST_IDS)
+        self._by_id = self._database.lookup(_BY_ID)
+        self._probe = self._database.lookup(_PROBE)
+        self._pages: dict[tuple[Shape, bool], Lookup] = {}
+
+    async def submission(self, account_id: str, request_id: str) -> Stored | None:
+        return await self._stored(self._by_request_id, {"account_id": account_id, "request_id": request_id})
+
+    async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, Stored]:
+        asked = {"account_id": account_id, PARAMETER: as_batch([{"request_id": each} for each in request_ids])}
+        return {row.request_id: _stored(row) for row in await self._by_request_ids(asked)}
+
+    async def reservation(self, account_id: str, reservation_id: int) -> Stored | None:
+        return await self._stored(self._by_id, {"account_id": account_id, "id": reservation_id})
+
+    async def page(
+        self, account_id: str, *, cursor: int, limit: int, filters: Filters = EVERYTHING, order: Order = "asc"
+    ) -> Page:
+        shape = shape_of(filters, order)
+        asked = {"account_id": account_id, "at_most": limit + 1, **parameters_of(filters, shape, cursor)}
+        rows = await self._page(shape, is_first=cursor == FIRST)(asked)
+        found = {row[0]: row for row in rows}  # by id
+        before, onward = sides(found, asked["cursor"], descending=shape.descending)
+        others = neighbours(before, onward, limit, descending=shape.descending)
+        records = [found[each][1] or _record(found[each]) for each in onward[:limit]]
+        return Page(records, cursor, others.previous, others.next)
+
+    async def ready(self) -> bool:
+        try:
+            await self._probe({})
+        except (StoreUnavailable, *Mistake):  # the latter: its tables are not there
+            return False
+        return True
+
+    def _page(self, shape: Shape, *, is_first: bool) -> Lookup:
+        if (shape, is_first) not in self._pages:
+            statement = page_statement(self._database.dialect, shape, is_first=is_first)
+            self._pages[shape, is_first] = self._database.lookup(statement)
+        return self._pages[shape, is_first]
+
+    async def _stored(self, lookup: Lookup, parameters: dict[str, Any]) -> Stored | None:
+        rows = await lookup(parameters)
+        return _stored(rows[0]) if rows else None
+
+
+def page_statement(dialect: Dialect, shape: Shape, *, is_first: bool) -> Executable:
+    """What is read of a page and of what lies before it; before the first one there is nothing to be looked for."""
+    return runs.onward(dialect, shape, LISTED) if is_first else runs.around(dialect, shape, LISTED)
+
+
+def _stored(row: Row[Any]) -> Stored:
+    return Stored(
+        id=row.id,
+        request_id=row.request_id,
+        status=Status(row.status),
+        accepted_at=iso(row.accepted_at),
+        updated_at=iso(row.updated_at),
+        fingerprint=row.fingerprint,
+        record=_record(row),
+        attempts=attempts_of(row.attempts),
+        problem=None if row.problem is None else from_json(row.problem),
+        property_id=row.property_id,
+        revision=row.revision,
+        cancellation=_cancellation(row),
+    )
+
+
+def _cancellation(row: Row[Any]) -> Cancellation | None:
+    if row.cancel_requested_at is None:
+        return None
+    problem = None if row.cancel_problem is None else from_json(row.cancel_problem)
+    status = cancellation_status(Status(row.status), problem)
+    return Cancellation(status, iso(row.cancel_requested_at), row.cancel_reason, problem)
+
+
+def _record(row: Row[Any]) -> str:
+    """The record that was stored with the outcome; of a submission that has none yet, what is known so far."""
+    text: str | None = row.record
+    if text is not None:
+        return text
+    standing = Standing(
+        id=row.id,
+        request_id=row.request_id,
+        status=Status(row.status),
+        created_at=iso(row.created_at),
+        updated_at=iso(row.updated_at),
+        cancelled_at="" if row.cancelled_at is None else iso(row.cancelled_at),
+        pms_reservation_id=row.pms_reservation_id,
+        problem=None if row.problem is None else from_json(row.problem),
+    )
+    return to_json(compose_record(from_json(row.request), standing)).decode()

@@ -1,0 +1,225 @@
+"""The statements that read a list page by page, filtered or not, in either order of ids. No I/O.
+
+An index on (account, key, id) holds the ids of one account and key in their order: a run. A page is merged from the runs of the
+filter that leads: the first few of each from the cursor on, and of these the first few. It takes as many steps through the index as
+there are runs (statuses, or days on which there is anything), times the size of a page, however many rows there are.
+
+A step is dear where it does not end: PostgreSQL looks at all that the index has on a page from there on, some eighty rows. Of days
+there are many, so they are told where to end (`_ids_by_day`).
+"""
+
+from collections.abc import Sequence
+from datetime import date
+from functools import cache
+from typing import Any, Final, cast
+
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    CompoundSelect,
+    Date,
+    FromClause,
+    Integer,
+    Select,
+    Text,
+    and_,
+    any_,
+    bindparam,
+    case,
+    column,
+    false,
+    func,
+    literal_column,
+    null,
+    select,
+    true,
+    tuple_,
+    union_all,
+)
+
+from forwarder.store.database import Dialect
+from forwarder.store.lists.listing import Filter, Shape
+from forwarder.store.picking import of_each
+from forwarder.store.submissions.batch import batch_of
+from forwarder.store.tables import Moment, reservations, utc_day
+
+_row = reservations.c
+_account = bindparam("account_id", type_=_row.account_id.type)
+_cursor = bindparam("cursor", type_=_row.id.type)
+_at_most = bindparam("at_most", type_=Integer)
+_since = bindparam("updated_since", type_=Moment())
+_NOUGHT: Final[ColumnElement[int]] = literal_column("0")
+_ONE: Final[ColumnElement[int]] = literal_column("1")
+_SAMPLED: Final[ColumnElement[int]] = literal_column("11")  # of so many days one
+_LARGEST_ID: Final[ColumnElement[int]] = literal_column("9223372036854775807")
+_KEYS: Final[dict[Filter, ColumnElement[Any]]] = {
+    "property": _row.property_id,
+    "status": _row.status,
+    "arrival": _row.arrival_date,
+    "departure": _row.departure_date,
+    "updated": utc_day(_row.updated_at),
+}
+
+
+@cache
+def onward(dialect: Dialect, shape: Shape, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
+    """These columns, the id among them, of the rows from the cursor on, in the list's order."""
+    return _rows(dialect, shape, columns, upward=not shape.descending)
+
+
+@cache
+def around(dialect: Dialect, shape: Shape, columns: tuple[ColumnElement[Any], ...]) -> CompoundSelect[Any]:
+    """What `onward` has and, of the rows before the cursor, as many ids: nothing else of these. In no order."""
+    here = onward(dialect, shape, columns).subquery("onward")
+    there = _ids(dialect, shape, upward=shape.descending).subquery("before")
+    nothing = [null().label(column.name) for column in columns if column is not _row.id]
+    return select(here).union_all(select(there.c.id, *nothing))
+
+
+def _rows(dialect: Dialect, shape: Shape, columns: Sequence[ColumnElement[Any]], *, upward: bool) -> Select[Any]:
+    if shape.lead is None:
+        return _range(select(*columns), _row.account_id, _account, upward=upward).limit(_at_most)
+    ids = _ids(dialect, shape, upward=upward).subquery("page")
+    rows = of_each(dialect, ids, with_id(select(*columns), ids.c.id).correlate(ids))
+    return rows.order_by(_sorted(rows, upward=upward))
+
+
+def _ids(dialect: Dialect, shape: Shape, *, upward: bool) -> Select[Any]:
+    """The ids of the rows from the cursor on, in order."""
+    if shape.lead is None:
+        return _range(select(_row.id), _row.account_id, _account, upward=upward).limit(_at_most)
+    runs = _values(dialect, shape).subquery("runs")
+    if dialect == "postgresql" and shape.lead in {"arrival", "departure"}:
+        return _ids_by_day(shape, runs, upward=upward)
+    return _first(of_each(dialect, runs, _run(dialect, shape, runs, upward=upward).limit(_at_most)), upward=upward)
+
+
+def _ids_by_day(shape: Shape, days: FromClause, *, upward: bool) -> Select[Any]:
+    """As `_ids`, merged from the runs of many days, on PostgreSQL. A few days' runs come first: where these alone fill the page,
+    the page ends no later than there, and no other day's run is read any further."""
+    is_sample = days.c.number % _SAMPLED == _NOUGHT
+    run = _run("postgresql", shape, days, upward=upward).limit(_at_most)
+    sample = _first(of_each("postgresql", days, run).where(is_sample), upward=upward)
+    sampled = sample.cte("upward_sample" if upward else "downward_sample")
+    end = func.max(sampled.c.id) if upward else func.min(sampled.c.id)
+    known = select(case((func.count() == _at_most, end))).select_from(sampled).scalar_subquery()
+    rest = _run_up_to(known, shape, days, upward=upward).limit(_at_most)
+    others = of_each("postgresql", days, rest).where(~is_sample)
+    merged = union_all(select(sampled.c.id), others).subquery("merged")
+    return _first(select(merged.c.id), upward=upward)
+
+
+def _first(page: Select[Any], *, upward: bool) -> Select[Any]:
+    return page.order_by(_sorted(page, upward=upward)).limit(_at_most)
+
+
+def _run(dialect: Dialect, shape: Shape, runs: FromClause, *, upward: bool) -> Select[Any]:
+    """The ids of one run that the other filters let through, from the cursor on: upwards with it, downwards without."""
+    key, value, rows = _KEYS[cast("Filter", shape.lead)], runs.c.value, _let_through(dialect, shape, runs)
+    if dialect == "postgresql":
+        return _range(rows, key, value, upward=upward)
+    # SQLite knows no bounds over expressions; it takes the index that most of the equalities are in.
+    return rows.where(key == value, _from_cursor(upward=upward)).order_by(_sorted(rows, upward=upward))
+
+
+def _run_up_to(end: ColumnElement[int], shape: Shape, runs: FromClause, *, upward: bool) -> Select[Any]:
+    """As `_run`, up to this id and with it; all of the run where it is NULL.
+
+    Below an equality PostgreSQL stops at the last id, which it does not below bounds of the key (see `_range`). But to equalities
+    a planner may find other indexes. So it is led to guess that this one finds fewer rows than any other, whatever its statistics
+    say: bounds beside the equality seem to let one row in two hundred through, and the account beside the last id, which changes
+    nothing, hides from it that this and the cursor are two ends of a range, which would seem to as well, in any index.
+    """
+    key, value, rows = _KEYS[cast("Filter", shape.lead)], runs.c.value, _let_through("postgresql", shape, runs)
+    rows = rows.where(key == value, key >= value, key <= value, _from_cursor(upward=upward))
+    place = tuple_(_row.id, _row.account_id)
+    if upward:
+        rows = rows.where(place <= tuple_(func.coalesce(end, _LARGEST_ID), _account))
+    else:
+        rows = rows.where(place >= tuple_(func.coalesce(end, _NOUGHT), _account))
+    return rows.order_by(_sorted(rows, upward=upward))
+
+
+def _from_cursor(*, upward: bool) -> ColumnElement[bool]:
+    return _row.id >= _cursor if upward else _row.id < _cursor
+
+
+def _let_through(dialect: Dialect, shape: Shape, runs: FromClause) -> Select[Any]:
+    """The ids of the account's rows that the filters let through, but for the one that leads."""
+    lead = cast("Filter", shape.lead)
+    others = [_matches(dialect, name) for name in shape.given if name != lead]
+    rows = select(_row.id).correlate(runs).where(_row.account_id == _account)
+    if lead == "updated":
+        # Of the first day only a part. The planner is not to know how large a part: it would be wrong about all the other days.
+        rows = rows.where(_row.updated_at >= select(_since).scalar_subquery())
+    if others:
+        # As a CASE no index serves them, and no planner thinks that they let so little through that it sorted the whole run.
+        rows = rows.where(case((and_(*others), true()), else_=false()))
+    return rows
+
+
+def _range(rows: Select[Any], key: ColumnElement[Any], value: ColumnElement[Any], *, upward: bool) -> Select[Any]:
+    """Those of `rows` whose `key` has this value, from the cursor on, in order.
+
+    The key is a bound of the order, not an equality, which leaves a planner nothing but the index that it is part of. Else it may
+    go through everybody's rows by id, in the hope of meeting a page's worth of these soon. And where it ends, the bound is of the
+    key alone: at that of a whole row PostgreSQL (15, for one) does not stop.
+    """
+    place, cursor = tuple_(key, _row.id), tuple_(value, _cursor)
+    if upward:
+        return rows.where(place >= cursor, key <= value).order_by(key, _row.id)
+    return rows.where(place < cursor, key >= value).order_by(key.desc(), _row.id.desc())
+
+
+def with_id(rows: Select[Any], wanted: ColumnElement[int]) -> Select[Any]:
+    """The one of `rows` that has this id. As bounds of the order, which the primary key alone has: an equality any index serves
+    that has the id in it, and in an empty table none looks dearer than another."""
+    return rows.where(_row.id >= wanted, _row.id <= wanted).order_by(_row.id).limit(_ONE)
+
+
+@cache  # one and the same for both sides of a cursor: it is carried out once
+def _values(dialect: Dialect, shape: Shape) -> Select[Any]:
+    """The keys of the runs: the statuses or the property that were named, or days, numbered from 0."""
+    if shape.lead in {"property", "status"}:
+        return select(batch_of(column("value", Text())).c.value)
+    lead = cast("Filter", shape.lead)
+    first, last = (bindparam(f"{lead}_{end}", type_=Date) for end in ("first", "last"))
+    if dialect == "postgresql" and shape.every_day:
+        number = func.generate_series(_NOUGHT, last - first).column_valued("number")
+        days = select((first + number).label("value"), number).cte("days")
+        return select(days.c.value, days.c.number)
+    return _found_days(_KEYS[lead], first, last)
+
+
+def _found_days(key: ColumnElement[Any], first: ColumnElement[date], last: ColumnElement[date]) -> Select[Any]:
+    """The days on which there is anything, each found by one step through the index."""
+    among = and_(_row.account_id == _account, key <= last)
+    start = select(key).where(among, key >= first).order_by(key).limit(_ONE).scalar_subquery()
+    found = select(start.label("value"), _NOUGHT.label("number")).cte("found", recursive=True)
+    following = (
+        select(key).where(among, key > found.c.value).order_by(key).limit(_ONE).correlate(found).scalar_subquery()
+    )
+    step = select(following, found.c.number + _ONE).select_from(found).where(found.c.value.is_not(None))
+    found = found.union_all(step)
+    return select(found.c.value, found.c.number).where(found.c.value.is_not(None))
+
+
+def _matches(dialect: Dialect, name: Filter) -> ColumnElement[bool]:
+    """The filter, as a condition on a row of another one's run."""
+    match name:
+        case "property":
+            return _row.property_id == bindparam("property")
+        case "status":
+            if dialect == "postgresql":  # one text, however many there are
+                return _row.status == any_(bindparam("statuses", type_=ARRAY(Text)))
+            return _row.status.in_(bindparam("statuses", expanding=True))
+        case "updated":
+            return _row.updated_at >= _since
+        case "arrival" | "departure":
+            first, last = (bindparam(f"{name}_{end}", type_=Date) for end in ("first", "last"))
+            return _KEYS[name].between(first, last)
+
+
+def _sorted(rows: Select[Any], *, upward: bool) -> ColumnElement[Any]:
+    ids: ColumnElement[Any] = rows.selected_columns.id
+    return ids.asc() if upward else ids.desc()

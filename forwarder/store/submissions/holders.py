@@ -1,0 +1,97 @@
+"""The statements by which workers become holders of rows, show that they live, and lose what they held. No I/O."""
+
+from typing import Any
+
+from sqlalchemy import (
+    BindParameter,
+    Double,
+    Executable,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    literal_column,
+    null,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.sql.elements import ColumnElement
+
+from forwarder.store.database import Dialect
+from forwarder.store.picking import distinct, insert_into, locked, update_of
+from forwarder.store.submissions.batch import batch_of
+from forwarder.store.submissions.keyed import key_among
+from forwarder.store.submissions.leasing import HELD
+from forwarder.store.tables import Moment, reservations, workers
+
+_row = reservations.c
+_worker: BindParameter[str] = bindparam("worker_id")
+_now = bindparam("now", type_=Moment())
+
+
+def renew_first(dialect: Dialect) -> Executable:
+    """A worker's first lease. Takes `worker_id` and `seconds`."""
+    values = {"id": _worker, "beat": 0, "lease_seconds": bindparam("seconds", type_=Double)}
+    first = insert_into(dialect, workers).values(values)
+    return first.on_conflict_do_update(index_elements=["id"], set_={"beat": workers.c.beat + 1})
+
+
+def renew_again() -> Executable:
+    """Prolong a lease; no row where it was taken over."""
+    beat = workers.c.beat + 1
+    return update(workers).where(workers.c.id == _worker).values(beat=beat).returning(workers.c.id)
+
+
+def pulses() -> Executable:
+    """Every lease holder, and how often it has renewed."""
+    return select(workers)
+
+
+def leave() -> Executable:
+    """End a worker's own lease."""
+    return delete(workers).where(workers.c.id == _worker)
+
+
+def end_leases() -> Executable:
+    """Forget the workers of a batch, unless they have renewed since."""
+    batch = batch_of(workers.c.id, workers.c.beat)
+    stands_still = exists().where(batch.c.id == workers.c.id, batch.c.beat == workers.c.beat)
+    return delete(workers).where(stands_still)
+
+
+def free_the_unheld() -> Executable:
+    """Let go of the rows of every holder that is no worker any more. Those that it is writing at this moment are left for the
+    next time, so that nobody waits for it."""
+    holders = distinct(_row.leased_by.is_not(None), _row.leased_by)
+    alive = exists().where(workers.c.id == holders.c.value)
+    picked = locked(select(_row.id).where(key_among(_row.leased_by, select(holders.c.value).where(~alive))))
+    return update_of(picked).values(_given_up()).returning(_row.id)
+
+
+def give_up() -> Executable:
+    """As `free_the_unheld`, those of a batch that the worker itself holds."""
+    batch = batch_of(_row.id)
+    mine = update(reservations).where(key_among(_row.id, select(batch.c.id)), HELD)
+    return mine.values(_given_up()).returning(_row.id)
+
+
+def _given_up() -> dict[str, Any]:
+    """Of a row whose holder does not say any more what it did: whether it may have been pushed, and what that push carried.
+
+    Who pushes without safeguards marks it first. Where an earlier push may have been made too, which carried something else,
+    nothing tells of both.
+    """
+    none: ColumnElement[str] = literal_column("''")
+    safeguards = func.coalesce(_row.safeguards, none)
+    sent = or_(_row.pushing, safeguards != none)
+    alike = or_(~_row.doubtful, func.coalesce(_row.doubt, none) == safeguards)
+    return {
+        "leased_by": null(),
+        "due_at": _now,
+        "doubtful": or_(_row.doubtful, sent),
+        "doubt": case((and_(sent, alike), safeguards), (sent, none), else_=_row.doubt),
+        "takeovers": _row.takeovers + 1,
+    }

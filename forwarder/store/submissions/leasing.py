@@ -1,0 +1,204 @@
+"""The statements by which rows come in and change hands: taken in, claimed, marked, released, revived. No I/O.
+
+`HELD` stands before everything that a worker changes of a row: what it no longer holds, it no longer changes.
+"""
+
+from typing import Any, Final
+
+from sqlalchemy import (
+    BindParameter,
+    Boolean,
+    Executable,
+    Integer,
+    Text,
+    Update,
+    and_,
+    bindparam,
+    case,
+    column,
+    exists,
+    false,
+    func,
+    literal_column,
+    null,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.sql.elements import ColumnElement
+
+from forwarder.store.database import Dialect
+from forwarder.store.picking import distinct, insert_into, locked, update_of
+from forwarder.store.submissions.batch import batch_of
+from forwarder.store.submissions.cancelling import CONFIRMED, PENDING, turn, unsent_unless
+from forwarder.store.submissions.keyed import key_among, same_key
+from forwarder.store.tables import Moment, reservations, workers
+
+_row = reservations.c
+_worker: BindParameter[str] = bindparam("worker_id")
+_now = bindparam("now", type_=Moment())
+_waiting = and_(_row.due_at.is_not(None), _row.leased_by.is_(None))
+_due = and_(_waiting, _row.due_at <= _now, _row.partition.in_(bindparam("partitions", expanding=True)))
+_has_lease = exists().where(workers.c.id == _worker)
+
+# Rows are found by their ids. Not being a plain column, this keeps a planner from going through all rows of the holder instead.
+HELD: Final = func.coalesce(_row.leased_by, literal_column("''")) == _worker
+
+_GIVEN = (
+    _row.request_id,
+    _row.workspace_id,
+    _row.account_id,
+    _row.partition,
+    _row.log_offset,
+    _row.logged_ms,
+    _row.operation,
+    _row.property_id,
+    _row.room_id,
+    _row.arrival_date,
+    _row.departure_date,
+    _row.fingerprint,
+    _row.card,
+    _row.accepted_at,
+    _row.deadline_at,
+    _row.traceparent,
+)
+WORK = (
+    _row.id,
+    _row.request_id,
+    _row.workspace_id,
+    _row.account_id,
+    _row.partition,
+    _row.log_offset,
+    _row.logged_ms,
+    _row.operation,
+    _row.status,
+    _row.request,
+    _row.fingerprint,
+    _row.card,
+    _row.accepted_at,
+    _row.created_at,
+    _row.deadline_at,
+    _row.due_at,
+    _row.attempts,
+    _row.tries,
+    _row.revision,
+    _row.doubtful,
+    _row.pushing,
+    _row.safeguards,
+    _row.doubt,
+    _row.takeovers,
+    _row.traceparent,
+    _row.cancel_requested_at,
+    _row.cancel_reason,
+    _row.pms_reservation_id,
+    case((_row.status == CONFIRMED, _row.record)).label("record"),
+)
+
+
+def take_in(dialect: Dialect) -> Executable:
+    """Insert what is not known yet of a batch, in the batch's order; what is held is leased, if the worker has a lease.
+
+    A reader that has seen an id must have missed none below it. But PostgreSQL gives ids out before their rows can be seen: of
+    two transactions the one with the higher ids may be seen first. So they take turns, by a lock that ends when the rows are
+    seen. The turn comes before the first id is given out: to sort the batch, all of it must have been joined with the turn.
+    """
+    given = (*_GIVEN, _row.safeguards)
+    batch = batch_of(column("position", Integer), *given, column("held", Boolean), apart=_row.request)
+    source: Any = batch
+    if dialect == "postgresql":
+        source = batch.join(turn().subquery("turn"), true())
+    values: dict[str, Any] = {each.name: batch.c[each.name] for each in (*given, _row.request)} | {
+        "status": PENDING,
+        "created_at": _now,
+        "updated_at": _now,
+        "due_at": _now,
+        "leased_by": case((and_(batch.c.held, _has_lease), _worker)),
+    }
+    rows = select(*values.values()).select_from(source).order_by(batch.c.position)
+    insert = insert_into(dialect, reservations).from_select(list(values), rows)
+    return insert.on_conflict_do_nothing(index_elements=["request_id"]).returning(
+        _row.id, _row.request_id, _row.leased_by
+    )
+
+
+def claim() -> Executable:
+    """Lease the account's due rows, oldest due first, passing over those that another is just claiming. Takes `safeguards`, those
+    of its pushes."""
+    oldest = select(_row.id).where(_row.account_id == bindparam("account"), _due, _has_lease)
+    picked = locked(oldest.order_by(_row.due_at, _row.id).limit(bindparam("at_most", type_=Integer)))
+    safeguards = bindparam("safeguards", type_=Text())
+    return update_of(picked).values(leased_by=_worker, safeguards=safeguards).returning(*WORK)
+
+
+def claim_expired() -> Executable:
+    """Lease rows whose deadline has passed, whosever they are and whenever they would be due: pending ones, and those that are
+    to be cancelled. Nothing is pushed of them."""
+    # As the index has it, written out: only so can a prepared statement use it.
+    pending = and_(_row.status != literal_column("'IN_DOUBT'"), _waiting, _row.deadline_at <= _now)
+    mine = _row.partition.in_(bindparam("partitions", expanding=True))
+    oldest = select(_row.id).where(pending, mine, _has_lease).order_by(_row.deadline_at, _row.id)
+    picked = locked(oldest.limit(bindparam("at_most", type_=Integer)))
+    return update_of(picked).values(leased_by=_worker, safeguards=null()).returning(*WORK)
+
+
+def accounts_due() -> Executable:
+    """The accounts with due rows: from one waiting account to the next by the index, and a look for one due row in each."""
+    waiting = distinct(_waiting, _row.account_id, _row.due_at)
+    due = exists().where(_row.account_id == waiting.c.value, _due)
+    return select(waiting.c.value).where(due)
+
+
+def backlog() -> Executable:
+    """How many rows are due and not held, and since when the oldest is."""
+    figures = (func.count().label("due"), func.min(_row.due_at).label("oldest_due_at"))
+    return select(*figures).select_from(reservations).where(_waiting, _row.due_at <= _now)
+
+
+def revive() -> Executable:
+    """Make a batch of failed submissions pending again, with the cards of their dead letters: those that failed with the revision
+    that the letter tells of, so that a letter works once. The ids of those that were revived."""
+    batch = batch_of(_row.request_id, _row.revision, _row.partition, _row.card, _row.deadline_at)
+    values = {
+        "status": PENDING,
+        "partition": batch.c.partition,
+        "card": batch.c.card,
+        "deadline_at": batch.c.deadline_at,
+        "updated_at": _now,
+        "due_at": _now,
+        "tries": literal_column("0"),
+        "record": null(),
+        "problem": null(),
+    }
+    failed = and_(_row.status == literal_column("'FAILED'"), _row.revision == batch.c.revision)
+    return (
+        update(reservations)
+        .where(same_key(_row.request_id, batch.c.request_id), failed)
+        .values(values)
+        .returning(_row.id)
+    )
+
+
+def release() -> Executable:
+    """Give rows of a batch back as they were. What is to be cancelled and was not sent had its deadline when it was last due."""
+    deadline_at = case((unsent_unless(_row.doubtful), _row.due_at), else_=_row.deadline_at)
+    return _of_the_batch().values(leased_by=null(), pushing=settled_unless(_row.doubtful), deadline_at=deadline_at)
+
+
+def held_by() -> Executable:
+    """The ids of a worker's rows."""
+    return select(_row.id).where(_row.leased_by == _worker)
+
+
+def mark_pushing() -> Executable:
+    """Note the intent to push rows of a batch; those that are still held."""
+    return _of_the_batch().values(pushing=true()).returning(_row.id)
+
+
+def settled_unless(doubtful: ColumnElement[bool]) -> ColumnElement[bool]:
+    """An intent to push is settled where nothing was sent for it; where that is not known, it stays."""
+    return case((doubtful, _row.pushing), else_=false())
+
+
+def _of_the_batch() -> Update:
+    batch = batch_of(_row.id)
+    return update(reservations).where(key_among(_row.id, select(batch.c.id)), HELD)

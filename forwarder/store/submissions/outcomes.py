@@ -1,0 +1,206 @@
+"""The statements that record what submissions came to, and that keep the events of it until they are published. No I/O."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import (
+    Executable,
+    FromClause,
+    Insert,
+    Integer,
+    TableValuedAlias,
+    Text,
+    Update,
+    and_,
+    bindparam,
+    case,
+    column,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    null,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.sql.elements import ColumnElement
+
+from forwarder.store.submissions.batch import batch_of
+from forwarder.store.submissions.cancelling import ASKED, CONFIRMED, PENDING, unsent_unless
+from forwarder.store.submissions.keyed import key_among, same_key
+from forwarder.store.submissions.leasing import HELD, settled_unless
+from forwarder.store.tables import Moment, outbox, reservations
+
+_IN_DOUBT: ColumnElement[str] = literal_column("'IN_DOUBT'")
+
+_row = reservations.c
+_in_doubt = _row.status == _IN_DOUBT
+_FINAL = (
+    _row.status,
+    _row.updated_at,
+    _row.due_at,
+    _row.attempts,
+    _row.problem,
+    _row.pms_reservation_id,
+    _row.cancelled_at,
+    _row.cancel_problem,
+)
+_OF_THE_EVENT = (
+    outbox.c.request_id,
+    outbox.c.key,
+    outbox.c.occurred_at,
+    column("before", Text()),
+    column("after", Text()),
+    outbox.c.traceparent,
+    outbox.c.letter,
+)
+
+
+def record() -> Executable:
+    """`finish` and `keep_events` in one, for PostgreSQL; the ids of the events and of their rows. SQLite has no such statement."""
+    batch = _outcomes()
+    event = _event_of(batch)
+    named = (value.label(name) for name, value in event.items())
+    finished = _finish(HELD, batch).returning(batch.c.position, *named).cte("finished")
+    return _keep({name: finished.c[name] for name in event}, finished.c.position)
+
+
+def finish() -> Executable:
+    """Record a batch of outcomes with their status; the ids of those rows that were held."""
+    return _finish(HELD, _outcomes()).returning(_row.id)
+
+
+def settle() -> Executable:
+    """As `finish`, of rows that are in doubt, whoever holds them, and that nothing has changed since they were read."""
+    return _finish(_in_doubt, _outcomes()).returning(_row.id)
+
+
+def reopen() -> Executable:
+    """Make a row pending again that was in doubt, and that nothing has changed since it was read. Not while a worker is looking for
+    it: what that comes to would be recorded over the push that follows."""
+    batch = batch_of(_row.id, _row.revision, _row.updated_at, _row.attempts, _row.deadline_at)
+    return (
+        update(reservations)
+        .where(same_key(_row.id, batch.c.id), _row.revision == batch.c.revision, _in_doubt, _row.leased_by.is_(None))
+        .values(
+            status=PENDING,
+            updated_at=batch.c.updated_at,
+            due_at=batch.c.updated_at,
+            attempts=batch.c.attempts,
+            deadline_at=batch.c.deadline_at,
+            tries=literal_column("0"),
+            doubtful=False,
+            pushing=False,
+            leased_by=null(),
+            record=null(),
+            problem=null(),
+        )
+        .returning(_row.id)
+    )
+
+
+def _outcomes() -> TableValuedAlias:
+    own = (column("position", Integer), _row.id, _row.revision, *_FINAL, column("cancel_by", Moment()), _row.doubt)
+    return batch_of(*own, *_OF_THE_EVENT, apart=_row.record)
+
+
+def _finish(condition: ColumnElement[bool], batch: FromClause) -> Update:
+    # It was asked for while the row was being pushed: now it can be cancelled.
+    to_cancel = and_(batch.c.status == CONFIRMED, batch.c.cancel_problem.is_(None), ASKED)
+    values: dict[str, Any] = {given.name: batch.c[given.name] for given in (*_FINAL, _row.record)} | {
+        # What is in doubt may have to be pushed again, with its card.
+        "card": case((batch.c.status == _IN_DOUBT, _row.card)),
+        "leased_by": null(),
+        "pushing": False,
+        "doubtful": batch.c.status == _IN_DOUBT,
+        "doubt": batch.c.doubt,
+        "tries": case((batch.c.status == CONFIRMED, literal_column("0")), else_=_row.tries + 1),
+        "revision": batch.c.revision,
+        "due_at": case((to_cancel, batch.c.updated_at), else_=batch.c.due_at),
+        "deadline_at": case((to_cancel, func.coalesce(batch.c.cancel_by, _row.deadline_at)), else_=_row.deadline_at),
+    }
+    unchanged = _row.revision == batch.c.revision - 1
+    return update(reservations).where(same_key(_row.id, batch.c.id), unchanged, condition).values(values)
+
+
+def postpone() -> Executable:
+    """Record a batch of tries after which there will be another."""
+    batch = batch_of(_row.id, _row.updated_at, _row.attempts, _row.due_at, _row.doubtful, _row.doubt)
+    over = unsent_unless(batch.c.doubtful)
+    return (
+        update(reservations)
+        .where(same_key(_row.id, batch.c.id), HELD)
+        .values(
+            updated_at=batch.c.updated_at,
+            attempts=batch.c.attempts,
+            tries=_row.tries + 1,
+            due_at=case((over, batch.c.updated_at), else_=batch.c.due_at),
+            deadline_at=case((over, batch.c.updated_at), else_=_row.deadline_at),
+            doubtful=batch.c.doubtful,
+            doubt=batch.c.doubt,
+            pushing=settled_unless(batch.c.doubtful),
+            leased_by=null(),
+        )
+    )
+
+
+def keep_events() -> Executable:
+    """Put the events of a batch of outcomes in the outbox, in its order."""
+    batch = _outcomes()
+    return _keep(_event_of(batch), batch.c.position)
+
+
+def _event_of(batch: FromClause) -> dict[str, ColumnElement[Any]]:
+    return {
+        "reservation_id": batch.c.id,
+        "request_id": batch.c.request_id,
+        "revision": batch.c.revision,
+        "status": batch.c.status,
+        "key": batch.c.key,
+        "occurred_at": batch.c.occurred_at,
+        "data": batch.c.before + batch.c.record + batch.c.after,
+        "traceparent": batch.c.traceparent,
+        "letter": batch.c.letter,
+        "offered_at": batch.c.updated_at,
+    }
+
+
+def _keep(event: Mapping[str, ColumnElement[Any]], position: ColumnElement[int]) -> Insert:
+    rows = select(*event.values()).order_by(position)
+    return insert(outbox).from_select(list(event), rows).returning(outbox.c.id, outbox.c.reservation_id)
+
+
+def unpublished_of() -> Executable:
+    """The rows of a batch of which an event waits in the outbox."""
+    batch = batch_of(outbox.c.reservation_id)
+    waiting = outbox.c.reservation_id.in_(select(batch.c.reservation_id))
+    return select(outbox.c.reservation_id).where(waiting).distinct()
+
+
+def offer_again() -> Executable:
+    """Events that were last offered before a moment, oldest first, now offered anew. Of one submission an event waits for those
+    before it, so that none is ever published after a later one."""
+    stale = outbox.c.offered_at < bindparam("before", type_=Moment())
+    earlier = outbox.alias("earlier")
+    held_up = exists().where(earlier.c.reservation_id == outbox.c.reservation_id, earlier.c.id < outbox.c.id)
+    # Nearly all are first ones: for them alone nothing is looked up.
+    in_turn = or_(outbox.c.revision == literal_column("1"), ~held_up)
+    oldest = select(outbox.c.id).where(stale, in_turn).order_by(outbox.c.id)
+    picked = (
+        oldest.limit(bindparam("at_most", type_=Integer)).with_for_update(skip_locked=True, of=outbox).cte("picked")
+    )
+    offered_at = bindparam("now", type_=Moment())
+    return (
+        update(outbox)
+        .where(key_among(outbox.c.id, select(picked.c.id)))
+        .values(offered_at=offered_at)
+        .returning(*outbox.c)
+    )
+
+
+def forget_events() -> Executable:
+    """Delete a batch of events."""
+    batch = batch_of(outbox.c.id)
+    return delete(outbox).where(key_among(outbox.c.id, select(batch.c.id)))

@@ -1,0 +1,271 @@
+"""The worker's side of the store, in SQL. One `SqlRecorder` serves one process; any number of processes share a database."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Executable, Row
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from forwarder.process.clock import iso
+from forwarder.store.database import Database
+from forwarder.store.submissions import cancelling, holders, leasing, outcomes
+from forwarder.store.submissions.batch import PARAMETER, as_batch
+from forwarder.store.submissions.rows import (
+    arrival_batch,
+    cancellation_row,
+    event_of,
+    new_work,
+    outcome_batch,
+    postponed_row,
+    replay_row,
+    work_of,
+)
+from forwarder.store.submissions.work import (
+    UNKNOWN_SAFEGUARDS,
+    Arrival,
+    Backlog,
+    CancellationArrival,
+    Final,
+    OutboxEvent,
+    Postponed,
+    Pulse,
+    Work,
+)
+
+_Narrow = Callable[[AsyncConnection, Sequence[Row[Any]], Mapping[str, Any]], Awaitable[Sequence[Row[Any]]]]
+"""Which of the rows that a statement leased with these parameters stay leased, within its transaction."""
+
+
+class SqlRecorder:
+    """`Recorder` on PostgreSQL or SQLite."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+        dialect = self._database.dialect
+        self._renew_first, self._renew_again = holders.renew_first(dialect), holders.renew_again()
+        self._leave, self._pulses = holders.leave(), holders.pulses()
+        self._take_in, self._revive = leasing.take_in(dialect), leasing.revive()
+        self._ask, self._park = cancelling.ask(), cancelling.park(dialect)
+        self._any_parked, self._unpark = cancelling.any_parked(), cancelling.unpark()
+        self._claim, self._claim_expired = leasing.claim(), leasing.claim_expired()
+        self._accounts_due, self._backlog = leasing.accounts_due(), leasing.backlog()
+        self._end_leases, self._free_the_unheld = holders.end_leases(), holders.free_the_unheld()
+        self._release, self._mark_pushing = leasing.release(), leasing.mark_pushing()
+        self._held_by, self._give_up = leasing.held_by(), holders.give_up()
+        self._record_at_once = outcomes.record() if dialect == "postgresql" else None
+        self._finish, self._postpone = outcomes.finish(), outcomes.postpone()
+        self._unpublished_of, self._keep_events = outcomes.unpublished_of(), outcomes.keep_events()
+        self._offer_again, self._forget_events = outcomes.offer_again(), outcomes.forget_events()
+        self._introduced: set[str] = set()
+        self._uncertain: dict[str, set[int]] = {}
+        self._leasing = asyncio.Lock()
+
+    async def renew(self, worker_id: str, *, seconds: float) -> bool:
+        if worker_id in self._introduced:
+            return bool(await self._database.run(self._renew_again, {"worker_id": worker_id}))
+        await self._database.run(self._renew_first, {"worker_id": worker_id, "seconds": seconds})
+        self._introduced.add(worker_id)
+        return True
+
+    async def leave(self, worker_id: str) -> None:
+        await self._database.run(self._leave, {"worker_id": worker_id})
+
+    async def take_in(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
+        if not arrivals:
+            return ()
+        replays = [replay_row(arrival) for arrival in arrivals if arrival.replay_of is not None]
+        if replays:
+            await self._database.run(self._revive, {PARAMETER: as_batch(replays), "now": now})
+        batch = arrival_batch(self._database.dialect, arrivals)
+        rows = await self._lease(worker_id, self._take_in, {**batch, "now": now}, self._without_cancelled)
+        # Where a batch names one submission twice, the first was inserted.
+        arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
+        held = sorted((row.id, row.request_id) for row in rows if row.leased_by is not None)
+        created_at = iso(now)
+        return [new_work(work_id, arrived[request_id], created_at, worker_id) for work_id, request_id in held]
+
+    async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> None:
+        if not arrivals:
+            return
+        batch = as_batch([cancellation_row(arrival) for arrival in arrivals])
+        async with self._database.transaction() as connection:
+            if self._database.dialect == "postgresql":
+                await connection.execute(cancelling.turn())
+            await connection.execute(self._ask, {PARAMETER: batch, "now": now})
+            await connection.execute(self._park, {PARAMETER: batch})
+
+    async def claim(
+        self,
+        worker_id: str,
+        account_id: str,
+        partitions: Collection[int],
+        *,
+        now: datetime,
+        at_most: int,
+        safeguards: str | None = UNKNOWN_SAFEGUARDS,
+    ) -> Sequence[Work]:
+        parameters = {
+            "account": account_id,
+            "partitions": list(partitions),
+            "now": now,
+            "at_most": at_most,
+            "safeguards": safeguards,
+        }
+        rows = await self._lease(worker_id, self._claim, parameters)
+        return [work_of(row, worker_id) for row in sorted(rows, key=lambda row: (row.due_at, row.id))]
+
+    async def claim_expired(
+        self, worker_id: str, partitions: Collection[int], *, now: datetime, at_most: int
+    ) -> Sequence[Work]:
+        parameters = {"partitions": list(partitions), "now": now, "at_most": at_most}
+        return [work_of(row, worker_id) for row in await self._lease(worker_id, self._claim_expired, parameters)]
+
+    async def accounts_due(self, partitions: Collection[int], *, now: datetime) -> Sequence[str]:
+        rows = await self._database.read(self._accounts_due, {"partitions": list(partitions), "now": now})
+        return [row.value for row in rows]
+
+    async def pulses(self) -> Sequence[Pulse]:
+        rows = await self._database.read(self._pulses)
+        return [Pulse(row.id, row.beat, row.lease_seconds) for row in rows]
+
+    async def take_over(self, stopped: Sequence[Pulse], *, now: datetime) -> int:
+        async with self._database.transaction() as connection:
+            if stopped:
+                batch = as_batch([{"id": pulse.worker_id, "beat": pulse.beat} for pulse in stopped])
+                await connection.execute(self._end_leases, {PARAMETER: batch})
+            freed = await connection.execute(self._free_the_unheld, {"now": now})
+            return len(freed.all())
+
+    async def held_by(self, worker_id: str) -> Collection[int]:
+        return {row.id for row in await self._database.read(self._held_by, {"worker_id": worker_id})}
+
+    async def give_up(self, worker_id: str, work_ids: Collection[int], *, now: datetime) -> int:
+        parameters = {"worker_id": worker_id, "now": now, PARAMETER: _ids(work_ids)}
+        return len(await self._database.run(self._give_up, parameters)) if work_ids else 0
+
+    async def release(self, worker_id: str, work_ids: Collection[int]) -> None:
+        await self._run_batch(self._release, worker_id, work_ids)
+
+    async def mark_pushing(self, worker_id: str, work_ids: Collection[int]) -> Collection[int]:
+        return {row.id for row in await self._run_batch(self._mark_pushing, worker_id, work_ids)}
+
+    async def record(
+        self, worker_id: str, finals: Sequence[Final], postponed: Sequence[Postponed]
+    ) -> Mapping[int, OutboxEvent]:
+        if self._record_at_once is not None and not postponed and all(_is_first(final) for final in finals):
+            return await self._record_first(self._record_at_once, worker_id, finals)
+        events: dict[int, OutboxEvent] = {}
+        async with self._database.transaction() as connection:
+            if postponed:
+                batch = as_batch([postponed_row(one) for one in postponed])
+                await connection.execute(self._postpone, {"worker_id": worker_id, PARAMETER: batch})
+            if finals:
+                events = await self._finish_all(connection, worker_id, finals)
+        return events
+
+    async def offer_again(self, *, before: datetime, now: datetime, at_most: int) -> Sequence[OutboxEvent]:
+        asked = {"before": before, "now": now, "at_most": at_most}
+        rows = await self._database.run(self._offer_again, asked)
+        return sorted((event_of(row) for row in rows), key=lambda entry: entry.id)
+
+    async def published(self, outbox_ids: Collection[int]) -> None:
+        if outbox_ids:
+            await self._database.run(self._forget_events, {PARAMETER: _ids(outbox_ids)})
+
+    async def backlog(self, *, now: datetime) -> Backlog:
+        (row,) = await self._database.read(self._backlog, {"now": now})
+        return Backlog(row.due, row.oldest_due_at)
+
+    async def _record_first(
+        self, statement: Executable, worker_id: str, finals: Sequence[Final]
+    ) -> Mapping[int, OutboxEvent]:
+        """First outcomes alone, which nearly all are: one statement, and nothing to look up."""
+        if not finals:
+            return {}
+        batch = outcome_batch(self._database.dialect, finals)
+        kept = await self._database.run(statement, {"worker_id": worker_id, **batch})
+        recorded = {final.work_id: final for final in finals}
+        return {row.reservation_id: _outbox_event(row.id, recorded[row.reservation_id], in_turn=True) for row in kept}
+
+    async def _finish_all(
+        self, connection: AsyncConnection, worker_id: str, finals: Sequence[Final]
+    ) -> dict[int, OutboxEvent]:
+        batch = outcome_batch(self._database.dialect, finals)
+        finished = await connection.execute(self._finish, {"worker_id": worker_id, **batch})
+        held = {row.id for row in finished}
+        recorded = {final.work_id: final for final in finals if final.work_id in held}
+        if not recorded:
+            return {}
+        waiting = await self._with_unpublished(connection, list(recorded.values()))
+        if len(recorded) < len(finals):
+            batch = outcome_batch(self._database.dialect, recorded.values())
+        kept = await connection.execute(self._keep_events, batch)
+        return {
+            row.reservation_id: _outbox_event(
+                row.id, recorded[row.reservation_id], in_turn=row.reservation_id not in waiting
+            )
+            for row in kept
+        }
+
+    async def _with_unpublished(self, connection: AsyncConnection, finals: Sequence[Final]) -> set[int]:
+        """The rows among these of which an earlier event may not be published. Nearly all events are first ones: for them alone
+        nothing is looked up."""
+        later = [{"reservation_id": final.work_id} for final in finals if not _is_first(final)]
+        if not later:
+            return set()
+        rows = await connection.execute(self._unpublished_of, {PARAMETER: as_batch(later)})
+        return {row.reservation_id for row in rows}
+
+    async def _without_cancelled(
+        self, connection: AsyncConnection, rows: Sequence[Row[Any]], parameters: Mapping[str, Any]
+    ) -> Sequence[Row[Any]]:
+        """Of the rows that were just taken in those whose cancellation did not come first. What was parked is looked for by a
+        statement of its own: one that waited for its turn does not see what was done meanwhile."""
+        if (await connection.execute(self._any_parked)).first() is None:
+            return rows
+        cancelled = {row.id for row in await connection.execute(self._unpark, {"now": parameters["now"]})}
+        await connection.execute(cancelling.forget_parked())
+        return [row for row in rows if row.id not in cancelled]
+
+    async def _run_batch(self, statement: Executable, worker_id: str, work_ids: Collection[int]) -> Sequence[Row[Any]]:
+        if not work_ids:
+            return ()
+        return await self._database.run(statement, {"worker_id": worker_id, PARAMETER: _ids(work_ids)})
+
+    async def _lease(
+        self, worker_id: str, statement: Executable, parameters: dict[str, Any], narrow: _Narrow | None = None
+    ) -> Sequence[Row[Any]]:
+        """Carry out a statement that leases rows, and then `narrow`; they are the caller's only if this returns.
+
+        When the answer to a commit is lost, it may have leased rows to a worker that does not know of them, and that would go on
+        renewing their lease for ever. They are remembered here, and given back before anything more is leased. One after the
+        other: what is given back in one transaction must not have been leased anew, and be under push, by another meanwhile.
+        """
+        async with self._leasing:
+            leased: Sequence[Row[Any]] = ()
+            lost = self._uncertain.pop(worker_id, set())
+            try:
+                async with self._database.transaction() as connection:
+                    if lost:
+                        await connection.execute(self._release, {"worker_id": worker_id, PARAMETER: _ids(lost)})
+                    answer = await connection.execute(statement, {"worker_id": worker_id, **parameters})
+                    leased = answer.all()
+                    kept = leased if narrow is None else await narrow(connection, leased, parameters)
+            except BaseException:
+                self._uncertain.setdefault(worker_id, set()).update(lost, (row.id for row in leased))
+                raise
+            return kept
+
+
+def _is_first(final: Final) -> bool:
+    return final.event.revision == 1
+
+
+def _outbox_event(outbox_id: int, final: Final, *, in_turn: bool) -> OutboxEvent:
+    return OutboxEvent(outbox_id, final.event, final.letter, in_turn)
+
+
+def _ids(ids: Collection[int]) -> str:
+    return as_batch([{"id": each} for each in ids])

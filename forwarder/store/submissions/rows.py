@@ -1,0 +1,236 @@
+"""Between rows and the port's values, both ways. Pure."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from pydantic_core import from_json, to_json
+from sqlalchemy import Row
+
+from forwarder.process.clock import iso
+from forwarder.reservation.card import SealedCard
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.result import ResultEvent
+from forwarder.reservation.submission import Submission
+from forwarder.store.database import Dialect
+from forwarder.store.submissions.batch import batch_with_texts
+from forwarder.store.submissions.work import (
+    Arrival,
+    Asked,
+    Attempt,
+    CancellationArrival,
+    DeadLetter,
+    Final,
+    Made,
+    OutboxEvent,
+    Postponed,
+    Work,
+)
+
+
+def arrival_batch(dialect: Dialect, arrivals: Sequence[Arrival]) -> dict[str, Any]:
+    """Arrivals as `take_in` takes them."""
+    rows = [_arrival_row(position, arrival) for position, arrival in enumerate(arrivals)]
+    texts = (each.request or to_json(each.submission.reservation) for each in arrivals)
+    return batch_with_texts(dialect, rows, "request", texts)
+
+
+def _arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
+    submission = arrival.submission
+    card = submission.card
+    return {
+        "position": position,
+        "request_id": submission.request_id,
+        "workspace_id": submission.workspace_id,
+        "account_id": submission.account_id,
+        "partition": arrival.partition,
+        "log_offset": arrival.offset,
+        "logged_ms": arrival.timestamp_ms,
+        "operation": submission.operation,
+        "property_id": submission.property_id,
+        "room_id": submission.room_id,
+        "arrival_date": submission.arrival,
+        "departure_date": submission.departure,
+        "fingerprint": submission.fingerprint,
+        "card": _card_row(card),
+        "accepted_at": iso(submission.accepted_at),
+        "deadline_at": iso(arrival.deadline_at),
+        "traceparent": submission.traceparent,
+        "safeguards": arrival.safeguards if arrival.held else None,
+        "held": arrival.held,
+    }
+
+
+def replay_row(arrival: Arrival) -> dict[str, Any]:
+    """A dead letter that was put back, as `revive` takes it."""
+    return {
+        "request_id": arrival.submission.request_id,
+        "revision": arrival.replay_of,
+        "partition": arrival.partition,
+        "card": _card_row(arrival.submission.card),
+        "deadline_at": iso(arrival.deadline_at),
+    }
+
+
+def cancellation_row(arrival: CancellationArrival) -> dict[str, Any]:
+    """A cancellation as `ask` and `park` take it."""
+    request = arrival.request
+    requested_at = iso(request.requested_at)
+    return {
+        "request_id": request.request_id,
+        "account_id": request.account_id,
+        "revision": request.revision,
+        "cancel_requested_at": requested_at,
+        "cancel_reason": request.reason,
+        "deadline_at": iso(arrival.deadline_at),
+        "requested_at": requested_at,
+        "reason": request.reason,
+    }
+
+
+def outcome_batch(dialect: Dialect, finals: Collection[Final]) -> dict[str, Any]:
+    """Outcomes and their events as `finish`, `keep_events` and `record` take them."""
+    rows = [_outcome_row(position, final) for position, final in enumerate(finals)]
+    return batch_with_texts(dialect, rows, "record", (final.event.written.record for final in finals))
+
+
+def _outcome_row(position: int, final: Final) -> dict[str, Any]:
+    event = final.event
+    before, _, after = event.written
+    return {
+        "position": position,
+        "id": final.work_id,
+        "revision": event.revision,
+        "status": final.status,
+        "updated_at": event.occurred_at,
+        "due_at": final.look_at and iso(final.look_at),
+        "attempts": _attempt_rows(final.attempts),
+        "problem": final.problem,
+        "pms_reservation_id": final.pms_reservation_id,
+        "cancelled_at": final.cancelled_at and iso(final.cancelled_at),
+        "cancel_problem": final.cancel_problem,
+        "cancel_by": final.cancel_by and iso(final.cancel_by),
+        "request_id": event.request_id,
+        "key": event.key,
+        "occurred_at": event.occurred_at,
+        "before": before.decode(),
+        "after": after.decode(),
+        "traceparent": event.traceparent,
+        "letter": final.letter and asdict(final.letter),
+        "doubt": final.doubt if final.status is Status.IN_DOUBT else None,
+    }
+
+
+def postponed_row(postponed: Postponed) -> dict[str, Any]:
+    """A try as `postpone` takes it."""
+    return {
+        "id": postponed.work_id,
+        "updated_at": iso(postponed.updated_at),
+        "attempts": _attempt_rows(postponed.attempts),
+        "due_at": postponed.due_at and iso(postponed.due_at),
+        "doubtful": postponed.doubtful,
+        "doubt": postponed.doubt if postponed.doubtful else None,
+    }
+
+
+def work_of(row: Row[Any], held_by: str = "") -> Work:
+    """A row that is leased to `held_by`."""
+    return Work(
+        id=row.id,
+        submission=Submission(
+            request_id=row.request_id,
+            workspace_id=row.workspace_id,
+            account_id=row.account_id,
+            operation=row.operation,
+            accepted_at=row.accepted_at,
+            reservation=from_json(row.request),
+            fingerprint=row.fingerprint,
+            card=_card(row.card),
+            traceparent=row.traceparent,
+        ),
+        partition=row.partition,
+        created_at=iso(row.created_at),
+        deadline_at=row.deadline_at,
+        attempts=attempts_of(row.attempts),
+        revision=row.revision,
+        doubtful=row.doubtful,
+        pushing=row.pushing,
+        status=Status(row.status),
+        tries=row.tries,
+        offset=row.log_offset,
+        timestamp_ms=row.logged_ms,
+        cancel=None if row.cancel_requested_at is None else Asked(iso(row.cancel_requested_at), row.cancel_reason),
+        made=Made(row.pms_reservation_id, from_json(row.record or "{}")) if row.status == Status.CONFIRMED else None,
+        held_by=held_by,
+        size=len(row.request) + len(row.card or ""),
+        safeguards=row.safeguards,
+        doubt=row.doubt or "",
+        takeovers=row.takeovers,
+    )
+
+
+def new_work(work_id: int, arrival: Arrival, created_at: str, held_by: str) -> Work:
+    """An arrival that was just taken in, and leased to `held_by`. `created_at` is ISO 8601."""
+    return Work(
+        id=work_id,
+        submission=arrival.submission,
+        partition=arrival.partition,
+        created_at=created_at,
+        deadline_at=arrival.deadline_at,
+        attempts=(),
+        revision=0,
+        doubtful=False,
+        offset=arrival.offset,
+        timestamp_ms=arrival.timestamp_ms,
+        held_by=held_by,
+        size=arrival.size,
+        safeguards=arrival.safeguards,
+    )
+
+
+def event_of(row: Row[Any]) -> OutboxEvent:
+    """An event that waits in the outbox."""
+    event = ResultEvent(
+        request_id=row.request_id,
+        revision=row.revision,
+        status=Status(row.status),
+        key=row.key,
+        occurred_at=row.occurred_at,
+        data=from_json(row.data),
+        traceparent=row.traceparent,
+    )
+    letter = None if row.letter is None else DeadLetter(**from_json(row.letter))
+    return OutboxEvent(row.id, event, letter, in_turn=True)
+
+
+def _attempt_rows(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
+    # A dataclass takes twice as long to be written out as its fields do.
+    return [
+        {
+            "number": attempt.number,
+            "action": attempt.action,
+            "started_at": attempt.started_at,
+            "duration_ms": attempt.duration_ms,
+            "outcome": attempt.outcome,
+            "reason": attempt.reason,
+            "detail": attempt.detail,
+        }
+        for attempt in attempts
+    ]
+
+
+def attempts_of(text: str) -> tuple[Attempt, ...]:
+    """The attempts that a JSON text tells of."""
+    attempts: Sequence[dict[str, Any]] = from_json(text)
+    return tuple(Attempt(**attempt) for attempt in attempts)
+
+
+def _card_row(card: SealedCard | None) -> dict[str, str] | None:
+    return None if card is None else {"keyId": card.key_id, "sealed": card.sealed}
+
+
+def _card(text: str | None) -> SealedCard | None:
+    if text is None:
+        return None
+    card = from_json(text)
+    return SealedCard(card["keyId"], card["sealed"])

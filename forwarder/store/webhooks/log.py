@@ -1,0 +1,89 @@
+"""The delivery log, in SQL: read by endpoint, the newest first, and put back into the queue."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Update, insert, literal_column, null, select, update
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.store.database import Database
+from forwarder.store.tables import webhook_deliveries as table
+from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, NewDelivery
+from forwarder.store.webhooks.queue import stop
+from forwarder.store.webhooks.rows import ENTRY, entry_of
+
+_row = table.c
+_NOT_DELIVERED = (DeliveryStatus.FAILED.value, DeliveryStatus.STOPPED.value)
+
+
+class SqlDeliveryLog:
+    """`DeliveryLog` on PostgreSQL or SQLite."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+
+    async def entries(
+        self,
+        endpoint_id: str,
+        *,
+        status: DeliveryStatus | None,
+        before: int | None,
+        limit: int,
+        after: int | None = None,
+    ) -> Sequence[DeliveryEntry]:
+        wanted = select(*ENTRY).where(_row.endpoint_id == endpoint_id)
+        if status is not None:
+            wanted = wanted.where(_row.status == status.value)
+        if before is not None:
+            wanted = wanted.where(_row.id < before)
+        if after is not None:
+            next_newer = wanted.where(_row.id > after).order_by(_row.id).limit(limit)
+            return [entry_of(row) for row in reversed(await self._database.read(next_newer))]
+        return [entry_of(row) for row in await self._database.read(wanted.order_by(_row.id.desc()).limit(limit))]
+
+    async def entry(self, endpoint_id: str, delivery_id: int) -> DeliveryEntry | None:
+        wanted = select(*ENTRY).where(_row.endpoint_id == endpoint_id, _row.id == delivery_id)
+        rows = await self._database.read(wanted)
+        return entry_of(rows[0]) if rows else None
+
+    async def add(self, delivery: NewDelivery, *, now: datetime) -> int:
+        values = {
+            "endpoint_id": delivery.endpoint_id,
+            "event_id": delivery.event_id,
+            "event_type": delivery.type,
+            "body": delivery.body,
+            "status": DeliveryStatus.PENDING.value,
+            "created_at": now,
+            "began_at": now,
+            "due_at": now,
+        }
+        (row,) = await self._database.run(insert(table).values(values).returning(_row.id))
+        delivery_id: int = row.id
+        return delivery_id
+
+    async def put_back(self, endpoint_id: str, delivery_ids: Collection[int], *, now: datetime) -> int:
+        return await self._again(now, _row.endpoint_id == endpoint_id, _row.id.in_(delivery_ids))
+
+    async def put_back_ended(self, endpoint_id: str, *, since: datetime, now: datetime) -> int:
+        ended = (_row.status.in_(_NOT_DELIVERED), _row.created_at >= since)
+        return await self._again(now, _row.endpoint_id == endpoint_id, *ended)
+
+    async def stop(self, endpoint_id: str, *, now: datetime) -> int:
+        return len(await self._database.run(stop(), {"endpoint": endpoint_id, "now": now}))
+
+    async def _again(self, now: datetime, *which: ColumnElement[bool]) -> int:
+        return len(await self._database.run(_begun_anew(now).where(*which).returning(_row.id)))
+
+
+def _begun_anew(now: datetime) -> Update:
+    """A new claim number: what is being posted at this moment does not end the new series."""
+    values: dict[str, Any] = {
+        "status": DeliveryStatus.PENDING.value,
+        "began_at": now,
+        "due_at": now,
+        "ended_at": null(),
+        "tries": literal_column("0"),
+        "claims": _row.claims + 1,
+    }
+    return update(table).values(values)

@@ -1,0 +1,199 @@
+"""The queue of deliveries, in SQL. One `SqlDeliveryQueue` serves one process; any number of processes share a database.
+
+A claim is a due time put off to its end, so nothing has to be taken over from a process that died. The times are those of the
+processes' own clocks, which may differ: at worst something is posted twice, which at-least-once delivery allows.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    ColumnClause,
+    Executable,
+    Integer,
+    Select,
+    Update,
+    bindparam,
+    column,
+    delete,
+    exists,
+    func,
+    literal_column,
+    null,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.store.database import Database, Dialect
+from forwarder.store.picking import distinct, insert_into, locked
+from forwarder.store.submissions.batch import PARAMETER, as_batch, batch_of
+from forwarder.store.submissions.keyed import key_among, same_key
+from forwarder.store.tables import Moment
+from forwarder.store.tables import webhook_deliveries as table
+from forwarder.store.webhooks.port import (
+    DeliveryStatus,
+    DueDelivery,
+    NewDelivery,
+    PendingDeliveries,
+    TriedDelivery,
+)
+from forwarder.store.webhooks.rows import DUE, due_of, new_row, tried_row
+
+_row = table.c
+_now = bindparam("now", type_=Moment())
+_endpoint: BindParameter[str] = bindparam("endpoint")
+_at_most = bindparam("at_most", type_=Integer)
+_pending = _row.due_at.is_not(None)
+
+PENDING: ColumnClause[str] = literal_column("'PENDING'")
+DELIVERED: ColumnClause[str] = literal_column("'DELIVERED'")
+
+
+class SqlDeliveryQueue:
+    """`DeliveryQueue` on PostgreSQL or SQLite."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+        self._queue, self._claim = queue(self._database.dialect), claim()
+        self._due, self._record, self._release = endpoints_due(), record(), release()
+        self._stop, self._delivered = stop(), delivered_since()
+        self._pending, self._page, self._prune = pending(), page(), prune()
+
+    async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> None:
+        if deliveries:
+            batch = as_batch([new_row(position, one) for position, one in enumerate(deliveries)])
+            await self._database.run(self._queue, {PARAMETER: batch, "now": now})
+
+    async def endpoints_due(self, *, now: datetime) -> Sequence[str]:
+        return [row.value for row in await self._database.read(self._due, {"now": now})]
+
+    async def claim(self, endpoint_id: str, *, now: datetime, until: datetime, at_most: int) -> Sequence[DueDelivery]:
+        asked = {"endpoint": endpoint_id, "now": now, "until": until, "at_most": at_most}
+        rows = await self._database.run(self._claim, asked)
+        return [due_of(row) for row in sorted(rows, key=lambda row: row.id)]
+
+    async def record(self, tried: Sequence[TriedDelivery]) -> None:
+        if tried:
+            await self._database.run(self._record, {PARAMETER: as_batch([tried_row(one) for one in tried])})
+
+    async def release(self, claimed: Sequence[DueDelivery], *, now: datetime) -> None:
+        if claimed:
+            batch = as_batch([{"id": one.id, "claims": one.claim} for one in claimed])
+            await self._database.run(self._release, {PARAMETER: batch, "now": now})
+
+    async def stop(self, endpoint_id: str, *, now: datetime) -> int:
+        return len(await self._database.run(self._stop, {"endpoint": endpoint_id, "now": now}))
+
+    async def delivered_since(self, endpoint_id: str, moment: datetime) -> bool:
+        return bool(await self._database.read(self._delivered, {"endpoint": endpoint_id, "moment": moment}))
+
+    async def pending(self) -> PendingDeliveries:
+        (row,) = await self._database.read(self._pending)
+        return PendingDeliveries(row.waiting, row.oldest_due_at)
+
+    async def prune(self, *, before: datetime, at_most: int) -> int:
+        pruned = after = 0
+        while pruned < at_most:
+            (page,) = await self._database.read(self._page, {"after": after, "at_most": at_most})
+            if page.last is None or page.oldest >= before:
+                break
+            some = {"after": after, "at_most": at_most, "left": at_most - pruned, "before": before}
+            pruned += len(await self._database.run(self._prune, some))
+            after = page.last
+        return pruned
+
+
+def queue(dialect: Dialect) -> Executable:
+    """Insert those of a batch that their endpoint has not yet, in the batch's order."""
+    batch = batch_of(column("position", Integer), _row.endpoint_id, _row.event_id, _row.event_type, _row.body)
+    values = {
+        "endpoint_id": batch.c.endpoint_id,
+        "event_id": batch.c.event_id,
+        "event_type": batch.c.event_type,
+        "body": batch.c.body,
+        "status": PENDING,
+        "created_at": _now,
+        "began_at": _now,
+        "due_at": _now,
+    }
+    # WHERE, because SQLite takes ON CONFLICT after a bare SELECT … FROM for a join's condition.
+    rows = select(*values.values()).where(literal_column("1") == literal_column("1")).order_by(batch.c.position)
+    insert = insert_into(dialect, table).from_select(list(values), rows)
+    return insert.on_conflict_do_nothing(index_elements=["endpoint_id", "event_id"])
+
+
+def endpoints_due() -> Executable:
+    """From one endpoint with something pending to the next by the index, and a look for one due row of each."""
+    waiting = distinct(_pending, _row.endpoint_id, _row.due_at)
+    due = exists().where(_row.endpoint_id == waiting.c.value, _pending, _row.due_at <= _now)
+    return select(waiting.c.value).where(due)
+
+
+def claim() -> Executable:
+    """Put off what is due for an endpoint to the end of this claim, passing over what another is just claiming."""
+    due = select(_row.id).where(_row.endpoint_id == _endpoint, _pending, _row.due_at <= _now)
+    picked = locked(due.order_by(_row.due_at).limit(_at_most))
+    until = bindparam("until", type_=Moment())
+    claimed = update(table).where(key_among(_row.id, select(picked.c.id)))
+    return claimed.values(due_at=until, claims=_row.claims + 1).returning(*DUE)
+
+
+def record() -> Executable:
+    """Write down what came of a batch of claims."""
+    told = ("status", "began_at", "due_at", "ended_at", "tries", "attempts")
+    batch = batch_of(_row.id, _row.claims, *(_row[name] for name in told))
+    counts = or_(_row.status == PENDING, batch.c.status == DELIVERED)
+    same = (same_key(_row.id, batch.c.id), _row.claims == batch.c.claims, counts)
+    return update(table).where(*same).values({name: batch.c[name] for name in told})
+
+
+def release() -> Executable:
+    """Make a batch of claimed rows due again."""
+    batch = batch_of(_row.id, _row.claims)
+    same = (same_key(_row.id, batch.c.id), _row.claims == batch.c.claims, _pending)
+    return update(table).where(*same).values(due_at=_now)
+
+
+def stop() -> Update:
+    """End whatever is pending for an endpoint."""
+    values = {"status": DeliveryStatus.STOPPED.value, "due_at": null(), "ended_at": _now}
+    return update(table).where(_row.endpoint_id == _endpoint, _pending).values(values).returning(_row.id)
+
+
+def delivered_since() -> Executable:
+    """One row, where there is one."""
+    ended = _row.ended_at >= bindparam("moment", type_=Moment())
+    wanted = select(_row.id).where(_row.endpoint_id == _endpoint, _row.status == DELIVERED, ended)
+    return wanted.order_by(_row.id.desc()).limit(literal_column("1"))
+
+
+def pending() -> Executable:
+    """How many rows are pending, and the first due time of all of them."""
+    return select(func.count().label("waiting"), func.min(_row.due_at).label("oldest_due_at")).where(_pending)
+
+
+def page() -> Executable:
+    """Up to which id the next rows of all go, and when the first of them was queued, which is before it ended."""
+    some = _after().subquery("page")
+    return select(func.max(some.c.id).label("last"), func.min(some.c.created_at).label("oldest"))
+
+
+def prune() -> Executable:
+    """Delete those of the next rows of all that ended long enough ago. What is put back meanwhile stays."""
+    some = _after().subquery("page")
+    long_ago = bindparam("before", type_=Moment())
+    old = (
+        select(some.c.id).where(some.c.ended_at < long_ago).order_by(some.c.id).limit(bindparam("left", type_=Integer))
+    )
+    return delete(table).where(key_among(_row.id, old), _row.ended_at < long_ago).returning(_row.id)
+
+
+def _after() -> Select[Any]:
+    """The next rows of all, in the order of their ids, which is about that in which they were queued."""
+    after = _row.id > bindparam("after", type_=BigInteger)
+    return select(_row.id, _row.created_at, _row.ended_at).where(after).order_by(_row.id).limit(_at_most)

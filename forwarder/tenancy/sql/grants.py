@@ -1,0 +1,86 @@
+"""Grants of authorization servers in SQL: sealed, and handed from version to version by compare-and-swap.
+
+Every method is one short transaction: nothing is locked while somebody asks an authorization server.
+"""
+
+from dataclasses import dataclass, field
+
+from sqlalchemy import ColumnElement, Executable, delete, select, update
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.tenancy.port import CardSealer, Vault
+from forwarder.tenancy.sql.database import insert_into, transaction
+from forwarder.tenancy.sql.tables import grants
+
+_FIRST_VERSION = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRow:
+    """A grant as it is kept; its content is open here. `claim`: who is renewing it."""
+
+    version: int
+    claim: str | None
+    content: str | None = field(repr=False)
+
+
+class SqlGrants:
+    """Grants on PostgreSQL or SQLite, a row for each account and digest of its credential. Raises `TenancyUnavailable`; `read` also
+    `CannotOpen`."""
+
+    def __init__(self, engine: AsyncEngine, sealer: CardSealer, vault: Vault) -> None:
+        self._engine = engine
+        self._sealer = sealer
+        self._vault = vault
+
+    async def read(self, account_id: str, credential: str) -> GrantRow | None:
+        wanted = select(grants.c.version, grants.c.claim, grants.c.content).where(*_of(account_id, credential))
+        async with transaction(self._engine, writes=False) as connection:
+            row = (await connection.execute(wanted)).one_or_none()
+        if row is None:
+            return None
+        return GrantRow(row.version, row.claim, None if row.content is None else self._vault.open_text(row.content))
+
+    async def claim(
+        self, account_id: str, credential: str, claimant: str, *, seen: int | None, seen_claim: str | None
+    ) -> int | None:
+        """Claim the row that is of version `seen` and has that claim, or a new one where there was none; its version, None where it
+        has changed."""
+        first = insert_into(self._engine, grants).values(
+            account_id=account_id, credential=credential, version=_FIRST_VERSION, claim=claimant
+        )
+        claimed: Executable = first.on_conflict_do_nothing().returning(grants.c.version)
+        if seen is not None:
+            as_seen = (grants.c.version == seen, grants.c.claim.is_not_distinct_from(seen_claim))
+            changed = update(grants).where(*_of(account_id, credential), *as_seen).values(claim=claimant)
+            claimed = changed.returning(grants.c.version)
+        async with transaction(self._engine, writes=True) as connection:
+            version: int | None = (await connection.execute(claimed)).scalar_one_or_none()
+            return version
+
+    async def store(self, account_id: str, credential: str, version: int, content: str) -> bool:
+        """Put `content` in the place of `version` and end the claim; False where something followed that version before."""
+        stored = (
+            update(grants)
+            .where(*_of(account_id, credential), grants.c.version == version)
+            .values(version=version + 1, claim=None, content=self._sealer.seal_text(content))
+        )
+        async with transaction(self._engine, writes=True) as connection:
+            return (await connection.execute(stored)).rowcount == 1
+
+    async def release(self, account_id: str, credential: str, claimant: str) -> None:
+        """End the claim, if it is still `claimant`'s."""
+        released = update(grants).where(*_of(account_id, credential), grants.c.claim == claimant).values(claim=None)
+        async with transaction(self._engine, writes=True) as connection:
+            await connection.execute(released)
+
+
+async def forget_grants(engine: AsyncEngine, account_id: str, *, but: str) -> None:
+    """Forget what came of any other credential of the account than the one with the digest `but`. Raises `TenancyUnavailable`."""
+    forgotten = delete(grants).where(grants.c.account_id == account_id, grants.c.credential != but)
+    async with transaction(engine, writes=True) as connection:
+        await connection.execute(forgotten)
+
+
+def _of(account_id: str, credential: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return grants.c.account_id == account_id, grants.c.credential == credential

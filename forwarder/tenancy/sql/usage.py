@@ -1,0 +1,66 @@
+"""What the processes of a deployment let through of each limited key, in SQL: a row for each key, a statement an exchange."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Double, bindparam, func, literal_column
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.tenancy.limits import Consumption
+from forwarder.tenancy.sql.database import insert_into, transaction
+from forwarder.tenancy.sql.tables import key_usage
+
+Now = Callable[[], ColumnElement[float]]
+"""An expression for the time, in seconds; without parameters of its own, so that one statement takes many rows."""
+
+# Seconds since 1970. SQLite counts in Julian days.
+_POSTGRESQL_TIME: ColumnElement[float] = literal_column("CAST(extract(epoch FROM now()) AS DOUBLE PRECISION)", Double())
+_SQLITE_TIME: ColumnElement[float] = literal_column("((julianday('now') - 2440587.5) * 86400.0)", Double())
+
+
+class SqlUsage:
+    """`Usage` on PostgreSQL or SQLite. Time is the database's, so that the processes' clocks need not agree; only differences
+    count, and one that is negative, because that clock was put back, counts as none."""
+
+    def __init__(self, engine: AsyncEngine, now: Now | None = None) -> None:
+        self._engine = engine
+        self._postgresql = engine.dialect.name == "postgresql"
+        self._now = now or self._database_time
+
+    async def add(self, consumed: Sequence[Consumption]) -> Mapping[str, float]:
+        # In one order, lest two processes wait for each other's rows.
+        rows = [
+            {"key": one.key_id, "share": one.share, "age": one.age, "seconds": one.seconds}
+            for one in sorted(consumed, key=lambda one: one.key_id)
+        ]
+        async with transaction(self._engine, writes=True) as connection:
+            used = await connection.execute(self._statement(self._now()), rows)
+            return {row.key_id: row.used for row in used}
+
+    def _statement(self, now: ColumnElement[float]) -> Any:
+        """A row is the share that was used at `counted_at`, and drains all of it in `window_seconds`. What comes was used from its
+        `counted_at` on: the row had drained until then, and not beyond empty."""
+        row = key_usage.c
+        new = insert_into(self._engine, key_usage).values(
+            key_id=bindparam("key"),
+            used=bindparam("share", type_=Double()),
+            window_seconds=bindparam("seconds"),
+            counted_at=now - bindparam("age", type_=Double()),
+        )
+        left = row.used - self._larger(now - row.counted_at, 0.0) / new.excluded.window_seconds
+        empty = (new.excluded.counted_at - now) / new.excluded.window_seconds
+        counted = new.on_conflict_do_update(
+            index_elements=["key_id"],
+            set_={
+                "used": self._larger(left, empty) + new.excluded.used,
+                "window_seconds": new.excluded.window_seconds,
+                "counted_at": now,
+            },
+        )
+        return counted.returning(row.key_id, (row.used - (now - row.counted_at) / row.window_seconds).label("used"))
+
+    def _larger(self, one: ColumnElement[Any], other: ColumnElement[Any] | float) -> ColumnElement[Any]:
+        return func.greatest(one, other) if self._postgresql else func.max(one, other)
+
+    def _database_time(self) -> ColumnElement[float]:
+        return _POSTGRESQL_TIME if self._postgresql else _SQLITE_TIME

@@ -1,0 +1,128 @@
+"""The log in one SQLite file of this machine: what `assembly` chooses when no brokers are configured.
+
+Durable (an acknowledged message was synced to the disk) and for several processes of one machine at once; each group has one
+consumer. Opens nothing by itself; each part opens the file when it is entered.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from forwarder.process.clock import Clock, SystemClock
+from forwarder.topics.embedded.commands import Nothing
+from forwarder.topics.embedded.file import lock_group
+from forwarder.topics.embedded.parts import EmbeddedAdmin, EmbeddedConsumer, EmbeddedPublisher, EmbeddedTail
+from forwarder.topics.embedded.reader import EmbeddedReader
+from forwarder.topics.embedded.retention import Retention
+from forwarder.topics.embedded.writer import EmbeddedWriter
+from forwarder.topics.port import Consumer, PartitionsChanged, Publisher, Tail, TopicAdmin
+
+
+class EmbeddedLog:
+    """See `port.Log`. `path` is the file; its directory is made where there is none. For one event loop.
+
+    Topics are made when they are first used, with so many `partitions`. Messages older than `retention` are deleted, once
+    every group that ever consumed their topic has committed them. `publish_timeout_seconds` bounds one publish or commit.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        partitions: int = 8,
+        retention: timedelta = timedelta(days=7),
+        publish_timeout_seconds: float = 10.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self._path = path
+        self._partitions = partitions
+        self._retention = retention
+        self._time_limit = publish_timeout_seconds
+        self._clock = clock or SystemClock()
+        self._writer: EmbeddedWriter | None = None
+        self._parts_open = 0
+        self._news: dict[str, set[asyncio.Event]] = {}
+
+    def publisher(self) -> AbstractAsyncContextManager[Publisher]:
+        return self._publisher()
+
+    def consumer(
+        self, topic: str, *, group: str, on_partitions: PartitionsChanged
+    ) -> AbstractAsyncContextManager[Consumer]:
+        """As `port.Log.consumer`. Entering raises `GroupBusy` while the group has another one."""
+        return self._consumer(topic, group, on_partitions)
+
+    def tail(self, topic: str, *, from_beginning: bool = False) -> AbstractAsyncContextManager[Tail]:
+        return self._tail(topic, from_beginning=from_beginning)
+
+    def admin(self) -> AbstractAsyncContextManager[TopicAdmin]:
+        return self._admin()
+
+    @asynccontextmanager
+    async def _publisher(self) -> AsyncIterator[Publisher]:
+        async with self._writing() as writer:
+            yield EmbeddedPublisher(writer, self._time_limit)
+
+    @asynccontextmanager
+    async def _consumer(self, topic: str, group: str, on_partitions: PartitionsChanged) -> AsyncIterator[Consumer]:
+        with await asyncio.to_thread(lock_group, self._path, topic, group):
+            async with self._writing() as writer, self._reading(topic) as reader:
+                consumer = EmbeddedConsumer(topic, group, writer, reader, self._time_limit)
+                await on_partitions(await consumer.open())
+                yield consumer
+
+    @asynccontextmanager
+    async def _tail(self, topic: str, *, from_beginning: bool) -> AsyncIterator[Tail]:
+        async with self._writing() as writer, self._reading(topic) as reader:
+            tail = EmbeddedTail(topic, writer, reader, self._time_limit)
+            await tail.open(from_beginning=from_beginning)
+            yield tail
+
+    @asynccontextmanager
+    async def _admin(self) -> AsyncIterator[TopicAdmin]:
+        async with self._writing() as writer:
+            yield EmbeddedAdmin(self._path, writer, self._time_limit)
+
+    @asynccontextmanager
+    async def _writing(self) -> AsyncIterator[EmbeddedWriter]:
+        """The process's writer, which the parts that are open at the same time share."""
+        writer = self._writer = self._writer or self._new_writer()
+        self._parts_open += 1
+        try:
+            await writer.carry_out(Nothing(), within=self._time_limit)
+            yield writer
+        finally:
+            self._parts_open -= 1
+            if self._parts_open == 0:
+                self._writer = None
+                await writer.close()
+
+    def _new_writer(self) -> EmbeddedWriter:
+        writer = EmbeddedWriter(
+            self._path,
+            partitions=self._partitions,
+            retention=Retention(self._retention, self._clock),
+            clock=self._clock,
+            on_append=self._tell,
+        )
+        writer.start()
+        return writer
+
+    @asynccontextmanager
+    async def _reading(self, topic: str) -> AsyncIterator[EmbeddedReader]:
+        news = asyncio.Event()
+        self._news.setdefault(topic, set()).add(news)
+        reader = EmbeddedReader(self._path, topic, news)
+        try:
+            yield reader
+        finally:
+            self._news[topic].discard(news)
+            await reader.close()
+
+    def _tell(self, topics: Collection[str]) -> None:
+        """Wake those who wait for something new in `topics`."""
+        for topic in topics:
+            for news in self._news.get(topic, ()):
+                news.set()

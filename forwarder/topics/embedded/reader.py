@@ -1,0 +1,115 @@
+"""Taking messages out of the embedded log's file: the position in each partition, and how news of more arrives.
+
+Touches the file through a connection and a thread of its own.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from forwarder.topics.embedded import file as embedded_file
+from forwarder.topics.embedded.file import TopicEntry, open_file, reaching_file
+from forwarder.topics.port import Delivery
+
+T = TypeVar("T")
+
+_POLL_SECONDS = 0.05  # how soon what another process published is noticed
+
+
+class EmbeddedReader:
+    """What `EmbeddedConsumer` and `EmbeddedTail` share. `news` is set when this process has published to the topic.
+
+    One caller of `take` at a time; it may be cancelled without losing a message. Methods raise `LogUnavailable`.
+    """
+
+    def __init__(self, path: Path, topic: str, news: asyncio.Event) -> None:
+        self._path = path
+        self._name = topic
+        self._news = news
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedded-log-reader")
+        self._connection: sqlite3.Connection | None = None
+        self._version = 0
+        self._turn = 0
+        self.next: dict[int, int] = {}
+        """For each partition, the offset that is read next."""
+
+    async def close(self) -> None:
+        """Give the connection and the thread back."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
+        self._thread.shutdown(wait=False)
+
+    async def take(self, at_most: int, wait_seconds: float) -> Sequence[Delivery]:
+        """The next messages; empty when none came within `wait_seconds`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait_seconds
+        while True:
+            self._news.clear()
+            deliveries = await self.query(partial(self._read, positions=dict(self.next), at_most=at_most))
+            if deliveries or loop.time() >= deadline:
+                break
+            await self._something_new(deadline)
+        self._turn += 1
+        for delivery in deliveries:
+            self.next[delivery.partition] = delivery.offset + 1
+        return deliveries
+
+    async def query(self, ask: Callable[[sqlite3.Connection, TopicEntry], T]) -> T:
+        """What `ask` makes of the file, in the reader's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._query, ask)
+
+    def _query(self, ask: Callable[[sqlite3.Connection, TopicEntry], T]) -> T:
+        try:
+            with reaching_file(f"read {self._path}"):
+                connection = self._opened()
+                return ask(connection, embedded_file.known_topic(connection, self._name))
+        except BaseException:
+            self._drop()
+            raise
+
+    def _read(
+        self, connection: sqlite3.Connection, topic: TopicEntry, positions: Mapping[int, int], at_most: int
+    ) -> list[Delivery]:
+        """From each partition in turn, beginning with another one each time, so that none waits for a busy one."""
+        (self._version,) = connection.execute(
+            "pragma data_version"
+        ).fetchone()  # before looking, so that no news is missed
+        heads = embedded_file.heads(connection, topic)
+        found: list[Delivery] = []
+        for each in range(topic.partitions):
+            partition = (each + self._turn) % topic.partitions
+            if positions[partition] < heads[partition] and len(found) < at_most:
+                room = at_most - len(found)
+                found += embedded_file.read(connection, self._name, topic, partition, positions[partition], room)
+        return found
+
+    async def _something_new(self, deadline: float) -> None:
+        """Return when there may be something, or at the deadline."""
+        loop = asyncio.get_running_loop()
+        while (remaining := deadline - loop.time()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(_POLL_SECONDS, remaining)):
+                    await self._news.wait()
+                    return
+            if await self.query(self._written_since):
+                return
+
+    def _written_since(self, connection: sqlite3.Connection, _topic: TopicEntry) -> bool:
+        """Whether anybody has written to the file since it was read."""
+        (version,) = connection.execute("pragma data_version").fetchone()
+        return bool(version != self._version)
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = open_file(self._path)
+        return self._connection
+
+    def _drop(self) -> None:
+        """Whatever is wrong with the connection, the next query begins with a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

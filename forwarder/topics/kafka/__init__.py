@@ -1,0 +1,1 @@
+"""The log on Apache Kafka, by aiokafka: what `assembly` chooses when brokers are configured."""

@@ -1,0 +1,134 @@
+"""Making and listing Kafka's topics, and what they hold. Touches Kafka alone."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import NodeNotReadyError, NoError, TopicAlreadyExistsError, for_code
+
+from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka
+from forwarder.topics.kafka.reader import stop
+
+_REPLICAS = 3
+_IN_SYNC = 2
+_LOOK_AGAIN_SECONDS = 0.05
+
+
+class KafkaAdmin:
+    """See `port.TopicAdmin`. Replicas: as told, else three, or one for each broker where there are fewer.
+
+    With three replicas or more, two have to be in sync for a publish to succeed. Messages are stamped when the brokers
+    take them.
+    """
+
+    def __init__(
+        self, client: AIOKafkaAdminClient, connection: KafkaConnection, replication_factor: int | None
+    ) -> None:
+        self._client = client
+        self._connection = connection
+        self._replication_factor = replication_factor
+
+    async def create(self, partitions: Mapping[str, int]) -> Sequence[str]:
+        async with reaching_kafka("create topics", within=self._connection.publish_timeout_seconds):
+            existing = await self._existing()
+            wanted = {name: count for name, count in partitions.items() if name not in existing}
+            if not wanted:
+                return ()
+            replicas = self._replication_factor or await self._sensible_replicas()
+            answer = await self._client.create_topics([_new(name, n, replicas) for name, n in wanted.items()])
+            created = _created(answer.topic_errors)
+            await self._usable(created)
+        return created
+
+    async def list(self) -> Mapping[str, int]:
+        async with reaching_kafka("list topics", within=self._connection.publish_timeout_seconds):
+            return await self._existing()
+
+    async def offsets(self, topic: str) -> Mapping[int, range]:
+        async with reaching_kafka(f"ask what {topic} holds", within=self._connection.publish_timeout_seconds):
+            count = (await self._existing()).get(topic, 0)
+            every = [TopicPartition(topic, each) for each in range(count)]
+            async with self._asking() as consumer:
+                first, following = await consumer.beginning_offsets(every), await consumer.end_offsets(every)
+        return {each.partition: range(first[each], following[each]) for each in every}
+
+    @asynccontextmanager
+    async def _asking(self) -> AsyncIterator[AIOKafkaConsumer]:
+        """A consumer that consumes nothing: aiokafka's admin client has no call for offsets."""
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._connection.bootstrap_servers,
+            client_id=self._connection.client_id,
+            request_timeout_ms=milliseconds(self._connection.request_timeout_seconds),
+        )
+        try:
+            await consumer.start()
+            yield consumer
+        finally:
+            await stop(consumer, self._connection)
+
+    async def _existing(self) -> dict[str, int]:
+        topics = await self._described()
+        return {topic["topic"]: len(topic["partitions"]) for topic in topics if not topic["is_internal"]}
+
+    async def _described(self) -> Sequence[Any]:
+        while True:
+            try:
+                topics: Sequence[Any] = await self._client.describe_topics()
+            except NodeNotReadyError:  # as below; aiokafka asks anew which brokers there are
+                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            else:
+                return topics
+
+    async def _sensible_replicas(self) -> int:
+        # A broker that has only just come up knows of none, not even of itself.
+        while not (brokers := (await self._client.describe_cluster())["brokers"]):  # noqa: ASYNC110 - remote
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+        return min(_REPLICAS, len(brokers))
+
+    async def _usable(self, names: Sequence[str]) -> None:
+        """Wait until every partition has its leader. A topic is said to be made before all brokers know of it."""
+        while not all(_led(topic) for topic in await self._client.describe_topics(list(names))):  # noqa: ASYNC110 - remote
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+
+
+@asynccontextmanager
+async def kafka_admin(connection: KafkaConnection, replication_factor: int | None) -> AsyncIterator[KafkaAdmin]:
+    """Connected from entering on, else `LogUnavailable`."""
+    client = AIOKafkaAdminClient(
+        bootstrap_servers=connection.bootstrap_servers,
+        client_id=connection.client_id,
+        request_timeout_ms=milliseconds(connection.request_timeout_seconds),
+    )
+    try:
+        async with reaching_kafka("connect", within=connection.publish_timeout_seconds):
+            await client.start()
+        yield KafkaAdmin(client, connection, replication_factor)
+    finally:
+        await client.close()
+
+
+def _new(name: str, partitions: int, replicas: int) -> NewTopic:
+    settings = {"message.timestamp.type": "LogAppendTime"}
+    if replicas >= _REPLICAS:
+        settings["min.insync.replicas"] = str(_IN_SYNC)
+    return NewTopic(name, partitions, replicas, topic_configs=settings)
+
+
+def _created(answers: Sequence[tuple[str, int, str | None]]) -> list[str]:
+    """The topics that were made, leaving out those that somebody else made meanwhile. Raises `KafkaError`."""
+    created = []
+    for name, code, reason in answers:
+        error = for_code(code)
+        if error is NoError:
+            created.append(name)
+        elif error is not TopicAlreadyExistsError:
+            raise error(f"{name}: {reason}")
+    return created
+
+
+def _led(topic: Mapping[str, Any]) -> bool:
+    partitions = topic["partitions"]
+    return bool(partitions) and all(each["leader"] >= 0 for each in partitions)

@@ -1,0 +1,53 @@
+"""The log on Apache Kafka, by aiokafka: what `assembly` chooses when brokers are configured.
+
+Opens nothing by itself; each part connects when it is entered.
+"""
+
+from contextlib import AbstractAsyncContextManager
+
+from forwarder.topics.kafka.admin import kafka_admin
+from forwarder.topics.kafka.connection import KafkaConnection
+from forwarder.topics.kafka.consumer import kafka_consumer
+from forwarder.topics.kafka.publisher import kafka_publisher
+from forwarder.topics.kafka.tail import kafka_tail
+from forwarder.topics.port import Consumer, PartitionsChanged, Publisher, Tail, TopicAdmin
+
+
+class KafkaLog:
+    """See `port.Log`. Times are seconds; `KafkaConnection` says what each of them bounds.
+
+    `replication_factor` is for the topics that its admin makes: None for three, or as many as there are brokers.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        client_id: str = "forwarder",
+        publish_timeout_seconds: float = 10.0,
+        session_timeout_seconds: float = 10.0,
+        silence_seconds: float = 15.0,
+        replication_factor: int | None = None,
+    ) -> None:
+        self._connection = KafkaConnection(
+            bootstrap_servers=bootstrap_servers,
+            client_id=client_id,
+            publish_timeout_seconds=publish_timeout_seconds,
+            session_timeout_seconds=session_timeout_seconds,
+            silence_seconds=silence_seconds,
+        )
+        self._replication_factor = replication_factor
+
+    def publisher(self) -> AbstractAsyncContextManager[Publisher]:
+        return kafka_publisher(self._connection)
+
+    def consumer(
+        self, topic: str, *, group: str, on_partitions: PartitionsChanged
+    ) -> AbstractAsyncContextManager[Consumer]:
+        return kafka_consumer(topic, group, on_partitions, self._connection)
+
+    def tail(self, topic: str, *, from_beginning: bool = False) -> AbstractAsyncContextManager[Tail]:
+        return kafka_tail(topic, self._connection, from_beginning=from_beginning)
+
+    def admin(self) -> AbstractAsyncContextManager[TopicAdmin]:
+        return kafka_admin(self._connection, self._replication_factor)

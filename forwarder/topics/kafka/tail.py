@@ -1,0 +1,142 @@
+"""Reading every partition of a Kafka topic outside any group. Touches Kafka alone."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka
+from forwarder.topics.kafka.reader import CannotRead, KafkaReader, stop
+from forwarder.topics.port import Delivery
+
+_METADATA_SECONDS = 60.0  # how soon a partition that is added to the topic is noticed
+
+
+class KafkaTail:
+    """See `port.Tail`. Keeps its own positions, and takes them up again after trouble.
+
+    An outage is `LogUnavailable` after `silence_seconds` of waiting; to recover, the caller has only to go on calling.
+    """
+
+    def __init__(self, topic: str, connection: KafkaConnection, *, from_beginning: bool) -> None:
+        self._topic = topic
+        self._from_beginning = from_beginning
+        self._connection = connection
+        self._reader: KafkaReader | None = None
+        self._next: dict[int, int] = {}
+        self._careful = False
+
+    async def seek_to_end(self) -> None:
+        reader = self._reader or await self.open()
+        async with reaching_kafka(f"find the end of {self._topic}", within=self._connection.publish_timeout_seconds):
+            ends = await reader.consumer.end_offsets(reader.consumer.assignment())
+        reader.discard()
+        self._seek(reader.consumer, ends)
+
+    async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
+        reader = self._reader or await self.open()
+        every, since = reader.consumer.assignment(), max(round(moment.timestamp() * 1000), 0)
+        async with reaching_kafka(f"look {self._topic} up by time", within=self._connection.publish_timeout_seconds):
+            # The ends first: what is published between the two questions is found by its time.
+            ends = await reader.consumer.end_offsets(every)
+            found = await reader.consumer.offsets_for_times(dict.fromkeys(every, since))
+        reader.discard()
+        places = {each: found[each].offset if found.get(each) else end for each, end in ends.items()}
+        self._seek(reader.consumer, places)
+        return {each.partition: offset for each, offset in places.items()}
+
+    async def receive(self, *, at_most: int, wait_seconds: float) -> Sequence[Delivery]:
+        reader = self._reader or await self.open()
+        self._take_in_new_partitions(reader.consumer)
+        deliveries = await self._take(reader, at_most, wait_seconds)
+        for delivery in deliveries:
+            self._next[delivery.partition] = delivery.offset + 1
+        return deliveries
+
+    async def open(self) -> KafkaReader:
+        """Take all partitions, from where they were left or else from the end or the beginning.
+
+        Raises `LogUnavailable`.
+        """
+        consumer = self._new_consumer()
+        try:
+            async with reaching_kafka(f"tail {self._topic}", within=self._connection.publish_timeout_seconds):
+                await self._start(consumer)
+        except BaseException:
+            await stop(consumer, self._connection)
+            raise
+        self._reader = KafkaReader(consumer, self._connection, careful=self._careful)
+        return self._reader
+
+    async def close(self) -> None:
+        """Give the connection up; the positions stay known."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+            await stop(reader.consumer, self._connection)
+
+    async def _start(self, consumer: AIOKafkaConsumer) -> None:
+        consumer.assign([TopicPartition(self._topic, 0)])  # so that starting asks which partitions there are
+        await consumer.start()
+        every = self._assign_all(consumer)
+        if self._next:
+            self._seek(consumer, {TopicPartition(self._topic, each): offset for each, offset in self._next.items()})
+        elif self._from_beginning:
+            self._seek(consumer, await consumer.beginning_offsets(every))
+        else:
+            self._seek(consumer, await consumer.end_offsets(every))
+
+    def _take_in_new_partitions(self, consumer: AIOKafkaConsumer) -> None:
+        known = consumer.partitions_for_topic(self._topic) or frozenset()
+        added = known - self._next.keys()
+        if added:
+            self._next.update(dict.fromkeys(added, 0))
+            self._assign_all(consumer)
+            self._seek(consumer, {TopicPartition(self._topic, each): offset for each, offset in self._next.items()})
+
+    def _assign_all(self, consumer: AIOKafkaConsumer) -> list[TopicPartition]:
+        every = [TopicPartition(self._topic, each) for each in sorted(consumer.partitions_for_topic(self._topic))]
+        consumer.assign(every)
+        return every
+
+    def _seek(self, consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, int]) -> None:
+        for partition, offset in offsets.items():
+            consumer.seek(partition, offset)
+            self._next[partition.partition] = offset
+
+    async def _take(self, reader: KafkaReader, at_most: int, wait_seconds: float) -> list[Delivery]:
+        limit = wait_seconds + self._connection.request_timeout_seconds
+        async with reaching_kafka(f"receive from {self._topic}", within=limit):
+            try:
+                return await reader.take(at_most, wait_seconds)
+            except CannotRead:
+                self._careful = True  # and from where it was
+                await self.close()
+                return []
+            except KafkaError:
+                await self.close()  # aiokafka raises only what it cannot mend: begin anew
+                raise
+
+    def _new_consumer(self) -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(
+            bootstrap_servers=self._connection.bootstrap_servers,
+            client_id=self._connection.client_id,
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            metadata_max_age_ms=milliseconds(_METADATA_SECONDS),
+            request_timeout_ms=milliseconds(self._connection.request_timeout_seconds),
+        )
+
+
+@asynccontextmanager
+async def kafka_tail(topic: str, connection: KafkaConnection, *, from_beginning: bool) -> AsyncIterator[KafkaTail]:
+    """Connected and in position from entering on, else `LogUnavailable`."""
+    tail = KafkaTail(topic, connection, from_beginning=from_beginning)
+    await tail.open()
+    try:
+        yield tail
+    finally:
+        await tail.close()

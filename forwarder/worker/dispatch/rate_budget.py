@@ -1,0 +1,101 @@
+"""A rate budget: token buckets (J. Turner, "New directions in communications", IEEE Communications Magazine, 1986), one a limit.
+
+A bucket that refills at `rate` and holds `burst` lets at most burst + rate · seconds through within any `seconds`. For a published
+limit both are chosen so that this stays below its next whole number: a tenth of it may go at once, the rest comes steadily.
+
+A push pays in advance, when it starts, for the requests that it usually takes; what it sends beyond that is debited as it goes,
+and later pushes wait the longer. So the limit holds to the request where a push sends what it paid for as it starts.
+One budget is one worker's: several workers that serve one account have one each.
+"""
+
+from collections.abc import Sequence
+
+from forwarder.pms.port import Limit, Limits
+from forwarder.process.clock import Clock
+
+_AT_ONCE = 0.1
+
+
+class TokenBucket:
+    """Full at first. May be overdrawn."""
+
+    def __init__(self, clock: Clock, rate: float, burst: float) -> None:
+        self._clock = clock
+        self._rate = rate
+        self._burst = burst
+        self._tokens = burst
+        self._updated = clock.monotonic()
+
+    def delay(self, tokens: float) -> float:
+        """Seconds until it will hold so many; 0.0 where it does."""
+        self._refill()
+        return max(tokens - self._tokens, 0.0) / self._rate
+
+    def debit(self, tokens: float) -> None:
+        """Take so many, whether they are there or not; less than none: give back."""
+        self._refill()
+        self._tokens = min(self._tokens - tokens, self._burst)
+
+    def _refill(self) -> None:
+        now = self._clock.monotonic()
+        self._tokens = min(self._tokens + (now - self._updated) * self._rate, self._burst)
+        self._updated = now
+
+
+class Budget:
+    """What an account's pushes may ask of its PMS. No buckets: as much as they like."""
+
+    def __init__(self, buckets: Sequence[TokenBucket] = (), *, per_push: int = 1) -> None:
+        self._buckets = tuple(buckets)
+        self._per_push = per_push
+        self._pushing = 0
+        self._paid = 0
+
+    @property
+    def limits(self) -> bool:
+        """Whether it ever lets a push wait."""
+        return bool(self._buckets)
+
+    def delay(self) -> float:
+        """Seconds until a push may start."""
+        return max((bucket.delay(self._per_push) for bucket in self._buckets), default=0.0)
+
+    def start(self) -> None:
+        """A push starts."""
+        self._pushing += 1
+        self._paid += self._per_push
+        self._debit(self._per_push)
+
+    def requested(self) -> None:
+        """One of the pushes under way sends a request."""
+        if self._paid > 0:
+            self._paid -= 1
+        else:
+            self._debit(1)
+
+    def end(self, *, untouched: bool) -> None:
+        """A push is over. What an `untouched` PMS was never asked is given back."""
+        self._pushing = max(self._pushing - 1, 0)
+        unused = max(self._paid - self._pushing * self._per_push, 0)
+        self._paid -= unused
+        if untouched:
+            self._debit(-unused)
+
+    def _debit(self, tokens: int) -> None:
+        for bucket in self._buckets:
+            bucket.debit(tokens)
+
+
+def budget_of(clock: Clock, published: Limits, own_rate: float | None) -> Budget:
+    """The budget of an account: its own sustained rate, with a second's worth at once, or else what its kind publishes."""
+    per_push = published.requests_per_push
+    if own_rate is not None:
+        return Budget([TokenBucket(clock, own_rate, max(own_rate, per_push))], per_push=per_push)
+    return Budget([_bucket(clock, limit, per_push) for limit in published.each], per_push=per_push)
+
+
+def _bucket(clock: Clock, limit: Limit, per_push: int) -> TokenBucket:
+    burst = max(limit.requests * _AT_ONCE, per_push)
+    # Requests are whole: half a one too many is none too many, and keeps a limit of 1 from refilling never.
+    rate = (max(limit.requests - burst, 0.0) + 0.5) / limit.seconds
+    return TokenBucket(clock, rate, burst)

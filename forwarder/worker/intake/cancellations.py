@@ -1,0 +1,78 @@
+"""Cancellations taken in: noted durably on what they are for, before their offsets are committed.
+
+What waits here in a lane is given back then, so that it is not sent without regard to them. What is under way is left to finish.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import structlog
+
+from forwarder.observability import metrics
+from forwarder.process.clock import Clock
+from forwarder.process.loops import keep_trying
+from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.store.submissions.port import Recorder, StoreUnavailable
+from forwarder.store.submissions.work import CancellationArrival
+from forwarder.tenancy.port import Account, Directory, TenancyUnavailable
+from forwarder.worker.dispatch.dispatcher import Lanes
+from forwarder.worker.lease import Lease
+
+_log = structlog.get_logger(__name__)
+
+_DEFAULT_DEADLINE_SECONDS = Account("", "", "", "", "").deadline_seconds
+
+
+class CancellationIntake:
+    """Takes in cancellations, through outages of the store."""
+
+    def __init__(self, recorder: Recorder, directory: Directory, lanes: Lanes, lease: Lease, clock: Clock) -> None:
+        self._recorder = recorder
+        self._directory = directory
+        self._lanes = lanes
+        self._lease = lease
+        self._clock = clock
+
+    async def take_in(self, requests: Sequence[CancellationRequest]) -> None:
+        """Return once each is durable. Raises `Unstorable`: then none is."""
+
+        async def step() -> None:
+            accounts = await self._accounts(requests)
+            now = self._clock.now()
+            arrivals = [_arrival(request, accounts.get(request.account_id), now) for request in requests]
+            self._lanes.being_cancelled = {request.request_id for request in requests}
+            try:
+                await self._recorder.request_cancellations(arrivals, now=now)
+                await self._give_back(self._lanes.being_cancelled)
+            finally:
+                self._lanes.being_cancelled = ()
+            self._look_at_once(accounts.values())
+
+        if requests:
+            outages = (StoreUnavailable, TenancyUnavailable)
+            await keep_trying(step, name="cancellations", clock=self._clock, outages=outages)
+            metrics.TAKEN_IN.labels("cancellation").inc(len(requests))
+            for request in requests:
+                _log.info("cancellation.taken_in", request_id=request.request_id, account_id=request.account_id)
+
+    async def _give_back(self, request_ids: Collection[str]) -> None:
+        """Let go of those that wait in a lane and know nothing of it."""
+        await self._lease.withdraw(
+            lambda: self._lanes.withdraw(lambda work: work.cancel is None and work.submission.request_id in request_ids)
+        )
+
+    async def _accounts(self, requests: Sequence[CancellationRequest]) -> Mapping[str, Account]:
+        ids = {request.account_id for request in requests}
+        found = [await self._directory.account(account_id) for account_id in ids]
+        return {account.id: account for account in found if account is not None}
+
+    def _look_at_once(self, accounts: Iterable[Account]) -> None:
+        """What can be cancelled now does not wait for the next sweep."""
+        for account in accounts:
+            self._lanes.note_more(account)
+        self._lanes.hungry.set()
+
+
+def _arrival(request: CancellationRequest, account: Account | None, now: datetime) -> CancellationArrival:
+    seconds = _DEFAULT_DEADLINE_SECONDS if account is None else account.deadline_seconds
+    return CancellationArrival(request, now + timedelta(seconds=seconds))

@@ -1,0 +1,202 @@
+"""Intake before push: a batch of messages is made durable in the store, then its offsets are committed.
+
+From then on the store owns the work, so that a slow PMS never holds up a partition.
+"""
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from forwarder.observability import metrics
+from forwarder.process.batching import CROWD
+from forwarder.process.clock import Clock
+from forwarder.process.loops import by_halves, keep_trying
+from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.reservation.submission import Submission
+from forwarder.store.submissions.port import Recorder, StoreUnavailable, Unstorable
+from forwarder.store.submissions.work import Arrival, Work
+from forwarder.tenancy.port import Account, Directory, TenancyUnavailable
+from forwarder.topics.cancellations import decode_cancellation, is_cancellation
+from forwarder.topics.codec import Undecodable, decode_written, replay_revision
+from forwarder.topics.port import Consumer, Delivery, LogUnavailable, Publisher
+from forwarder.worker.dispatch.dispatcher import Lanes
+from forwarder.worker.intake.cancellations import CancellationIntake
+from forwarder.worker.lease import Lease
+from forwarder.worker.outcome.dead_letters import DeadLetters
+from forwarder.worker.settings import WorkerSettings
+
+_log = structlog.get_logger(__name__)
+
+_DEFAULT_DEADLINE_SECONDS = Account("", "", "", "", "").deadline_seconds
+
+Received = tuple[Delivery, Submission, bytes | None]
+"""A message, the submission that it brought, and the text of its request where it has that."""
+
+Asked = tuple[Delivery, CancellationRequest]
+"""A message, and the cancellation that it brought."""
+
+M = TypeVar("M", Received, Asked)
+
+
+class Intake:
+    """Takes in what one consumer delivers."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        directory: Directory,
+        lanes: Lanes,
+        lease: Lease,
+        publisher: Publisher,
+        letters: DeadLetters,
+        clock: Clock,
+        settings: WorkerSettings,
+    ) -> None:
+        self._recorder = recorder
+        self._directory = directory
+        self._lanes = lanes
+        self._lease = lease
+        self._publisher = publisher
+        self._letters = letters
+        self._clock = clock
+        self._settings = settings
+        self._cancellations = CancellationIntake(recorder, directory, lanes, lease, clock)
+
+    async def take_next(self, consumer: Consumer) -> None:
+        """One batch: receive, take in, commit, offer to the lanes. Raises `LogUnavailable`."""
+        deliveries = await consumer.receive(
+            at_most=self._settings.intake_batch, wait_seconds=self._settings.intake_wait_seconds
+        )
+        if not deliveries:
+            metrics.LAG_SECONDS.set(0)
+            return
+        received, cancellations, undecodable = _decode(deliveries)
+        if undecodable:
+            await self._set_aside(undecodable)
+        # First: what comes in the same batch and is cancelled already is not held, and not sent.
+        await self._store(self._cancel, cancellations)
+        await self._store(self._take_in, received)
+        await consumer.commit(deliveries)
+        oldest = min(delivery.timestamp_ms for delivery in deliveries)
+        metrics.LAG_SECONDS.set(max(self._clock.now().timestamp() - oldest / 1000, 0.0))
+        if CROWD <= len(deliveries) < self._settings.intake_batch:
+            await self._clock.sleep(self._settings.pause_seconds)
+
+    async def _store(self, take: Callable[[Sequence[M]], Awaitable[None]], messages: Sequence[M]) -> None:
+        """Let `take` make `messages` durable. What only the store finds that it cannot hold is set aside like what cannot be read:
+        tried again with the rest, it would hold up all of them for ever."""
+
+        async def refused(message: M, error: Exception) -> None:
+            await self._set_aside([(message[0], Undecodable(f"the store cannot hold it: {error}"))])
+
+        if messages:
+            await by_halves(take, messages, name="intake", refusal=Unstorable, set_aside=refused)
+
+    async def _cancel(self, asked: Sequence[Asked]) -> None:
+        await self._cancellations.take_in([request for _, request in asked])
+
+    async def _take_in(self, received: Sequence[Received]) -> None:
+        outages = (StoreUnavailable, TenancyUnavailable)
+        await keep_trying(partial(self._record, received), name="intake", clock=self._clock, outages=outages)
+
+    async def _record(self, received: Sequence[Received]) -> None:
+        arrivals, accounts = await self._arrivals(received)
+        now = self._clock.now()
+        works = await self._lease.claim(lambda worker_id: self._recorder.take_in(worker_id, arrivals, now=now))
+        self._offer(works, arrivals, accounts)
+
+    async def _arrivals(self, received: Sequence[Received]) -> tuple[list[Arrival], dict[str, Account]]:
+        accounts: dict[str, Account] = {}
+        room: dict[str, int] = {}
+        safeguards: dict[str, str | None] = {}
+        for account_id in {submission.account_id for _, submission, _ in received}:
+            account = await self._directory.account(account_id)
+            if account is not None:
+                accounts[account_id] = account
+                room[account_id] = self._lanes.room_for(account) if self._lease.held() else 0
+                safeguards[account_id] = self._lanes.safeguards(account)
+        arrivals = []
+        for delivery, submission, text in received:
+            held = room.get(submission.account_id, 0) > 0
+            if held:
+                room[submission.account_id] -= 1
+            account, carried = accounts.get(submission.account_id), safeguards.get(submission.account_id)
+            arrivals.append(self._arrival(submission, delivery, text, account, held=held, safeguards=carried))
+        return arrivals, accounts
+
+    def _arrival(
+        self,
+        submission: Submission,
+        delivery: Delivery,
+        text: bytes | None,
+        account: Account | None,
+        *,
+        held: bool,
+        safeguards: str | None,
+    ) -> Arrival:
+        longest = _DEFAULT_DEADLINE_SECONDS if account is None else account.deadline_seconds
+        replay_of = replay_revision(delivery.message, submission)
+        if replay_of is None:
+            seconds = min(longest, submission.deadline_seconds or longest)
+            deadline_at = submission.accepted_at + timedelta(seconds=seconds)
+        else:
+            # Whoever puts it back wants it made, however late.
+            deadline_at = self._clock.now() + timedelta(seconds=longest)
+        return Arrival(
+            submission,
+            delivery.partition,
+            deadline_at,
+            held,
+            offset=delivery.offset,
+            timestamp_ms=delivery.timestamp_ms,
+            replay_of=replay_of,
+            size=len(delivery.message.value),
+            request=text,
+            safeguards=safeguards,
+        )
+
+    def _offer(self, works: Sequence[Work], arrivals: Sequence[Arrival], accounts: dict[str, Account]) -> None:
+        by_account: dict[str, list[Work]] = defaultdict(list)
+        for work in works:
+            by_account[work.submission.account_id].append(work)
+        for account_id, held in by_account.items():
+            for work_id in self._lanes.offer(accounts[account_id], held):
+                self._lease.note_unpushed(work_id)
+        for account_id in {arrival.submission.account_id for arrival in arrivals if not arrival.held}:
+            if account_id in accounts:
+                self._lanes.note_more(accounts[account_id])
+        metrics.TAKEN_IN.labels("taken_in").inc(len(arrivals))
+
+    async def _set_aside(self, undecodable: Sequence[tuple[Delivery, Undecodable]]) -> None:
+        """What cannot be read goes to the dead letters as it is, with the reason; it never stops a partition."""
+        letters = [self._letters.undecodable(delivery, error) for delivery, error in undecodable]
+
+        async def step() -> None:
+            await self._publisher.publish(self._letters.topic, letters)
+
+        await keep_trying(step, name="dead_letters", clock=self._clock, outages=(LogUnavailable,))
+        metrics.TAKEN_IN.labels("undecodable").inc(len(letters))
+        metrics.DEAD_LETTERS.inc(len(letters))
+        for delivery, error in undecodable:
+            _log.error("message.undecodable", partition=delivery.partition, offset=delivery.offset, error=str(error))
+
+
+def _decode(
+    deliveries: Sequence[Delivery],
+) -> tuple[list[Received], list[Asked], list[tuple[Delivery, Undecodable]]]:
+    received: list[Received] = []
+    cancellations: list[Asked] = []
+    undecodable: list[tuple[Delivery, Undecodable]] = []
+    for delivery in deliveries:
+        try:
+            if is_cancellation(delivery.message):
+                cancellations.append((delivery, decode_cancellation(delivery.message)))
+            else:
+                received.append((delivery, *decode_written(delivery.message)))
+        except Undecodable as error:
+            undecodable.append((delivery, error))
+    return received, cancellations, undecodable

@@ -1,0 +1,95 @@
+"""The sweep: what is due in the store and held by nobody is claimed into the lanes; what a dead worker held is freed."""
+
+from collections.abc import Callable, Collection, Iterable
+
+from forwarder.observability import metrics
+from forwarder.process.clock import Clock
+from forwarder.store.submissions.port import Recorder
+from forwarder.tenancy.port import Account, Directory
+from forwarder.worker.dispatch.dispatcher import Lanes
+from forwarder.worker.lease import Lease, Watch
+
+_CLAIM = 500
+
+
+class Sweep:
+    """Looks into the store every `interval_seconds`, and at once for a lane that runs low."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        directory: Directory,
+        lanes: Lanes,
+        lease: Lease,
+        clock: Clock,
+        interval_seconds: float,
+        in_memory: Callable[[], Collection[int]],
+    ) -> None:
+        self._recorder = recorder
+        self._directory = directory
+        self._lanes = lanes
+        self._lease = lease
+        self._clock = clock
+        self._interval_seconds = interval_seconds
+        self._in_memory = in_memory
+        self._watch = Watch(clock)
+        self._looked_for_strays = clock.monotonic()
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """Those whose rows are this worker's to push."""
+        return self._lanes.partitions or frozenset()
+
+    async def all_accounts(self) -> None:
+        """Free what dead workers held, then fill the lanes of every account with due rows; then wait. Raises `StoreUnavailable`."""
+        if self._lease.held():
+            await self._lease.give_back_unpushed()
+            await self._give_up_strays()
+            pulses = await self._recorder.pulses()
+            await self._recorder.take_over(self._watch.stopped(pulses), now=self._clock.now())
+            due = await self._recorder.accounts_due(self.partitions, now=self._clock.now()) if self.partitions else ()
+            await self._fill({*due, *self._lanes.accounts()})
+        backlog = await self._recorder.backlog(now=self._clock.now())
+        metrics.DUE.set(backlog.due)
+        oldest = backlog.oldest_due_at
+        metrics.OLDEST_DUE_SECONDS.set(0 if oldest is None else (self._clock.now() - oldest).total_seconds())
+        await self._clock.sleep(self._interval_seconds)
+
+    async def _give_up_strays(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._looked_for_strays >= self._lease.interval_seconds:
+            await self._lease.give_up_strays(self._in_memory)
+            self._looked_for_strays = now
+
+    async def lanes_running_low(self) -> None:
+        """Wait until a lane runs low while the store has more for it, and fill it. Raises `StoreUnavailable`."""
+        await self._lanes.hungry.wait()
+        self._lanes.hungry.clear()
+        await self._fill(self._lanes.running_low())
+
+    async def _fill(self, account_ids: Iterable[str]) -> None:
+        for account_id in account_ids:
+            account = await self._directory.account(account_id)
+            if account is not None:
+                await self._fill_one(account)
+
+    async def _fill_one(self, account: Account) -> None:
+        given_up = self._lanes.configure(account)
+        if given_up:
+            await self._lease.give_back(given_up)
+        room = self._lanes.room_for(account)
+        if room == 0 or not self.partitions or not self._lease.held():
+            return
+        at_most = min(room, _CLAIM)
+        now, partitions, safeguards = self._clock.now(), self.partitions, self._lanes.safeguards(account)
+        works = await self._lease.claim(
+            lambda worker_id: self._recorder.claim(
+                worker_id, account.id, partitions, now=now, at_most=at_most, safeguards=safeguards
+            )
+        )
+        if works:
+            for work_id in self._lanes.offer(account, works):
+                self._lease.note_unpushed(work_id)
+            self._lanes.note_more(account, more=len(works) == at_most)
+        else:
+            self._lanes.close_if_idle(account.id)

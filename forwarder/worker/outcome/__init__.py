@@ -1,0 +1,1 @@
+"""What becomes of a push: decided, recorded, published, retried, dead-lettered."""

@@ -1,0 +1,76 @@
+"""From what a cancellation came to, to what is recorded: done, refused, or another try. Pure.
+
+    Cancelled    → CANCELLED
+    Rejected     → stays CONFIRMED, with the PMS's no
+    Deferred     → tried again       no time left → stays CONFIRMED, with the problem
+
+It may be asked for any number of times, so that a doubt about one is no more than a delay.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from forwarder.process.clock import iso
+from forwarder.reservation.cancellation import Cancellation, cancellation_failed, cancellation_status
+from forwarder.reservation.outcome import Cancelled, Deferred, Rejected, Status
+from forwarder.reservation.problem import Problem
+from forwarder.store.submissions.work import Final, Made, Postponed, Work
+from forwarder.worker.outcome.result_event import event_of
+from forwarder.worker.outcome.retry import next_try
+from forwarder.worker.push.result import Pushed
+
+
+def cancellation_verdict(work: Work, made: Made, pushed: Pushed, *, now: datetime, luck: float) -> Final | Postponed:
+    """What to record of the try to cancel what was `made` of `work`. `luck`: jitter in [0, 1)."""
+    request_id = work.submission.request_id
+    match pushed.outcome:
+        case Cancelled():
+            return _cancelled(work, made, pushed, now)
+        case Rejected(problem):
+            return _kept(work, made, pushed, now, problem)
+        case Deferred(reason, detail, wait):
+            due = next_try(work.tries + 1, now=now, deadline=work.deadline_at, at_least_seconds=wait, luck=luck)
+            if due is not None:
+                return Postponed(work.id, pushed.attempts, now, due, doubtful=False)
+            return _kept(work, made, pushed, now, cancellation_failed(request_id, *_last(pushed, reason, detail)))
+        case other:
+            raise TypeError(f"no outcome of a cancellation: {type(other).__name__}")
+
+
+def cancellation_of(work: Work, status: Status, problem: Mapping[str, Any] | None = None) -> Cancellation | None:
+    """How the cancellation of `work` stands, that now is of `status`; None where none was asked for."""
+    if work.cancel is None:
+        return None
+    asked = work.cancel
+    return Cancellation(cancellation_status(status, problem), asked.requested_at, asked.reason, problem)
+
+
+def _cancelled(work: Work, made: Made, pushed: Pushed, now: datetime) -> Final:
+    moment, status = iso(now), Status.CANCELLED
+    record = {**made.record, "updatedAt": moment, "cancelledAt": moment, "status": status.value}
+    event = event_of(work, status, moment, record, cancellation_of(work, status))
+    return Final(work.id, status, pushed.attempts, now, event, made.pms_reservation_id, None, cancelled_at=now)
+
+
+def _kept(work: Work, made: Made, pushed: Pushed, now: datetime, problem: Problem) -> Final:
+    status, described = Status.CONFIRMED, problem.as_json()
+    event = event_of(work, status, iso(now), made.record, cancellation_of(work, status, described))
+    return Final(
+        work.id,
+        status,
+        pushed.attempts,
+        now,
+        event,
+        made.pms_reservation_id,
+        None,
+        cancel_problem=described,
+    )
+
+
+def _last(pushed: Pushed, reason: str, detail: str) -> tuple[str, str]:
+    """What went wrong last, where the deadline came between two tries."""
+    last = pushed.attempts[-1] if pushed.attempts else None
+    if last is None or last.action != "cancel" or last.reason is None:
+        return reason, detail
+    return last.reason, last.detail or detail

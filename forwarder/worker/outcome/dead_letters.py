@@ -1,0 +1,130 @@
+"""Dead letters: a message of the requests topic, with headers that say where it stood and why it was set aside. Pure.
+
+The header names are those of Spring Kafka's dead letters, without their prefix. `dlt-event-id` is ours: the result event of the
+failure that a letter tells of. A letter that is put back on its topic carries it as `replay-of`, which is why it works once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final as Constant
+
+from pydantic_core import to_json
+
+from forwarder.process.clock import iso
+from forwarder.store.submissions.work import DeadLetter, Final, Work
+from forwarder.topics.codec import REPLAY_OF, encode_submission
+from forwarder.topics.port import MAX_MESSAGE_BYTES, Delivery, Message, Topics
+
+EVENT_ID: Constant = "dlt-event-id"
+FAILURE_CLASS: Constant = "dlt-failure-class"
+CUT: Constant = "dlt-cut-from-bytes"
+"""Of a letter that has not all of its message, which was too large for it: how many bytes that has where it stands."""
+
+_PREFIX: Constant = "dlt-"
+_KEY_BYTES: Constant = 1024
+
+UNDECODABLE: Constant = "undecodable"
+EXPIRED: Constant = "expired"
+OTHER: Constant = "other"
+_CLASSES: Constant[Mapping[str, tuple[str, ...]]] = {
+    EXPIRED: ("deadline_passed", "not_made"),
+    "throttled": ("pms_throttled",),
+    "unreachable": ("pms_unreachable", "pms_connect_timed_out", "no_connection_free", "push_timed_out"),
+    "unavailable": (
+        "pms_unavailable",
+        "pms_put_off",
+        "pms_timed_out_reading",
+        "pms_timed_out",
+        "pms_connection_lost",
+        "pms_failed",
+    ),
+    "misconfigured": (
+        "cannot_open",
+        "bad_options",
+        "mapping_does_not_fit",
+        "unknown_kind",
+        "pms_address_invalid",
+        "pms_credential_invalid",
+        "pms_payment_not_possible",
+        "pms_redirected",
+        "pms_refused_request",
+        "pms_scope_too_small",
+        "pms_unauthorized",
+    ),
+}
+FAILURE_CLASSES: Constant = (*_CLASSES, UNDECODABLE, OTHER)
+"""`expired`: its deadline came before it could be sent. `misconfigured`: the account's settings need an operator."""
+
+_CLASS_OF: Constant = {reason: name for name, reasons in _CLASSES.items() for reason in reasons}
+
+
+class DeadLetters:
+    """Writes the letters of one worker group. `topic` is where they go."""
+
+    def __init__(self, topics: Topics, group: str) -> None:
+        self._original_topic = topics.requests
+        self._group = group
+        self.topic = topics.dead_letters
+
+    def undecodable(self, delivery: Delivery, error: Exception) -> Message:
+        """`delivery`'s message, which could not be read: as it came, or what the log takes of it. Whatever headers of a dead
+        letter it brought are not ours, and left out."""
+        headers = self._headers(delivery.partition, delivery.offset, delivery.timestamp_ms) | {
+            "dlt-exception-class": type(error).__name__,
+            "dlt-exception-message": str(error),
+            "dlt-attempts": "1",
+            FAILURE_CLASS: UNDECODABLE,
+        }
+        message = delivery.message
+        own = tuple(each for each in message.headers if not each[0].startswith(_PREFIX))
+        letter = _with_headers(replace(message, headers=own), headers)
+        return letter if letter.size <= MAX_MESSAGE_BYTES else _cut(message, headers)
+
+    def failed(self, work: Work, final: Final) -> DeadLetter:
+        """The submission of `work`, its card sealed as it was, which ended FAILED by `final`."""
+        submission = work.submission
+        last = final.attempts[-1] if final.attempts else None
+        reason = (last and last.reason) or "deadline_passed"
+        message = encode_submission(submission, iso(submission.accepted_at), to_json(submission.reservation))
+        headers = {name: value.decode() for name, value in message.headers}
+        headers |= self._headers(work.partition, work.offset, work.timestamp_ms) | {
+            "dlt-exception-class": reason,
+            "dlt-exception-message": (last and last.detail) or "It had not been made when its deadline came.",
+            "dlt-attempts": str(last.number if last else 0),
+            FAILURE_CLASS: _CLASS_OF.get(reason, OTHER),
+            EVENT_ID: final.event.event_id,
+        }
+        return DeadLetter(message.key.decode(), message.value.decode(), headers)
+
+    def _headers(self, partition: int, offset: int, timestamp_ms: int) -> dict[str, str]:
+        return {
+            "dlt-original-topic": self._original_topic,
+            "dlt-original-partition": str(partition),
+            "dlt-original-offset": str(offset),
+            "dlt-original-timestamp": str(timestamp_ms),
+            "dlt-original-consumer-group": self._group,
+        }
+
+
+def letter_message(letter: DeadLetter) -> Message:
+    """`letter` as it goes on the dead-letter topic."""
+    return _with_headers(Message(letter.key.encode(), letter.value.encode()), letter.headers)
+
+
+def replayed(letter: Message) -> Message:
+    """`letter` as it goes back on the topic that it came from."""
+    own = tuple((name, value) for name, value in letter.headers if not name.startswith(_PREFIX) and name != REPLAY_OF)
+    event_id = next((value for name, value in letter.headers if name == EVENT_ID), None)
+    marked = () if event_id is None else ((REPLAY_OF, event_id),)
+    return Message(letter.key, letter.value, (*own, *marked))
+
+
+def _cut(message: Message, headers: Mapping[str, str]) -> Message:
+    """The beginning of `message`, as much as fits. The headers say where all of it stands; its own are left there."""
+    begun = _with_headers(Message(message.key[:_KEY_BYTES], b""), {**headers, CUT: str(message.size)})
+    return replace(begun, value=message.value[: MAX_MESSAGE_BYTES - begun.size])
+
+
+def _with_headers(message: Message, headers: Mapping[str, str]) -> Message:
+    added = tuple((name, value.encode()) for name, value in headers.items())
+    return Message(message.key, message.value, (*message.headers, *added))

@@ -1,0 +1,109 @@
+"""Result events, from the outbox to the results topic: at least once each, with a stable id.
+
+What was just recorded is published from memory; what a crash or an outage left behind is found in the outbox and offered again.
+Only what is in its turn goes out from memory: an event might overtake one before it of the same submission, and so waits for that
+in the outbox.
+A failure's dead letter goes out just before its event.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import structlog
+
+from forwarder.observability import metrics
+from forwarder.process.batching import Batcher
+from forwarder.process.clock import Clock
+from forwarder.store.submissions.port import Recorder, StoreUnavailable
+from forwarder.store.submissions.work import OutboxEvent
+from forwarder.topics.codec import encode_result
+from forwarder.topics.port import LogUnavailable, Publisher, Topics
+from forwarder.worker.outcome.dead_letters import letter_message
+from forwarder.worker.settings import WorkerSettings
+
+_log = structlog.get_logger(__name__)
+
+_FIRST = 1
+_BATCH = 500
+_MOST_IN_MEMORY = 20_000
+
+
+class Announcer:
+    """Publishes events and then forgets them: many at once, since what a statement costs hardly goes by how many it deletes. Those
+    that a crash keeps from being forgotten are published once more."""
+
+    def __init__(
+        self, recorder: Recorder, publisher: Publisher, topics: Topics, clock: Clock, settings: WorkerSettings
+    ) -> None:
+        self._recorder = recorder
+        self._publisher = publisher
+        self._topics = topics
+        self._clock = clock
+        self._reoffer_seconds = settings.reoffer_seconds
+        self._under_way = 0
+        self._batches: Batcher[OutboxEvent, None] = Batcher(
+            self._publish, at_most=_BATCH, pause_seconds=settings.pause_seconds
+        )
+        self._published: set[tuple[str, int]] = set()
+        self._to_forget: Batcher[OutboxEvent, None] = Batcher(
+            self._forget, at_most=_MOST_IN_MEMORY, pause_seconds=settings.forget_pause_seconds
+        )
+
+    def announce(self, events: Sequence[OutboxEvent]) -> None:
+        """Publish soon. While the log is away only so many are kept in memory; the outbox has them all."""
+        for event in events:
+            if self._in_turn(event) and self._under_way < _MOST_IN_MEMORY:
+                self._under_way += 1
+                self._batches.post(event)
+
+    def _in_turn(self, entry: OutboxEvent) -> bool:
+        """Whether those before it of its submission are published; each of them went out in its turn."""
+        event = entry.event
+        return entry.in_turn or event.revision == _FIRST or (event.request_id, event.revision - 1) in self._published
+
+    async def drain(self) -> None:
+        """Return once everything announced so far was published, or given back to the outbox."""
+        await self._batches.drain()
+        await self._to_forget.drain()
+
+    async def reoffer(self) -> None:
+        """Publish what was recorded a while ago and is still in the outbox; then wait a while."""
+        await self._clock.sleep(self._reoffer_seconds / 2)
+        now = self._clock.now()
+        before = now - timedelta(seconds=self._reoffer_seconds)
+        left = await self._recorder.offer_again(before=before, now=now, at_most=_BATCH)
+        metrics.UNPUBLISHED_RESULTS.set(len(left))
+        if left:
+            _log.info("results.reoffered", count=len(left))
+            await self._publish_now(left)
+            await self._recorder.published([entry.id for entry in left])
+
+    async def _publish(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
+        try:
+            await self._publish_now(events)
+        except LogUnavailable as error:
+            _log.warning("results.left_in_outbox", count=len(events), error=str(error))
+        else:
+            for entry in events:
+                self._published.add((entry.event.request_id, entry.event.revision))
+                self._to_forget.post(entry)
+        finally:
+            self._under_way -= len(events)
+        return [None] * len(events)
+
+    async def _forget(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
+        try:
+            await self._recorder.published([entry.id for entry in events])
+        except StoreUnavailable as error:
+            _log.warning("results.left_in_outbox", count=len(events), error=str(error))
+        finally:
+            self._published.difference_update((entry.event.request_id, entry.event.revision) for entry in events)
+        return [None] * len(events)
+
+    async def _publish_now(self, events: Sequence[OutboxEvent]) -> None:
+        letters = [letter_message(entry.letter) for entry in events if entry.letter is not None]
+        if letters:
+            await self._publisher.publish(self._topics.dead_letters, letters)
+            metrics.DEAD_LETTERS.inc(len(letters))
+        await self._publisher.publish(self._topics.results, [encode_result(entry.event) for entry in events])
+        metrics.RESULTS_PUBLISHED.inc(len(events))

@@ -1,0 +1,97 @@
+"""What was tried with a submission: each exchange with its PMS is timed, noted and counted, and costs no more than itself."""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import cache
+from typing import TypeVar, assert_never
+
+import structlog
+from prometheus_client import Counter, Histogram
+
+from forwarder.observability import metrics
+from forwarder.process.clock import Clock, iso
+from forwarder.reservation.outcome import (
+    Absent,
+    Cancellation,
+    Cancelled,
+    Confirmed,
+    Deferred,
+    InDoubt,
+    Lookup,
+    Outcome,
+    Rejected,
+)
+from forwarder.store.submissions.work import Attempt
+
+_log = structlog.get_logger(__name__)
+
+_ATTEMPTS_KEPT = 50
+
+AnyOutcome = Outcome | Lookup | Cancellation
+
+R = TypeVar("R", Outcome, Lookup, Cancellation)
+
+
+class Attempts:
+    """Those of one submission: `earlier` ones first."""
+
+    def __init__(self, clock: Clock, kind: str, request_id: str, earlier: tuple[Attempt, ...]) -> None:
+        self._clock = clock
+        self._kind = kind
+        self._request_id = request_id
+        self.all = earlier
+
+    async def make(self, action: str, asking: Awaitable[R], after_a_bug: Callable[[str, str], R]) -> R:
+        """What `asking` comes to. An adapter's bug costs one row, not all: it is `after_a_bug`, of a reason and a detail."""
+        began = self._clock.now(), self._clock.monotonic()
+        try:
+            outcome = await asking
+        except Exception as error:  # noqa: BLE001 - as said
+            _log.exception("adapter.failed", action=action, request_id=self._request_id)
+            outcome = after_a_bug("adapter_failed", type(error).__name__)
+        self.note(action, began, outcome)
+        return outcome
+
+    def note(self, action: str, began: tuple[datetime, float], outcome: AnyOutcome) -> None:
+        """That `action` came to `outcome` now. `began`: when, on the wall and on the monotonic clock."""
+        started_at, since = began
+        seconds = self._clock.monotonic() - since
+        self.all = with_attempt(self.all, action, iso(started_at), seconds, outcome)
+        pushes, took = _pushes(self._kind, action, self.all[-1].outcome)
+        pushes.inc()
+        took.observe(seconds)
+
+
+@cache
+def _pushes(kind: str, action: str, outcome: str) -> tuple[Counter, Histogram]:
+    """What counts and times them, kept: to look it up by its labels costs more than to count."""
+    return metrics.PUSHES.labels(kind, action, outcome), metrics.PUSH_SECONDS.labels(kind, action)
+
+
+def with_attempt(
+    attempts: tuple[Attempt, ...], action: str, started_at: str, seconds: float, outcome: AnyOutcome
+) -> tuple[Attempt, ...]:
+    """`attempts` and one more. Of a great many the first are forgotten; the numbers go on."""
+    number = attempts[-1].number + 1 if attempts else 1
+    name, reason, detail = describe(outcome)
+    latest = Attempt(number, action, started_at, round(seconds * 1000), name, reason, detail)
+    return (*attempts, latest)[-_ATTEMPTS_KEPT:]
+
+
+def describe(outcome: AnyOutcome) -> tuple[str, str | None, str | None]:
+    """An outcome's name, reason and detail, as attempts and log lines show them."""
+    match outcome:
+        case Confirmed():
+            return "confirmed", None, None
+        case Absent():
+            return "absent", None, None
+        case Cancelled():
+            return "cancelled", None, None
+        case Rejected(problem):
+            return "rejected", problem.code, problem.detail
+        case Deferred(reason, detail):
+            return "deferred", reason, detail
+        case InDoubt(reason, detail):
+            return "in_doubt", reason, detail
+        case _:
+            assert_never(outcome)

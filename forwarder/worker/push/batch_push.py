@@ -1,0 +1,87 @@
+"""Several submissions pushed in one request. What each came to is its own, and so are its attempts."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from forwarder.pms.port import Pms
+from forwarder.process.clock import Clock
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import InDoubt, Outcome
+from forwarder.store.submissions.work import Work
+from forwarder.tenancy.port import Account
+from forwarder.worker.push.attempts import Attempts
+from forwarder.worker.push.pusher import Pusher
+from forwarder.worker.push.result import LeaseLost, Pushed, is_not_held, too_late
+from forwarder.worker.push.safeguards import Safeguards
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    work: Work
+    pms: Pms
+    booking: Booking
+    safeguards: Safeguards
+
+
+class BatchPusher:
+    """Pushes first tries together."""
+
+    def __init__(self, pusher: Pusher, clock: Clock) -> None:
+        self._pusher = pusher
+        self._clock = clock
+
+    async def push(self, account: Account, works: Sequence[Work]) -> Sequence[Pushed | Exception]:
+        """What became of each of `works`: `LeaseLost` of one that was no longer this worker's to push, or what a bug raised."""
+        ready = await asyncio.gather(*(self._ready(account, work) for work in works), return_exceptions=True)
+        # The last look at the lease, for all of them. Who goes on holds under the same one.
+        ready = [
+            LeaseLost() if isinstance(each, _Ready) and not self._pusher.may_send(each.work) else each for each in ready
+        ]
+        created = await self._create(account, [each for each in ready if isinstance(each, _Ready)])
+        return [created[each.work.id] if isinstance(each, _Ready) else _decided(each) for each in ready]
+
+    async def _ready(self, account: Account, work: Work) -> _Ready | Pushed:
+        prepared = self._pusher.prepare(account, work)
+        if isinstance(prepared, Pushed):
+            return prepared
+        if self._clock.now() >= work.deadline_at:
+            return Pushed(too_late(), work.attempts, doubtful=False)
+        await self._pusher.before_sending(work, prepared.safeguards)
+        return _Ready(work, prepared.pms, prepared.booking, prepared.safeguards)
+
+    async def _create(self, account: Account, ready: Sequence[_Ready]) -> Mapping[int, Pushed | LeaseLost]:
+        if not ready:
+            return {}
+        began = self._clock.now(), self._clock.monotonic()
+        outcomes = await self._ask(ready)
+        pushed: dict[int, Pushed | LeaseLost] = {}
+        for each, outcome in zip(ready, outcomes, strict=True):
+            attempts = Attempts(self._clock, account.kind, each.booking.reference, tuple(each.work.attempts))
+            attempts.note("create", began, outcome)
+            carried = each.safeguards
+            doubt = str(carried) if isinstance(outcome, InDoubt) else ""
+            made = Pushed(outcome, attempts.all, isinstance(outcome, InDoubt), bool(carried), carried.reference, doubt)
+            pushed[each.work.id] = LeaseLost() if is_not_held(outcome) else made
+        return pushed
+
+    async def _ask(self, ready: Sequence[_Ready]) -> Sequence[Outcome]:
+        try:
+            outcomes = await ready[0].pms.create_many([each.booking for each in ready])
+        except Exception as error:  # noqa: BLE001 - an adapter's bug costs these rows, not all; what it sent is unknown
+            _log.exception("adapter.failed", action="create_many", count=len(ready))
+            return [InDoubt("adapter_failed", type(error).__name__)] * len(ready)
+        if len(outcomes) != len(ready):
+            _log.error("adapter.failed", action="create_many", count=len(ready), outcomes=len(outcomes))
+            return [InDoubt("adapter_failed", "It did not say what became of each.")] * len(ready)
+        return outcomes
+
+
+def _decided(before_sending: Pushed | BaseException) -> Pushed | Exception:
+    if isinstance(before_sending, Pushed | Exception):
+        return before_sending
+    raise before_sending

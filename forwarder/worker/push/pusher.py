@@ -1,0 +1,312 @@
+"""One submission's push: open the card, apply the rules, look before pushing where a push is in doubt, create; or cancel.
+
+Here is decided what an ambiguous push costs. A PMS that takes an idempotency key is simply asked again with the same key. One
+that can be searched is searched first. One that can neither is never asked twice. It counts what the earlier push carried: what
+the PMS can do, or is told by now, is of no use to a push of before. After its deadline a submission is looked for,
+where it may have been made, and no longer sent. So is one that is to be cancelled: what was surely not made is not sent any more,
+what is found is confirmed first, and then cancelled like any other. Only a PMS that knows nothing but keys is asked once more for
+what it may have made, to have something that can be cancelled.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import NamedTuple, assert_never
+
+from forwarder.pms.port import (
+    CANCELLED_THERE,
+    UNPACED,
+    BadOptions,
+    Connection,
+    Pace,
+    Pms,
+    PmsDirectory,
+    UnknownKind,
+)
+from forwarder.process.clock import Clock, iso
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.cancellation import not_supported
+from forwarder.reservation.outcome import (
+    Absent,
+    Cancellation,
+    Cancelled,
+    Confirmed,
+    Deferred,
+    InDoubt,
+    Lookup,
+    Outcome,
+    Rejected,
+    Status,
+)
+from forwarder.reservation.problem import Problem
+from forwarder.reservation.request import CardDetails
+from forwarder.reservation.rules import apply_rules, booking_without_card
+from forwarder.store.submissions.work import Made, Work
+from forwarder.tenancy.port import Account, CannotOpen, Vault
+from forwarder.worker.push.attempts import Attempts, with_attempt
+from forwarder.worker.push.result import LeaseLost, Pushed, held_throughout, too_late
+from forwarder.worker.push.safeguards import NONE, Safeguards, read_safeguards, safeguards_of
+
+MaySend = Callable[[Work], bool]
+
+
+class Ready(NamedTuple):
+    """What a push needs. `refused`: the rule that refuses it by now; what may have been made before is looked for all the same."""
+
+    pms: Pms
+    booking: Booking
+    safeguards: Safeguards
+    refused: Problem | None = None
+
+
+class _Connected(NamedTuple):
+    account: Account
+    pms: Pms
+    safeguards: Safeguards
+    written: str
+
+
+class Pusher:
+    """Pushes for every account. `may_send` tells whether a row's lease still holds; `intend` makes an intent to push durable;
+    `pace` is who minds how fast an account's PMS is asked."""
+
+    def __init__(
+        self,
+        pms: PmsDirectory,
+        vault: Vault,
+        clock: Clock,
+        *,
+        may_send: MaySend,
+        intend: Callable[[int], Awaitable[bool]],
+        pace: Callable[[Account], Pace] = lambda _: UNPACED,
+    ) -> None:
+        self._pms = pms
+        self._vault = vault
+        self._clock = clock
+        self.may_send = may_send
+        self._intend = intend
+        self._pace = pace
+        self._connected: dict[str, _Connected] = {}
+
+    async def push(self, account: Account, work: Work) -> Pushed:
+        """Push `work` once to `account`'s PMS, or cancel there what was made of it. Raises `LeaseLost` where that was no longer
+        this worker's to do."""
+        if work.cancel is not None and work.status is Status.PENDING and not work.doubtful:
+            return Pushed(Cancelled(), work.attempts, doubtful=False)
+        ready = self.prepare(account, work)
+        if isinstance(ready, Pushed):
+            return ready
+        if work.made is not None:
+            return await self._cancel(account, ready, work, work.made)
+        push = _Push(self, self._clock, account.kind, ready, work)
+        if work.doubtful or work.cancel is not None or work.status is Status.IN_DOUBT:
+            return await push.run()
+        return await push.first()  # as nearly always
+
+    def prepare(self, account: Account, work: Work) -> Ready | Pushed:
+        """What a push needs; or what became of `work`, where that is decided before anything is sent."""
+        ready = self._prepare(account, work)
+        if isinstance(ready, Rejected):
+            return Pushed(ready, work.attempts, doubtful=False)
+        if isinstance(ready, Deferred):
+            attempts = with_attempt(work.attempts, "prepare", iso(self._clock.now()), 0, ready)
+            return Pushed(ready, attempts, work.doubtful, doubt=work.doubt)
+        return ready
+
+    def most_per_create(self, account: Account) -> int:
+        """How many reservations one request to `account`'s PMS can ask for; 1 where that cannot be connected to."""
+        try:
+            return self._connect(account).pms.capabilities.most_per_create
+        except (UnknownKind, BadOptions, CannotOpen):
+            return 1
+
+    def safeguards(self, account: Account) -> str | None:
+        """What pushes to `account`'s PMS carry now, as a row is leased with it; None where that cannot be connected to."""
+        try:
+            return self._connect(account).written
+        except (UnknownKind, BadOptions, CannotOpen):
+            return None
+
+    async def _cancel(self, account: Account, ready: Ready, work: Work, made: Made) -> Pushed:
+        pms, booking = ready.pms, ready.booking
+        if not pms.capabilities.cancel:
+            return Pushed(Rejected(not_supported(booking.reference, account.kind)), work.attempts, doubtful=False)
+        if not self.may_send(work):
+            raise LeaseLost
+        attempts = Attempts(self._clock, account.kind, booking.reference, work.attempts)
+        asking = pms.cancel(booking, made.pms_reservation_id)
+        outcome: Cancellation = held_throughout(await attempts.make("cancel", asking, Deferred))
+        return Pushed(outcome, attempts.all, doubtful=False)
+
+    def _prepare(self, account: Account, work: Work) -> Ready | Rejected | Deferred:
+        try:
+            connected = self._connect(account)
+            pms, safeguards = connected.pms.while_held(partial(self.may_send, work)), connected.safeguards
+            if work.made is not None:
+                return Ready(pms, booking_without_card(account.kind, work.submission), safeguards)
+            card = self._open_card(work)
+        except UnknownKind as error:
+            return Deferred("unknown_kind", str(error))
+        except BadOptions as error:
+            return Deferred("bad_options", str(error))
+        except CannotOpen as error:
+            return Deferred("cannot_open", str(error))
+        booking = apply_rules(account.kind, work.submission, card)
+        if not isinstance(booking, Problem):
+            return Ready(pms, booking, safeguards)
+        if not work.doubtful:
+            return Rejected(booking)
+        return Ready(pms, booking_without_card(account.kind, work.submission), safeguards, booking)
+
+    def _connect(self, account: Account) -> _Connected:
+        known = self._connected.get(account.id)
+        # Nearly always it is the very same, and need not be compared.
+        if known is not None and (known.account is account or known.account == account):
+            return known
+        credential = self._vault.open_text(account.credential)
+        connection = Connection(
+            account.id, account.kind, account.base_url, credential, self._pace(account), account.options
+        )
+        pms = self._pms.connect(connection)
+        safeguards = safeguards_of(account.kind, account.base_url, pms.capabilities)
+        connected = self._connected[account.id] = _Connected(account, pms, safeguards, str(safeguards))
+        return connected
+
+    def _open_card(self, work: Work) -> CardDetails | None:
+        sealed = work.submission.card
+        return None if sealed is None else self._vault.open_card(sealed)
+
+    async def before_sending(self, work: Work, safeguards: Safeguards) -> None:
+        """The last look at the lease, and the intent made durable where only that can tell later that bytes may have gone."""
+        if not safeguards and not await self._intend(work.id):
+            raise LeaseLost
+        if not self.may_send(work):
+            raise LeaseLost
+
+
+class _Push:
+    """One run of the steps, with the attempts it makes."""
+
+    def __init__(self, pusher: Pusher, clock: Clock, kind: str, ready: Ready, work: Work) -> None:
+        self._pusher = pusher
+        self._clock = clock
+        self._pms = ready.pms
+        self._booking = ready.booking
+        self._refused = ready.refused
+        self._work = work
+        self._attempts = Attempts(clock, kind, ready.booking.reference, work.attempts)
+        self._today = ready.safeguards
+        self._doubt = NONE
+
+    async def first(self) -> Pushed:
+        """Create it: nothing was sent of it before."""
+        return self._pushed(await self.create(), self._today)
+
+    async def run(self) -> Pushed:
+        """All of the steps, of what may have been made before or is to be cancelled."""
+        maybe_made = self._work.doubtful or self._work.status is Status.IN_DOUBT
+        self._doubt = read_safeguards(self._work.doubt)
+        if self._work.cancel is not None:
+            return await self._withdraw(maybe_made=maybe_made)
+        if not maybe_made:
+            return await self.first()
+        if self._refused is not None:
+            return await self._look(partial(self._refuse, self._refused))
+        if self._late():
+            return await self._look(self._too_late)
+        if self._work.status is Status.IN_DOUBT:
+            return await self._look(self._not_made)
+        if self._usable.key:
+            return await self._create_again()
+        return await self._look(self.create)
+
+    @property
+    def _usable(self) -> Safeguards:
+        """What the earlier push carried that the PMS can be asked by today."""
+        return self._doubt.common_with(self._today)
+
+    def _late(self) -> bool:
+        return self._clock.now() >= self._work.deadline_at
+
+    async def _too_late(self) -> Outcome:
+        return too_late()
+
+    async def _not_made(self) -> Outcome:
+        return Deferred("not_made", "The PMS had not made it, and it is not sent again.")
+
+    async def _refuse(self, by: Problem) -> Outcome:
+        return Rejected(by)
+
+    async def _create_again(self) -> Pushed:
+        """Send it again under the key that the earlier push carried: both together make one."""
+        outcome = await self.create()
+        doubt = self._usable if isinstance(outcome, InDoubt) else self._doubt
+        return self._pushed(outcome, doubt, still_doubtful=True)
+
+    async def _withdraw(self, *, maybe_made: bool) -> Pushed:
+        """Find out whether there is something to cancel."""
+        if not maybe_made:
+            return self._pushed(Cancelled(), NONE)
+        only_by_key = self._usable.key and not self._usable.reference and self._refused is None
+        if only_by_key and not self._late() and self._work.status is Status.PENDING:
+            return await self._create_again()
+        return await self._look(self._withdrawn)
+
+    async def _withdrawn(self) -> Cancelled:
+        return Cancelled()
+
+    async def _look(self, go_on: Callable[[], Awaitable[Outcome | Cancelled]]) -> Pushed:
+        """Look it up; `go_on` where it was surely not made."""
+        if not self._usable.reference:
+            return self._pushed(_cannot_be_checked(self._today), self._doubt)
+        found = await self._find()
+        match found:
+            case Confirmed():
+                return self._pushed(found, NONE)
+            case Deferred(reason) if reason == CANCELLED_THERE and self._work.cancel is not None:
+                return self._pushed(Cancelled(), NONE)
+            case Deferred():
+                return self._pushed(found, self._doubt, still_doubtful=True)
+            case Absent():
+                pass
+            case _:
+                assert_never(found)
+        outcome = await go_on()
+        if not isinstance(outcome, Rejected):
+            return self._pushed(outcome, self._today)
+        # The no may be to ourselves: an earlier push that came through only now holds these nights.
+        late = await self._find()
+        if isinstance(late, Absent):
+            return self._pushed(outcome, NONE)
+        return self._pushed(late, self._doubt, still_doubtful=True)
+
+    def _pushed(self, outcome: Outcome | Cancelled, doubt: Safeguards, *, still_doubtful: bool = False) -> Pushed:
+        """What the push came to by `outcome`. `doubt`: what the one carried that is left in doubt, if one is. `still_doubtful`: an
+        earlier one may have been made, unless `outcome` tells."""
+        doubtful = isinstance(outcome, InDoubt) or (still_doubtful and isinstance(outcome, Deferred))
+        usable = doubt.common_with(self._today)
+        return Pushed(
+            outcome, self._attempts.all, doubtful, bool(usable), usable.reference, str(doubt) if doubtful else ""
+        )
+
+    async def create(self) -> Outcome:
+        """Ask the PMS to make it, unless it is too late for that."""
+        if self._late():
+            return too_late()
+        if not self._today:
+            await self._pusher.before_sending(self._work, self._today)
+        elif not self._pusher.may_send(self._work):
+            raise LeaseLost
+        # What a failing adapter sent is not known.
+        outcome: Outcome = await self._attempts.make("create", self._pms.create(self._booking), InDoubt)
+        return held_throughout(outcome)
+
+    async def _find(self) -> Lookup:
+        await self._pusher.before_sending(self._work, self._today)
+        found: Lookup = await self._attempts.make("find", self._pms.find(self._booking), Deferred)
+        return held_throughout(found)
+
+
+def _cannot_be_checked(today: Safeguards) -> InDoubt:
+    if today.reference:
+        return InDoubt("cannot_be_checked", "It may have been made, by a push that this PMS cannot be searched for.")
+    return InDoubt("cannot_be_checked", "It may have been made, and this PMS cannot be searched.")

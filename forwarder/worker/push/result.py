@@ -1,0 +1,47 @@
+"""What pushes come to, and that one was given up since its row's lease was lost. Pure."""
+
+from typing import TypeVar
+
+from forwarder.pms.port import NOT_HELD
+from forwarder.reservation.outcome import Cancellation, Deferred, Lookup, Outcome
+from forwarder.reservation.value import value
+from forwarder.store.submissions.work import Attempt
+
+_T = TypeVar("_T", bound=Outcome | Lookup | Cancellation)
+
+
+class LeaseLost(Exception):
+    """The row may be another worker's by now: nothing more may be sent for it, and nothing recorded."""
+
+
+@value(frozen=True, slots=True)
+class Pushed:
+    """What a push came to. `attempts` are the last there were, earlier ones first; `doubtful`: one of them may have been made.
+
+    `settleable`: the PMS can be asked again about a doubtful one, by key or by look-up; `findable`: by look-up. `doubt`: what the
+    doubtful one carried, as text.
+    """
+
+    outcome: Outcome | Cancellation
+    attempts: tuple[Attempt, ...]
+    doubtful: bool
+    settleable: bool = True
+    findable: bool = True
+    doubt: str = ""
+
+
+def held_throughout(outcome: _T) -> _T:
+    """`outcome`; raises `LeaseLost` where the lease ran out before all was sent that it takes."""
+    if is_not_held(outcome):
+        raise LeaseLost
+    return outcome
+
+
+def is_not_held(outcome: Outcome | Lookup | Cancellation) -> bool:
+    """Whether `outcome` is that the lease ran out on the way."""
+    return isinstance(outcome, Deferred) and outcome.reason == NOT_HELD
+
+
+def too_late() -> Deferred:
+    """What becomes of a submission that was surely not made by its deadline."""
+    return Deferred("deadline_passed", "It had not been made when its deadline came.")
