@@ -129,7 +129,7 @@ class Lease:
             return True
 
 
-class Watch:
+class LeaseWatch:
     """Tells whose lease has run out, from what is read of the lease holders every now and then."""
 
     def __init__(self, clock: Clock) -> None:

@@ -19,17 +19,17 @@ from forwarder.process.waiting import break_off
 from forwarder.store.submissions.port import Recorder, StoreUnavailable
 from forwarder.tenancy.port import Directory, TenancyUnavailable, Vault
 from forwarder.topics.port import Consumer, Log, LogUnavailable, Publisher, Topics
-from forwarder.worker.dispatch.batching import Batches
-from forwarder.worker.dispatch.dispatcher import Lanes
-from forwarder.worker.dispatch.throttle import Gates
+from forwarder.worker.dispatch.batching import CreateBatching
+from forwarder.worker.dispatch.dispatcher import Dispatcher
+from forwarder.worker.dispatch.throttle import Throttles
 from forwarder.worker.intake.consumer import Intake
 from forwarder.worker.intake.sweep import Sweep
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.dead_letters import DeadLetters
-from forwarder.worker.outcome.deadlines import Expiry
-from forwarder.worker.outcome.outbox_publisher import Announcer
-from forwarder.worker.outcome.recorder import Settlement
-from forwarder.worker.push.delivery import Delivery
+from forwarder.worker.outcome.deadlines import DeadlineKeeper
+from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
+from forwarder.worker.outcome.recorder import OutcomeRecorder
+from forwarder.worker.push.delivery import PushPipeline
 from forwarder.worker.push.pusher import Pusher
 from forwarder.worker.settings import WorkerSettings
 
@@ -63,16 +63,16 @@ class Worker:
         settings, clock, recorder = parts.settings, parts.clock, parts.recorder
         self._lease = Lease(recorder, clock, settings.lease_seconds)
         letters = DeadLetters(parts.topics, settings.group)
-        self._announcer = Announcer(recorder, parts.publisher, parts.topics, clock, settings)
-        self._settlement = Settlement(recorder, self._announcer, letters, self._lease, clock, settings)
+        self._announcer = OutboxPublisher(recorder, parts.publisher, parts.topics, clock, settings)
+        self._settlement = OutcomeRecorder(recorder, self._announcer, letters, self._lease, clock, settings)
         self._intents: Batcher[int, bool] = Batcher(self._mark_pushing, at_most=settings.record_batch)
-        gates = Gates(clock, parts.pms.limits)
+        gates = Throttles(clock, parts.pms.limits)
         pusher = Pusher(
             parts.pms, parts.vault, clock, may_send=self._lease.covers, intend=self._intents.submit, pace=gates.of
         )
-        delivery = Delivery(pusher, self._settlement, self._lease, clock, settle_seconds=settings.settle_seconds)
-        batches = Batches(pusher.most_per_create, delivery.deliver_together)
-        self._lanes = Lanes(
+        delivery = PushPipeline(pusher, self._settlement, self._lease, clock, settle_seconds=settings.settle_seconds)
+        batches = CreateBatching(pusher.most_per_create, delivery.deliver_together)
+        self._lanes = Dispatcher(
             clock,
             delivery.deliver,
             held_at_most=settings.held_at_most,
@@ -89,7 +89,7 @@ class Worker:
             settings.sweep_seconds,
             self.holds,
         )
-        self._expiry = Expiry(
+        self._expiry = DeadlineKeeper(
             recorder,
             parts.directory,
             self._lanes,

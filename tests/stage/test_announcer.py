@@ -14,7 +14,7 @@ from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import OutboxEvent
 from forwarder.topics.port import Topics
-from forwarder.worker.outcome.outbox_publisher import Announcer
+from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
 from forwarder.worker.settings import WorkerSettings
 from tests.support.memory_log import MemoryLog
 from tests.support.stored import arrivals, final, lease, unpublished
@@ -52,8 +52,8 @@ def log() -> MemoryLog:
     return MemoryLog(SystemClock())
 
 
-def announcer(recorder: SqlRecorder, log: MemoryLog) -> Announcer:
-    return Announcer(recorder, log, Topics(), SystemClock(), WorkerSettings())
+def announcer(recorder: SqlRecorder, log: MemoryLog) -> OutboxPublisher:
+    return OutboxPublisher(recorder, log, Topics(), SystemClock(), WorkerSettings())
 
 
 async def recorded(recorder: SqlRecorder, count: int) -> list[OutboxEvent]:

@@ -14,15 +14,15 @@ from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome,
 from forwarder.reservation.problem import Problem
 from forwarder.store.submissions.work import Asked, Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.account_queue import Left
-from forwarder.worker.dispatch.batching import Batches, take_together
+from forwarder.worker.dispatch.account_queue import Release
+from forwarder.worker.dispatch.batching import CreateBatching, take_together
 from forwarder.worker.dispatch.breaker import Health
-from forwarder.worker.dispatch.dispatcher import Lanes
-from forwarder.worker.dispatch.throttle import Gates
+from forwarder.worker.dispatch.dispatcher import Dispatcher
+from forwarder.worker.dispatch.throttle import Throttles
 from forwarder.worker.push.batch_push import BatchPusher
-from forwarder.worker.push.health_signal import UNTOUCHED, Finding, diagnose_together
+from forwarder.worker.push.health_signal import NOT_ATTEMPTED, HealthSignal, combined_signal
 from forwarder.worker.push.pusher import MaySend
-from forwarder.worker.push.result import LeaseLost, Pushed
+from forwarder.worker.push.result import LeaseLost, PushResult
 from tests.support.lane_site import TEN
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.pushes import DOWN, WELL, Pushes
@@ -90,14 +90,14 @@ class _Site:
         self.clock = ManualClock()
         self.alone = Pushes()
         self.together: list[list[int]] = []
-        self.under_way: dict[int, asyncio.Future[Finding]] = {}
-        self.gates = Gates(self.clock, lambda _: limits or Limits())
-        batches = Batches(lambda _: 10, self._deliver)
-        self.lanes = Lanes(self.clock, self.alone.deliver, held_at_most=1000, gates=self.gates, batches=batches)
+        self.under_way: dict[int, asyncio.Future[HealthSignal]] = {}
+        self.gates = Throttles(self.clock, lambda _: limits or Limits())
+        batches = CreateBatching(lambda _: 10, self._deliver)
+        self.lanes = Dispatcher(self.clock, self.alone.deliver, held_at_most=1000, gates=self.gates, batches=batches)
 
-    async def _deliver(self, _account: Account, works: Sequence[Work], left: Left) -> Finding:
+    async def _deliver(self, _account: Account, works: Sequence[Work], left: Release) -> HealthSignal:
         self.together.append([each.id for each in works])
-        answer: asyncio.Future[Finding] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[HealthSignal] = asyncio.get_running_loop().create_future()
         self.under_way[works[0].id] = answer
         finding = await answer
         for each in works:
@@ -108,7 +108,7 @@ class _Site:
         self.lanes.offer(account(concurrency=concurrency), rows)
         await settle()
 
-    async def answer(self, finding: Finding = WELL) -> None:
+    async def answer(self, finding: HealthSignal = WELL) -> None:
         for answer in list(self.under_way.values()):
             answer.set_result(finding)
         self.under_way.clear()
@@ -207,7 +207,9 @@ class _ManyPms(ScriptedPms):
         return self.answers
 
 
-async def push(pms: _ManyPms, works: Sequence[Work], *, may_send: MaySend = lambda _: True) -> list[Pushed | Exception]:
+async def push(
+    pms: _ManyPms, works: Sequence[Work], *, may_send: MaySend = lambda _: True
+) -> list[PushResult | Exception]:
     return list(await BatchPusher(pusher_to(pms, may_send=may_send), ManualClock()).push(account(), works))
 
 
@@ -217,7 +219,7 @@ async def test_each_has_its_own_outcome_and_attempt() -> None:
     pushed = await push(pms, [work(number) for number in (1, 2, 3, 4)])
     assert pms.requests == [["01", "02", "03", "04"]]
     for each, answer in zip(pushed, answers, strict=True):
-        assert isinstance(each, Pushed)
+        assert isinstance(each, PushResult)
         assert each.outcome == answer
         assert each.doubtful is (answer is UNSURE)
         assert [attempt.action for attempt in each.attempts] == ["create"]
@@ -230,12 +232,12 @@ async def test_what_is_decided_before_is_left_out() -> None:
     damaged = work(3, card=SealedCard("key", "damaged"))
     first, second, third = await push(pms, [late, work(2), damaged])
     assert pms.requests == [["02"]]
-    assert isinstance(first, Pushed)
+    assert isinstance(first, PushResult)
     assert isinstance(first.outcome, Deferred)
     assert first.outcome.reason == "deadline_passed"
-    assert isinstance(second, Pushed)
+    assert isinstance(second, PushResult)
     assert second.outcome == Confirmed("pms-2")
-    assert isinstance(third, Pushed)
+    assert isinstance(third, PushResult)
     assert isinstance(third.outcome, Deferred)
     assert third.outcome.reason == "cannot_open"
 
@@ -258,7 +260,7 @@ async def test_each_row_goes_by_the_lease_that_it_is_held_under() -> None:
     works = [replace(work(1), held_by="before"), replace(work(2), held_by="now")]
     first, second = await push(pms, works, may_send=lambda work: work.held_by == "now")
     assert isinstance(first, LeaseLost)
-    assert isinstance(second, Pushed)
+    assert isinstance(second, PushResult)
     assert pms.requests == [["02"]]
 
 
@@ -271,7 +273,7 @@ async def test_where_the_lease_was_lost_on_the_way_all_are_left() -> None:
 async def test_what_is_anothers_by_now_is_left_out() -> None:
     pms = _ManyPms(Confirmed("1"), capabilities=replace(NEITHER, most_per_create=10))
     first, second = await push(pms, [work(1), work(REFUSES_INTENT)])
-    assert isinstance(first, Pushed)
+    assert isinstance(first, PushResult)
     assert isinstance(second, LeaseLost)
     assert pms.requests == [["01"]]
 
@@ -285,7 +287,7 @@ async def test_what_is_anothers_by_now_is_left_out() -> None:
 )
 async def test_an_adapters_bug_leaves_them_in_doubt(pms: _ManyPms, detail: str) -> None:
     for each in await push(pms, [work(1), work(2)]):
-        assert isinstance(each, Pushed)
+        assert isinstance(each, PushResult)
         assert (each.outcome, each.doubtful) == (InDoubt("adapter_failed", detail), True)
 
 
@@ -302,7 +304,7 @@ async def test_a_bug_of_ours_costs_one_row(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(pusher, "prepare", buggy)
     first, second = await BatchPusher(pusher, ManualClock()).push(account(), [work(1), work(2)])
     assert isinstance(first, KeyError)
-    assert isinstance(second, Pushed)
+    assert isinstance(second, PushResult)
     assert second.outcome == Confirmed("2")
 
 
@@ -314,12 +316,12 @@ def test_how_many_is_what_the_accounts_pms_says() -> None:
 @pytest.mark.parametrize(
     ("findings", "together"),
     [
-        ([], UNTOUCHED),
-        ([UNTOUCHED, UNTOUCHED], UNTOUCHED),
-        ([UNTOUCHED, DOWN], DOWN),
+        ([], NOT_ATTEMPTED),
+        ([NOT_ATTEMPTED, NOT_ATTEMPTED], NOT_ATTEMPTED),
+        ([NOT_ATTEMPTED, DOWN], DOWN),
         ([DOWN, WELL], WELL),
-        ([Finding(Health.UNKNOWN), DOWN], Finding(Health.UNKNOWN)),
+        ([HealthSignal(Health.UNKNOWN), DOWN], HealthSignal(Health.UNKNOWN)),
     ],
 )
-def test_what_they_tell_of_the_pms(findings: list[Finding], together: Finding) -> None:
-    assert diagnose_together(findings) == together
+def test_what_they_tell_of_the_pms(findings: list[HealthSignal], together: HealthSignal) -> None:
+    assert combined_signal(findings) == together

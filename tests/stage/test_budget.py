@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import Limit, Limits
-from forwarder.worker.dispatch.dispatcher import Lanes
-from forwarder.worker.dispatch.rate_budget import Budget, TokenBucket, budget_of
-from forwarder.worker.dispatch.throttle import Gates
-from forwarder.worker.push.health_signal import UNTOUCHED
+from forwarder.worker.dispatch.dispatcher import Dispatcher
+from forwarder.worker.dispatch.rate_budget import RateBudget, TokenBucket, budget_of
+from forwarder.worker.dispatch.throttle import Throttles
+from forwarder.worker.push.health_signal import NOT_ATTEMPTED
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.pushes import Pushes
 from tests.support.works import account, work
@@ -92,7 +92,7 @@ def _bucket(clock: ManualClock, *, rate: float = 1.0, burst: float = 3.0) -> Tok
 
 async def test_an_overdrawn_budget_makes_later_pushes_wait_the_longer() -> None:
     clock = ManualClock()
-    budget = Budget([_bucket(clock)])
+    budget = RateBudget([_bucket(clock)])
     budget.start()
     for _ in range(5):
         budget.requested()
@@ -103,7 +103,7 @@ async def test_an_overdrawn_budget_makes_later_pushes_wait_the_longer() -> None:
 
 async def test_a_push_pays_in_advance_for_what_it_usually_sends() -> None:
     clock = ManualClock()
-    budget = Budget([_bucket(clock)], per_push=2)
+    budget = RateBudget([_bucket(clock)], per_push=2)
     budget.start()
     assert budget.delay() == 1.0
     budget.requested()
@@ -115,7 +115,7 @@ async def test_a_push_pays_in_advance_for_what_it_usually_sends() -> None:
 
 async def test_what_an_untouched_pms_was_not_asked_is_given_back() -> None:
     clock = ManualClock()
-    budget = Budget([_bucket(clock)])
+    budget = RateBudget([_bucket(clock)])
     for _ in range(100):
         budget.start()
         budget.end(untouched=True)
@@ -129,7 +129,7 @@ async def test_what_an_untouched_pms_was_not_asked_is_given_back() -> None:
 
 async def test_what_was_paid_and_not_sent_is_nobody_elses() -> None:
     clock = ManualClock()
-    budget = Budget([_bucket(clock)], per_push=2)
+    budget = RateBudget([_bucket(clock)], per_push=2)
     budget.start()
     budget.requested()
     budget.end(untouched=False)
@@ -142,7 +142,7 @@ async def test_what_was_paid_and_not_sent_is_nobody_elses() -> None:
 
 async def test_the_longest_wait_of_several_limits_counts() -> None:
     clock = ManualClock()
-    budget = Budget([_bucket(clock, burst=1.0), _bucket(clock, rate=0.1, burst=2.0)])
+    budget = RateBudget([_bucket(clock, burst=1.0), _bucket(clock, rate=0.1, burst=2.0)])
     budget.start()
     assert budget.delay() == 1.0
     await clock.advance(1.0)
@@ -174,8 +174,8 @@ async def test_what_each_kind_publishes() -> None:
 
 async def test_lanes_keep_to_what_is_published_unless_the_account_says_otherwise() -> None:
     clock, pms = ManualClock(), Pushes()
-    gates = Gates(clock, {"slow": Limits((Limit(20, 60.0),), requests_per_push=2), "fast": Limits()}.__getitem__)
-    lanes = Lanes(clock, pms.deliver, held_at_most=100, gates=gates)
+    gates = Throttles(clock, {"slow": Limits((Limit(20, 60.0),), requests_per_push=2), "fast": Limits()}.__getitem__)
+    lanes = Dispatcher(clock, pms.deliver, held_at_most=100, gates=gates)
     slow, own, fast = (
         account("slow", kind="slow"),
         account("own", kind="slow", rate_per_second=20.0),
@@ -192,8 +192,8 @@ async def test_lanes_keep_to_what_is_published_unless_the_account_says_otherwise
 
 async def test_further_requests_of_a_push_hold_back_later_ones() -> None:
     clock, pms = ManualClock(), Pushes()
-    gates = Gates(clock, lambda _: Limits((Limit(11, 10.0),)))
-    lanes = Lanes(clock, pms.deliver, held_at_most=100, gates=gates)
+    gates = Throttles(clock, lambda _: Limits((Limit(11, 10.0),)))
+    lanes = Dispatcher(clock, pms.deliver, held_at_most=100, gates=gates)
     lanes.offer(account(), [work(1), work(2)])
     await settle()
     for _ in range(6):
@@ -207,10 +207,12 @@ async def test_further_requests_of_a_push_hold_back_later_ones() -> None:
 
 async def test_a_refused_reservation_that_the_pms_never_saw_costs_nothing() -> None:
     clock, pms = ManualClock(), Pushes()
-    lanes = Lanes(clock, pms.deliver, held_at_most=100, gates=Gates(clock, lambda _: Limits((Limit(10, 3600.0),))))
+    lanes = Dispatcher(
+        clock, pms.deliver, held_at_most=100, gates=Throttles(clock, lambda _: Limits((Limit(10, 3600.0),)))
+    )
     lanes.offer(account(), [work(number) for number in range(1, 51)])
     await settle()
     for number in range(1, 51):
-        await pms.answer(number, finding=UNTOUCHED)
+        await pms.answer(number, finding=NOT_ATTEMPTED)
     assert len(pms.started) == 50
     await lanes.stop(0.0)

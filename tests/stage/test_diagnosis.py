@@ -13,16 +13,16 @@ from forwarder.reservation.problem import Problem
 from forwarder.store.submissions.work import Attempt, Work
 from forwarder.worker.dispatch.breaker import Health
 from forwarder.worker.push.attempts import describe
-from forwarder.worker.push.health_signal import UNTOUCHED, Finding, diagnose
-from forwarder.worker.push.result import Pushed
+from forwarder.worker.push.health_signal import NOT_ATTEMPTED, HealthSignal, health_signal
+from forwarder.worker.push.result import PushResult
 from tests.support.works import work
 
 BEFORE = Attempt(1, "create", "2027-01-01T00:00:00.000Z", 5, "deferred", "pms_unavailable", "Down.")
 REFUSED = Rejected(Problem("room_unavailable", "Taken", 409, "These nights are taken.", None))
 
 
-def _found(of: Work, outcome: Outcome, *attempts: Attempt) -> Finding:
-    return diagnose(of, Pushed(outcome, (*of.attempts, *attempts), doubtful=False))
+def _found(of: Work, outcome: Outcome, *attempts: Attempt) -> HealthSignal:
+    return health_signal(of, PushResult(outcome, (*of.attempts, *attempts), doubtful=False))
 
 
 def _attempt(outcome: Outcome, number: int = 2) -> Attempt:
@@ -35,26 +35,26 @@ def _attempt(outcome: Outcome, number: int = 2) -> Attempt:
     "outcome", [REFUSED, Deferred("unknown_kind", ""), Deferred("cannot_open", ""), InDoubt("cannot_be_checked", "")]
 )
 def test_what_never_asked_the_pms_leaves_it_untouched(outcome: Outcome, earlier: tuple[Attempt, ...]) -> None:
-    assert _found(work(attempts=earlier), outcome) == UNTOUCHED
+    assert _found(work(attempts=earlier), outcome) == NOT_ATTEMPTED
 
 
 @pytest.mark.parametrize("reason", ["unknown_kind", "bad_options", "cannot_open"])
 def test_a_push_that_was_not_even_prepared_leaves_it_untouched(reason: str) -> None:
     outcome = Deferred(reason, "")
     prepared = Attempt(2, "prepare", "2027-01-01T00:00:01.000Z", 0, *describe(outcome))
-    assert _found(work(), outcome, prepared) == UNTOUCHED
+    assert _found(work(), outcome, prepared) == NOT_ATTEMPTED
 
 
 @pytest.mark.parametrize("outcome", [Confirmed("7"), REFUSED])
 def test_its_own_yes_and_its_own_no_show_it_well(outcome: Outcome) -> None:
-    assert _found(work(attempts=(BEFORE,)), outcome, _attempt(outcome)) == Finding(Health.WELL)
+    assert _found(work(attempts=(BEFORE,)), outcome, _attempt(outcome)) == HealthSignal(Health.WELL)
 
 
 def test_the_last_that_was_seen_of_it_counts() -> None:
     absent = Attempt(1, "find", "2027-01-01T00:00:00.000Z", 5, "absent")
     unsure = InDoubt("pms_timed_out", "")
-    assert _found(work(), unsure, absent, _attempt(unsure)) == Finding(Health.FAILING, "pms_timed_out")
-    assert _found(work(), Deferred("deadline_passed", ""), absent) == Finding(Health.WELL)
+    assert _found(work(), unsure, absent, _attempt(unsure)) == HealthSignal(Health.FAILING, "pms_timed_out")
+    assert _found(work(), Deferred("deadline_passed", ""), absent) == HealthSignal(Health.WELL)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_the_last_that_was_seen_of_it_counts() -> None:
 )
 def test_what_it_did_not_do_shows_it_failing(reason: str) -> None:
     for outcome in (Deferred(reason, ""), InDoubt(reason, "")):
-        assert _found(work(), outcome, _attempt(outcome, 1)) == Finding(Health.FAILING, reason)
+        assert _found(work(), outcome, _attempt(outcome, 1)) == HealthSignal(Health.FAILING, reason)
 
 
 @pytest.mark.parametrize("reason", sorted(NOT_ABOUT_THE_PMS))

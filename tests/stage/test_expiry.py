@@ -16,12 +16,12 @@ from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account, TenancyUnavailable
 from forwarder.topics.codec import header, subject
 from forwarder.topics.port import Message, Topics
-from forwarder.worker.dispatch.dispatcher import Lanes
+from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.dead_letters import EVENT_ID, FAILURE_CLASS, DeadLetters
-from forwarder.worker.outcome.deadlines import Expiry
-from forwarder.worker.outcome.outbox_publisher import Announcer
-from forwarder.worker.outcome.recorder import Settlement
+from forwarder.worker.outcome.deadlines import DeadlineKeeper
+from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
+from forwarder.worker.outcome.recorder import OutcomeRecorder
 from forwarder.worker.settings import WorkerSettings
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.memory_log import MemoryLog
@@ -58,12 +58,12 @@ class _Worker:
         self.recorder = SqlRecorder(engine)
         self.accounts = _Accounts()
         self.pushes = Pushes()
-        self.lanes = Lanes(self.clock, self.pushes.deliver, held_at_most=1000)
+        self.lanes = Dispatcher(self.clock, self.pushes.deliver, held_at_most=1000)
         self.lease = Lease(self.recorder, self.clock, 7 * 24 * 3600.0)
-        self.announcer = Announcer(self.recorder, self.log, TOPICS, self.clock, SETTINGS)
+        self.announcer = OutboxPublisher(self.recorder, self.log, TOPICS, self.clock, SETTINGS)
         letters = DeadLetters(TOPICS, "workers")
-        settlement = Settlement(self.recorder, self.announcer, letters, self.lease, self.clock, SETTINGS)
-        self._expiry = Expiry(
+        settlement = OutcomeRecorder(self.recorder, self.announcer, letters, self.lease, self.clock, SETTINGS)
+        self._expiry = DeadlineKeeper(
             self.recorder,
             self.accounts,
             self.lanes,

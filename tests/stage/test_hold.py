@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from forwarder.reservation.card import SealedCard
 from forwarder.store.submissions.work import Work
-from forwarder.worker.dispatch.memory_budget import Hold, size_of
+from forwarder.worker.dispatch.memory_budget import MemoryBudget, size_of
 from tests.support.works import work
 
 _KILOBYTE = 1024
@@ -15,7 +15,7 @@ def _large(number: int, kilobytes: int) -> Work:
 
 
 def test_small_rows_are_bounded_by_their_number() -> None:
-    hold = Hold(rows=10, size=_KILOBYTE * _KILOBYTE)
+    hold = MemoryBudget(rows=10, size=_KILOBYTE * _KILOBYTE)
     assert hold.at_most == 10
     for number in range(1, 11):
         assert hold.take(work(number))
@@ -23,7 +23,7 @@ def test_small_rows_are_bounded_by_their_number() -> None:
 
 
 def test_of_large_rows_there_are_fewer() -> None:
-    hold = Hold(rows=1000, size=100 * _KILOBYTE)
+    hold = MemoryBudget(rows=1000, size=100 * _KILOBYTE)
     hold.take(_large(1, 10))
     assert 8 <= hold.at_most <= 10
     hold.take(_large(2, 30))
@@ -31,7 +31,7 @@ def test_of_large_rows_there_are_fewer() -> None:
 
 
 def test_what_is_dropped_counts_no_more() -> None:
-    hold = Hold(rows=50, size=100 * _KILOBYTE)
+    hold = MemoryBudget(rows=50, size=100 * _KILOBYTE)
     hold.take(_large(1, 30))
     hold.take(work(2))
     hold.drop(1)
@@ -42,7 +42,7 @@ def test_what_is_dropped_counts_no_more() -> None:
 
 
 def test_a_row_is_held_once() -> None:
-    hold = Hold(rows=50)
+    hold = MemoryBudget(rows=50)
     assert hold.take(work(1))
     assert not hold.take(work(1))
     assert len(hold) == 1

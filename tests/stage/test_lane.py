@@ -1,4 +1,4 @@
-"""Lanes: bounded, in order, one push per room, within the rate; an account's trouble stays its own."""
+"""Account queues: bounded, in order, one push per room, within the rate; an account's trouble stays its own."""
 
 import asyncio
 from collections import Counter
@@ -8,14 +8,14 @@ import pytest
 
 from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.account_queue import Left
-from forwarder.worker.dispatch.dispatcher import Lanes
-from forwarder.worker.push.health_signal import Finding
+from forwarder.worker.dispatch.account_queue import Release
+from forwarder.worker.dispatch.dispatcher import Dispatcher
+from forwarder.worker.push.health_signal import HealthSignal
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.pushes import WELL, Pushes
 from tests.support.works import account, work
 
-_opened: list[Lanes] = []
+_opened: list[Dispatcher] = []
 
 
 @pytest.fixture(autouse=True)
@@ -25,8 +25,8 @@ async def _close_lanes() -> AsyncIterator[None]:
         await _opened.pop().stop(0.0)
 
 
-def _lanes(pms: Pushes, *, held_at_most: int = 100, clock: ManualClock | None = None) -> Lanes:
-    lanes = Lanes(clock or ManualClock(), pms.deliver, held_at_most=held_at_most)
+def _lanes(pms: Pushes, *, held_at_most: int = 100, clock: ManualClock | None = None) -> Dispatcher:
+    lanes = Dispatcher(clock or ManualClock(), pms.deliver, held_at_most=held_at_most)
     _opened.append(lanes)
     return lanes
 
@@ -88,12 +88,12 @@ async def test_a_task_makes_the_next_push_when_one_is_over() -> None:
 async def test_pushes_that_wait_for_nothing_leave_the_event_loop_its_turn() -> None:
     turns = Counter[int]()
 
-    async def deliver(_account: Account, row: Work, left: Left) -> Finding:
+    async def deliver(_account: Account, row: Work, left: Release) -> HealthSignal:
         turns[turn] += 1
         left(row)
         return WELL
 
-    turn, lanes = 0, Lanes(ManualClock(), deliver, held_at_most=1000)
+    turn, lanes = 0, Dispatcher(ManualClock(), deliver, held_at_most=1000)
     lanes.offer(account(concurrency=1), [work(number) for number in range(1, 501)])
     while lanes.held:
         await asyncio.sleep(0)
@@ -105,14 +105,14 @@ async def test_pushes_that_wait_for_nothing_leave_the_event_loop_its_turn() -> N
 async def test_a_push_that_raises_leaves_its_row_and_the_others_go_on() -> None:
     pushed = []
 
-    async def deliver(_account: Account, row: Work, left: Left) -> Finding:
+    async def deliver(_account: Account, row: Work, left: Release) -> HealthSignal:
         pushed.append(row.id)
         if row.id == 1:
             raise RuntimeError("a bug")
         left(row)
         return WELL
 
-    lanes = Lanes(ManualClock(), deliver, held_at_most=10)
+    lanes = Dispatcher(ManualClock(), deliver, held_at_most=10)
     lanes.offer(account(concurrency=1), [work(1), work(2, propertyId=1001)])
     (task,) = lanes._lanes["acc"].tasks
     await settle()

@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from forwarder.worker.dispatch.breaker import Health
-from forwarder.worker.push.health_signal import UNTOUCHED, Finding
+from forwarder.worker.push.health_signal import NOT_ATTEMPTED, HealthSignal
 from tests.support.lane_site import TEN, LaneSite
 from tests.support.manual_clock import settle
 from tests.support.pushes import DOWN
@@ -95,8 +95,8 @@ async def test_a_success_of_an_earlier_push_ends_the_pause_at_once() -> None:
     assert len(site.pushes.started) == TEN + 4
 
 
-@pytest.mark.parametrize("finding", [UNTOUCHED, Finding(Health.UNKNOWN)])
-async def test_rows_that_say_nothing_are_gone_through_one_by_one_until_one_tells(finding: Finding) -> None:
+@pytest.mark.parametrize("finding", [NOT_ATTEMPTED, HealthSignal(Health.UNKNOWN)])
+async def test_rows_that_say_nothing_are_gone_through_one_by_one_until_one_tells(finding: HealthSignal) -> None:
     site = _site()
     await site.open_breaker()
     await site.offer(4)

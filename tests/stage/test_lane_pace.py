@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import Connection, Limit, Limits
 from forwarder.reservation.outcome import Deferred
-from forwarder.worker.dispatch.throttle import Gates
+from forwarder.worker.dispatch.throttle import Throttles
 from tests.support.lane_site import LaneSite
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.pushes import DOWN, WELL
@@ -135,7 +135,7 @@ async def test_the_throttled_answers_of_a_whole_flight_hold_the_lane_from_pms_to
 
 async def test_a_budget_hears_of_requests_that_the_wire_sends() -> None:
     clock = ManualClock()
-    gate = Gates(clock, lambda _: Limits((Limit(20, 10.0),))).of(account())
+    gate = Throttles(clock, lambda _: Limits((Limit(20, 10.0),))).of(account())
     empty = httpx.Response(200, json={"data": []})
     async with open_directory(clock, transport=httpx.MockTransport(lambda _: empty)) as directory:
         pms = directory.connect(Connection("acc", "generic", "http://pms.test", "", gate))

@@ -12,7 +12,7 @@ from forwarder.store.migrate import migrate
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Pulse
-from forwarder.worker.lease import Lease, Watch
+from forwarder.worker.lease import Lease, LeaseWatch
 from tests.support.manual_clock import ManualClock
 from tests.support.stored import arrivals, take_over
 from tests.support.works import NOW
@@ -30,12 +30,12 @@ def pulse(beat: int, worker_id: str = "w1", *, seconds: float = SECONDS) -> Puls
 async def test_who_is_seen_for_the_first_time_is_not_stopped() -> None:
     clock = ManualClock()
     await clock.advance(10 * SECONDS)
-    assert Watch(clock).stopped([pulse(0), pulse(9, "w2")]) == []
+    assert LeaseWatch(clock).stopped([pulse(0), pulse(9, "w2")]) == []
 
 
 async def test_whose_beat_stands_still_for_its_lease_is_stopped() -> None:
     clock = ManualClock()
-    watch = Watch(clock)
+    watch = LeaseWatch(clock)
     watch.stopped([pulse(4)])
     await clock.advance(SECONDS - 0.001)
     assert watch.stopped([pulse(4)]) == []
@@ -46,7 +46,7 @@ async def test_whose_beat_stands_still_for_its_lease_is_stopped() -> None:
 
 
 async def test_a_beat_begins_the_lease_anew(clock: ManualClock) -> None:
-    watch = Watch(clock)
+    watch = LeaseWatch(clock)
     for beat in range(5):
         assert watch.stopped([pulse(beat)]) == []
         await clock.advance(SECONDS - 1.0)
@@ -58,7 +58,7 @@ async def test_a_beat_begins_the_lease_anew(clock: ManualClock) -> None:
 
 
 async def test_each_holder_has_its_own_lease(clock: ManualClock) -> None:
-    watch = Watch(clock)
+    watch = LeaseWatch(clock)
     held = [pulse(0, "short", seconds=5.0), pulse(0, "long", seconds=60.0)]
     watch.stopped(held)
     await clock.advance(10.0)
@@ -68,7 +68,7 @@ async def test_each_holder_has_its_own_lease(clock: ManualClock) -> None:
 
 
 async def test_who_was_gone_meanwhile_is_seen_for_the_first_time_again(clock: ManualClock) -> None:
-    watch = Watch(clock)
+    watch = LeaseWatch(clock)
     watch.stopped([pulse(0)])
     await clock.advance(SECONDS / 2)
     assert watch.stopped([]) == []
@@ -85,7 +85,7 @@ class _Jumping(ManualClock):
 
 async def test_no_wall_clock_that_jumps_stops_anybody() -> None:
     clock = _Jumping()
-    watch = Watch(clock)
+    watch = LeaseWatch(clock)
     for _ in range(60):
         assert watch.stopped([pulse(7)]) == []
         await clock.advance(0.4)
@@ -97,7 +97,7 @@ async def test_no_wall_clock_that_jumps_stops_anybody() -> None:
 async def test_who_lives_is_never_taken_for_stopped_and_who_died_soon_is(seed: int) -> None:
     """A holder renews within its lease, and two watchers look when they like; then it stops."""
     chance, clock = random.Random(seed), ManualClock()
-    watches = [Watch(clock), Watch(clock)]
+    watches = [LeaseWatch(clock), LeaseWatch(clock)]
     beat, renewed_at = 0, 0.0
     for _ in range(300):
         await clock.advance(chance.uniform(0.0, SECONDS / 4))

@@ -10,7 +10,7 @@ from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
 from forwarder.store.submissions.work import Final
-from forwarder.worker.outcome.policy import verdict
+from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push.result import LeaseLost, too_late
 from forwarder.worker.push.safeguards import read_safeguards
 from tests.support.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, ScriptedPms, pusher_to
@@ -62,7 +62,7 @@ async def test_where_nothing_can_tell_a_doubtful_push_is_never_made_again() -> N
     pushed = await pusher_to(pms).push(account(), work(doubtful=True, pushing=True))
     assert pms.calls == []
     assert isinstance(pushed.outcome, InDoubt)
-    final = verdict(work(), pushed, now=NOW, settle_seconds=30, luck=0.5)
+    final = decide(work(), pushed, now=NOW, settle_seconds=30, luck=0.5)
     assert isinstance(final, Final)
     assert final.status is Status.IN_DOUBT
 
@@ -177,7 +177,7 @@ async def test_a_rule_that_was_tightened_refuses_only_what_was_surely_not_made(f
 async def test_what_is_in_doubt_and_not_there_failed_before_its_deadline_as_after_it(deadline_at: datetime) -> None:
     row = replace(work(doubtful=True), status=Status.IN_DOUBT, deadline_at=deadline_at)
     pushed = await pusher_to(ScriptedPms(FIND, Absent())).push(account(), row)
-    final = verdict(row, pushed, now=NOW, settle_seconds=30, luck=0.5)
+    final = decide(row, pushed, now=NOW, settle_seconds=30, luck=0.5)
     assert isinstance(final, Final)
     assert final.status is Status.FAILED
 

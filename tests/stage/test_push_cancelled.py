@@ -23,9 +23,9 @@ from forwarder.reservation.problem import Problem
 from forwarder.reservation.record import Standing, compose_record
 from forwarder.store.submissions.work import Asked, Attempt, Final, Made, Postponed, Work
 from forwarder.worker.dispatch.breaker import Health
-from forwarder.worker.outcome.policy import verdict
-from forwarder.worker.push.health_signal import UNTOUCHED, diagnose
-from forwarder.worker.push.result import LeaseLost, Pushed, too_late
+from forwarder.worker.outcome.policy import decide
+from forwarder.worker.push.health_signal import NOT_ATTEMPTED, health_signal
+from forwarder.worker.push.result import LeaseLost, PushResult, too_late
 from tests.support.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, Answer, ScriptedPms, pusher_to
 from tests.support.works import NOW, account, submission, work
 
@@ -54,12 +54,12 @@ def made(**fields: Any) -> Work:
     return replace(row, **fields)
 
 
-async def push(pms: ScriptedPms, row: Work, **settings: Any) -> Pushed:
+async def push(pms: ScriptedPms, row: Work, **settings: Any) -> PushResult:
     return await pusher_to(pms).push(account(**settings), row)
 
 
-def decide(row: Work, pushed: Pushed, **terms: Any) -> Final | Postponed:
-    return verdict(row, pushed, now=terms.pop("now", MOMENT), settle_seconds=30, luck=0.5, **terms)
+def decided(row: Work, pushed: PushResult, **terms: Any) -> Final | Postponed:
+    return decide(row, pushed, now=terms.pop("now", MOMENT), settle_seconds=30, luck=0.5, **terms)
 
 
 @pytest.mark.parametrize("capabilities", [KEY, FIND, ONLY_KEY, NEITHER])
@@ -67,7 +67,7 @@ async def test_what_was_never_sent_is_not_sent(capabilities: Capabilities) -> No
     pms = ScriptedPms(capabilities)
     pushed = await push(pms, unmade())
     assert (pms.calls, pushed.outcome, pushed.doubtful, pushed.attempts) == ([], GONE, False, ())
-    assert diagnose(unmade(), pushed) == UNTOUCHED
+    assert health_signal(unmade(), pushed) == NOT_ATTEMPTED
 
 
 async def test_nor_what_an_operator_would_have_to_repair_first() -> None:
@@ -118,7 +118,7 @@ async def test_what_is_in_doubt_is_looked_for(found: Lookup, outcome: Outcome) -
 @pytest.mark.parametrize("status", [Status.PENDING, Status.IN_DOUBT])
 def test_what_was_surely_not_made_is_cancelled_with_record_and_event(status: Status) -> None:
     row = unmade(status=status, revision=3)
-    final = decide(row, Pushed(GONE, (), doubtful=False))
+    final = decided(row, PushResult(GONE, (), doubtful=False))
     assert isinstance(final, Final)
     assert (final.status, final.cancelled_at, final.pms_reservation_id) == (Status.CANCELLED, MOMENT, None)
     said = {name: final.record[name] for name in ("status", "cancelledAt", "updatedAt", "pmsReservationId")}
@@ -135,20 +135,20 @@ def test_what_was_surely_not_made_is_cancelled_with_record_and_event(status: Sta
 
 def test_whose_deadline_is_brought_forward_does_not_fail() -> None:
     row = unmade(deadline_at=NOW)
-    final = decide(row, Pushed(too_late(), row.attempts, doubtful=False))
+    final = decided(row, PushResult(too_late(), row.attempts, doubtful=False))
     assert isinstance(final, Final)
     assert (final.status, final.event.type) == (Status.CANCELLED, "reservation.cancelled.v1")
 
 
 def test_what_may_have_been_made_by_its_deadline_is_in_doubt_as_ever() -> None:
     row = unmade(deadline_at=NOW, doubtful=True)
-    final = decide(row, Pushed(too_late(), row.attempts, doubtful=True))
+    final = decided(row, PushResult(too_late(), row.attempts, doubtful=True))
     assert isinstance(final, Final)
     assert final.status is Status.IN_DOUBT
 
 
 def test_what_is_found_is_confirmed_first() -> None:
-    final = decide(unmade(doubtful=True), Pushed(MADE, (), doubtful=False))
+    final = decided(unmade(doubtful=True), PushResult(MADE, (), doubtful=False))
     assert isinstance(final, Final)
     assert (final.status, final.event.type) == (Status.CONFIRMED, "reservation.confirmed.v1")
     assert "cancellation" not in final.event.data
@@ -159,7 +159,7 @@ async def test_what_was_made_is_cancelled_under_the_id_that_the_pms_gave_it() ->
     pushed = await push(pms, made())
     assert (pms.calls, pms.cancelled, pushed.outcome) == (["cancel"], ["pms-1"], GONE)
     assert [(attempt.action, attempt.outcome) for attempt in pushed.attempts] == [("cancel", "cancelled")]
-    assert diagnose(made(), pushed).health is Health.WELL
+    assert health_signal(made(), pushed).health is Health.WELL
 
 
 async def test_its_rules_are_not_asked_again() -> None:
@@ -194,12 +194,12 @@ async def test_a_pms_that_takes_no_cancellations_is_not_asked() -> None:
 async def test_an_adapters_bug_is_no_more_than_a_delay() -> None:
     pushed = await push(ScriptedPms(FIND, RuntimeError("bug")), made())
     assert pushed.outcome == Deferred("adapter_failed", "RuntimeError")
-    assert isinstance(decide(made(), pushed), Postponed)
+    assert isinstance(decided(made(), pushed), Postponed)
 
 
 def test_a_cancelled_reservation_keeps_the_rest_of_its_record() -> None:
     row = made()
-    final = decide(row, Pushed(GONE, (), doubtful=False))
+    final = decided(row, PushResult(GONE, (), doubtful=False))
     assert isinstance(final, Final)
     assert row.made is not None
     moment = "2027-01-01T01:00:00.000Z"
@@ -212,7 +212,7 @@ def test_a_cancelled_reservation_keeps_the_rest_of_its_record() -> None:
 
 def test_one_that_is_refused_stays_confirmed_and_says_why() -> None:
     row = made()
-    final = decide(row, Pushed(NO, (), doubtful=False))
+    final = decided(row, PushResult(NO, (), doubtful=False))
     assert isinstance(final, Final)
     assert row.made is not None
     assert (final.status, final.record, final.problem) == (Status.CONFIRMED, row.made.record, None)
@@ -225,7 +225,7 @@ def test_one_that_is_refused_stays_confirmed_and_says_why() -> None:
 
 
 def test_one_that_is_put_off_is_tried_again_no_sooner_than_the_pms_says() -> None:
-    again = decide(made(), Pushed(LATER, (), doubtful=False))
+    again = decided(made(), PushResult(LATER, (), doubtful=False))
     assert isinstance(again, Postponed)
     assert again.due_at is not None
     assert again.due_at >= MOMENT + timedelta(seconds=60)
@@ -234,7 +234,7 @@ def test_one_that_is_put_off_is_tried_again_no_sooner_than_the_pms_says() -> Non
 
 def test_when_no_time_is_left_it_stays_confirmed_and_says_why() -> None:
     tried = (Attempt(1, "cancel", "then", 5, "deferred", "pms_unavailable", "The PMS is down."),)
-    final = decide(made(deadline_at=MOMENT), Pushed(too_late(), tried, doubtful=False))
+    final = decided(made(deadline_at=MOMENT), PushResult(too_late(), tried, doubtful=False))
     assert isinstance(final, Final)
     assert (final.status, final.event.type) == (Status.CONFIRMED, "reservation.cancellation_failed.v1")
     assert final.cancel_problem is not None

@@ -12,8 +12,8 @@ from forwarder.store.submissions.work import Final, OutboxEvent, Postponed
 from forwarder.topics.port import Topics
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.dead_letters import DeadLetters
-from forwarder.worker.outcome.outbox_publisher import Announcer
-from forwarder.worker.outcome.recorder import Settled, Settlement
+from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
+from forwarder.worker.outcome.recorder import DecidedOutcome, OutcomeRecorder
 from forwarder.worker.settings import WorkerSettings
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_log import MemoryLog
@@ -41,15 +41,15 @@ class _Site:
         clock, topics, self.store = ManualClock(), Topics(), _Store()
         recorder, settings = cast("Recorder", self.store), WorkerSettings(pause_seconds=0.0)
         self.lease = Lease(recorder, clock, 30.0)
-        announcer = Announcer(recorder, MemoryLog(clock), topics, clock, settings)
+        announcer = OutboxPublisher(recorder, MemoryLog(clock), topics, clock, settings)
         letters = DeadLetters(topics, "workers")
-        self.settlement = Settlement(recorder, announcer, letters, self.lease, clock, settings)
+        self.settlement = OutcomeRecorder(recorder, announcer, letters, self.lease, clock, settings)
         self.told: list[tuple[int, bool]] = []
 
-    def settled(self, number: int, *, held_by: str | None = None) -> Settled:
+    def settled(self, number: int, *, held_by: str | None = None) -> DecidedOutcome:
         row = replace(work(number), held_by=self.lease.worker_id if held_by is None else held_by)
         later = Postponed(row.id, (), NOW, NOW, doubtful=False)
-        return Settled(row, "generic", later, lambda recorded: self.told.append((number, recorded)))
+        return DecidedOutcome(row, "generic", later, lambda recorded: self.told.append((number, recorded)))
 
 
 async def test_each_is_told_whether_it_was_recorded() -> None:

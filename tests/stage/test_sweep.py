@@ -10,7 +10,7 @@ from forwarder.store.engine import Engine, open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.dispatcher import Lanes
+from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake.sweep import Sweep
 from forwarder.worker.lease import Lease
 from tests.support.manual_clock import ManualClock
@@ -36,7 +36,7 @@ class _Worker:
         self.clock = ManualClock(NOW)
         self.recorder = SqlRecorder(engine)
         self.pushes = Pushes()
-        self.lanes = Lanes(self.clock, self.pushes.deliver, held_at_most=100)
+        self.lanes = Dispatcher(self.clock, self.pushes.deliver, held_at_most=100)
         self.lease = Lease(self.recorder, self.clock, 45.0)
         self.lanes.partitions = frozenset({0})
         self._sweep = Sweep(

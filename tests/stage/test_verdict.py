@@ -8,10 +8,10 @@ import pytest
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
 from forwarder.store.submissions.work import Final, Postponed, Work
-from forwarder.worker.outcome.policy import verdict
+from forwarder.worker.outcome.policy import decide
 from forwarder.worker.outcome.retry import LAST_CALL, LOOKED_FOR
 from forwarder.worker.push.attempts import with_attempt
-from forwarder.worker.push.result import Pushed
+from forwarder.worker.push.result import PushResult
 from tests.support.works import NOW, work
 
 MADE = Confirmed("pms-1", {"paymentUrl": "https://pay.test/1"})
@@ -22,13 +22,13 @@ ROW = work(7)
 IN_DOUBT = replace(work(7, doubtful=True), status=Status.IN_DOUBT, revision=1)
 
 
-def pushed(outcome: Outcome, *, doubtful: bool = False, settleable: bool = True, findable: bool = True) -> Pushed:
+def pushed(outcome: Outcome, *, doubtful: bool = False, settleable: bool = True, findable: bool = True) -> PushResult:
     attempts = with_attempt((), "create", "2027-01-01T00:00:00.000Z", 0.1, outcome)
-    return Pushed(outcome, attempts, doubtful, settleable, findable)
+    return PushResult(outcome, attempts, doubtful, settleable, findable)
 
 
-def judged(row: Work, result: Pushed, *, at: datetime = NOW) -> Final | Postponed:
-    return verdict(row, result, now=at, settle_seconds=30.0, luck=0.0)
+def judged(row: Work, result: PushResult, *, at: datetime = NOW) -> Final | Postponed:
+    return decide(row, result, now=at, settle_seconds=30.0, luck=0.0)
 
 
 def test_confirmed_is_final_with_record_and_event() -> None:
@@ -60,7 +60,7 @@ def test_a_deferred_push_is_tried_again_no_earlier_than_the_pms_asked() -> None:
 
 def test_the_pauses_grow_with_the_tries() -> None:
     tried = replace(ROW, tries=6)
-    again = verdict(tried, pushed(LATER), now=NOW, settle_seconds=30.0, luck=0.5)
+    again = decide(tried, pushed(LATER), now=NOW, settle_seconds=30.0, luck=0.5)
     assert isinstance(again, Postponed)
     assert again.due_at == NOW + timedelta(seconds=64)
 

@@ -1,11 +1,11 @@
-"""Lanes on a clock that is moved by hand, and one account whose pushes are answered by hand."""
+"""Account queues on a clock that is moved by hand, and one account whose pushes are answered by hand."""
 
 import itertools
 from typing import Any
 
 from forwarder.worker.dispatch.breaker import Tolerance
-from forwarder.worker.dispatch.dispatcher import Lanes
-from forwarder.worker.dispatch.throttle import Gate, Gates
+from forwarder.worker.dispatch.dispatcher import Dispatcher
+from forwarder.worker.dispatch.throttle import Throttle, Throttles
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.pushes import DOWN, Pushes
 from tests.support.works import account, work
@@ -21,12 +21,12 @@ class LaneSite:
         self.clock = ManualClock()
         self.pushes = Pushes()
         self.account = account(**settings)
-        self.gates = Gates(self.clock)
-        self.lanes = Lanes(self.clock, self.pushes.deliver, held_at_most=held_at_most, gates=self.gates)
+        self.gates = Throttles(self.clock)
+        self.lanes = Dispatcher(self.clock, self.pushes.deliver, held_at_most=held_at_most, gates=self.gates)
         self._numbers = itertools.count(1)
 
     @property
-    def gate(self) -> Gate:
+    def gate(self) -> Throttle:
         """The account's."""
         return self.gates.of(self.account)
 

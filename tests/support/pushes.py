@@ -5,13 +5,13 @@ from collections import Counter
 
 from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.account_queue import Left
+from forwarder.worker.dispatch.account_queue import Release
 from forwarder.worker.dispatch.breaker import Health
-from forwarder.worker.push.health_signal import Finding
+from forwarder.worker.push.health_signal import HealthSignal
 from tests.support.manual_clock import settle
 
-WELL = Finding(Health.WELL)
-DOWN = Finding(Health.FAILING, "pms_unavailable")
+WELL = HealthSignal(Health.WELL)
+DOWN = HealthSignal(Health.FAILING, "pms_unavailable")
 
 
 class Pushes:
@@ -20,13 +20,13 @@ class Pushes:
 
     def __init__(self) -> None:
         self.started: list[int] = []
-        self.under_way: dict[int, asyncio.Future[Finding]] = {}
+        self.under_way: dict[int, asyncio.Future[HealthSignal]] = {}
         self.recording = True
-        self.unrecorded: list[tuple[Work, Left]] = []
+        self.unrecorded: list[tuple[Work, Release]] = []
         self.rooms: Counter[tuple[str, str, str]] = Counter()
         self.most_in_one_room = 0
 
-    async def deliver(self, account: Account, work: Work, left: Left) -> Finding:
+    async def deliver(self, account: Account, work: Work, left: Release) -> HealthSignal:
         room = (account.id, work.submission.property_id, work.submission.room_id)
         self.started.append(work.id)
         self.rooms[room] += 1
@@ -46,7 +46,7 @@ class Pushes:
             work, left = self.unrecorded.pop()
             left(work)
 
-    async def answer(self, *work_ids: int, finding: Finding = WELL) -> None:
+    async def answer(self, *work_ids: int, finding: HealthSignal = WELL) -> None:
         """The PMS answers these, or all that are under way."""
         for work_id in work_ids or tuple(self.under_way):
             self.under_way[work_id].set_result(finding)

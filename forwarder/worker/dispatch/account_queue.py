@@ -14,14 +14,14 @@ from typing import NamedTuple
 from forwarder.process.clock import Clock
 from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.batching import Batches, room_of, take_together
-from forwarder.worker.dispatch.throttle import Entered, Gate
-from forwarder.worker.push.health_signal import UNTOUCHED, Finding
+from forwarder.worker.dispatch.batching import CreateBatching, room_of, take_together
+from forwarder.worker.dispatch.throttle import Admission, Throttle
+from forwarder.worker.push.health_signal import NOT_ATTEMPTED, HealthSignal
 
-Left = Callable[[Work], None]
+Release = Callable[[Work], None]
 """To be called with a row, once, when it is no longer held: what became of it is recorded, or is not this worker's to record."""
 
-Deliver = Callable[[Account, Work, Left], Awaitable[Finding]]
+Deliver = Callable[[Account, Work, Release], Awaitable[HealthSignal]]
 """Pushes one row. Returns once the PMS has answered and the room is free, with what was found of the PMS; what the push came to is
 recorded from then on, and waits for nobody. One that raises leaves its row, and found the PMS untouched."""
 
@@ -29,12 +29,12 @@ recorded from then on, and waits for nobody. One that raises leaves its row, and
 class _Started(NamedTuple):
     """A push under way: when it started, as the gate counts, its rows, and their rooms."""
 
-    entered: Entered
+    entered: Admission
     works: Sequence[Work]
     rooms: Sequence[str]
 
 
-class Lane:
+class AccountQueue:
     """Starts deliveries as the account and its gate allow. `left` is called with the lane and each row that is over, to keep count
     and to fetch more.
 
@@ -45,11 +45,11 @@ class Lane:
     def __init__(
         self,
         account: Account,
-        gate: Gate,
+        gate: Throttle,
         clock: Clock,
         deliver: Deliver,
-        left: Callable[["Lane", Work], None],
-        batches: Batches | None = None,
+        left: Callable[["AccountQueue", Work], None],
+        batches: CreateBatching | None = None,
     ) -> None:
         self._gate = gate
         self._clock = clock
@@ -180,17 +180,17 @@ class Lane:
                 # Its turn comes after what has started before it; and what is sent in one turn of the loop is answered together.
                 await asyncio.sleep(0)
         except BaseException:
-            self._free(started, UNTOUCHED)
+            self._free(started, NOT_ATTEMPTED)
             for work in started.works:
                 self._leave(work)
             raise
 
-    def _push(self, works: Sequence[Work]) -> Awaitable[Finding]:
+    def _push(self, works: Sequence[Work]) -> Awaitable[HealthSignal]:
         if len(works) == 1 or self._batches is None:
             return self._deliver(self.account, works[0], self._leave)
         return self._batches.deliver(self.account, works, self._leave)
 
-    def _go_on_after(self, started: _Started, finding: Finding) -> _Started | None:
+    def _go_on_after(self, started: _Started, finding: HealthSignal) -> _Started | None:
         """That push is over. The next, if there is one for its task to make."""
         self._going_on = True
         self._free(started, finding)
@@ -202,7 +202,7 @@ class Lane:
         self._started -= 1
         self._left(self, work)
 
-    def _free(self, started: _Started, finding: Finding) -> None:
+    def _free(self, started: _Started, finding: HealthSignal) -> None:
         self._gate.leave(started.entered, finding)
         self._pushing -= 1
         for room in reversed(started.rooms):

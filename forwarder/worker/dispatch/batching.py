@@ -12,17 +12,17 @@ from typing import Final
 from forwarder.reservation.outcome import Status
 from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.push.health_signal import Finding
+from forwarder.worker.push.health_signal import HealthSignal
 
 _PASSED_OVER_AT_MOST: Final = 100
 """Rows, to find one more for a batch: whoever waits behind so many of busy rooms waits for the next."""
 
-DeliverMany = Callable[[Account, Sequence[Work], Callable[[Work], None]], Awaitable[Finding]]
+DeliverMany = Callable[[Account, Sequence[Work], Callable[[Work], None]], Awaitable[HealthSignal]]
 """Pushes rows in one request: as a lane's `Deliver` does one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
+class CreateBatching:
     """How rows go together. `most`: how many one request to the account's PMS can ask for."""
 
     most: Callable[[Account], int]

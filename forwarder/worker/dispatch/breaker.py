@@ -18,7 +18,7 @@ from enum import Enum, StrEnum
 from forwarder.process.clock import Clock
 
 
-class State(StrEnum):
+class BreakerState(StrEnum):
     """Of a breaker."""
 
     CLOSED = "closed"
@@ -62,28 +62,28 @@ class Breaker:
         self._until = 0.0
         self.pause = 0.0
         """Seconds for which it last opened."""
-        self.state = State.CLOSED
+        self.state = BreakerState.CLOSED
 
     def delay(self) -> float:
         """Seconds until a push may start: 0.0 for now, infinity where that hangs on the probe."""
         match self.state:
-            case State.CLOSED:
+            case BreakerState.CLOSED:
                 return 0.0
-            case State.OPEN:
+            case BreakerState.OPEN:
                 return max(self._until - self._clock.monotonic(), 0.0)
-            case State.HALF_OPEN:
+            case BreakerState.HALF_OPEN:
                 return math.inf
 
     def start(self) -> int:
         """A push starts, `delay` having told 0.0. What is returned goes to `end`, once, when the push is over."""
-        if self.state is State.OPEN:
-            self.state = State.HALF_OPEN
+        if self.state is BreakerState.OPEN:
+            self.state = BreakerState.HALF_OPEN
         return self._openings
 
     def end(self, started: int, health: Health) -> None:
         """A push is over that showed `health`."""
         if health is Health.WELL:
-            self.state, self._failures, self._pauses = State.CLOSED, 0, 0
+            self.state, self._failures, self._pauses = BreakerState.CLOSED, 0, 0
         elif started == self._openings:
             self._end_without_success(health)
 
@@ -94,10 +94,10 @@ class Breaker:
     def _end_without_success(self, health: Health) -> None:
         if health is Health.FAILING:
             self._failures += 1
-            if self.state is State.HALF_OPEN or self._failures >= self._tolerance.failures:
+            if self.state is BreakerState.HALF_OPEN or self._failures >= self._tolerance.failures:
                 self._open()
-        elif self.state is State.HALF_OPEN:  # The probe told nothing: another one, at once.
-            self.state = State.OPEN
+        elif self.state is BreakerState.HALF_OPEN:  # The probe told nothing: another one, at once.
+            self.state = BreakerState.OPEN
 
     def _open(self) -> None:
         longest = min(self._tolerance.first_pause * 2.0 ** min(self._pauses, 30), self._tolerance.longest_pause)
@@ -105,4 +105,4 @@ class Breaker:
         self._until = self._clock.monotonic() + self.pause
         self._pauses += 1
         self._openings += 1
-        self.state = State.OPEN
+        self.state = BreakerState.OPEN

@@ -12,7 +12,7 @@ _TOLERATED: Final = 0.1
 """Of a round: more than this share of pushes that found the PMS overloaded is no accident."""
 
 
-class Window:
+class ConcurrencyLimit:
     """One account's. `width`: how many may be in flight now, from 1 to `widest`."""
 
     def __init__(self, widest: int) -> None:

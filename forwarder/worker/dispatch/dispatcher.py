@@ -8,13 +8,13 @@ from forwarder.process.clock import Clock
 from forwarder.process.waiting import break_off
 from forwarder.store.submissions.work import UNKNOWN_SAFEGUARDS, Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.account_queue import Deliver, Lane
-from forwarder.worker.dispatch.batching import Batches
-from forwarder.worker.dispatch.memory_budget import Hold
-from forwarder.worker.dispatch.throttle import Gates
+from forwarder.worker.dispatch.account_queue import AccountQueue, Deliver
+from forwarder.worker.dispatch.batching import CreateBatching
+from forwarder.worker.dispatch.memory_budget import MemoryBudget
+from forwarder.worker.dispatch.throttle import Throttles
 
 
-class Lanes:
+class Dispatcher:
     """Opens a lane for each account that has work. `hungry` is set when a lane runs low while the store has more for it."""
 
     def __init__(
@@ -23,18 +23,18 @@ class Lanes:
         deliver: Deliver,
         *,
         held_at_most: int,
-        gates: Gates | None = None,
-        batches: Batches | None = None,
+        gates: Throttles | None = None,
+        batches: CreateBatching | None = None,
         safeguards: Callable[[Account], str | None] = lambda _: UNKNOWN_SAFEGUARDS,
     ) -> None:
         self.safeguards = safeguards
         """What pushes in an account's lane carry, as rows are leased with it."""
-        self._gates = gates or Gates(clock)
+        self._gates = gates or Throttles(clock)
         self._clock = clock
         self._deliver = deliver
         self._batches = batches
-        self._lanes: dict[str, Lane] = {}
-        self._held = Hold(rows=held_at_most)
+        self._lanes: dict[str, AccountQueue] = {}
+        self._held = MemoryBudget(rows=held_at_most)
         self._stopped = False
         self._emptied: asyncio.Future[None] | None = None
         self.hungry = asyncio.Event()
@@ -125,15 +125,15 @@ class Lanes:
             self._emptied = asyncio.get_running_loop().create_future()
             await self._emptied
 
-    def _lane(self, account: Account) -> Lane:
+    def _lane(self, account: Account) -> AccountQueue:
         lane = self._lanes.get(account.id)
         if lane is None:
-            lane = self._lanes[account.id] = Lane(
+            lane = self._lanes[account.id] = AccountQueue(
                 account, self._gates.of(account), self._clock, self._deliver, self._left, self._batches
             )
         return lane
 
-    def _give_up(self, lane: Lane, unwanted: Callable[[Work], bool]) -> list[int]:
+    def _give_up(self, lane: AccountQueue, unwanted: Callable[[Work], bool]) -> list[int]:
         given_up = [work.id for work in lane.withdraw(unwanted)]
         for work_id in given_up:
             self._held.drop(work_id)
@@ -149,7 +149,7 @@ class Lanes:
             if lane.idle:
                 del self._lanes[account_id]
 
-    def _left(self, lane: Lane, work: Work) -> None:
+    def _left(self, lane: AccountQueue, work: Work) -> None:
         self._held.drop(work.id)
         metrics.HELD.set(self.held)
         if _running_low(lane):
@@ -158,5 +158,5 @@ class Lanes:
             self._emptied.set_result(None)
 
 
-def _running_low(lane: Lane) -> bool:
+def _running_low(lane: AccountQueue) -> bool:
     return lane.more_in_store and lane.waiting < lane.account.concurrency

@@ -8,17 +8,17 @@ from pydantic_core import to_json
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.work import Work
 
-HELD_BYTES_AT_MOST: Final = 48 * 1024 * 1024
+MAX_HELD_BYTES: Final = 48 * 1024 * 1024
 """Of requests and sealed cards as texts. In memory they take about twice that; with it a worker stays below 300 MB."""
 
 _SMALLEST: Final = 1024
 """What a row counts at least: it is more than its request."""
 
 
-class Hold:
+class MemoryBudget:
     """Rows by id, and how many there may be: by their number, and by the average size of those that are there."""
 
-    def __init__(self, *, rows: int, size: int = HELD_BYTES_AT_MOST) -> None:
+    def __init__(self, *, rows: int, size: int = MAX_HELD_BYTES) -> None:
         self._rows = rows
         self._bytes = size
         self._sizes: dict[int, int] = {}

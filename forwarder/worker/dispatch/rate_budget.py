@@ -42,7 +42,7 @@ class TokenBucket:
         self._updated = now
 
 
-class Budget:
+class RateBudget:
     """What an account's pushes may ask of its PMS. No buckets: as much as they like."""
 
     def __init__(self, buckets: Sequence[TokenBucket] = (), *, per_push: int = 1) -> None:
@@ -86,12 +86,12 @@ class Budget:
             bucket.debit(tokens)
 
 
-def budget_of(clock: Clock, published: Limits, own_rate: float | None) -> Budget:
+def budget_of(clock: Clock, published: Limits, own_rate: float | None) -> RateBudget:
     """The budget of an account: its own sustained rate, with a second's worth at once, or else what its kind publishes."""
     per_push = published.requests_per_push
     if own_rate is not None:
-        return Budget([TokenBucket(clock, own_rate, max(own_rate, per_push))], per_push=per_push)
-    return Budget([_bucket(clock, limit, per_push) for limit in published.each], per_push=per_push)
+        return RateBudget([TokenBucket(clock, own_rate, max(own_rate, per_push))], per_push=per_push)
+    return RateBudget([_bucket(clock, limit, per_push) for limit in published.each], per_push=per_push)
 
 
 def _bucket(clock: Clock, limit: Limit, per_push: int) -> TokenBucket:

@@ -1,7 +1,7 @@
 """An account's gate: when its next push may start, by its circuit breaker, its rate budget, and what its PMS asked for; and how
 many may be in flight.
 
-Gates outlive lanes: an account that had nothing to push for a while is neither rid of its PMS's trouble nor given its budget anew.
+A throttle outlives its account queue: an account that had nothing to push for a while keeps its breaker and its budget.
 There is one for each account that this worker has pushed for, a few hundred bytes each.
 """
 
@@ -14,10 +14,10 @@ from forwarder.observability import metrics
 from forwarder.pms.port import OVERLOADED, Limits
 from forwarder.process.clock import Clock
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.breaker import Breaker, Health, State
-from forwarder.worker.dispatch.concurrency import Window
+from forwarder.worker.dispatch.breaker import Breaker, BreakerState, Health
+from forwarder.worker.dispatch.concurrency import ConcurrencyLimit
 from forwarder.worker.dispatch.rate_budget import budget_of
-from forwarder.worker.push.health_signal import Finding
+from forwarder.worker.push.health_signal import HealthSignal
 
 _log = structlog.get_logger(__name__)
 
@@ -26,14 +26,14 @@ _INSTANT = 1e-6
 """Seconds: nearer than clocks are exact."""
 
 
-class Entered(NamedTuple):
+class Admission(NamedTuple):
     """When a push started, as its breaker and its window count."""
 
     breaker: int
     window: int
 
 
-class Gate:
+class Throttle:
     """One account's. Implements `Pace`, by which the PMS seam reports what it sends and what it is asked."""
 
     def __init__(self, account: Account, clock: Clock, published: Callable[[str], Limits]) -> None:
@@ -42,9 +42,9 @@ class Gate:
         self._published = published
         self._breaker = Breaker(clock)
         self._budget = budget_of(clock, published(account.kind), account.rate_per_second)
-        self._window = Window(account.concurrency)
+        self._window = ConcurrencyLimit(account.concurrency)
         self._held_off_until = _NEVER
-        self._shown: tuple[str, State] = (account.kind, State.CLOSED)
+        self._shown: tuple[str, BreakerState] = (account.kind, BreakerState.CLOSED)
 
     def configure(self, account: Account) -> None:
         """Go on under the account's settings of now. A repaired address or credential is tried at once."""
@@ -60,7 +60,7 @@ class Gate:
     @property
     def shut(self) -> bool:
         """Whether the PMS is being left alone."""
-        return self._breaker.state is not State.CLOSED or self._held_off() > 0.0
+        return self._breaker.state is not BreakerState.CLOSED or self._held_off() > 0.0
 
     @property
     def width(self) -> int:
@@ -74,16 +74,16 @@ class Gate:
             return delay if delay > _INSTANT else 0.0
         return 0.0
 
-    def enter(self) -> Entered:
+    def enter(self) -> Admission:
         """A push starts, `delay` having told 0.0. What is returned goes to `leave`, once, when the PMS has answered."""
         self._budget.start()
         before = self._breaker.state
-        entered = Entered(self._breaker.start(), self._window.start())
+        entered = Admission(self._breaker.start(), self._window.start())
         if self._breaker.state is not before:
             self._show()
         return entered
 
-    def leave(self, entered: Entered, finding: Finding) -> None:
+    def leave(self, entered: Admission, finding: HealthSignal) -> None:
         """A push is over that found the PMS so."""
         self._budget.end(untouched=finding.health is Health.UNTOUCHED)
         before = self._breaker.state
@@ -94,7 +94,7 @@ class Gate:
         if finding.health is Health.WELL or finding.health is Health.FAILING:
             self._mind(entered.window, finding)
 
-    def _mind(self, started: int, finding: Finding) -> None:
+    def _mind(self, started: int, finding: HealthSignal) -> None:
         if self._window.end(started, overloaded=finding.reason in OVERLOADED):
             kind = self._account.kind
             metrics.WINDOW_CUTS.labels(kind).inc()
@@ -114,9 +114,9 @@ class Gate:
         until = self._held_off_until
         return 0.0 if until == _NEVER else max(until - self._clock.monotonic(), 0.0)
 
-    def _tell(self, finding: Finding) -> None:
+    def _tell(self, finding: HealthSignal) -> None:
         account_id, kind = self._account.id, self._account.kind
-        if self._breaker.state is State.CLOSED:
+        if self._breaker.state is BreakerState.CLOSED:
             _log.info("breaker.closed", account_id=account_id, kind=kind)
         elif finding.health is Health.FAILING:
             pause = round(self._breaker.pause, 3)
@@ -127,22 +127,22 @@ class Gate:
         shown = (self._account.kind, self._breaker.state)
         if shown != self._shown:
             for (kind, state), change in ((self._shown, -1), (shown, 1)):
-                if state is not State.CLOSED:
+                if state is not BreakerState.CLOSED:
                     metrics.BREAKERS.labels(kind, state.value).inc(change)
             self._shown = shown
 
 
-class Gates:
+class Throttles:
     """Every account's. `published` tells the limits of a kind of PMS."""
 
     def __init__(self, clock: Clock, published: Callable[[str], Limits] = lambda _: Limits()) -> None:
         self._clock = clock
         self._published = published
-        self._gates: dict[str, Gate] = {}
+        self._gates: dict[str, Throttle] = {}
 
-    def of(self, account: Account) -> Gate:
+    def of(self, account: Account) -> Throttle:
         """The account's gate; a new one is under the settings that are given."""
         gate = self._gates.get(account.id)
         if gate is None:
-            gate = self._gates[account.id] = Gate(account, self._clock, self._published)
+            gate = self._gates[account.id] = Throttle(account, self._clock, self._published)
         return gate

@@ -15,7 +15,7 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.store.submissions.port import Recorder, StoreUnavailable
 from forwarder.store.submissions.work import CancellationArrival
 from forwarder.tenancy.port import Account, Directory, TenancyUnavailable
-from forwarder.worker.dispatch.dispatcher import Lanes
+from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.lease import Lease
 
 _log = structlog.get_logger(__name__)
@@ -26,7 +26,7 @@ _DEFAULT_DEADLINE_SECONDS = Account("", "", "", "", "").deadline_seconds
 class CancellationIntake:
     """Takes in cancellations, through outages of the store."""
 
-    def __init__(self, recorder: Recorder, directory: Directory, lanes: Lanes, lease: Lease, clock: Clock) -> None:
+    def __init__(self, recorder: Recorder, directory: Directory, lanes: Dispatcher, lease: Lease, clock: Clock) -> None:
         self._recorder = recorder
         self._directory = directory
         self._lanes = lanes

@@ -23,7 +23,7 @@ from forwarder.tenancy.port import Account, Directory, TenancyUnavailable
 from forwarder.topics.cancellations import decode_cancellation, is_cancellation
 from forwarder.topics.codec import Undecodable, decode_written, replay_revision
 from forwarder.topics.port import Consumer, Delivery, LogUnavailable, Publisher
-from forwarder.worker.dispatch.dispatcher import Lanes
+from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake.cancellations import CancellationIntake
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.dead_letters import DeadLetters
@@ -49,7 +49,7 @@ class Intake:
         self,
         recorder: Recorder,
         directory: Directory,
-        lanes: Lanes,
+        lanes: Dispatcher,
         lease: Lease,
         publisher: Publisher,
         letters: DeadLetters,

@@ -6,8 +6,8 @@ from forwarder.observability import metrics
 from forwarder.process.clock import Clock
 from forwarder.store.submissions.port import Recorder
 from forwarder.tenancy.port import Account, Directory
-from forwarder.worker.dispatch.dispatcher import Lanes
-from forwarder.worker.lease import Lease, Watch
+from forwarder.worker.dispatch.dispatcher import Dispatcher
+from forwarder.worker.lease import Lease, LeaseWatch
 
 _CLAIM = 500
 
@@ -19,7 +19,7 @@ class Sweep:
         self,
         recorder: Recorder,
         directory: Directory,
-        lanes: Lanes,
+        lanes: Dispatcher,
         lease: Lease,
         clock: Clock,
         interval_seconds: float,
@@ -32,7 +32,7 @@ class Sweep:
         self._clock = clock
         self._interval_seconds = interval_seconds
         self._in_memory = in_memory
-        self._watch = Watch(clock)
+        self._watch = LeaseWatch(clock)
         self._looked_for_strays = clock.monotonic()
 
     @property

@@ -18,10 +18,10 @@ from forwarder.reservation.problem import Problem
 from forwarder.store.submissions.work import Final, Made, Postponed, Work
 from forwarder.worker.outcome.result_event import event_of
 from forwarder.worker.outcome.retry import next_try
-from forwarder.worker.push.result import Pushed
+from forwarder.worker.push.result import PushResult
 
 
-def cancellation_verdict(work: Work, made: Made, pushed: Pushed, *, now: datetime, luck: float) -> Final | Postponed:
+def decide_cancellation(work: Work, made: Made, pushed: PushResult, *, now: datetime, luck: float) -> Final | Postponed:
     """What to record of the try to cancel what was `made` of `work`. `luck`: jitter in [0, 1)."""
     request_id = work.submission.request_id
     match pushed.outcome:
@@ -46,14 +46,14 @@ def cancellation_of(work: Work, status: Status, problem: Mapping[str, Any] | Non
     return Cancellation(cancellation_status(status, problem), asked.requested_at, asked.reason, problem)
 
 
-def _cancelled(work: Work, made: Made, pushed: Pushed, now: datetime) -> Final:
+def _cancelled(work: Work, made: Made, pushed: PushResult, now: datetime) -> Final:
     moment, status = iso(now), Status.CANCELLED
     record = {**made.record, "updatedAt": moment, "cancelledAt": moment, "status": status.value}
     event = event_of(work, status, moment, record, cancellation_of(work, status))
     return Final(work.id, status, pushed.attempts, now, event, made.pms_reservation_id, None, cancelled_at=now)
 
 
-def _kept(work: Work, made: Made, pushed: Pushed, now: datetime, problem: Problem) -> Final:
+def _kept(work: Work, made: Made, pushed: PushResult, now: datetime, problem: Problem) -> Final:
     status, described = Status.CONFIRMED, problem.as_json()
     event = event_of(work, status, iso(now), made.record, cancellation_of(work, status, described))
     return Final(
@@ -68,7 +68,7 @@ def _kept(work: Work, made: Made, pushed: Pushed, now: datetime, problem: Proble
     )
 
 
-def _last(pushed: Pushed, reason: str, detail: str) -> tuple[str, str]:
+def _last(pushed: PushResult, reason: str, detail: str) -> tuple[str, str]:
     """What went wrong last, where the deadline came between two tries."""
     last = pushed.attempts[-1] if pushed.attempts else None
     if last is None or last.action != "cancel" or last.reason is None:

@@ -11,16 +11,16 @@ from forwarder.reservation.outcome import Status
 from forwarder.store.submissions.port import Recorder
 from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Directory, TenancyUnavailable
-from forwarder.worker.dispatch.dispatcher import Lanes
+from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.policy import verdict
-from forwarder.worker.outcome.recorder import Settled, Settlement
-from forwarder.worker.push.result import Pushed, too_late
+from forwarder.worker.outcome.policy import decide
+from forwarder.worker.outcome.recorder import DecidedOutcome, OutcomeRecorder
+from forwarder.worker.push.result import PushResult, too_late
 
 _CLAIM = 250
 
 
-class Expiry:
+class DeadlineKeeper:
     """Ends what was not made by its deadline: FAILED, or IN_DOUBT where an earlier push may have been made, or CANCELLED where it
     is not to be made any more; and cancellations that were not carried out by theirs."""
 
@@ -28,9 +28,9 @@ class Expiry:
         self,
         recorder: Recorder,
         directory: Directory,
-        lanes: Lanes,
+        lanes: Dispatcher,
         lease: Lease,
-        settlement: Settlement,
+        settlement: OutcomeRecorder,
         clock: Clock,
         *,
         interval_seconds: float,
@@ -64,9 +64,9 @@ class Expiry:
 
     async def _end(self, work: Work) -> None:
         kind = await self._kind_of(work.submission.account_id)
-        pushed = Pushed(too_late(), work.attempts, work.doubtful, doubt=work.doubt)
-        decided = verdict(work, pushed, now=self._clock.now(), settle_seconds=self._settle_seconds, luck=0.0)
-        await self._settlement.record(Settled(work, kind, decided))
+        pushed = PushResult(too_late(), work.attempts, work.doubtful, doubt=work.doubt)
+        decided = decide(work, pushed, now=self._clock.now(), settle_seconds=self._settle_seconds, luck=0.0)
+        await self._settlement.record(DecidedOutcome(work, kind, decided))
 
     async def _kind_of(self, account_id: str) -> str:
         """For the metrics; who cannot tell holds up nothing."""

@@ -28,7 +28,7 @@ _BATCH = 500
 _MOST_IN_MEMORY = 20_000
 
 
-class Announcer:
+class OutboxPublisher:
     """Publishes events and then forgets them: many at once, since what a statement costs hardly goes by how many it deletes. Those
     that a crash keeps from being forgotten are published once more."""
 

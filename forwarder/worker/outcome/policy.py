@@ -22,15 +22,15 @@ from forwarder.reservation.problem import Problem
 from forwarder.reservation.problems import endings
 from forwarder.reservation.record import Standing, compose_record
 from forwarder.store.submissions.work import Attempt, Final, Postponed, Work
-from forwarder.worker.outcome.cancellation_policy import cancellation_of, cancellation_verdict
+from forwarder.worker.outcome.cancellation_policy import cancellation_of, decide_cancellation
 from forwarder.worker.outcome.result_event import event_of
 from forwarder.worker.outcome.retry import next_look, next_try
-from forwarder.worker.push.result import Pushed
+from forwarder.worker.push.result import PushResult
 
 
-def verdict(
+def decide(
     work: Work,
-    pushed: Pushed,
+    pushed: PushResult,
     *,
     now: datetime,
     settle_seconds: float,
@@ -40,7 +40,7 @@ def verdict(
     """What to record of `pushed`. `settle_seconds`: how long an ambiguous push is left alone; `luck`: jitter in [0, 1);
     `cancel_by`: as in `Final`, of what is confirmed now."""
     if work.made is not None:
-        return cancellation_verdict(work, work.made, pushed, now=now, luck=luck)
+        return decide_cancellation(work, work.made, pushed, now=now, luck=luck)
     if isinstance(pushed.outcome, Confirmed):
         return ended(work, pushed.attempts, Status.CONFIRMED, now=now, confirmed=pushed.outcome, cancel_by=cancel_by)
     judge = _Judge(work, pushed, now, settle_seconds, luck)
@@ -64,7 +64,7 @@ def verdict(
 @dataclass(frozen=True, slots=True)
 class _Judge:
     work: Work
-    pushed: Pushed
+    pushed: PushResult
     now: datetime
     settle_seconds: float
     luck: float

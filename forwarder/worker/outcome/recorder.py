@@ -18,7 +18,7 @@ from forwarder.store.submissions.port import Recorder, StoreUnavailable
 from forwarder.store.submissions.work import Final, Postponed, Work
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.dead_letters import DeadLetters
-from forwarder.worker.outcome.outbox_publisher import Announcer
+from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
 from forwarder.worker.settings import WorkerSettings
 
 _log = structlog.get_logger(__name__)
@@ -29,7 +29,7 @@ def _nothing_then(_recorded: bool) -> None:  # noqa: FBT001 - as it is called ba
 
 
 @value(frozen=True, slots=True)
-class Settled:
+class DecidedOutcome:
     """A row and what is to be recorded of it, under the lease that it is held by.
 
     `then` is called, once, when that is dealt with: with True once the verdict is durable, with a dead letter where it is FAILED;
@@ -42,13 +42,13 @@ class Settled:
     then: Callable[[bool], None] = _nothing_then
 
 
-class Settlement:
+class OutcomeRecorder:
     """Records verdicts; through an outage of the store for as long as the lease that they were made under lasts."""
 
     def __init__(
         self,
         recorder: Recorder,
-        announcer: Announcer,
+        announcer: OutboxPublisher,
         letters: DeadLetters,
         lease: Lease,
         clock: Clock,
@@ -59,15 +59,15 @@ class Settlement:
         self._letters = letters
         self._lease = lease
         self._clock = clock
-        self._batches: Batcher[Settled, bool] = Batcher(
+        self._batches: Batcher[DecidedOutcome, bool] = Batcher(
             self._record, at_most=settings.record_batch, pause_seconds=settings.pause_seconds
         )
 
-    def hand_in(self, settled: Settled) -> None:
+    def hand_in(self, settled: DecidedOutcome) -> None:
         """Have it recorded with the next batch."""
         self._batches.post(self._with_letter(settled))
 
-    async def record(self, settled: Settled) -> bool:
+    async def record(self, settled: DecidedOutcome) -> bool:
         """As `hand_in`; returns what `then` is told. Raises what a bug raised."""
         return await self._batches.submit(self._with_letter(settled))
 
@@ -75,7 +75,7 @@ class Settlement:
         """Return once every verdict handed in so far was dealt with."""
         await self._batches.drain()
 
-    async def _record(self, batch: Sequence[Settled]) -> Sequence[bool]:
+    async def _record(self, batch: Sequence[DecidedOutcome]) -> Sequence[bool]:
         # The store's own fence decides what is still ours; a lease of before is known to be lost.
         worker_id = self._lease.worker_id
         ours = [settled.verdict for settled in batch if settled.work.held_by == worker_id]
@@ -101,14 +101,14 @@ class Settlement:
         _count([settled for settled, is_recorded in zip(batch, told, strict=True) if is_recorded])
         return told
 
-    def _with_letter(self, settled: Settled) -> Settled:
+    def _with_letter(self, settled: DecidedOutcome) -> DecidedOutcome:
         final = settled.verdict
         if not isinstance(final, Final) or final.status is not Status.FAILED:
             return settled
         return replace(settled, verdict=replace(final, letter=self._letters.failed(settled.work, final)))
 
 
-def _count(recorded: Iterable[Settled]) -> None:
+def _count(recorded: Iterable[DecidedOutcome]) -> None:
     ended: Counting[Counter] = Counting()
     for settled in recorded:
         final = settled.verdict

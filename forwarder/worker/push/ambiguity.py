@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from forwarder.process.clock import Clock
 from forwarder.store.submissions.work import Attempt, Work
-from forwarder.worker.push.result import Pushed
+from forwarder.worker.push.result import PushResult
 
 _MOST_REMEMBERED = 100_000
 
@@ -20,7 +20,7 @@ _Push = tuple[int, int]
 """Which push it is that may have been made: how often the row was taken over, and the number of the last that is recorded so."""
 
 
-class Settling:
+class QuietPeriods:
     """Pushes that may have been made are left alone for `seconds`: one that this worker has not seen before, from when it does."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
@@ -38,7 +38,7 @@ class Settling:
             since = self._begin(work, last)
         return max(since + self._seconds - self._clock.monotonic(), 0.0)
 
-    def note(self, work: Work, pushed: Pushed) -> None:
+    def note(self, work: Work, pushed: PushResult) -> None:
         """What a push has come to just now."""
         if not pushed.doubtful:
             self._since.pop(work.id, None)

@@ -14,7 +14,7 @@ from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.push.attempts import Attempts
 from forwarder.worker.push.pusher import Pusher
-from forwarder.worker.push.result import LeaseLost, Pushed, is_not_held, too_late
+from forwarder.worker.push.result import LeaseLost, PushResult, is_not_held, too_late
 from forwarder.worker.push.safeguards import Safeguards
 
 _log = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ class BatchPusher:
         self._pusher = pusher
         self._clock = clock
 
-    async def push(self, account: Account, works: Sequence[Work]) -> Sequence[Pushed | Exception]:
+    async def push(self, account: Account, works: Sequence[Work]) -> Sequence[PushResult | Exception]:
         """What became of each of `works`: `LeaseLost` of one that was no longer this worker's to push, or what a bug raised."""
         ready = await asyncio.gather(*(self._ready(account, work) for work in works), return_exceptions=True)
         # The last look at the lease, for all of them. Who goes on holds under the same one.
@@ -45,27 +45,29 @@ class BatchPusher:
         created = await self._create(account, [each for each in ready if isinstance(each, _Ready)])
         return [created[each.work.id] if isinstance(each, _Ready) else _decided(each) for each in ready]
 
-    async def _ready(self, account: Account, work: Work) -> _Ready | Pushed:
+    async def _ready(self, account: Account, work: Work) -> _Ready | PushResult:
         prepared = self._pusher.prepare(account, work)
-        if isinstance(prepared, Pushed):
+        if isinstance(prepared, PushResult):
             return prepared
         if self._clock.now() >= work.deadline_at:
-            return Pushed(too_late(), work.attempts, doubtful=False)
+            return PushResult(too_late(), work.attempts, doubtful=False)
         await self._pusher.before_sending(work, prepared.safeguards)
         return _Ready(work, prepared.pms, prepared.booking, prepared.safeguards)
 
-    async def _create(self, account: Account, ready: Sequence[_Ready]) -> Mapping[int, Pushed | LeaseLost]:
+    async def _create(self, account: Account, ready: Sequence[_Ready]) -> Mapping[int, PushResult | LeaseLost]:
         if not ready:
             return {}
         began = self._clock.now(), self._clock.monotonic()
         outcomes = await self._ask(ready)
-        pushed: dict[int, Pushed | LeaseLost] = {}
+        pushed: dict[int, PushResult | LeaseLost] = {}
         for each, outcome in zip(ready, outcomes, strict=True):
             attempts = Attempts(self._clock, account.kind, each.booking.reference, tuple(each.work.attempts))
             attempts.note("create", began, outcome)
             carried = each.safeguards
             doubt = str(carried) if isinstance(outcome, InDoubt) else ""
-            made = Pushed(outcome, attempts.all, isinstance(outcome, InDoubt), bool(carried), carried.reference, doubt)
+            made = PushResult(
+                outcome, attempts.all, isinstance(outcome, InDoubt), bool(carried), carried.reference, doubt
+            )
             pushed[each.work.id] = LeaseLost() if is_not_held(outcome) else made
         return pushed
 
@@ -81,7 +83,7 @@ class BatchPusher:
         return outcomes
 
 
-def _decided(before_sending: Pushed | BaseException) -> Pushed | Exception:
-    if isinstance(before_sending, Pushed | Exception):
+def _decided(before_sending: PushResult | BaseException) -> PushResult | Exception:
+    if isinstance(before_sending, PushResult | Exception):
         return before_sending
     raise before_sending

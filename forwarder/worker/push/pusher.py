@@ -43,7 +43,7 @@ from forwarder.reservation.rules import apply_rules, booking_without_card
 from forwarder.store.submissions.work import Made, Work
 from forwarder.tenancy.port import Account, CannotOpen, Vault
 from forwarder.worker.push.attempts import Attempts, with_attempt
-from forwarder.worker.push.result import LeaseLost, Pushed, held_throughout, too_late
+from forwarder.worker.push.result import LeaseLost, PushResult, held_throughout, too_late
 from forwarder.worker.push.safeguards import NONE, Safeguards, read_safeguards, safeguards_of
 
 MaySend = Callable[[Work], bool]
@@ -87,13 +87,13 @@ class Pusher:
         self._pace = pace
         self._connected: dict[str, _Connected] = {}
 
-    async def push(self, account: Account, work: Work) -> Pushed:
+    async def push(self, account: Account, work: Work) -> PushResult:
         """Push `work` once to `account`'s PMS, or cancel there what was made of it. Raises `LeaseLost` where that was no longer
         this worker's to do."""
         if work.cancel is not None and work.status is Status.PENDING and not work.doubtful:
-            return Pushed(Cancelled(), work.attempts, doubtful=False)
+            return PushResult(Cancelled(), work.attempts, doubtful=False)
         ready = self.prepare(account, work)
-        if isinstance(ready, Pushed):
+        if isinstance(ready, PushResult):
             return ready
         if work.made is not None:
             return await self._cancel(account, ready, work, work.made)
@@ -102,14 +102,14 @@ class Pusher:
             return await push.run()
         return await push.first()  # as nearly always
 
-    def prepare(self, account: Account, work: Work) -> Ready | Pushed:
+    def prepare(self, account: Account, work: Work) -> Ready | PushResult:
         """What a push needs; or what became of `work`, where that is decided before anything is sent."""
         ready = self._prepare(account, work)
         if isinstance(ready, Rejected):
-            return Pushed(ready, work.attempts, doubtful=False)
+            return PushResult(ready, work.attempts, doubtful=False)
         if isinstance(ready, Deferred):
             attempts = with_attempt(work.attempts, "prepare", iso(self._clock.now()), 0, ready)
-            return Pushed(ready, attempts, work.doubtful, doubt=work.doubt)
+            return PushResult(ready, attempts, work.doubtful, doubt=work.doubt)
         return ready
 
     def most_per_create(self, account: Account) -> int:
@@ -126,16 +126,16 @@ class Pusher:
         except (UnknownKind, BadOptions, CannotOpen):
             return None
 
-    async def _cancel(self, account: Account, ready: Ready, work: Work, made: Made) -> Pushed:
+    async def _cancel(self, account: Account, ready: Ready, work: Work, made: Made) -> PushResult:
         pms, booking = ready.pms, ready.booking
         if not pms.capabilities.cancel:
-            return Pushed(Rejected(not_supported(booking.reference, account.kind)), work.attempts, doubtful=False)
+            return PushResult(Rejected(not_supported(booking.reference, account.kind)), work.attempts, doubtful=False)
         if not self.may_send(work):
             raise LeaseLost
         attempts = Attempts(self._clock, account.kind, booking.reference, work.attempts)
         asking = pms.cancel(booking, made.pms_reservation_id)
         outcome: Cancellation = held_throughout(await attempts.make("cancel", asking, Deferred))
-        return Pushed(outcome, attempts.all, doubtful=False)
+        return PushResult(outcome, attempts.all, doubtful=False)
 
     def _prepare(self, account: Account, work: Work) -> Ready | Rejected | Deferred:
         try:
@@ -197,11 +197,11 @@ class _Push:
         self._today = ready.safeguards
         self._doubt = NONE
 
-    async def first(self) -> Pushed:
+    async def first(self) -> PushResult:
         """Create it: nothing was sent of it before."""
         return self._pushed(await self.create(), self._today)
 
-    async def run(self) -> Pushed:
+    async def run(self) -> PushResult:
         """All of the steps, of what may have been made before or is to be cancelled."""
         maybe_made = self._work.doubtful or self._work.status is Status.IN_DOUBT
         self._doubt = read_safeguards(self._work.doubt)
@@ -236,13 +236,13 @@ class _Push:
     async def _refuse(self, by: Problem) -> Outcome:
         return Rejected(by)
 
-    async def _create_again(self) -> Pushed:
+    async def _create_again(self) -> PushResult:
         """Send it again under the key that the earlier push carried: both together make one."""
         outcome = await self.create()
         doubt = self._usable if isinstance(outcome, InDoubt) else self._doubt
         return self._pushed(outcome, doubt, still_doubtful=True)
 
-    async def _withdraw(self, *, maybe_made: bool) -> Pushed:
+    async def _withdraw(self, *, maybe_made: bool) -> PushResult:
         """Find out whether there is something to cancel."""
         if not maybe_made:
             return self._pushed(Cancelled(), NONE)
@@ -254,7 +254,7 @@ class _Push:
     async def _withdrawn(self) -> Cancelled:
         return Cancelled()
 
-    async def _look(self, go_on: Callable[[], Awaitable[Outcome | Cancelled]]) -> Pushed:
+    async def _look(self, go_on: Callable[[], Awaitable[Outcome | Cancelled]]) -> PushResult:
         """Look it up; `go_on` where it was surely not made."""
         if not self._usable.reference:
             return self._pushed(_cannot_be_checked(self._today), self._doubt)
@@ -279,12 +279,12 @@ class _Push:
             return self._pushed(outcome, NONE)
         return self._pushed(late, self._doubt, still_doubtful=True)
 
-    def _pushed(self, outcome: Outcome | Cancelled, doubt: Safeguards, *, still_doubtful: bool = False) -> Pushed:
+    def _pushed(self, outcome: Outcome | Cancelled, doubt: Safeguards, *, still_doubtful: bool = False) -> PushResult:
         """What the push came to by `outcome`. `doubt`: what the one carried that is left in doubt, if one is. `still_doubtful`: an
         earlier one may have been made, unless `outcome` tells."""
         doubtful = isinstance(outcome, InDoubt) or (still_doubtful and isinstance(outcome, Deferred))
         usable = doubt.common_with(self._today)
-        return Pushed(
+        return PushResult(
             outcome, self._attempts.all, doubtful, bool(usable), usable.reference, str(doubt) if doubtful else ""
         )
 

@@ -15,7 +15,7 @@ class LeaseLost(Exception):
 
 
 @value(frozen=True, slots=True)
-class Pushed:
+class PushResult:
     """What a push came to. `attempts` are the last there were, earlier ones first; `doubtful`: one of them may have been made.
 
     `settleable`: the PMS can be asked again about a doubtful one, by key or by look-up; `findable`: by look-up. `doubt`: what the
