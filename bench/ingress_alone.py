@@ -20,7 +20,7 @@ from forwarder.tenancy.port import Account, ApiKey
 from forwarder.tenancy.remembered_callers import until
 from forwarder.tenancy.sealing import KeyPair, PublicSealer
 from forwarder.tenancy.tokens import new_token, token_hash
-from forwarder.topics.outcomes import Outcomes
+from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Message as Published
 from forwarder.topics.port import Publisher
 from tests.support.memory_log import MemoryLog
@@ -83,7 +83,7 @@ def application(publisher: Publisher, topic: str = "reservations.requests") -> A
         sealer=PublicSealer(keys.key_id, keys.public_key),
         ids=RequestIds(secrets.token_bytes(32)),
         reader=MemoryReader(),
-        outcomes=Outcomes(MemoryLog(clock).tail("reservations.results"), clock),
+        outcomes=OutcomeListener(MemoryLog(clock).tail("reservations.results"), clock),
         clock=clock,
         can_cancel=lambda _account: True,
         limits=RateLimits(clock),

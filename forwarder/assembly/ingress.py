@@ -18,7 +18,7 @@ from forwarder.store.lists.reader import SqlReader
 from forwarder.tenancy.limits import RateLimits, exchange_usage
 from forwarder.tenancy.sql.deployment import request_id_key
 from forwarder.tenancy.sql.usage import SqlUsage
-from forwarder.topics.outcomes import Outcomes
+from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher
 
 _CAN_CANCEL: Final = "forwarder.assembly.cancelling:takes_cancellations"
@@ -37,7 +37,7 @@ async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> N
 
 
 async def open_ingress(
-    stack: AsyncExitStack, backend: Backend, publisher: Publisher, outcomes: Outcomes, stop: Stop
+    stack: AsyncExitStack, backend: Backend, publisher: Publisher, outcomes: OutcomeListener, stop: Stop
 ) -> Routes:
     """The ingress' routes. What they use beside `backend` is closed with `stack`."""
     environment, topics = backend.settings.environment, backend.settings.topics

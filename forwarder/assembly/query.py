@@ -14,7 +14,7 @@ from forwarder.reservation.identity import RequestIds
 from forwarder.settings import Settings
 from forwarder.store.lists.reader import SqlReader
 from forwarder.tenancy.sql.deployment import request_id_key
-from forwarder.topics.outcomes import Outcomes
+from forwarder.topics.outcomes import OutcomeListener
 
 
 async def run_query(settings: Settings, listening: Listening, stop: Stop) -> None:
@@ -26,7 +26,7 @@ async def run_query(settings: Settings, listening: Listening, stop: Stop) -> Non
         await serve_role("query", [*routes, *published_routes(), *health_routes(checks)], backend, listening, stop)
 
 
-async def open_query(backend: Backend, outcomes: Outcomes) -> Routes:
+async def open_query(backend: Backend, outcomes: OutcomeListener) -> Routes:
     """The routes of the query stage."""
     ids, longest = RequestIds(await request_id_key(backend.engine)), backend.settings.environment.max_wait_seconds
     parts = QueryParts(backend.directory, SqlReader(backend.engine), ids, outcomes, backend.clock, longest)

@@ -13,7 +13,7 @@ from forwarder.http.responses import Routes
 from forwarder.http.server import serve
 from forwarder.process.supervision import BACKLOG, Stop, side_by_side
 from forwarder.published.deprecations import announcing
-from forwarder.topics.outcomes import Outcomes
+from forwarder.topics.outcomes import OutcomeListener
 
 Listening = socket.socket
 
@@ -35,10 +35,10 @@ def consuming_check(stage: Consuming) -> Check:
     return check
 
 
-async def open_outcomes(stack: AsyncExitStack, backend: Backend, stop: Stop) -> Outcomes:
+async def open_outcomes(stack: AsyncExitStack, backend: Backend, stop: Stop) -> OutcomeListener:
     """For all who wait in this process, whatever they wait for."""
     tail = await stack.enter_async_context(backend.log.tail(backend.settings.topics.results))
-    outcomes = Outcomes(tail, backend.clock)
+    outcomes = OutcomeListener(tail, backend.clock)
     await stack.enter_async_context(side_by_side(outcomes.run(), stop, until_stopped=True))
     return outcomes
 

@@ -29,7 +29,7 @@ from forwarder.store.lists.port import Stored
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Caller
 from forwarder.topics.cancellations import encode_cancellation
-from forwarder.topics.outcomes import Expected, Settled
+from forwarder.topics.outcomes import OutcomeEvent, OutcomeWaiter
 from forwarder.topics.port import LogUnavailable
 
 _REQUEST_ID: Final = re.compile(r"rsv_[a-z2-7]{32}")
@@ -46,7 +46,7 @@ class Requested:
     request_id: str
     status: Status
     wait: Wait
-    settled: Settled | None = None
+    settled: OutcomeEvent | None = None
 
 
 class _Ends:
@@ -54,7 +54,7 @@ class _Ends:
 
     revision = 0
 
-    def __call__(self, settled: Settled) -> bool:
+    def __call__(self, settled: OutcomeEvent) -> bool:
         return settled.revision > self.revision and (settled.status in _OVER or settled.cancellation is not None)
 
 
@@ -96,7 +96,7 @@ class Cancellations:
         ours = _REQUEST_ID.fullmatch(given) and self._parts.ids.vouches(caller.account.id, given)
         return given if ours else None
 
-    def _expecting(self, request_id: str, wait: Wait, ends: _Ends) -> AbstractAsyncContextManager[Expected | None]:
+    def _expecting(self, request_id: str, wait: Wait, ends: _Ends) -> AbstractAsyncContextManager[OutcomeWaiter | None]:
         return self._parts.outcomes.expecting(request_id, ends) if wait.seconds else _NOBODY_WAITS
 
     async def _ask(
@@ -152,5 +152,5 @@ def _asked_for(stored: Stored) -> bool:
     return stored.cancellation is not None and stored.cancellation.status is CancellationStatus.REQUESTED
 
 
-def _settled(stored: Stored) -> Settled:
-    return Settled(stored.status, stored.id, stored.record.encode(), stored.problem, revision=stored.revision)
+def _settled(stored: Stored) -> OutcomeEvent:
+    return OutcomeEvent(stored.status, stored.id, stored.record.encode(), stored.problem, revision=stored.revision)

@@ -8,7 +8,7 @@ from forwarder.http.responses import NO_STORE, PROBLEM_JSON, Answer, problem_ans
 from forwarder.ingress.cancel import Requested
 from forwarder.reservation.cancellation import CancellationStatus, not_made
 from forwarder.reservation.outcome import Status
-from forwarder.topics.outcomes import Settled
+from forwarder.topics.outcomes import OutcomeEvent
 
 
 def cancellation_answer(requested: Requested, origin: str, retry_after_seconds: int) -> Answer:
@@ -37,13 +37,13 @@ def _accepted(requested: Requested, origin: str, *headers: tuple[bytes, bytes]) 
     return Answer(HTTPStatus.ACCEPTED, to_json({"data": data}), ((b"location", path.encode()), *headers))
 
 
-def _done(settled: Settled, *headers: tuple[bytes, bytes]) -> Answer:
+def _done(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Answer:
     location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
     body = b'{"success":true,"data":' + settled.record + b"}"
     return Answer(HTTPStatus.OK, body, (location, NO_STORE, *headers))
 
 
-def _came_to_nothing(settled: Settled, retry_after_seconds: int, *headers: tuple[bytes, bytes]) -> Answer:
+def _came_to_nothing(settled: OutcomeEvent, retry_after_seconds: int, *headers: tuple[bytes, bytes]) -> Answer:
     problem = (settled.cancellation or {})["problem"]
     again = (retry_after(retry_after_seconds),) if problem["status"] == HTTPStatus.SERVICE_UNAVAILABLE else ()
     return Answer(problem["status"], to_json(problem), (NO_STORE, *again, *headers), PROBLEM_JSON)

@@ -8,7 +8,7 @@ from forwarder.reservation.identity import RequestIds
 from forwarder.store.lists.port import Reader
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, CardSealer, Directory
-from forwarder.topics.outcomes import Outcomes
+from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher
 
 
@@ -48,7 +48,7 @@ class IngressParts:
     sealer: CardSealer
     ids: RequestIds
     reader: Reader
-    outcomes: Outcomes
+    outcomes: OutcomeListener
     clock: Clock
     can_cancel: Callable[[Account], bool]
     limits: RateLimits

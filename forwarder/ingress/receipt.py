@@ -9,7 +9,7 @@ from forwarder.http.responses import NO_STORE, PROBLEM_JSON, Answer, retry_after
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import endings
 from forwarder.store.lists.port import Stored
-from forwarder.topics.outcomes import Settled
+from forwarder.topics.outcomes import OutcomeEvent
 
 _SUBMISSIONS: Final = "/api/v1/vrs/submissions/"
 _REJECTED = endings.REJECTED.problem("The property management system gave no reason.")
@@ -20,7 +20,7 @@ class Receipt(NamedTuple):
 
     request_id: str
     accepted_at: str
-    settled: Settled | None = None
+    settled: OutcomeEvent | None = None
 
     @property
     def status(self) -> Status:
@@ -31,7 +31,7 @@ def receipt_of(stored: Stored) -> Receipt:
     """The receipt of a submission that was taken in before."""
     if stored.status is Status.PENDING:
         return Receipt(stored.request_id, stored.accepted_at)
-    settled = Settled(stored.status, stored.id, stored.record.encode(), stored.problem)
+    settled = OutcomeEvent(stored.status, stored.id, stored.record.encode(), stored.problem)
     return Receipt(stored.request_id, stored.accepted_at, settled)
 
 
@@ -67,11 +67,11 @@ def _accepted(receipt: Receipt, origin: str, *headers: tuple[bytes, bytes]) -> A
     return Answer(202, body, ((b"location", f"{_SUBMISSIONS}{receipt.request_id}".encode()), *headers))
 
 
-def _created(settled: Settled, *headers: tuple[bytes, bytes]) -> Answer:
+def _created(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Answer:
     location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
     return Answer(201, b'{"success":true,"data":' + settled.record + b"}", (location, NO_STORE, *headers))
 
 
-def _rejected(settled: Settled, *headers: tuple[bytes, bytes]) -> Answer:
+def _rejected(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Answer:
     problem = settled.problem or _REJECTED.as_json()
     return Answer(problem["status"], to_json(problem), (NO_STORE, *headers), PROBLEM_JSON)

@@ -16,7 +16,7 @@ turn of others after it."""
 
 
 @dataclass(slots=True)
-class _Rest:
+class _EndpointBackoff:
     """`failing_since`: when the first of an unbroken row of posts failed; `failed_at`, `failed_wall`: when the last did, by the
     monotonic clock and by the wall's."""
 
@@ -27,13 +27,13 @@ class _Rest:
     failed_wall: float = -math.inf
 
 
-class Rests:
+class Backoff:
     """What is known of endpoints whose last post failed; of the others nothing is kept."""
 
     def __init__(self, clock: Clock, settings: NotifierSettings) -> None:
         self._clock = clock
         self._settings = settings
-        self._rests: dict[str, _Rest] = {}
+        self._rests: dict[str, _EndpointBackoff] = {}
 
     def failing(self, endpoint_id: str) -> bool:
         """Whether its last post failed."""
@@ -61,7 +61,7 @@ class Rests:
     def note_failure(self, endpoint_id: str, *, asked_seconds: float = 0.0, failed: bool = False) -> None:
         """Leave it alone: for 1 s, then twice as long each time, or for as long as it asked for. `failed`: it was posted to, and
         all of that failed; else the trouble is ours, or it took some of it."""
-        rest = self._rests.setdefault(endpoint_id, _Rest())
+        rest = self._rests.setdefault(endpoint_id, _EndpointBackoff())
         if failed:
             if not self.failing_for(endpoint_id):
                 rest.failing_since = self._clock.monotonic()
@@ -69,6 +69,6 @@ class Rests:
         else:
             rest.failing_since = math.inf
         rest.failures += 1
-        own = min(2.0 ** min(rest.failures - 1, 16), self._settings.longest_rest_seconds)
-        asked = min(asked_seconds, self._settings.longest_asked_rest_seconds)
+        own = min(2.0 ** min(rest.failures - 1, 16), self._settings.max_backoff_seconds)
+        asked = min(asked_seconds, self._settings.max_retry_after_seconds)
         rest.until = self._clock.monotonic() + max(own, asked)

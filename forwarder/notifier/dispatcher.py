@@ -11,16 +11,16 @@ from typing import Any
 
 import structlog
 
-from forwarder.notifier.backoff import Rests
+from forwarder.notifier.backoff import Backoff
 from forwarder.process.waiting import break_off
 
 _log = structlog.get_logger(__name__)
 
 
-class Lanes:
+class EndpointDispatcher:
     """Starts lanes and keeps them apart."""
 
-    def __init__(self, run: Callable[[str], Coroutine[Any, Any, None]], rests: Rests, *, at_most: int) -> None:
+    def __init__(self, run: Callable[[str], Coroutine[Any, Any, None]], rests: Backoff, *, at_most: int) -> None:
         self._run = run
         self._rests = rests
         self._at_most = at_most

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import structlog
 
-from forwarder.notifier.backoff import Rests
-from forwarder.notifier.policy import Verdict
+from forwarder.notifier.backoff import Backoff
+from forwarder.notifier.policy import Decision
 from forwarder.notifier.posting import Posting
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.process.clock import Clock
@@ -22,7 +22,7 @@ from forwarder.tenancy.webhooks import EndpointReader
 _log = structlog.get_logger(__name__)
 
 
-class Lane:
+class EndpointQueue:
     """Runs lanes, one at a time for each endpoint."""
 
     def __init__(
@@ -30,7 +30,7 @@ class Lane:
         queue: DeliveryQueue,
         endpoints: EndpointReader,
         posting: Posting,
-        rests: Rests,
+        rests: Backoff,
         clock: Clock,
         settings: NotifierSettings,
         *,
@@ -50,7 +50,7 @@ class Lane:
             while await self._post_some(endpoint_id) and self._may_go_on():
                 pass
         except CannotOpen as error:
-            self._rests.note_failure(endpoint_id, asked_seconds=self._settings.longest_asked_rest_seconds)
+            self._rests.note_failure(endpoint_id, asked_seconds=self._settings.max_retry_after_seconds)
             _log.error("webhook.secret_not_readable", endpoint_id=endpoint_id, error=str(error))
         except (StoreUnavailable, TenancyUnavailable) as error:
             self._rests.note_failure(endpoint_id)
@@ -72,7 +72,7 @@ class Lane:
         for error in ended:
             if isinstance(error, BaseException):
                 raise error
-        judged = [each for each in ended if isinstance(each, Verdict)]
+        judged = [each for each in ended if isinstance(each, Decision)]
         await self._posting.judge(endpoint, judged)
         return self._learn(endpoint_id, judged)
 
@@ -82,7 +82,7 @@ class Lane:
         at_most = 1 if self._rests.failing(endpoint_id) else self._settings.in_flight
         return await self._queue.claim(endpoint_id, now=now, until=until, at_most=at_most)
 
-    def _learn(self, endpoint_id: str, judged: Sequence[Verdict]) -> bool:
+    def _learn(self, endpoint_id: str, judged: Sequence[Decision]) -> bool:
         """One that was delivered shows that the endpoint works: what it refused waits for its own next try."""
         asked = max(each.wait_seconds for each in judged)
         works = any(each.delivered for each in judged)

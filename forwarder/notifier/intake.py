@@ -17,11 +17,11 @@ from forwarder.store.webhooks.port import DeliveryQueue, NewDelivery
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.webhooks import EndpointReader
 from forwarder.topics.codec import Undecodable
-from forwarder.topics.port import Consumer, Delivery
+from forwarder.topics.port import ConsumedMessage, Consumer
 
 _log = structlog.get_logger(__name__)
 
-_Received = tuple[Delivery, Event]
+_Received = tuple[ConsumedMessage, Event]
 """A message, and the event that it brought."""
 
 
@@ -46,7 +46,7 @@ class Intake:
     async def take_next(self, consumer: Consumer) -> None:
         """One batch: receive, queue, commit. Raises `LogUnavailable`."""
         deliveries = await consumer.receive(
-            at_most=self._settings.intake_batch, wait_seconds=self._settings.intake_wait_seconds
+            max_messages=self._settings.intake_batch, wait_seconds=self._settings.intake_wait_seconds
         )
         if not deliveries:
             return
@@ -101,7 +101,7 @@ class Intake:
         ]
 
 
-def _decoded(deliveries: Sequence[Delivery]) -> Iterable[_Received]:
+def _decoded(deliveries: Sequence[ConsumedMessage]) -> Iterable[_Received]:
     for delivery in deliveries:
         try:
             yield delivery, decode_event(delivery.message)
@@ -113,7 +113,7 @@ async def _pass_over(received: _Received, refusal: Exception) -> None:
     _note_unreadable(received[0], f"the store cannot hold it: {refusal}")
 
 
-def _note_unreadable(delivery: Delivery, error: str) -> None:
+def _note_unreadable(delivery: ConsumedMessage, error: str) -> None:
     """It stays on the topic, where everybody else reads it; here nobody could be told of it."""
     metrics.UNREADABLE_RESULTS.labels("notifier").inc()
     _log.error("webhook_event.undecodable", partition=delivery.partition, offset=delivery.offset, error=error)

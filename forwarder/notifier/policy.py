@@ -11,11 +11,11 @@ from http import HTTPStatus
 
 from forwarder.notifier.retry import next_try
 from forwarder.store.webhooks.port import DeliveryAttempt, DeliveryStatus, DueDelivery, TriedDelivery
-from forwarder.webhooks.port import Answered, Reply, Unanswered
+from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Decision:
     """`outcome` names it in metrics and logs. `wait_seconds`: what the endpoint asked for, which holds for all that it is sent."""
 
     tried: TriedDelivery
@@ -35,25 +35,27 @@ class Verdict:
         return self.outcome == "failed"
 
 
-def verdict(delivery: DueDelivery, reply: Reply, attempt: DeliveryAttempt, *, now: datetime, luck: float) -> Verdict:
+def decide(
+    delivery: DueDelivery, reply: PostResult, attempt: DeliveryAttempt, *, now: datetime, luck: float
+) -> Decision:
     """What to record of a try that ended `now`."""
-    status = reply.status if isinstance(reply, Answered) else None
+    status = reply.status if isinstance(reply, EndpointResponse) else None
     if status is not None and HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-        return Verdict(TriedDelivery(delivery, DeliveryStatus.DELIVERED, attempt, now), "delivered")
+        return Decision(TriedDelivery(delivery, DeliveryStatus.DELIVERED, attempt, now), "delivered")
     if status == HTTPStatus.GONE:
-        return Verdict(TriedDelivery(delivery, DeliveryStatus.FAILED, attempt, now), "gone")
-    asked = reply.wait_seconds if isinstance(reply, Answered) else None
+        return Decision(TriedDelivery(delivery, DeliveryStatus.FAILED, attempt, now), "gone")
+    asked = reply.wait_seconds if isinstance(reply, EndpointResponse) else None
     due_at = next_try(delivery.tries + 1, began_at=delivery.began_at, now=now, asked_seconds=asked, luck=luck)
     if due_at is None:
-        return Verdict(TriedDelivery(delivery, DeliveryStatus.FAILED, attempt, now), "failed")
+        return Decision(TriedDelivery(delivery, DeliveryStatus.FAILED, attempt, now), "failed")
     put_off = TriedDelivery(delivery, DeliveryStatus.PENDING, attempt, now, due_at)
-    return Verdict(put_off, "put_off", max(asked or 0.0, 0.0))
+    return Decision(put_off, "put_off", max(asked or 0.0, 0.0))
 
 
-def attempt_of(reply: Reply, *, at: str, ms: int) -> DeliveryAttempt:
+def attempt_of(reply: PostResult, *, at: str, ms: int) -> DeliveryAttempt:
     """A try as the delivery log shows it."""
     match reply:
-        case Answered(status, _, excerpt):
+        case EndpointResponse(status, _, excerpt):
             return DeliveryAttempt(at, ms, status=status, detail=excerpt or None)
-        case Unanswered(failure, detail):
+        case NoResponse(failure, detail):
             return DeliveryAttempt(at, ms, failure=failure, detail=detail or None)

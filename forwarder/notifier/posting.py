@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from forwarder.notifier.policy import Verdict, attempt_of, verdict
+from forwarder.notifier.policy import Decision, attempt_of, decide
 from forwarder.notifier.retry import counts_from
 from forwarder.observability import metrics
 from forwarder.process.batching import Batcher
@@ -18,7 +18,7 @@ from forwarder.process.clock import Clock, iso
 from forwarder.store.webhooks.port import DeliveryQueue, DueDelivery, TriedDelivery
 from forwarder.tenancy.port import Vault
 from forwarder.tenancy.webhooks import Disabled, Endpoint, EndpointReader
-from forwarder.webhooks.port import Answered, Sender
+from forwarder.webhooks.port import EndpointResponse, Sender
 from forwarder.webhooks.signature import signed_headers
 
 _log = structlog.get_logger(__name__)
@@ -58,7 +58,7 @@ class Posting:
 
     async def post(
         self, endpoint: Endpoint, signing: Sequence[str], delivery: DueDelivery, *, failing_seconds: float
-    ) -> Verdict:
+    ) -> Decision:
         """What came of posting `delivery`, recorded. `failing_seconds`: for how long the endpoint has only failed."""
         started, began = self._clock.now(), self._clock.monotonic()
         delivery = _counted(delivery, started, failing_seconds)
@@ -69,7 +69,7 @@ class Posting:
         attempt = attempt_of(reply, at=iso(started), ms=round(took * 1000))
         # Not the clock's own word: had it jumped meanwhile, the delivery would seem to have been tried for as long.
         ended = started + timedelta(seconds=took)
-        judged = verdict(delivery, reply, attempt, now=ended, luck=self._luck())
+        judged = decide(delivery, reply, attempt, now=ended, luck=self._luck())
         metrics.WEBHOOK_DELIVERIES.labels(judged.outcome).inc()
         metrics.WEBHOOK_SECONDS.observe(took)
         _log.info(
@@ -79,14 +79,14 @@ class Posting:
             delivery_id=delivery.id,
             tries=delivery.tries + 1,
             outcome=judged.outcome,
-            status=reply.status if isinstance(reply, Answered) else None,
+            status=reply.status if isinstance(reply, EndpointResponse) else None,
             failure=attempt.failure,
             ms=attempt.ms,
         )
         await self._records.submit(judged.tried)
         return judged
 
-    async def judge(self, endpoint: Endpoint, judged: Sequence[Verdict]) -> None:
+    async def judge(self, endpoint: Endpoint, judged: Sequence[Decision]) -> None:
         """Disable the endpoint that says that it is gone, or that took nothing for as long as one of these was tried."""
         if any(each.gone for each in judged):
             await self._disable(endpoint, Disabled.GONE)

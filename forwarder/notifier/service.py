@@ -11,9 +11,9 @@ from datetime import timedelta
 
 import structlog
 
-from forwarder.notifier.backoff import Rests
-from forwarder.notifier.dispatcher import Lanes
-from forwarder.notifier.endpoint_queue import Lane
+from forwarder.notifier.backoff import Backoff
+from forwarder.notifier.dispatcher import EndpointDispatcher
+from forwarder.notifier.endpoint_queue import EndpointQueue
 from forwarder.notifier.intake import Intake
 from forwarder.notifier.posting import Posting
 from forwarder.notifier.settings import NotifierSettings
@@ -58,10 +58,10 @@ class Notifier:
         settings, clock, queue, endpoints = parts.settings, parts.clock, parts.queue, parts.endpoints
         self._stopping = False
         self._consuming = False
-        rests = Rests(clock, settings)
+        rests = Backoff(clock, settings)
         posting = Posting(queue, endpoints, parts.vault, parts.sender, clock, record_batch=settings.record_batch)
-        lane = Lane(queue, endpoints, posting, rests, clock, settings, may_go_on=self._may_go_on)
-        self._lanes = Lanes(lane.run, rests, at_most=settings.lanes_at_most)
+        lane = EndpointQueue(queue, endpoints, posting, rests, clock, settings, may_go_on=self._may_go_on)
+        self._lanes = EndpointDispatcher(lane.run, rests, at_most=settings.max_endpoints)
         self._intake = Intake(queue, endpoints, clock, settings, start=self._lanes.start)
 
     def consuming(self) -> bool:

@@ -21,11 +21,11 @@ class NotifierSettings:
     """The longest that an endpoint may take to answer. A claim lasts twice as long."""
     in_flight: int = 10
     """Posts to one endpoint at once, of one process."""
-    lanes_at_most: int = 100
+    max_endpoints: int = 100
     """Endpoints posted to at once. Half of these places are only for endpoints that did not fail last."""
-    longest_rest_seconds: float = 60.0
+    max_backoff_seconds: float = 60.0
     """How long an endpoint that keeps failing is left alone between two posts, at most."""
-    longest_asked_rest_seconds: float = 900.0
+    max_retry_after_seconds: float = 900.0
     """The same where it asked for it by `Retry-After`, which the delivery that was answered so honours in full."""
     record_batch: int = 250
     keep_days: float = 30.0

@@ -17,7 +17,7 @@ from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import Page, Stored
 from forwarder.store.submissions.work import Attempt
-from forwarder.topics.outcomes import Settled
+from forwarder.topics.outcomes import OutcomeEvent
 
 _ORIGIN: Final = "https://forwarder.example"
 _SUCCEEDED: Final = Attempt(1, "create", "2027-01-15T09:30:00.020Z", 380, "confirmed")
@@ -58,7 +58,7 @@ def _receipt(status: Status) -> Receipt:
     return Receipt(examples.request_id(), examples.ACCEPTED_AT, _settled(status))
 
 
-def _requested(settled: Settled | None) -> Requested:
+def _requested(settled: OutcomeEvent | None) -> Requested:
     return Requested(examples.request_id(), Status.CONFIRMED, Wait(10), settled)
 
 
@@ -66,8 +66,8 @@ def _record(status: Status) -> str:
     return to_json(examples.record(status)).decode()
 
 
-def _settled(status: Status) -> Settled:
-    return Settled(status, 1, _record(status).encode(), examples.problem(status))
+def _settled(status: Status) -> OutcomeEvent:
+    return OutcomeEvent(status, 1, _record(status).encode(), examples.problem(status))
 
 
 def _stored(status: Status) -> Stored:

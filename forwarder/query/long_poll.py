@@ -14,7 +14,7 @@ from forwarder.query.conditional import NotModified, conditional_answer, entity_
 from forwarder.query.parts import QueryParts
 from forwarder.query.status import untaken_status, write_status
 from forwarder.reservation.outcome import Status
-from forwarder.topics.outcomes import Settled
+from forwarder.topics.outcomes import OutcomeEvent
 
 _NO_WAIT = Wait(0)
 
@@ -39,7 +39,7 @@ class _Later:
     def __init__(self, revision: int) -> None:
         self.revision = revision
 
-    def __call__(self, settled: Settled) -> bool:
+    def __call__(self, settled: OutcomeEvent) -> bool:
         return settled.revision > self.revision
 
 

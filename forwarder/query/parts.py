@@ -6,7 +6,7 @@ from forwarder.process.clock import Clock
 from forwarder.reservation.identity import RequestIds
 from forwarder.store.lists.port import Reader
 from forwarder.tenancy.port import Directory
-from forwarder.topics.outcomes import Outcomes
+from forwarder.topics.outcomes import OutcomeListener
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class QueryParts:
     directory: Directory
     reader: Reader
     ids: RequestIds
-    outcomes: Outcomes
+    outcomes: OutcomeListener
     clock: Clock
     longest_wait_seconds: int = 60
     retry_after_seconds: int = 1

@@ -18,7 +18,7 @@ from forwarder.process.clock import Clock
 from forwarder.process.waiting import first_of
 from forwarder.reservation.outcome import Status
 from forwarder.topics.codec import Undecodable, decode_data, header, subject
-from forwarder.topics.port import Delivery, LogUnavailable, Message, Tail
+from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Tail
 
 _BATCH = 1_000
 _RECEIVE_SECONDS = 1.0
@@ -32,7 +32,7 @@ _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class OutcomeEvent:
     """How a submission stands: its reservation's id, the record as JSON, and the problem where there is one.
 
     `cancellation`: how its cancellation stands, where that is what was told; `revision`: that of the event which told it.
@@ -46,22 +46,22 @@ class Settled:
     revision: int = 0
 
 
-Ends = Callable[[Settled], bool]
+OutcomeFilter = Callable[[OutcomeEvent], bool]
 """Whether that is what somebody waits for."""
 
-_Waiter = tuple[asyncio.Future[Settled | None], Ends]
+_Waiter = tuple[asyncio.Future[OutcomeEvent | None], OutcomeFilter]
 
 
-class Outcomes:
-    """Hands outcomes to those who wait, at most `most_waiting` at a time. Without `run` under way, nobody waits.
+class OutcomeListener:
+    """Hands outcomes to those who wait, at most `max_waiting` at a time. Without `run` under way, nobody waits.
 
     `linger_seconds`: how long the tail goes on after the last waiter left, so that it need not start for each of a few callers.
     """
 
-    def __init__(self, tail: Tail, clock: Clock, *, most_waiting: int = 10_000, linger_seconds: float = 5.0) -> None:
+    def __init__(self, tail: Tail, clock: Clock, *, max_waiting: int = 10_000, linger_seconds: float = 5.0) -> None:
         self._tail = tail
         self._clock = clock
-        self._most_waiting = most_waiting
+        self._max_waiting = max_waiting
         self._linger_seconds = linger_seconds
         self._waiting: dict[str, list[_Waiter]] = {}
         self._count = 0
@@ -89,18 +89,20 @@ class Outcomes:
                 _settle(future, None)
 
     @asynccontextmanager
-    async def expecting(self, request_id: str, ends: Ends = lambda _: True) -> AsyncIterator["Expected | None"]:
+    async def expecting(
+        self, request_id: str, ends: OutcomeFilter = lambda _: True
+    ) -> AsyncIterator["OutcomeWaiter | None"]:
         """Wait for the first event of that submission that `ends` it, which is to be caused inside; None where there is no place
         to wait."""
-        if not self._running or self._count >= self._most_waiting:
+        if not self._running or self._count >= self._max_waiting:
             yield None
             return
-        future: asyncio.Future[Settled | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[OutcomeEvent | None] = asyncio.get_running_loop().create_future()
         waiter = (future, ends)
         self._enter(request_id, waiter)
         try:
             await self._start()
-            yield Expected(future, self._clock)
+            yield OutcomeWaiter(future, self._clock)
         finally:
             self._leave(request_id, waiter)
 
@@ -139,7 +141,7 @@ class Outcomes:
 
     async def _receive(self) -> None:
         try:
-            deliveries = await self._tail.receive(at_most=_BATCH, wait_seconds=_RECEIVE_SECONDS)
+            deliveries = await self._tail.receive(max_messages=_BATCH, wait_seconds=_RECEIVE_SECONDS)
         except LogUnavailable:
             await self._pause()
             return
@@ -150,7 +152,7 @@ class Outcomes:
         _log.warning("outcomes.unavailable", waiting=self._count)
         await self._clock.sleep(_PAUSE_SECONDS)
 
-    def _deliver(self, delivery: Delivery) -> None:
+    def _deliver(self, delivery: ConsumedMessage) -> None:
         waiters = self._waiting.get(subject(delivery.message.headers) or "")
         if waiters is None:
             return
@@ -167,21 +169,21 @@ class Outcomes:
                 _settle(future, settled)
 
 
-class Expected:
+class OutcomeWaiter:
     """One waiter's place."""
 
-    def __init__(self, future: asyncio.Future[Settled | None], clock: Clock) -> None:
+    def __init__(self, future: asyncio.Future[OutcomeEvent | None], clock: Clock) -> None:
         self._future = future
         self._clock = clock
 
-    async def within(self, seconds: float, gone: Callable[[], Awaitable[None]]) -> Settled | None:
+    async def within(self, seconds: float, gone: Callable[[], Awaitable[None]]) -> OutcomeEvent | None:
         """The outcome; None when it did not come in time, or when `gone` returned first: nobody is there any more."""
         if not self._future.done():
             await first_of(self._future, self._clock.sleep(seconds), gone())
         return None if self._future.cancelled() else self._future.result()
 
 
-def _settled(message: Message) -> Settled:
+def _settled(message: Message) -> OutcomeEvent:
     """What `message` tells, with all that its readers answer from: nothing is left for them to stumble over."""
     data = decode_data(message)
     status, record, cancellation = Status(data["status"]), data["reservation"], data.get("cancellation")
@@ -194,7 +196,7 @@ def _settled(message: Message) -> Settled:
         _require_problem(cancellation.get("problem"), missing=status is Status.CANCELLED)
     _, _, revision = (header(message.headers, "ce_id") or "").rpartition(".")
     # Written before the number is read: so it is JSON that goes out, whatever came in.
-    return Settled(
+    return OutcomeEvent(
         status, record["id"], to_json(record, inf_nan_mode="null"), record.get("problem"), cancellation, int(revision)
     )
 
@@ -208,6 +210,6 @@ def _require_problem(problem: object, *, missing: bool = True) -> None:
         raise TypeError("a problem is a JSON object with an HTTP status")
 
 
-def _settle(future: asyncio.Future[Settled | None], settled: Settled | None) -> None:
+def _settle(future: asyncio.Future[OutcomeEvent | None], settled: OutcomeEvent | None) -> None:
     if not future.done():
         future.set_result(settled)

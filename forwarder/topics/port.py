@@ -66,7 +66,7 @@ UNREADABLE = "unreadable"
 
 
 @value(frozen=True, slots=True)
-class Delivery:
+class ConsumedMessage:
     """A message where it stands in the log. `timestamp_ms` is when the log took it, in UTC milliseconds since 1970."""
 
     topic: str
@@ -125,14 +125,14 @@ PartitionsChanged = Callable[[frozenset[int]], Awaitable[None]]
 class Consumer(Protocol):
     """One member of a consumer group on one topic. Delivers at least once, in order within a partition."""
 
-    async def receive(self, *, at_most: int, wait_seconds: float) -> Sequence[Delivery]:
-        """The next messages not yet received by this member, at most `at_most`; empty when none came within `wait_seconds`.
+    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        """The next messages not yet received by this member, at most `max_messages`; empty when none came within `wait_seconds`.
 
         Starts after the group's last commit, or at the beginning where the group has none.
         """
         ...
 
-    async def commit(self, deliveries: Sequence[Delivery]) -> None:
+    async def commit(self, deliveries: Sequence[ConsumedMessage]) -> None:
         """Make durable that the group is past each of `deliveries`. A partition lost meanwhile is passed over in silence:
         its new owner delivers those messages again."""
         ...
@@ -154,7 +154,7 @@ class Tail(Protocol):
         is published after this returns. The offset at which each partition goes on."""
         ...
 
-    async def receive(self, *, at_most: int, wait_seconds: float) -> Sequence[Delivery]:
+    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         """As `Consumer.receive`."""
         ...
 

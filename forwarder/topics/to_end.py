@@ -6,7 +6,7 @@ Touches nothing but the log's parts.
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 
-from forwarder.topics.port import Delivery, Log, LogUnavailable, TopicAdmin
+from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, TopicAdmin
 
 _AT_A_TIME = 500
 _WAIT_SECONDS = 0.5
@@ -15,7 +15,7 @@ _SILENCES = 60  # of so many seconds each, in a row
 
 async def read_to_end(
     log: Log, topic: str, *, since: datetime | None = None
-) -> AsyncGenerator[Sequence[Delivery], None]:
+) -> AsyncGenerator[Sequence[ConsumedMessage], None]:
     """What `topic` holds at the call, a batch at a time, of each partition in order; nothing where there is no such topic.
     `since`: of each partition only from the first message on that the log took at that moment or later.
 
@@ -32,7 +32,7 @@ async def read_to_end(
                 first = await tail.seek_to_time(since)
                 left = {partition: end for partition, end in ends.items() if first.get(partition, 0) < end}
             while left:
-                batch = await tail.receive(at_most=_AT_A_TIME, wait_seconds=_WAIT_SECONDS)
+                batch = await tail.receive(max_messages=_AT_A_TIME, wait_seconds=_WAIT_SECONDS)
                 silences = 0 if batch else silences + 1
                 if silences == _SILENCES:
                     raise LogUnavailable(f"{topic}: the last messages of {len(left)} of its partitions did not come")
@@ -41,7 +41,7 @@ async def read_to_end(
                     yield found
 
 
-def _after(left: Mapping[int, int], batch: Sequence[Delivery]) -> dict[int, int]:
+def _after(left: Mapping[int, int], batch: Sequence[ConsumedMessage]) -> dict[int, int]:
     """The ends that are not reached with `batch`."""
     reached = {each.partition: each.offset + 1 for each in batch}
     return {partition: end for partition, end in left.items() if reached.get(partition, 0) < end}

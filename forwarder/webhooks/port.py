@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class EndpointResponse:
     """The endpoint answered. `wait_seconds`: what it asked for by `Retry-After`. `excerpt`: how its answer begins, shortened."""
 
     status: int
@@ -18,20 +18,20 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Unanswered:
+class NoResponse:
     """No answer came; whether the endpoint has the message is not known. `failure` is the class of what went wrong."""
 
     failure: str
     detail: str = ""
 
 
-Reply = Answered | Unanswered
+PostResult = EndpointResponse | NoResponse
 
 
 class Sender(Protocol):
     """Posts to addresses that customers chose."""
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:
         """Post once: no second try, no redirect followed, all of it within the sender's time limit."""
         ...
 

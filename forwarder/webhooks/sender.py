@@ -17,7 +17,7 @@ import httpcore
 from forwarder.http.retry_after import seconds_asked
 from forwarder.process.clock import Clock
 from forwarder.webhooks.addresses import AddressRule
-from forwarder.webhooks.port import Answered, Reply, Unanswered
+from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
 from forwarder.webhooks.resolving import Resolve, Resolver
 
 _READ_AT_MOST: Final = 1024
@@ -47,18 +47,18 @@ class HttpSender:
         self._clock = clock
         self._seconds = seconds
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:
         try:
             async with asyncio.timeout(self._seconds):
                 return await self._exchange(url, headers, body)
         except TimeoutError:
-            return Unanswered("timed_out", f"No whole answer within {self._seconds:g} s.")
+            return NoResponse("timed_out", f"No whole answer within {self._seconds:g} s.")
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, OSError) as error:
             return _unanswered(error)
         except (httpcore.UnsupportedProtocol, KeyError, ValueError):
-            return Unanswered("address_invalid", "Not an address that HTTP can be spoken to.")
+            return NoResponse("address_invalid", "Not an address that HTTP can be spoken to.")
 
-    async def _exchange(self, url: str, headers: Mapping[str, str], body: bytes) -> Answered:
+    async def _exchange(self, url: str, headers: Mapping[str, str], body: bytes) -> EndpointResponse:
         address = httpcore.URL(url)
         pool = self._pools[address.scheme.decode()]
         timeouts = {"connect": _CONNECT_SECONDS, "pool": self._seconds}
@@ -66,7 +66,9 @@ class HttpSender:
             "POST", address, headers=list(headers.items()), content=body, extensions={"timeout": timeouts}
         ) as response:
             beginning = await _beginning(response)
-        return Answered(response.status, self._asked(response), "" if response.status in _OK else _excerpt(beginning))
+        return EndpointResponse(
+            response.status, self._asked(response), "" if response.status in _OK else _excerpt(beginning)
+        )
 
     def _asked(self, response: httpcore.Response) -> float | None:
         asked = next((value for name, value in response.headers if name.lower() == b"retry-after"), None)
@@ -151,26 +153,26 @@ def _excerpt(beginning: bytes) -> str:
     return " ".join(printable.split())[:_EXCERPT]
 
 
-def _unanswered(error: Exception) -> Unanswered:
+def _unanswered(error: Exception) -> NoResponse:
     """The class of a failure, which httpcore's error and its causes tell. Its words quote no path of an address."""
     detail = str(error)[:_EXCERPT]
     match error:
         case _AddressRefused():
-            return Unanswered("address_refused", detail)
+            return NoResponse("address_refused", detail)
         case _HostUnknown():
-            return Unanswered("host_unknown", detail)
+            return NoResponse("host_unknown", detail)
         case httpcore.ConnectError() if any(isinstance(cause, ssl.SSLError) for cause in _causes(error)):
-            return Unanswered("tls_failed", detail)
+            return NoResponse("tls_failed", detail)
         case httpcore.ConnectTimeout():
-            return Unanswered("connect_timed_out", "The connection was not taken in time.")
+            return NoResponse("connect_timed_out", "The connection was not taken in time.")
         case httpcore.ConnectError():
-            return Unanswered("connect_failed", detail)
+            return NoResponse("connect_failed", detail)
         case httpcore.TimeoutException():
-            return Unanswered("timed_out", "No whole answer in time.")
+            return NoResponse("timed_out", "No whole answer in time.")
         case httpcore.ProtocolError():
-            return Unanswered("not_http", detail)
+            return NoResponse("not_http", detail)
         case _:
-            return Unanswered("connection_lost", detail)
+            return NoResponse("connection_lost", detail)
 
 
 def _causes(error: BaseException | None) -> Iterable[BaseException]:

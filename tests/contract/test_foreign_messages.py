@@ -28,7 +28,7 @@ from forwarder.store.engine import open_engine
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.codec import Undecodable
-from forwarder.topics.port import Delivery, Log, Message, Topics
+from forwarder.topics.port import ConsumedMessage, Log, Message, Topics
 from forwarder.topics.to_end import read_to_end
 from forwarder.worker.outcome.dead_letters import DeadLetters
 from tests.support.backends import Backend, only
@@ -53,7 +53,7 @@ def _result() -> Message:
 
 
 def _letter() -> Message:
-    place = Delivery("reservations.requests", 0, 7, 0, message_of(fresh(1)))
+    place = ConsumedMessage("reservations.requests", 0, 7, 0, message_of(fresh(1)))
     return DeadLetters(Topics(), "workers").undecodable(place, Undecodable("not a submission"))
 
 

@@ -94,7 +94,7 @@ async def test_receive_returns_no_more_than_it_was_asked_for(log: Log, topic: st
         seen = 0
         async with asyncio.timeout(SOON):
             while seen < 25:
-                batch = await consumer.receive(at_most=4, wait_seconds=0.5)
+                batch = await consumer.receive(max_messages=4, wait_seconds=0.5)
                 assert len(batch) <= 4
                 seen += len(batch)
 
@@ -102,13 +102,13 @@ async def test_receive_returns_no_more_than_it_was_asked_for(log: Log, topic: st
 async def test_receive_returns_empty_when_nothing_comes_in_time(log: Log, topic: str) -> None:
     async with member(log, topic) as consumer:
         began = asyncio.get_running_loop().time()
-        assert not await consumer.receive(at_most=10, wait_seconds=0.2)
+        assert not await consumer.receive(max_messages=10, wait_seconds=0.2)
         assert 0.15 <= asyncio.get_running_loop().time() - began < 5
 
 
 async def test_a_waiting_receive_wakes_for_a_message(log: Log, topic: str, publisher: Publisher) -> None:
     async with member(log, topic) as consumer:
-        await consumer.receive(at_most=1, wait_seconds=0.1)
+        await consumer.receive(max_messages=1, wait_seconds=0.1)
         waiting = asyncio.create_task(take(consumer, 1))
         await publisher.publish(topic, numbered(1))
         assert (await waiting)[0].message == numbered(1)[0]
@@ -116,7 +116,7 @@ async def test_a_waiting_receive_wakes_for_a_message(log: Log, topic: str, publi
 
 async def test_a_cancelled_receive_loses_nothing(log: Log, topic: str, publisher: Publisher) -> None:
     async with member(log, topic) as consumer:
-        waiting = asyncio.create_task(consumer.receive(at_most=10, wait_seconds=SOON))
+        waiting = asyncio.create_task(consumer.receive(max_messages=10, wait_seconds=SOON))
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

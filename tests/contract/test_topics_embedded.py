@@ -15,7 +15,7 @@ import pytest
 from forwarder.topics.embedded.file import open_file
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.embedded.retention import Retention
-from forwarder.topics.port import Delivery, GroupBusy, LogUnavailable, Message
+from forwarder.topics.port import ConsumedMessage, GroupBusy, LogUnavailable, Message
 from forwarder.topics.to_end import read_to_end
 from tests.support.deliveries import SOON, ignore_partitions, numbered, numbers, take, until_published
 from tests.support.manual_clock import ManualClock
@@ -34,9 +34,9 @@ def log(file: Path) -> EmbeddedLog:
     return EmbeddedLog(file)
 
 
-async def everything(log: EmbeddedLog, topic: str = TOPIC) -> list[Delivery]:
+async def everything(log: EmbeddedLog, topic: str = TOPIC) -> list[ConsumedMessage]:
     async with log.tail(topic, from_beginning=True) as tail:
-        return list(await tail.receive(at_most=1_000_000, wait_seconds=0))
+        return list(await tail.receive(max_messages=1_000_000, wait_seconds=0))
 
 
 @asynccontextmanager

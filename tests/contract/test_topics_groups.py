@@ -111,7 +111,7 @@ async def test_seek_to_end_skips_what_was_and_misses_nothing_after(log: Log, top
     async with log.tail(topic, from_beginning=True) as tail:
         for turn in range(5):
             await publisher.publish(topic, numbered(20, first=1_000))
-            await tail.receive(at_most=3, wait_seconds=0.5)
+            await tail.receive(max_messages=3, wait_seconds=0.5)
             await tail.seek_to_end()
             await publisher.publish(topic, numbered(5, first=turn * 10))
             assert numbers(await take(tail, 5)) == [*range(turn * 10, turn * 10 + 5)]

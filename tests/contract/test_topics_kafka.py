@@ -65,7 +65,7 @@ async def at_the_same_time(work: Coroutine[None, None, None]) -> AsyncIterator[N
 
 async def keep_receiving(consumer: Consumer, seen: Tally) -> None:
     while True:
-        batch = await consumer.receive(at_most=50, wait_seconds=0.2)
+        batch = await consumer.receive(max_messages=50, wait_seconds=0.2)
         seen.see(*(int(each.message.value) for each in batch))
         await consumer.commit(batch)
 
@@ -104,7 +104,7 @@ async def test_more_members_than_partitions_leave_some_without(log: KafkaLog) ->
     ):
         idle = first if await _ends_without(owners[0], owners[1]) else second
         for _ in range(30):  # longer than silence may last: having nothing is no outage
-            assert not await idle.receive(at_most=1, wait_seconds=0.1)
+            assert not await idle.receive(max_messages=1, wait_seconds=0.1)
 
 
 async def _ends_without(one: Ownership, two: Ownership) -> bool:

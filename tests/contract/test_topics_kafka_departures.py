@@ -8,7 +8,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from forwarder.topics.kafka.batches import Batches
+from forwarder.topics.kafka.batches import BatchAccumulator
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.partitioning import partition_of
 from forwarder.topics.port import Message
@@ -45,11 +45,11 @@ async def producer(kafka_bootstrap: str, topic: str) -> AsyncIterator[AIOKafkaPr
     await producer.stop()
 
 
-def patient(producer: AIOKafkaProducer) -> Batches:
-    return Batches(producer, pause_seconds=FOR_EVER, limit_seconds=FOR_EVER)
+def patient(producer: AIOKafkaProducer) -> BatchAccumulator:
+    return BatchAccumulator(producer, pause_seconds=FOR_EVER, limit_seconds=FOR_EVER)
 
 
-def add(batches: Batches, topic: str, count: int, *, first: int = 0, keys: int = 50) -> Sequence[Future[None]]:
+def add(batches: BatchAccumulator, topic: str, count: int, *, first: int = 0, keys: int = 50) -> Sequence[Future[None]]:
     added = [batches.add(topic, message) for message in numbered(count, first=first, keys=keys)]
     assert None not in added
     return [each for each in added if each is not None]

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from forwarder.topics.kafka.log import KafkaLog
-from forwarder.topics.port import Consumer, Delivery, Message
+from forwarder.topics.port import ConsumedMessage, Consumer, Message
 from tests.support.deliveries import ignore_partitions, new_topic, nothing_more, numbered, take
 from tests.support.foreign_batches import STANDS_FOR, Raw, write_batch
 
@@ -31,7 +31,7 @@ def write(kafka_bootstrap: str, topic: str) -> Callable[..., Awaitable[None]]:
     return to_partition
 
 
-def places(deliveries: list[Delivery], partition: int) -> list[int]:
+def places(deliveries: list[ConsumedMessage], partition: int) -> list[int]:
     return [each.offset for each in deliveries if each.partition == partition]
 
 
@@ -68,7 +68,7 @@ async def test_what_the_driver_cannot_read_is_delivered_as_unreadable_and_nothin
     for partition in range(PARTITIONS):
         await write(partition, (b"k", b"after", []))
 
-    async def read(consumer: Consumer) -> list[Delivery]:
+    async def read(consumer: Consumer) -> list[ConsumedMessage]:
         read = await take(consumer, 15)
         assert await nothing_more(consumer)
         await consumer.commit(read)

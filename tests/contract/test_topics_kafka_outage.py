@@ -46,7 +46,7 @@ async def until_unavailable(source: Consumer | Tail) -> None:
     async with asyncio.timeout(SOON):
         while True:
             try:
-                await source.receive(at_most=10, wait_seconds=0.1)
+                await source.receive(max_messages=10, wait_seconds=0.1)
             except LogUnavailable:
                 return
 

@@ -26,7 +26,7 @@ async def test_one_that_gives_up_takes_nothing_from_those_who_share_its_batch(lo
     assert ends[1::2] == [None] * 10
     async with log.tail(topic, from_beginning=True) as tail:
         received = [*numbers(await take(tail, 10))]
-        while more := await tail.receive(at_most=100, wait_seconds=0.3):
+        while more := await tail.receive(max_messages=100, wait_seconds=0.3):
             received += numbers(more)
     assert set(range(1, 20, 2)) <= set(received)
     assert len(set(received)) == len(received)

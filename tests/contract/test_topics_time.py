@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from forwarder.topics.port import Delivery, Log, Message, Publisher, Tail
+from forwarder.topics.port import ConsumedMessage, Log, Message, Publisher, Tail
 from forwarder.topics.to_end import read_to_end
 from tests.support.deliveries import SOON, new_topic, nothing_more, numbered, numbers, take
 
@@ -32,16 +32,16 @@ async def tail(log: Log, topic: str) -> AsyncIterator[Tail]:
         yield opened
 
 
-def taken_at(delivery: Delivery) -> datetime:
+def taken_at(delivery: ConsumedMessage) -> datetime:
     return datetime.fromtimestamp(delivery.timestamp_ms / 1000, UTC)
 
 
-async def in_turn(publisher: Publisher, topic: str, tail: Tail, *batches: Sequence[Message]) -> list[Delivery]:
+async def in_turn(publisher: Publisher, topic: str, tail: Tail, *batches: Sequence[Message]) -> list[ConsumedMessage]:
     """All of `batches`, published so that the log's clock has gone on between any two."""
-    seen: list[Delivery] = []
+    seen: list[ConsumedMessage] = []
     for batch in batches:
         while seen and datetime.now(UTC) <= taken_at(seen[-1]) + timedelta(milliseconds=1):
-            await tail.receive(at_most=1, wait_seconds=0.001)
+            await tail.receive(max_messages=1, wait_seconds=0.001)
         await publisher.publish(topic, batch)
         seen += await take(tail, len(batch))
     return seen

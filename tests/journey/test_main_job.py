@@ -164,7 +164,7 @@ async def _everything_in_the_log(deployment: Deployment) -> list[str]:
     async with open_log(where, partitions=4) as log:
         for topic in Topics(settings.get("FORWARDER_TOPIC_PREFIX", "")).all():
             async with log.tail(topic, from_beginning=True) as tail:
-                while batch := await tail.receive(at_most=500, wait_seconds=1.0):
+                while batch := await tail.receive(max_messages=500, wait_seconds=1.0):
                     found += [repr((d.message.key, d.message.value, d.message.headers)) for d in batch]
     return found
 

@@ -102,7 +102,7 @@ async def test_a_log_that_goes_away_while_waiting_costs_the_outcome_only(house: 
 
 
 async def test_more_waiters_than_there_is_room_for_are_answered_at_once() -> None:
-    async with stages(most_waiting=1) as house:
+    async with stages(max_waiting=1) as house:
         first = _submit(house)
         await house.requested()
         assert (await _submit(house)).status_code == 202

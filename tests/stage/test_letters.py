@@ -20,7 +20,7 @@ from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Final, Work
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.embedded.log import EmbeddedLog
-from forwarder.topics.port import MAX_MESSAGE_BYTES, Delivery, Message, Publisher, Topics
+from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, Publisher, Topics
 from forwarder.worker.outcome.dead_letters import DeadLetters, letter_message, replayed
 from forwarder.worker.push.attempts import with_attempt
 from tests.support.manual_clock import ManualClock
@@ -89,7 +89,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[_Desk]:
 
 
 def undecodable(partition: int, offset: int, value: bytes = b"no JSON", key: bytes = b"acc:1001") -> Message:
-    delivery = Delivery(TOPICS.requests, partition, offset, 0, Message(key, value))
+    delivery = ConsumedMessage(TOPICS.requests, partition, offset, 0, Message(key, value))
     return LETTERS.undecodable(delivery, Undecodable("not a submission"))
 
 
@@ -202,31 +202,33 @@ async def test_the_messages_of_letters_come_as_they_were_set_aside(desk: _Desk) 
     ],
 )
 def test_a_message_of_somebody_elses_spoils_nothing(message: Message, letter_id: str, account: str) -> None:
-    letter = letter_of(Delivery(TOPICS.dead_letters, 1, 2, 0, message))
+    letter = letter_of(ConsumedMessage(TOPICS.dead_letters, 1, 2, 0, message))
     assert (letter.id, letter.account, letter.attempts) == (letter_id, account, 0)
 
 
 @pytest.mark.parametrize("taken_at", [-(2**63), -1, 2**53, 2**63 - 1])
 def test_whenever_the_log_was_told_that_it_was_written(taken_at: int) -> None:
-    letter = letter_of(Delivery(TOPICS.dead_letters, 1, 2, taken_at, Message(b"k", b"{}")))
+    letter = letter_of(ConsumedMessage(TOPICS.dead_letters, 1, 2, taken_at, Message(b"k", b"{}")))
     assert row(letter, Standing.UNDECODABLE)["at"]
 
 
 async def test_a_letter_that_was_cut_or_that_the_log_would_not_take_is_not_to_be_put_back(desk: _Desk) -> None:
     whole = Message(b"acc:1", b"x" * MAX_MESSAGE_BYTES)
-    await desk.set_aside(LETTERS.undecodable(Delivery(TOPICS.requests, 0, 7, 0, whole), Undecodable("no")))
+    await desk.set_aside(LETTERS.undecodable(ConsumedMessage(TOPICS.requests, 0, 7, 0, whole), Undecodable("no")))
     ((letter, standing),) = await desk.letters.find(Wanted(account="acc"))
     assert (letter.id, standing) == ("0:7", Standing.TOO_LARGE)
     too_large = replace(whole, headers=(("dlt-event-id", b"rsv_1.1"),))
-    assert not letter_of(Delivery(TOPICS.dead_letters, 1, 2, 0, replace(too_large, value=whole.value + b"x"))).whole
-    assert letter_of(Delivery(TOPICS.dead_letters, 1, 2, 0, Message(b"k", b"{}"))).whole
+    assert not letter_of(
+        ConsumedMessage(TOPICS.dead_letters, 1, 2, 0, replace(too_large, value=whole.value + b"x"))
+    ).whole
+    assert letter_of(ConsumedMessage(TOPICS.dead_letters, 1, 2, 0, Message(b"k", b"{}"))).whole
 
 
 # --- showing --------------------------------------------------------------------------------------------------------------
 
 
 def shown(message: Message) -> tuple[Letter, Message]:
-    return letter_of(Delivery(TOPICS.dead_letters, 0, 0, 0, message)), message
+    return letter_of(ConsumedMessage(TOPICS.dead_letters, 0, 0, 0, message)), message
 
 
 def test_of_a_card_nothing_is_shown_but_that_it_is_sealed() -> None:

@@ -177,7 +177,7 @@ async def test_while_the_log_is_away_it_is_answered_with_what_the_store_says(hou
 
 
 async def test_more_than_there_is_room_for_are_answered_at_once() -> None:
-    async with stages(most_waiting=1) as house:
+    async with stages(max_waiting=1) as house:
         path = await accepted(house)
         first = await _waiting(house, path)
         second = await (await _waiting(house, path))

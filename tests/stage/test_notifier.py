@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from forwarder.notifier.dispatcher import Lanes
+from forwarder.notifier.dispatcher import EndpointDispatcher
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import EndpointDisabled, UnknownType
 from forwarder.observability.metrics import UNREADABLE_RESULTS
@@ -18,13 +18,13 @@ from forwarder.published.messages import result_messages
 from forwarder.store.webhooks.port import DeliveryStatus
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.sealing import SecretVault, sealer_of
-from forwarder.topics.port import Delivery, Message
-from forwarder.webhooks.port import Answered, BadTarget, Unanswered
+from forwarder.topics.port import ConsumedMessage, Message
+from forwarder.webhooks.port import BadTarget, EndpointResponse, NoResponse
 from tests.support.hooks import SECRET, Hooks, url
 from tests.support.manual_clock import settle
 
 CONFIRMED, REJECTED = result_messages()[:2]
-DOWN = Unanswered("connect_failed", "nobody there")
+DOWN = NoResponse("connect_failed", "nobody there")
 
 
 @pytest.fixture
@@ -36,11 +36,11 @@ async def hooks() -> AsyncIterator[Hooks]:
     await made.lanes.finish(5)
 
 
-def published(example: Message, *, workspace: str = "ws-1", at: datetime, event_id: str = "rsv_1.1") -> Delivery:
+def published(example: Message, *, workspace: str = "ws-1", at: datetime, event_id: str = "rsv_1.1") -> ConsumedMessage:
     """A result event as the log delivers it."""
     value = json.dumps({**json.loads(example.value), "workspaceId": workspace}).encode()
     headers = tuple((name, event_id.encode() if name == "ce_id" else told) for name, told in example.headers)
-    return Delivery(
+    return ConsumedMessage(
         "reservations.results", 0, 0, int(at.timestamp() * 1000), replace(example, value=value, headers=headers)
     )
 
@@ -194,7 +194,7 @@ async def test_both_secrets_sign_until_the_old_one_s_time_is_over(hooks: Hooks) 
 
 async def test_what_failed_is_tried_again_and_the_log_tells_of_each_try(hooks: Hooks) -> None:
     endpoint_id = await hooks.add("flaky")
-    hooks.sender.answers[url("flaky")] = [DOWN, Answered(500, None, "oops"), Answered(204)]
+    hooks.sender.answers[url("flaky")] = [DOWN, EndpointResponse(500, None, "oops"), EndpointResponse(204)]
     await hooks.queued(endpoint_id, 1)
     await hooks.sweep()
     await hooks.after(4)
@@ -213,7 +213,7 @@ async def test_what_failed_is_tried_again_and_the_log_tells_of_each_try(hooks: H
 
 async def test_a_gone_endpoint_is_disabled_and_what_was_pending_stops(hooks: Hooks) -> None:
     endpoint_id = await hooks.add("gone")
-    hooks.sender.answers[url("gone")] = [Answered(410)]
+    hooks.sender.answers[url("gone")] = [EndpointResponse(410)]
     await hooks.queued(endpoint_id, *range(15))
     await hooks.sweep()
     await hooks.after(100)
@@ -230,7 +230,7 @@ async def test_a_gone_endpoint_is_disabled_and_what_was_pending_stops(hooks: Hoo
 
 async def test_after_three_days_of_failures_the_endpoint_is_disabled(hooks: Hooks) -> None:
     endpoint_id = await hooks.add("dead")
-    hooks.sender.answers[url("dead")] = [Answered(503)]
+    hooks.sender.answers[url("dead")] = [EndpointResponse(503)]
     await hooks.queued(endpoint_id, 1)
     await hooks.sweep()
     await hooks.work(4)
@@ -243,13 +243,13 @@ async def test_after_three_days_of_failures_the_endpoint_is_disabled(hooks: Hook
 
 async def test_one_delivery_that_never_succeeds_does_not_disable_an_endpoint_that_works(hooks: Hooks) -> None:
     endpoint_id = await hooks.add("picky")
-    hooks.sender.answers[url("picky")] = [Answered(500)]
+    hooks.sender.answers[url("picky")] = [EndpointResponse(500)]
     await hooks.queued(endpoint_id, 1)
     await hooks.sweep()
-    hooks.sender.answers[url("picky")] = [Answered(200)]
+    hooks.sender.answers[url("picky")] = [EndpointResponse(200)]
     await hooks.queued(endpoint_id, 2)
     await hooks.after(1)
-    hooks.sender.answers[url("picky")] = [Answered(500)]
+    hooks.sender.answers[url("picky")] = [EndpointResponse(500)]
     await hooks.work(4)
     assert hooks.statuses(endpoint_id) == [DeliveryStatus.FAILED, DeliveryStatus.DELIVERED]
     assert (await hooks.webhooks.get(endpoint_id, workspace_id=None)).enabled
@@ -267,7 +267,7 @@ async def test_a_failing_endpoint_is_left_alone_and_then_asked_with_one_post(hoo
     for rest in (1, 2, 4):
         await hooks.after(rest)
     assert len(hooks.sender.posts) == first + 3
-    hooks.sender.answers[url("down")] = [Answered(204)]
+    hooks.sender.answers[url("down")] = [EndpointResponse(204)]
     await hooks.after(8)
     await hooks.after(600)
     assert set(hooks.statuses(endpoint_id)) == {DeliveryStatus.DELIVERED}
@@ -275,7 +275,7 @@ async def test_a_failing_endpoint_is_left_alone_and_then_asked_with_one_post(hoo
 
 async def test_an_endpoint_that_asks_for_a_pause_gets_it_for_all_its_deliveries(hooks: Hooks) -> None:
     endpoint_id = await hooks.add("busy")
-    hooks.sender.answers[url("busy")] = [Answered(429, 30.0), Answered(204)]
+    hooks.sender.answers[url("busy")] = [EndpointResponse(429, 30.0), EndpointResponse(204)]
     await hooks.queued(endpoint_id, 1)
     await hooks.sweep()
     await hooks.queued(endpoint_id, 2)
@@ -324,7 +324,7 @@ async def test_an_endpoint_that_hangs_delays_nobody_else(hooks: Hooks) -> None:
 
 
 async def test_however_many_hang_half_of_the_lanes_are_for_others() -> None:
-    hooks = Hooks(NotifierSettings(lanes_at_most=4, in_flight=1))
+    hooks = Hooks(NotifierSettings(max_endpoints=4, in_flight=1))
     dead = [await hooks.add(f"dead-{number}") for number in range(10)]
     for number, endpoint_id in enumerate(dead):
         hooks.rests.note_failure(endpoint_id)
@@ -342,7 +342,7 @@ async def test_however_many_hang_half_of_the_lanes_are_for_others() -> None:
 
 
 async def test_whoever_found_no_place_has_a_turn_when_the_next_lane_ends() -> None:
-    hooks = Hooks(NotifierSettings(lanes_at_most=1, in_flight=1))
+    hooks = Hooks(NotifierSettings(max_endpoints=1, in_flight=1))
     names = ["a", "b", "c"]
     ids = [await hooks.add(name) for name in names]
     for endpoint_id in ids:
@@ -386,7 +386,7 @@ async def test_a_bug_in_a_lane_is_seen(hooks: Hooks) -> None:
     async def broken(_endpoint_id: str) -> None:
         raise ZeroDivisionError
 
-    lanes = Lanes(broken, hooks.rests, at_most=1)
+    lanes = EndpointDispatcher(broken, hooks.rests, at_most=1)
     watching = asyncio.create_task(lanes.watch())
     await settle()
     lanes.start(["whk_1"])

@@ -10,13 +10,13 @@ from forwarder.notifier.retry import PAUSES, TRIED_FOR
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.store.webhooks.port import DeliveryStatus
 from forwarder.tenancy.sealing import sealer_of
-from forwarder.webhooks.port import Answered, Reply
+from forwarder.webhooks.port import EndpointResponse, PostResult
 from tests.support.hooks import SECRET, Hooks, url
 from tests.support.manual_clock import settle
 
 DAY = 24 * 60 * 60.0
-FAILING: Reply = Answered(503)
-WORKING: Reply = Answered(204)
+FAILING: PostResult = EndpointResponse(503)
+WORKING: PostResult = EndpointResponse(204)
 FAR_APART = 9
 """So many tries there are in three days at the least, whatever is drawn: each after twice its pause."""
 
@@ -82,7 +82,7 @@ async def test_a_dead_endpoint_is_disabled_however_often_notifiers_are_away(hook
 
 async def test_a_dead_endpoint_s_crowd_does_not_prolong_its_trying() -> None:
     """Each of the crowd waits for days between two posts, but the endpoint is posted to all the time, and fails."""
-    hooks = Hooks(NotifierSettings(longest_rest_seconds=900.0))
+    hooks = Hooks(NotifierSettings(max_backoff_seconds=900.0))
     endpoint_id = await hooks.add("dead")
     hooks.sender.answers[url("dead")] = [FAILING]
     await hooks.queued(endpoint_id, *range(200))
@@ -216,4 +216,4 @@ async def test_one_that_takes_others_at_the_same_time_is_not_disabled(hooks: Hoo
 def test_the_schedule_leaves_no_room_for_fewer_tries() -> None:
     pauses = [2 * pause for pause in PAUSES]
     assert sum(pauses[: FAR_APART - 2], timedelta()) < TRIED_FOR <= sum(pauses[: FAR_APART - 1], timedelta())
-    assert NotifierSettings().longest_asked_rest_seconds < 3600
+    assert NotifierSettings().max_retry_after_seconds < 3600

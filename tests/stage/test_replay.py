@@ -7,7 +7,7 @@ import pytest
 
 from forwarder.cli.operate.replay import Replay
 from forwarder.topics.codec import Undecodable
-from forwarder.topics.port import Delivery, LogUnavailable, Message, Topics
+from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Topics
 from forwarder.worker.outcome.dead_letters import DeadLetters, replayed
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.memory_log import MemoryLog
@@ -23,7 +23,7 @@ async def in_batches(messages: Sequence[Message], size: int) -> AsyncIterator[Se
 
 def some_letters(count: int) -> list[Message]:
     """Letters, numbered by their values."""
-    places = (Delivery(TOPICS.requests, 0, each, 0, Message(b"acc:1001", b"%d" % each)) for each in range(count))
+    places = (ConsumedMessage(TOPICS.requests, 0, each, 0, Message(b"acc:1001", b"%d" % each)) for each in range(count))
     return [LETTERS.undecodable(place, Undecodable("not a submission")) for place in places]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from forwarder.webhooks.addresses import AddressRule
-from forwarder.webhooks.port import Answered, Reply, Unanswered
+from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
 from forwarder.webhooks.resolving import Resolve
 from forwarder.webhooks.sender import HttpSender, open_sender
 from tests.support.manual_clock import ManualClock
@@ -53,7 +53,7 @@ def saying(answer: bytes) -> Script:
     return script
 
 
-async def reply_to(script: Script, *, seconds: float = 10.0) -> Reply:
+async def reply_to(script: Script, *, seconds: float = 10.0) -> PostResult:
     async with raw_server(script) as server, sender(seconds=seconds) as posting:
         return await posting.post(server.url + "/hook", {"webhook-id": "1"}, b"{}")
 
@@ -74,7 +74,7 @@ async def test_what_is_sent_is_what_was_given() -> None:
     async with raw_server(script) as server, sender() as posting:
         headers = {"webhook-id": "msg_1", "content-type": "application/json"}
         for body in (b'{"a":1}', b"{}"):
-            assert await posting.post(f"{server.url}/hook?a=b", headers, body) == Answered(204)
+            assert await posting.post(f"{server.url}/hook?a=b", headers, body) == EndpointResponse(204)
         assert server.connections == 1
     head, _, body = requests[0].partition(b"\r\n\r\n")
     assert head.startswith(b"POST /hook?a=b HTTP/1.1\r\n")
@@ -86,16 +86,16 @@ async def test_what_is_sent_is_what_was_given() -> None:
 async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
     async with raw_server(saying(answer("200 OK"))) as elsewhere:
         moved = await reply_to(saying(answer("302 Found", f"Location: {elsewhere.url}")))
-        assert moved == Answered(302)
+        assert moved == EndpointResponse(302)
         assert elsewhere.connections == 0
 
 
 async def test_a_failure_keeps_the_beginning_of_what_was_said() -> None:
     said = await reply_to(saying(answer("500 Oops", body=b"no \x00 luck\r\n today " + b"x" * 5000)))
-    assert isinstance(said, Answered)
+    assert isinstance(said, EndpointResponse)
     assert said.excerpt.startswith("no luck today xxx")
     assert len(said.excerpt) == 200
-    assert await reply_to(saying(answer("200 OK", body=b"thanks"))) == Answered(200)
+    assert await reply_to(saying(answer("200 OK", body=b"thanks"))) == EndpointResponse(200)
 
 
 async def test_an_endless_answer_is_not_read() -> None:
@@ -105,7 +105,7 @@ async def test_an_endless_answer_is_not_read() -> None:
         while True:
             await caller.say(b"400\r\n" + b"x" * 1024 + b"\r\n")
 
-    assert await reply_to(script) == Answered(200)
+    assert await reply_to(script) == EndpointResponse(200)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ async def test_an_endless_answer_is_not_read() -> None:
     [("120", 120.0), (format_datetime(START + timedelta(hours=1), usegmt=True), 3600.0), ("soon", None)],
 )
 async def test_what_it_asks_for_is_read(asked: str, seconds: float | None) -> None:
-    assert await reply_to(saying(answer("503 Busy", f"Retry-After: {asked}"))) == Answered(503, seconds)
+    assert await reply_to(saying(answer("503 Busy", f"Retry-After: {asked}"))) == EndpointResponse(503, seconds)
 
 
 # --- no answer --------------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ async def test_one_that_never_answers_is_given_up() -> None:
         await caller.gone()
 
     said = await reply_to(script, seconds=0.05)
-    assert said == Unanswered("timed_out", "No whole answer within 0.05 s.")
+    assert said == NoResponse("timed_out", "No whole answer within 0.05 s.")
 
 
 async def test_one_whose_answer_has_no_end_is_given_up_after_the_same_time() -> None:
@@ -134,7 +134,7 @@ async def test_one_whose_answer_has_no_end_is_given_up_after_the_same_time() -> 
         await caller.say(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n")
         await caller.gone()
 
-    assert await reply_to(script, seconds=0.1) == Unanswered("timed_out", "No whole answer within 0.1 s.")
+    assert await reply_to(script, seconds=0.1) == NoResponse("timed_out", "No whole answer within 0.1 s.")
 
 
 async def test_a_connection_that_is_reset_is_lost() -> None:
@@ -143,13 +143,13 @@ async def test_a_connection_that_is_reset_is_lost() -> None:
         caller.reset()
 
     said = await reply_to(script)
-    assert isinstance(said, Unanswered)
+    assert isinstance(said, NoResponse)
     assert said.failure == "connection_lost"
 
 
 async def test_what_is_not_http_is_called_so() -> None:
     said = await reply_to(saying(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"))
-    assert isinstance(said, Unanswered)
+    assert isinstance(said, NoResponse)
     assert said.failure == "not_http"
 
 
@@ -162,7 +162,7 @@ async def test_nobody_there_and_a_name_that_leads_nowhere() -> None:
         refused = await posting.post(f"http://127.0.0.1:{port}/", {}, b"")
         unknown = await lost.post("https://nobody.example/", {}, b"")
         senseless = await posting.post("gopher://127.0.0.1/", {}, b"")
-    failures = [each.failure for each in (refused, unknown, senseless) if isinstance(each, Unanswered)]
+    failures = [each.failure for each in (refused, unknown, senseless) if isinstance(each, NoResponse)]
     assert failures == ["connect_failed", "host_unknown", "address_invalid"]
 
 
@@ -178,7 +178,7 @@ async def test_no_connection_is_made_to_what_the_rule_forbids(scheme: str) -> No
                 await posting.post(f"{scheme}://127.0.0.1:{port}/", {}, b""),
                 await named.post(f"{scheme}://innocent.example:{port}/", {}, b""),
             ):
-                assert isinstance(said, Unanswered)
+                assert isinstance(said, NoResponse)
                 assert said.failure == "address_refused"
         assert server.connections == 0
 
@@ -196,9 +196,9 @@ async def test_a_name_that_changes_its_mind_is_looked_at_with_every_connection()
 
     async with raw_server(script) as server, sender(find=find) as posting:
         url = f"http://fickle.example:{server.url.rpartition(':')[2]}/"
-        assert await posting.post(url, {}, b"") == Answered(200)
+        assert await posting.post(url, {}, b"") == EndpointResponse(200)
         said = await posting.post(url, {}, b"")
-        assert isinstance(said, Unanswered)
+        assert isinstance(said, NoResponse)
         assert said.failure == "address_refused"
 
 
@@ -207,7 +207,7 @@ async def test_of_several_addresses_the_next_is_tried() -> None:
         port = server.url.rpartition(":")[2]
         async with sender(find=leading_to("10.0.0.1", "127.0.0.2", "127.0.0.1")) as posting:
             # 127.0.0.2 is this machine too, and nobody listens there.
-            assert await posting.post(f"http://several.example:{port}/", {}, b"") == Answered(200)
+            assert await posting.post(f"http://several.example:{port}/", {}, b"") == EndpointResponse(200)
 
 
 # --- TLS --------------------------------------------------------------------------------------------------------------------
@@ -241,10 +241,10 @@ async def test_the_name_is_verified_though_an_address_is_connected_to(certificat
     async with raw_server(saying(answer("200 OK")), tls=serving) as server:
         port = server.url.rpartition(":")[2]
         async with sender(find=find, trusted=trusted) as posting, sender(find=find) as doubting:
-            assert await posting.post(f"https://hook.example:{port}/", {}, b"") == Answered(200)
+            assert await posting.post(f"https://hook.example:{port}/", {}, b"") == EndpointResponse(200)
             for said in (
                 await posting.post(f"https://other.example:{port}/", {}, b""),
                 await doubting.post(f"https://hook.example:{port}/", {}, b""),
             ):
-                assert isinstance(said, Unanswered)
+                assert isinstance(said, NoResponse)
                 assert said.failure == "tls_failed"

@@ -5,7 +5,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Sequence
 
-from forwarder.topics.port import Consumer, Delivery, Log, LogUnavailable, Message, Publisher, Tail
+from forwarder.topics.port import ConsumedMessage, Consumer, Log, LogUnavailable, Message, Publisher, Tail
 
 SOON = 45.0
 """Seconds; a bound for failures, never a wait."""
@@ -36,12 +36,12 @@ def numbered(count: int, *, first: int = 0, keys: int = 50) -> list[Message]:
     return [Message(b"key-%d" % (each % keys), b"%d" % each) for each in range(first, first + count)]
 
 
-def numbers(deliveries: Sequence[Delivery]) -> list[int]:
+def numbers(deliveries: Sequence[ConsumedMessage]) -> list[int]:
     """The numbers that were delivered, in ascending order, each as often as it came."""
     return sorted(int(each.message.value) for each in deliveries)
 
 
-def by_key(deliveries: Sequence[Delivery]) -> dict[bytes, list[bytes]]:
+def by_key(deliveries: Sequence[ConsumedMessage]) -> dict[bytes, list[bytes]]:
     """The values of each key, in the order in which they came."""
     values: dict[bytes, list[bytes]] = defaultdict(list)
     for delivery in deliveries:
@@ -53,13 +53,13 @@ async def ignore_partitions(_: frozenset[int]) -> None:
     """For a consumer whose partitions are of no interest."""
 
 
-async def take(source: Consumer | Tail, count: int, *, through_outages: bool = False) -> list[Delivery]:
+async def take(source: Consumer | Tail, count: int, *, through_outages: bool = False) -> list[ConsumedMessage]:
     """So many deliveries; fails when they do not come. `LogUnavailable` ends it, unless it is to go on `through_outages`."""
-    taken: list[Delivery] = []
+    taken: list[ConsumedMessage] = []
     async with asyncio.timeout(SOON):
         while len(taken) < count:
             try:
-                taken += await source.receive(at_most=count - len(taken), wait_seconds=0.2)
+                taken += await source.receive(max_messages=count - len(taken), wait_seconds=0.2)
             except LogUnavailable:
                 if not through_outages:
                     raise
@@ -68,7 +68,7 @@ async def take(source: Consumer | Tail, count: int, *, through_outages: bool = F
 
 async def nothing_more(source: Consumer | Tail) -> bool:
     """Whether nothing comes for a while."""
-    return not await source.receive(at_most=10, wait_seconds=0.3)
+    return not await source.receive(max_messages=10, wait_seconds=0.3)
 
 
 async def until_published(publisher: Publisher, topic: str, messages: Sequence[Message]) -> None:

@@ -24,7 +24,7 @@ from forwarder.store.webhooks.queue import SqlDeliveryQueue
 from forwarder.tenancy.sealing import SecretVault, sealer_of
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.tenancy.sql.registry import SqlRegistry
-from forwarder.topics.outcomes import Outcomes
+from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Log, Message, Publisher, Topics
 from forwarder.worker.service import Worker, WorkerParts
 from tests.support.memory_webhooks import MemorySender, public_targets
@@ -38,7 +38,7 @@ WORKSPACE = "demo"
 class ForeignSite:
     """`published` counts what went to the requests topic."""
 
-    def __init__(self, publisher: Publisher, topics: Topics, engine: AsyncEngine, outcomes: Outcomes) -> None:
+    def __init__(self, publisher: Publisher, topics: Topics, engine: AsyncEngine, outcomes: OutcomeListener) -> None:
         self.publisher = publisher
         self.topics = topics
         self.reader = SqlReader(engine)
@@ -117,7 +117,7 @@ async def foreign_site(log: Log, topics: Topics, database: str | Path) -> AsyncI
         async with log.admin() as admin:
             await admin.create(dict.fromkeys(topics.all(), 2))
         publisher = await stack.enter_async_context(log.publisher())
-        outcomes = Outcomes(await stack.enter_async_context(log.tail(topics.results)), clock)
+        outcomes = OutcomeListener(await stack.enter_async_context(log.tail(topics.results)), clock)
         site = ForeignSite(publisher, topics, engine, outcomes)
         vault, recorder, pms = SecretVault([SECRET]), SqlRecorder(engine), Pms()
         worker = WorkerParts(log, topics, publisher, recorder, Accounts(), vault, pms, clock, SETTINGS)

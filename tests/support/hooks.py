@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from forwarder.notifier.backoff import Rests
-from forwarder.notifier.dispatcher import Lanes
-from forwarder.notifier.endpoint_queue import Lane
+from forwarder.notifier.backoff import Backoff
+from forwarder.notifier.dispatcher import EndpointDispatcher
+from forwarder.notifier.endpoint_queue import EndpointQueue
 from forwarder.notifier.intake import Intake
 from forwarder.notifier.posting import Posting
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.store.webhooks.port import DeliveryStatus, NewDelivery
 from forwarder.tenancy.sealing import SecretVault, sealer_of
-from forwarder.topics.port import Delivery
+from forwarder.topics.port import ConsumedMessage
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.memory_webhooks import MemoryDeliveries, MemoryEndpoints, MemorySender, public_targets
 
@@ -24,13 +24,13 @@ SECRET = "the secret of these tests"
 class Batches:
     """Implements what the intake needs of `Consumer`."""
 
-    waiting: list[Sequence[Delivery]] = field(default_factory=list)
-    committed: list[Sequence[Delivery]] = field(default_factory=list)
+    waiting: list[Sequence[ConsumedMessage]] = field(default_factory=list)
+    committed: list[Sequence[ConsumedMessage]] = field(default_factory=list)
 
-    async def receive(self, *, at_most: int, wait_seconds: float) -> Sequence[Delivery]:
+    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         return self.waiting.pop(0) if self.waiting else ()
 
-    async def commit(self, deliveries: Sequence[Delivery]) -> None:
+    async def commit(self, deliveries: Sequence[ConsumedMessage]) -> None:
         self.committed.append(deliveries)
 
 
@@ -49,7 +49,7 @@ class Hooks:
 
     def restart(self) -> None:
         """Another process, which knows nothing of what the one before saw."""
-        self.rests = Rests(self.clock, self.settings)
+        self.rests = Backoff(self.clock, self.settings)
         posting = Posting(
             self.queue,
             self.endpoints,
@@ -59,7 +59,7 @@ class Hooks:
             record_batch=10,
             luck=lambda: 0.5,
         )
-        lane = Lane(
+        lane = EndpointQueue(
             self.queue,
             self.endpoints,
             posting,
@@ -68,7 +68,7 @@ class Hooks:
             self.settings,
             may_go_on=lambda: self.go_on and not self.lanes.crowded,
         )
-        self.lanes = Lanes(lane.run, self.rests, at_most=self.settings.lanes_at_most)
+        self.lanes = EndpointDispatcher(lane.run, self.rests, at_most=self.settings.max_endpoints)
         self.intake = Intake(self.queue, self.endpoints, self.clock, self.settings, start=self.lanes.start)
 
     async def add(self, name: str, workspace: str = "ws-1", types: Sequence[str] | None = None) -> str:

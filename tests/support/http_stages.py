@@ -29,7 +29,7 @@ from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
 from forwarder.tenancy.sealing import KeyPair, PublicSealer, SecretVault
 from forwarder.topics.codec import decode_submission, encode_result
-from forwarder.topics.outcomes import Outcomes
+from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Message
 from tests.support.manual_clock import ManualClock, settle
 from tests.support.memory_log import MemoryLog, MemoryTail
@@ -82,7 +82,7 @@ class MemoryDirectory:
 class Stages:
     """The application and everything under it."""
 
-    def __init__(self, settings: IngressSettings, *, most_waiting: int) -> None:
+    def __init__(self, settings: IngressSettings, *, max_waiting: int) -> None:
         self.clock = ManualClock()
         self.log = MemoryLog(self.clock)
         self.reader = MemoryReader()
@@ -92,7 +92,7 @@ class Stages:
         self.vault = SecretVault([SECRET])
         self.ids = RequestIds(b"0123456789abcdef")
         self.tail: MemoryTail = self.log.tail(RESULTS)
-        self.outcomes = Outcomes(self.tail, self.clock, most_waiting=most_waiting)
+        self.outcomes = OutcomeListener(self.tail, self.clock, max_waiting=max_waiting)
         ingress = IngressParts(
             publisher=self.log,
             requests_topic=REQUESTS,
@@ -196,9 +196,9 @@ class Stages:
 
 
 @asynccontextmanager
-async def stages(settings: IngressSettings | None = None, *, most_waiting: int = 100) -> AsyncIterator[Stages]:
+async def stages(settings: IngressSettings | None = None, *, max_waiting: int = 100) -> AsyncIterator[Stages]:
     """The stages, running; stopped and closed afterwards."""
-    built = Stages(settings or IngressSettings(), most_waiting=most_waiting)
+    built = Stages(settings or IngressSettings(), max_waiting=max_waiting)
     following = asyncio.create_task(built.outcomes.run())
     await asyncio.sleep(0)
     async with built.client:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from forwarder.process.clock import Clock
-from forwarder.topics.port import Delivery, LogUnavailable, Message
+from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message
 
 
 class MemoryLog:
@@ -75,16 +75,16 @@ class MemoryTail:
         self._next = 0 if moment.timestamp() <= 0 else len(self._log.topics[self._topic])
         return {0: self._next}
 
-    async def receive(self, *, at_most: int, wait_seconds: float) -> Sequence[Delivery]:
+    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         self.receives += 1
         self._log.require()
         if self._next == len(self._log.topics[self._topic]):
             await self._wait(wait_seconds)
         self._log.require()
         first = self._next
-        found = self._log.topics[self._topic][first : first + at_most]
+        found = self._log.topics[self._topic][first : first + max_messages]
         self._next += len(found)
-        return [Delivery(self._topic, 0, first + index, 0, message) for index, message in enumerate(found)]
+        return [ConsumedMessage(self._topic, 0, first + index, 0, message) for index, message in enumerate(found)]
 
     async def _wait(self, seconds: float) -> None:
         arrived = asyncio.ensure_future(self._log.holds(self._topic, self._next + 1))

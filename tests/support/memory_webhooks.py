@@ -19,7 +19,7 @@ from forwarder.store.webhooks.port import (
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.webhooks import MOST_ENDPOINTS, Disabled, Endpoint, TooManyEndpoints
 from forwarder.webhooks.addresses import AddressRule
-from forwarder.webhooks.port import Answered, Reply
+from forwarder.webhooks.port import EndpointResponse, PostResult
 from forwarder.webhooks.resolving import ResolvedTargets
 
 
@@ -263,12 +263,12 @@ class MemorySender:
 
     def __init__(self) -> None:
         self.posts: list[Post] = []
-        self.answers: dict[str, list[Reply]] = {}
+        self.answers: dict[str, list[PostResult]] = {}
         self.hanging: dict[str, asyncio.Event] = {}
         self.under_way: defaultdict[str, int] = defaultdict(int)
         self._changed = asyncio.Condition()
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:
         self.posts.append(Post(url, headers, body))
         self.under_way[url] += 1
         async with self._changed:
@@ -278,7 +278,7 @@ class MemorySender:
                 await self.hanging[url].wait()
         finally:
             self.under_way[url] -= 1
-        answers = self.answers.get(url, [Answered(204)])
+        answers = self.answers.get(url, [EndpointResponse(204)])
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
     def to(self, url: str) -> list[str]:

@@ -27,7 +27,7 @@ from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.embedded import file as embedded_file
 from forwarder.topics.embedded.log import EmbeddedLog
-from forwarder.topics.port import Delivery, LogUnavailable, Message, Publisher, Topics
+from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Publisher, Topics
 from forwarder.worker.service import Worker, WorkerParts
 from forwarder.worker.settings import WorkerSettings
 from tests.support.works import submission
@@ -209,11 +209,11 @@ class Bench:
             ends = embedded_file.heads(connection, topic)
             return embedded_file.committed(connection, topic, self.settings.group) != ends
 
-    async def read(self, topic: str, count: int) -> list[Delivery]:
-        found: list[Delivery] = []
+    async def read(self, topic: str, count: int) -> list[ConsumedMessage]:
+        found: list[ConsumedMessage] = []
         async with asyncio.timeout(PATIENCE_SECONDS), self.log.tail(topic, from_beginning=True) as tail:
             while len(found) < count:
-                found += await tail.receive(at_most=100, wait_seconds=0.1)
+                found += await tail.receive(max_messages=100, wait_seconds=0.1)
         return found
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import Overview
 from forwarder.topics.codec import Undecodable, decode_data, header
-from forwarder.topics.port import MAX_MESSAGE_BYTES, Delivery, Log, Message
+from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Message
 from forwarder.topics.to_end import read_to_end
 from forwarder.worker.outcome.dead_letters import CUT, EVENT_ID, FAILURE_CLASS, UNDECODABLE, replayed
 
@@ -107,7 +107,7 @@ class Letters:
         found = [message async for batch in self.messages([letter]) for message in batch]
         return found[0] if found else None
 
-    async def _all(self) -> AsyncIterator[Delivery]:
+    async def _all(self) -> AsyncIterator[ConsumedMessage]:
         async with aclosing(read_to_end(self._log, self._topic)) as batches:
             async for batch in batches:
                 for delivery in batch:
@@ -122,7 +122,7 @@ class Letters:
         return failed
 
 
-def letter_of(delivery: Delivery) -> Letter:
+def letter_of(delivery: ConsumedMessage) -> Letter:
     """The letter in a message of the dead-letter topic. One that is not of ours counts as undecodable."""
     headers = delivery.message.headers
     event_id = header(headers, EVENT_ID) or ""
@@ -152,7 +152,7 @@ def _moment(milliseconds: int) -> datetime:
         return datetime.fromtimestamp(0, UTC)
 
 
-def _original_place(delivery: Delivery) -> str:
+def _original_place(delivery: ConsumedMessage) -> str:
     """Where the message stood that could not be read; of a message without a word about that, where the letter stands."""
     original = [header(delivery.message.headers, f"dlt-original-{name}") for name in ("partition", "offset")]
     known = [each for each in original if each is not None]

@@ -9,7 +9,7 @@ from typing import Any
 from forwarder.cli.output import json_line, note, printable, show_lines
 from forwarder.process.clock import Clock
 from forwarder.topics.codec import Undecodable
-from forwarder.topics.port import Delivery, Log, LogUnavailable
+from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable
 from forwarder.topics.structured_event import structured_event
 from forwarder.topics.to_end import read_to_end
 
@@ -66,23 +66,25 @@ async def print_events(log: Log, topic: str, stretch: Stretch, wanted: Wanted, c
                 return
 
 
-def _batches(log: Log, topic: str, stretch: Stretch, clock: Clock) -> AsyncGenerator[Sequence[Delivery], None]:
+def _batches(log: Log, topic: str, stretch: Stretch, clock: Clock) -> AsyncGenerator[Sequence[ConsumedMessage], None]:
     return _following(log, topic, stretch, clock) if stretch.follow else read_to_end(log, topic, since=stretch.since)
 
 
-async def _following(log: Log, topic: str, stretch: Stretch, clock: Clock) -> AsyncGenerator[Sequence[Delivery], None]:
+async def _following(
+    log: Log, topic: str, stretch: Stretch, clock: Clock
+) -> AsyncGenerator[Sequence[ConsumedMessage], None]:
     async with log.tail(topic, from_beginning=stretch.beginning) as tail:
         if stretch.since is not None:
             await tail.seek_to_time(stretch.since)
         while True:
             try:
-                yield await tail.receive(at_most=_AT_A_TIME, wait_seconds=_WAIT_SECONDS)
+                yield await tail.receive(max_messages=_AT_A_TIME, wait_seconds=_WAIT_SECONDS)
             except LogUnavailable as outage:
                 note(f"{outage}; trying again")
                 await clock.sleep(_PAUSE_SECONDS)
 
 
-def _event(delivery: Delivery) -> Event | None:
+def _event(delivery: ConsumedMessage) -> Event | None:
     try:
         return structured_event(delivery.message)
     except Undecodable as fault:

@@ -12,7 +12,7 @@ from forwarder.http.paging import FIRST, LARGEST_ID, Cursors, positive, write_li
 from forwarder.http.responses import NO_STORE, Answer
 from forwarder.notifier.api.bodies import NewWebhook, Rotation, WebhookChange
 from forwarder.notifier.api.problems import NoDelivery
-from forwarder.notifier.api.reading import page_asked, said
+from forwarder.notifier.api.reading import read_page_query, read_request_body
 from forwarder.notifier.api.responses import delivery_shown, endpoint_shown
 from forwarder.notifier.webhooks import UNCHANGED, Webhooks
 from forwarder.reservation.problem import Problem
@@ -38,7 +38,7 @@ class WebhookActions:
 
     async def add(self, workspace_id: str, request: Request, headers: Headers) -> Answer | Problem:
         """Its secret is in the answer, and in no other."""
-        body = await said(request, NewWebhook, headers)
+        body = await read_request_body(request, NewWebhook, headers)
         if isinstance(body, Problem):
             return body
         endpoint, secret = await self._hooks.add(
@@ -49,7 +49,7 @@ class WebhookActions:
 
     async def page(self, workspace_id: str, request: Request, _headers: Headers) -> Answer | Problem:
         """In the order in which they were added. A cursor is the moment of that, in microseconds since 1970."""
-        asked = page_asked(request)
+        asked = read_page_query(request)
         if isinstance(asked, Problem):
             return asked
         every = await self._hooks.endpoints(workspace_id)
@@ -64,8 +64,8 @@ class WebhookActions:
         return _answer(endpoint_shown(await self._hooks.get(_id(request), workspace_id=workspace_id)))
 
     async def change(self, workspace_id: str, request: Request, headers: Headers) -> Answer | Problem:
-        """What is said is changed, and then it is enabled or disabled, if that is said too."""
-        body = await said(request, WebhookChange, headers)
+        """What is read_request_body is changed, and then it is enabled or disabled, if that is read_request_body too."""
+        body = await read_request_body(request, WebhookChange, headers)
         if isinstance(body, Problem):
             return body
         return _answer(endpoint_shown(await self._change(_id(request), workspace_id, body)))
@@ -96,7 +96,7 @@ class WebhookActions:
 
     async def rotate(self, workspace_id: str, request: Request, headers: Headers) -> Answer | Problem:
         """The new secret is in the answer, and in no other."""
-        body = await said(request, Rotation, headers, optional=True)
+        body = await read_request_body(request, Rotation, headers, optional=True)
         if isinstance(body, Problem):
             return body
         endpoint, secret = await self._hooks.rotate(
@@ -113,7 +113,7 @@ class DeliveryActions:
 
     async def page(self, workspace_id: str, request: Request, _headers: Headers) -> Answer | Problem:
         """The newest first. A cursor is the first id that does not belong to the page any more, counted downwards: 1 for none."""
-        asked = page_asked(request, of_status=True)
+        asked = read_page_query(request, of_status=True)
         if isinstance(asked, Problem):
             return asked
         read = partial(

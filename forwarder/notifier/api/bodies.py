@@ -29,7 +29,7 @@ _Types = Annotated[
 _Description = Annotated[str, Field(max_length=500, pattern=NO_NUL, description="For people.")]
 
 
-class Said(BaseModel):
+class RequestBody(BaseModel):
     """A body. What is not a field of it is refused: a word that is misspelt would else be passed over."""
 
     model_config = ConfigDict(alias_generator=to_camel, frozen=True, strict=True, extra="forbid")
@@ -39,7 +39,7 @@ class Said(BaseModel):
         return []
 
 
-class _OfTypes(Said):
+class _OfTypes(RequestBody):
     types: _Types = None
 
     def faults(self) -> list[Fault]:
@@ -73,7 +73,7 @@ class WebhookChange(_OfTypes):
         return name in self.model_fields_set
 
 
-class Rotation(Said):
+class Rotation(RequestBody):
     """How a webhook's secret is put out of use."""
 
     overlap_seconds: Annotated[
@@ -87,7 +87,7 @@ class Rotation(Said):
     ] = DEFAULT_OVERLAP_SECONDS
 
 
-Body = TypeVar("Body", bound=Said)
+Body = TypeVar("Body", bound=RequestBody)
 
 
 def read_body(model: type[Body], content: bytes) -> Body | list[Fault]:

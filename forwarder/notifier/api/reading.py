@@ -27,7 +27,7 @@ _BODY_TIMED_OUT: Final = requests.BODY_TIMED_OUT.problem(f"{_NOTHING_DONE}.")
 
 
 @dataclass(frozen=True, slots=True)
-class PageAsked:
+class PageQuery:
     """A page of so many items; of deliveries those of one status, where one is given."""
 
     cursor: int
@@ -35,7 +35,7 @@ class PageAsked:
     status: DeliveryStatus | None = None
 
 
-async def said(
+async def read_request_body(
     request: Request, model: type[Body], headers: Mapping[str, str], *, optional: bool = False
 ) -> Body | Problem:
     """The body of the call, with nothing wrong in it. Where it is `optional`, none at all says the same as an empty object. Raises
@@ -65,14 +65,14 @@ def invalid(faults: Sequence[Fault]) -> Problem:
     return requests.VALIDATION_FAILED.problem(detail, faults=tuple(faults))
 
 
-def page_asked(request: Request, *, of_status: bool = False) -> PageAsked | Problem:
+def read_page_query(request: Request, *, of_status: bool = False) -> PageQuery | Problem:
     """The page that the query parameters ask for. Parameters that mean nothing here are left alone."""
     parameters = {name: request.query_params.getlist(name) for name in request.query_params}
     limit, cursor = read_limit(parameters), read_cursor(parameters)
     status = _status(parameters.get("status", ())) if of_status else None
     if isinstance(limit, Fault) or isinstance(cursor, Fault) or isinstance(status, Fault):
         return invalid_query([fault for fault in (limit, cursor, status) if isinstance(fault, Fault)])
-    return PageAsked(cursor, limit, status)
+    return PageQuery(cursor, limit, status)
 
 
 def _status(given: Sequence[str]) -> DeliveryStatus | Fault | None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 from urllib.parse import quote
 
-from forwarder.topics.port import Delivery, GroupBusy, Headers, LogUnavailable, Message
+from forwarder.topics.port import ConsumedMessage, GroupBusy, Headers, LogUnavailable, Message
 
 _VERSION = 1
 _BUSY_SECONDS = 5.0
@@ -173,16 +173,16 @@ def entry_of(message: Message) -> Entry:
 
 
 def read(
-    connection: sqlite3.Connection, name: str, topic: TopicEntry, partition: int, offset: int, at_most: int
-) -> list[Delivery]:
+    connection: sqlite3.Connection, name: str, topic: TopicEntry, partition: int, offset: int, max_messages: int
+) -> list[ConsumedMessage]:
     """The messages of a partition from `offset` on."""
     rows = connection.execute(
         """select offset, timestamp_ms, key, value, headers from messages
            where topic = ? and partition = ? and offset >= ? order by offset limit ?""",
-        (topic.id, partition, offset, at_most),
+        (topic.id, partition, offset, max_messages),
     )
     return [
-        Delivery(name, partition, found, timestamp_ms, Message(key, value, _headers(text)))
+        ConsumedMessage(name, partition, found, timestamp_ms, Message(key, value, _headers(text)))
         for found, timestamp_ms, key, value, text in rows
     ]
 

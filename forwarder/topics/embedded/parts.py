@@ -15,7 +15,7 @@ from forwarder.topics.embedded.commands import Append, Commit, Create, Nothing
 from forwarder.topics.embedded.file import TopicEntry, entry_of, list_topics, topic_offsets
 from forwarder.topics.embedded.reader import EmbeddedReader
 from forwarder.topics.embedded.writer import EmbeddedWriter
-from forwarder.topics.port import Delivery, Lag, LogUnavailable, Message, refuse_too_large
+from forwarder.topics.port import ConsumedMessage, Lag, LogUnavailable, Message, refuse_too_large
 from forwarder.topics.readiness import RecentFailure
 
 _READY_SECONDS = 0.8
@@ -69,10 +69,10 @@ class EmbeddedConsumer:
         self._reader.next = await self._reader.query(self._committed)
         return frozenset(self._reader.next)
 
-    async def receive(self, *, at_most: int, wait_seconds: float) -> Sequence[Delivery]:
-        return await self._reader.take(at_most, wait_seconds)
+    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        return await self._reader.take(max_messages, wait_seconds)
 
-    async def commit(self, deliveries: Sequence[Delivery]) -> None:
+    async def commit(self, deliveries: Sequence[ConsumedMessage]) -> None:
         past: dict[int, int] = {}
         for delivery in deliveries:
             past[delivery.partition] = max(past.get(delivery.partition, 0), delivery.offset + 1)
@@ -119,8 +119,8 @@ class EmbeddedTail:
         self._reader.next = await self._reader.query(partial(embedded_file.offsets_since, since_ms=since_ms))
         return dict(self._reader.next)
 
-    async def receive(self, *, at_most: int, wait_seconds: float) -> Sequence[Delivery]:
-        return await self._reader.take(at_most, wait_seconds)
+    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        return await self._reader.take(max_messages, wait_seconds)
 
 
 class EmbeddedAdmin:

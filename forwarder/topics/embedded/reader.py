@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from forwarder.topics.embedded import file as embedded_file
 from forwarder.topics.embedded.file import TopicEntry, open_file, reaching_file
-from forwarder.topics.port import Delivery
+from forwarder.topics.port import ConsumedMessage
 
 T = TypeVar("T")
 
@@ -43,13 +43,13 @@ class EmbeddedReader:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
         self._thread.shutdown(wait=False)
 
-    async def take(self, at_most: int, wait_seconds: float) -> Sequence[Delivery]:
+    async def take(self, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         """The next messages; empty when none came within `wait_seconds`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_seconds
         while True:
             self._news.clear()
-            deliveries = await self.query(partial(self._read, positions=dict(self.next), at_most=at_most))
+            deliveries = await self.query(partial(self._read, positions=dict(self.next), max_messages=max_messages))
             if deliveries or loop.time() >= deadline:
                 break
             await self._something_new(deadline)
@@ -72,18 +72,18 @@ class EmbeddedReader:
             raise
 
     def _read(
-        self, connection: sqlite3.Connection, topic: TopicEntry, positions: Mapping[int, int], at_most: int
-    ) -> list[Delivery]:
+        self, connection: sqlite3.Connection, topic: TopicEntry, positions: Mapping[int, int], max_messages: int
+    ) -> list[ConsumedMessage]:
         """From each partition in turn, beginning with another one each time, so that none waits for a busy one."""
         (self._version,) = connection.execute(
             "pragma data_version"
         ).fetchone()  # before looking, so that no news is missed
         heads = embedded_file.heads(connection, topic)
-        found: list[Delivery] = []
+        found: list[ConsumedMessage] = []
         for each in range(topic.partitions):
             partition = (each + self._turn) % topic.partitions
-            if positions[partition] < heads[partition] and len(found) < at_most:
-                room = at_most - len(found)
+            if positions[partition] < heads[partition] and len(found) < max_messages:
+                room = max_messages - len(found)
                 found += embedded_file.read(connection, self._name, topic, partition, positions[partition], room)
         return found
 

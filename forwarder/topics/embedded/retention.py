@@ -31,20 +31,20 @@ class Retention:
         room = _AT_A_TIME
         with writing(connection):
             for topic, partition in connection.execute("select topic, partition from heads").fetchall():
-                room -= _prune(connection, topic, partition, before_ms, at_most=room)
+                room -= _prune(connection, topic, partition, before_ms, max_rows=room)
         if room > 0:
             self._due_at = began_at + _EVERY_SECONDS
         return room == 0
 
 
-def _prune(connection: sqlite3.Connection, topic: int, partition: int, before_ms: int, *, at_most: int) -> int:
+def _prune(connection: sqlite3.Connection, topic: int, partition: int, before_ms: int, *, max_rows: int) -> int:
     """Delete from the first message on, up to one that has to stay; how many it was."""
     (safe,) = connection.execute(
         "select min(next_offset) from commits where topic = ? and partition = ?", (topic, partition)
     ).fetchone()
     rows = connection.execute(
         "select offset, timestamp_ms from messages where topic = ? and partition = ? order by offset limit ?",
-        (topic, partition, at_most),
+        (topic, partition, max_rows),
     )
     going = list(takewhile(lambda row: row[1] < before_ms and (safe is None or row[0] < safe), rows))
     if going:

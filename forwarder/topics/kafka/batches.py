@@ -55,7 +55,7 @@ class _Batch:
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
+class _PartitionQueue:
     """One partition: the batch that gathers, and the one before it, which is still on its way."""
 
     topic: str
@@ -66,7 +66,7 @@ class _Lane:
     """Set when the batch that gathers leaves."""
 
 
-class Batches:
+class BatchAccumulator:
     """Sends the batches of one producer. Of each partition no more than one is on its way; what comes meanwhile gathers.
 
     All that has gathered leaves together, so that it shares requests, and at once; only after a crowd left, the next to
@@ -78,7 +78,7 @@ class Batches:
         self._pause_seconds = pause_seconds
         self._limits = TimeLimits(limit_seconds)
         self._loop = asyncio.get_running_loop()
-        self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._lanes: dict[tuple[str, int], _PartitionQueue] = {}
         self._partitions: dict[str, int] = {}  # looked up anew after each departure
         self._gathered = 0
         self._not_before = 0.0
@@ -134,13 +134,13 @@ class Batches:
         self._partitions[topic] = count = len(self.producer.client.cluster.partitions_for_topic(topic) or ())
         return count
 
-    def _lane(self, topic: str, partition: int) -> _Lane:
+    def _lane(self, topic: str, partition: int) -> _PartitionQueue:
         lane = self._lanes.get((topic, partition))
         if lane is None:
-            lane = self._lanes[topic, partition] = _Lane(topic, partition)
+            lane = self._lanes[topic, partition] = _PartitionQueue(topic, partition)
         return lane
 
-    def _join(self, lane: _Lane, message: Message) -> _Batch | None:
+    def _join(self, lane: _PartitionQueue, message: Message) -> _Batch | None:
         """The lane's batch, with `message` in it now; none while it is full and cannot leave."""
         batch = lane.gathering
         if batch is None:
@@ -190,7 +190,7 @@ class Batches:
         if count >= _CROWD and self._gathered < _FULL:
             self._not_before = self._loop.time() + self._pause_seconds
 
-    async def _send(self, lane: _Lane, batch: _Batch) -> None:
+    async def _send(self, lane: _PartitionQueue, batch: _Batch) -> None:
         try:
             future = await self.producer.send_batch(batch.builder, lane.topic, partition=lane.partition)
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait raise it
@@ -198,11 +198,11 @@ class Batches:
         else:
             future.add_done_callback(partial(self._acknowledged, lane, batch))
 
-    def _acknowledged(self, lane: _Lane, batch: _Batch, future: Future[Any]) -> None:
+    def _acknowledged(self, lane: _PartitionQueue, batch: _Batch, future: Future[Any]) -> None:
         # A cancelled one has no exception to ask for: whether it was stored is not known, as after any failure.
         self._landed(lane, batch, KafkaError("broken off") if future.cancelled() else future.exception())
 
-    def _landed(self, lane: _Lane, batch: _Batch, error: BaseException | None) -> None:
+    def _landed(self, lane: _PartitionQueue, batch: _Batch, error: BaseException | None) -> None:
         lane.under_way = None
         batch.settle(error)
         if lane.gathering is not None:

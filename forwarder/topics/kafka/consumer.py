@@ -13,7 +13,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka
 from forwarder.topics.kafka.membership import Membership
 from forwarder.topics.kafka.reader import CannotRead, KafkaReader, stop
-from forwarder.topics.port import Delivery, Lag, LogUnavailable, PartitionsChanged
+from forwarder.topics.port import ConsumedMessage, Lag, LogUnavailable, PartitionsChanged
 
 _MAX_POLL_INTERVAL_SECONDS = 300.0
 _HEARTBEATS_PER_SESSION = 10  # it is at a heartbeat that a member learns of a rebalance
@@ -36,18 +36,18 @@ class KafkaConsumer:
         self._unsettled_seconds = 0.0
         self._careful = False
 
-    async def receive(self, *, at_most: int, wait_seconds: float) -> Sequence[Delivery]:
+    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         reader = self._reader or await self.join()
         if not await self._settled(wait_seconds):
             return ()
-        deliveries = await self._take(reader, at_most, wait_seconds)
+        deliveries = await self._take(reader, max_messages, wait_seconds)
         if self._reader is not reader:
             return ()
         generation = self._membership.generation
         await self._membership.settled()
         return deliveries if generation == self._membership.generation else ()
 
-    async def commit(self, deliveries: Sequence[Delivery]) -> None:
+    async def commit(self, deliveries: Sequence[ConsumedMessage]) -> None:
         if self._reader is None:
             return
         consumer = self._reader.consumer
@@ -102,11 +102,11 @@ class KafkaConsumer:
             raise LogUnavailable(f"{self._group} has been rebalancing for {self._unsettled_seconds:.0f} s")
         return False
 
-    async def _take(self, reader: KafkaReader, at_most: int, wait_seconds: float) -> list[Delivery]:
+    async def _take(self, reader: KafkaReader, max_messages: int, wait_seconds: float) -> list[ConsumedMessage]:
         limit = wait_seconds + self._connection.request_timeout_seconds
         async with reaching_kafka(f"receive from {self._topic}", within=limit):
             try:
-                return await reader.take(at_most, wait_seconds)
+                return await reader.take(max_messages, wait_seconds)
             except CannotRead:
                 # What it had taken up is delivered again, from what the group has committed.
                 self._careful = True
@@ -153,7 +153,7 @@ async def kafka_consumer(
         await consumer.leave()
 
 
-def _past(deliveries: Sequence[Delivery], owned: set[TopicPartition]) -> Mapping[TopicPartition, int]:
+def _past(deliveries: Sequence[ConsumedMessage], owned: set[TopicPartition]) -> Mapping[TopicPartition, int]:
     """For each owned partition the offset after the last of `deliveries`."""
     past: dict[TopicPartition, int] = {}
     for delivery in deliveries:

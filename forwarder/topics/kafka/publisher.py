@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
-from forwarder.topics.kafka.batches import Batches
+from forwarder.topics.kafka.batches import BatchAccumulator
 from forwarder.topics.kafka.connection import (
     KafkaConnection,
     closable,
@@ -40,7 +40,7 @@ class KafkaPublisher:
 
     def __init__(self, connection: KafkaConnection) -> None:
         self._connection = connection
-        self._batches: Batches | None = None
+        self._batches: BatchAccumulator | None = None
         self._starting = asyncio.Lock()
         self._retirements: set[asyncio.Task[None]] = set()
         self._failure = RecentFailure()
@@ -67,7 +67,7 @@ class KafkaPublisher:
         except LogUnavailable:
             return False
 
-    async def started(self) -> Batches:
+    async def started(self) -> BatchAccumulator:
         """Those of the producer in use: started now where there is none, at first or after a broken one."""
         self._retire_where_lost()
         if self._batches is None:
@@ -75,7 +75,7 @@ class KafkaPublisher:
                 if self._batches is None:
                     limit = self._connection.publish_timeout_seconds
                     producer = await _start(self._connection)
-                    self._batches = Batches(producer, pause_seconds=_PAUSE_SECONDS, limit_seconds=limit)
+                    self._batches = BatchAccumulator(producer, pause_seconds=_PAUSE_SECONDS, limit_seconds=limit)
         return self._batches
 
     async def close(self) -> None:
@@ -99,14 +99,14 @@ class KafkaPublisher:
             raise unavailable(_doing(topic), self._connection.publish_timeout_seconds, error) from error
         return True
 
-    async def _deliver(self, batches: Batches, topic: str, messages: Sequence[Message]) -> None:
+    async def _deliver(self, batches: BatchAccumulator, topic: str, messages: Sequence[Message]) -> None:
         try:
             await batches.deliver(topic, messages)
         except KafkaError as error:
             self._look_into(error, batches)
             raise
 
-    def _look_into(self, error: Exception, batches: Batches) -> None:
+    def _look_into(self, error: Exception, batches: BatchAccumulator) -> None:
         if _leaves_a_gap(error):
             self._retire(batches)
 
@@ -115,7 +115,7 @@ class KafkaPublisher:
         if self._batches is not None and lost_track(self._batches.producer.client):
             self._retire(self._batches)
 
-    def _retire(self, batches: Batches) -> None:
+    def _retire(self, batches: BatchAccumulator) -> None:
         if self._batches is batches:
             self._batches = None
             task = asyncio.create_task(_stop(batches, self._connection))
@@ -154,7 +154,7 @@ async def _start(connection: KafkaConnection) -> AIOKafkaProducer:
     return producer
 
 
-async def _stop(batches: Batches, connection: KafkaConnection) -> None:
+async def _stop(batches: BatchAccumulator, connection: KafkaConnection) -> None:
     """Deliver what they hold, and close their producer. What cannot be delivered in time is given up."""
     producer = batches.producer
     try:

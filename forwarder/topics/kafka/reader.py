@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import CorruptRecordException, UnsupportedCodecError
 
 from forwarder.topics.kafka.connection import KafkaConnection, closable, look_at, milliseconds, reaching_kafka
-from forwarder.topics.port import UNREADABLE, Delivery, LogUnavailable, Message
+from forwarder.topics.port import UNREADABLE, ConsumedMessage, LogUnavailable, Message
 
 _log = logging.getLogger(__name__)
 _Batches = Mapping[TopicPartition, Sequence[ConsumerRecord]]
@@ -44,19 +44,19 @@ class KafkaReader:
         """Of each partition, how often what stands at an offset could not be read."""
         self._connection = connection
         self._fetch: asyncio.Task[_Batches] | None = None
-        self._left: deque[Delivery] = deque()
+        self._left: deque[ConsumedMessage] = deque()
         self._answers: dict[TopicPartition, int | None] = {}
         self._silent_seconds: dict[TopicPartition | None, float] = {}
 
-    async def take(self, at_most: int, wait_seconds: float) -> list[Delivery]:
+    async def take(self, max_messages: int, wait_seconds: float) -> list[ConsumedMessage]:
         """The next messages; empty when none came within `wait_seconds`.
 
         Raises `LogUnavailable` when one of the partitions was not heard of during `silence_seconds` of waiting. May be
         cancelled without losing a message.
         """
         if not self._left:
-            await self._refill(at_most, wait_seconds)
-        return [self._left.popleft() for _ in range(min(at_most, len(self._left)))]
+            await self._refill(max_messages, wait_seconds)
+        return [self._left.popleft() for _ in range(min(max_messages, len(self._left)))]
 
     def discard(self) -> None:
         """Forget what was fetched and not yet taken: it is of partitions that are being given up."""
@@ -70,12 +70,12 @@ class KafkaReader:
             self._fetch.cancel()
             self._fetch.add_done_callback(look_at)
 
-    async def _refill(self, at_most: int, wait_seconds: float) -> None:
+    async def _refill(self, max_messages: int, wait_seconds: float) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         # A task of its own, which a later call finds again: aiokafka waits without limit while a group rebalances, and
         # does not bear being cancelled (it would take this member for one that is polling, for ever).
-        fetch = self._fetch or loop.create_task(self._ask(at_most, wait_seconds))
+        fetch = self._fetch or loop.create_task(self._ask(max_messages, wait_seconds))
         self._fetch = fetch
         await asyncio.wait({fetch}, timeout=wait_seconds + _ANSWER_SECONDS)
         if fetch.done() and self._fetch is fetch:
@@ -85,18 +85,18 @@ class KafkaReader:
         if not self._left:
             await self._complain_of_silence()
 
-    async def _ask(self, at_most: int, wait_seconds: float) -> _Batches:
+    async def _ask(self, max_messages: int, wait_seconds: float) -> _Batches:
         if self._careful_reads:
-            return await self._ask_carefully(at_most, wait_seconds)
-        batches: _Batches = await self.consumer.getmany(timeout_ms=milliseconds(wait_seconds), max_records=at_most)
+            return await self._ask_carefully(max_messages, wait_seconds)
+        batches: _Batches = await self.consumer.getmany(timeout_ms=milliseconds(wait_seconds), max_records=max_messages)
         return batches
 
-    async def _ask_carefully(self, at_most: int, wait_seconds: float) -> _Batches:
+    async def _ask_carefully(self, max_messages: int, wait_seconds: float) -> _Batches:
         """One record at a time, so that none goes with an error that is another's."""
         found: dict[TopicPartition, list[ConsumerRecord]] = defaultdict(list)
         wait = milliseconds(wait_seconds)
         try:
-            for _ in range(at_most):
+            for _ in range(max_messages):
                 batches = await self.consumer.getmany(timeout_ms=wait, max_records=1)
                 if not batches:
                     break
@@ -191,10 +191,10 @@ def _unreadable(partition: TopicPartition, offset: int, error: Exception) -> Con
     return ConsumerRecord(partition.topic, partition.partition, offset, now, 0, None, None, None, -1, -1, headers)
 
 
-def _deliveries(batches: _Batches) -> Iterator[Delivery]:
+def _deliveries(batches: _Batches) -> Iterator[ConsumedMessage]:
     for records in batches.values():
         for record in records:
             # Kafka has null for each of them, and we have not.
             headers = tuple((name, value or b"") for name, value in record.headers)
             message = Message(record.key or b"", record.value or b"", headers)
-            yield Delivery(record.topic, record.partition, record.offset, record.timestamp, message)
+            yield ConsumedMessage(record.topic, record.partition, record.offset, record.timestamp, message)

@@ -9,7 +9,7 @@ from aiokafka.errors import KafkaError
 
 from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka
 from forwarder.topics.kafka.reader import CannotRead, KafkaReader, stop
-from forwarder.topics.port import Delivery
+from forwarder.topics.port import ConsumedMessage
 
 _METADATA_SECONDS = 60.0  # how soon a partition that is added to the topic is noticed
 
@@ -47,10 +47,10 @@ class KafkaTail:
         self._seek(reader.consumer, places)
         return {each.partition: offset for each, offset in places.items()}
 
-    async def receive(self, *, at_most: int, wait_seconds: float) -> Sequence[Delivery]:
+    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         reader = self._reader or await self.open()
         self._take_in_new_partitions(reader.consumer)
-        deliveries = await self._take(reader, at_most, wait_seconds)
+        deliveries = await self._take(reader, max_messages, wait_seconds)
         for delivery in deliveries:
             self._next[delivery.partition] = delivery.offset + 1
         return deliveries
@@ -106,11 +106,11 @@ class KafkaTail:
             consumer.seek(partition, offset)
             self._next[partition.partition] = offset
 
-    async def _take(self, reader: KafkaReader, at_most: int, wait_seconds: float) -> list[Delivery]:
+    async def _take(self, reader: KafkaReader, max_messages: int, wait_seconds: float) -> list[ConsumedMessage]:
         limit = wait_seconds + self._connection.request_timeout_seconds
         async with reaching_kafka(f"receive from {self._topic}", within=limit):
             try:
-                return await reader.take(at_most, wait_seconds)
+                return await reader.take(max_messages, wait_seconds)
             except CannotRead:
                 self._careful = True  # and from where it was
                 await self.close()

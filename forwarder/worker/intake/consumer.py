@@ -22,7 +22,7 @@ from forwarder.store.submissions.work import Arrival, Work
 from forwarder.tenancy.port import Account, Directory, TenancyUnavailable
 from forwarder.topics.cancellations import decode_cancellation, is_cancellation
 from forwarder.topics.codec import Undecodable, decode_written, replay_revision
-from forwarder.topics.port import Consumer, Delivery, LogUnavailable, Publisher
+from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable, Publisher
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake.cancellations import CancellationIntake
 from forwarder.worker.lease import Lease
@@ -33,10 +33,10 @@ _log = structlog.get_logger(__name__)
 
 _DEFAULT_DEADLINE_SECONDS = Account("", "", "", "", "").deadline_seconds
 
-Received = tuple[Delivery, Submission, bytes | None]
+Received = tuple[ConsumedMessage, Submission, bytes | None]
 """A message, the submission that it brought, and the text of its request where it has that."""
 
-Asked = tuple[Delivery, CancellationRequest]
+Asked = tuple[ConsumedMessage, CancellationRequest]
 """A message, and the cancellation that it brought."""
 
 M = TypeVar("M", Received, Asked)
@@ -69,7 +69,7 @@ class Intake:
     async def take_next(self, consumer: Consumer) -> None:
         """One batch: receive, take in, commit, offer to the lanes. Raises `LogUnavailable`."""
         deliveries = await consumer.receive(
-            at_most=self._settings.intake_batch, wait_seconds=self._settings.intake_wait_seconds
+            max_messages=self._settings.intake_batch, wait_seconds=self._settings.intake_wait_seconds
         )
         if not deliveries:
             metrics.LAG_SECONDS.set(0)
@@ -131,7 +131,7 @@ class Intake:
     def _arrival(
         self,
         submission: Submission,
-        delivery: Delivery,
+        delivery: ConsumedMessage,
         text: bytes | None,
         account: Account | None,
         *,
@@ -171,7 +171,7 @@ class Intake:
                 self._lanes.note_more(accounts[account_id])
         metrics.TAKEN_IN.labels("taken_in").inc(len(arrivals))
 
-    async def _set_aside(self, undecodable: Sequence[tuple[Delivery, Undecodable]]) -> None:
+    async def _set_aside(self, undecodable: Sequence[tuple[ConsumedMessage, Undecodable]]) -> None:
         """What cannot be read goes to the dead letters as it is, with the reason; it never stops a partition."""
         letters = [self._letters.undecodable(delivery, error) for delivery, error in undecodable]
 
@@ -186,11 +186,11 @@ class Intake:
 
 
 def _decode(
-    deliveries: Sequence[Delivery],
-) -> tuple[list[Received], list[Asked], list[tuple[Delivery, Undecodable]]]:
+    deliveries: Sequence[ConsumedMessage],
+) -> tuple[list[Received], list[Asked], list[tuple[ConsumedMessage, Undecodable]]]:
     received: list[Received] = []
     cancellations: list[Asked] = []
-    undecodable: list[tuple[Delivery, Undecodable]] = []
+    undecodable: list[tuple[ConsumedMessage, Undecodable]] = []
     for delivery in deliveries:
         try:
             if is_cancellation(delivery.message):

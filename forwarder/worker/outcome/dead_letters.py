@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from forwarder.process.clock import iso
 from forwarder.store.submissions.work import DeadLetter, Final, Work
 from forwarder.topics.codec import REPLAY_OF, encode_submission
-from forwarder.topics.port import MAX_MESSAGE_BYTES, Delivery, Message, Topics
+from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, Topics
 
 EVENT_ID: Constant = "dlt-event-id"
 FAILURE_CLASS: Constant = "dlt-failure-class"
@@ -66,7 +66,7 @@ class DeadLetters:
         self._group = group
         self.topic = topics.dead_letters
 
-    def undecodable(self, delivery: Delivery, error: Exception) -> Message:
+    def undecodable(self, delivery: ConsumedMessage, error: Exception) -> Message:
         """`delivery`'s message, which could not be read: as it came, or what the log takes of it. Whatever headers of a dead
         letter it brought are not ours, and left out."""
         headers = self._headers(delivery.partition, delivery.offset, delivery.timestamp_ms) | {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from forwarder.assembly.backend import open_log
 from forwarder.settings import Settings
 from forwarder.topics.codec import header
-from forwarder.topics.port import Delivery, LogUnavailable, Tail
+from forwarder.topics.port import ConsumedMessage, LogUnavailable, Tail
 
 _AT_ONCE = 2_000
 _END_SECONDS = 0.3
@@ -46,20 +46,20 @@ class Ledger:
         await _to_the_end(self._requests, self._take_submission)
         await _to_the_end(self._results, self._take_event)
 
-    def _take_submission(self, delivery: Delivery) -> None:
+    def _take_submission(self, delivery: ConsumedMessage) -> None:
         account = delivery.message.key.decode().partition(":")[0]
         self.submitted[account].add(header(delivery.message.headers, "ce_subject") or "")
 
-    def _take_event(self, delivery: Delivery) -> None:
+    def _take_event(self, delivery: ConsumedMessage) -> None:
         headers = delivery.message.headers
         event_id, kind, about = (header(headers, name) or "" for name in ("ce_id", "ce_type", "ce_subject"))
         self.events[about].append(Event(event_id, kind, about, delivery.message.value))
 
 
-async def _to_the_end(tail: Tail, take: Callable[[Delivery], None]) -> None:
+async def _to_the_end(tail: Tail, take: Callable[[ConsumedMessage], None]) -> None:
     while True:
         try:
-            deliveries = await tail.receive(at_most=_AT_ONCE, wait_seconds=_END_SECONDS)
+            deliveries = await tail.receive(max_messages=_AT_ONCE, wait_seconds=_END_SECONDS)
         except LogUnavailable:
             await asyncio.sleep(_AGAIN_SECONDS)
             continue

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forwarder.topics.partitioning import partition_of
-from forwarder.topics.port import Delivery, Lag, LogUnavailable, Message, PartitionsChanged, Topics
+from forwarder.topics.port import ConsumedMessage, Lag, LogUnavailable, Message, PartitionsChanged, Topics
 from tests.support.machine.mishap import Effect
 from tests.support.machine.ownership import Ownership
 from tests.support.machine.process import EPOCH, Process
@@ -82,18 +82,18 @@ class GroupLog:
         elif member in self.members:
             self._loop.call_later(SESSION_SECONDS / 2, self._watch, member)
 
-    def take(self, member: Member, at_most: int) -> list[Delivery]:
+    def take(self, member: Member, at_most: int) -> list[ConsumedMessage]:
         """The next messages, from each partition in turn."""
-        found: list[Delivery] = []
+        found: list[ConsumedMessage] = []
         for partition in sorted(member.assigned):
             start = member.next[partition]
             for offset, message in enumerate(self.requests[partition][start:], start):
                 if len(found) < at_most:
-                    found.append(Delivery(TOPICS.requests, partition, offset, self._now_ms(), message))
+                    found.append(ConsumedMessage(TOPICS.requests, partition, offset, self._now_ms(), message))
                     member.next[partition] = offset + 1
         return found
 
-    def commit(self, member: Member, deliveries: Sequence[Delivery]) -> None:
+    def commit(self, member: Member, deliveries: Sequence[ConsumedMessage]) -> None:
         for delivery in deliveries:
             if delivery.partition in member.assigned:
                 self.committed[delivery.partition] = delivery.offset + 1
@@ -164,18 +164,18 @@ class GroupConsumer:
         self._process = process
         self.member = member
 
-    async def receive(self, *, at_most: int, wait_seconds: float) -> Sequence[Delivery]:
+    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         await self._process.awake()
         if not self._process.reaches("log"):
             raise LogUnavailable("the log is away")
         await self._hear_of_partitions()
-        found = self._log.take(self.member, at_most)
+        found = self._log.take(self.member, max_messages)
         if found:
             return found
         await self._process.clock.sleep(wait_seconds)
-        return self._log.take(self.member, at_most) if self.member.told == self.member.assigned else ()
+        return self._log.take(self.member, max_messages) if self.member.told == self.member.assigned else ()
 
-    async def commit(self, deliveries: Sequence[Delivery]) -> None:
+    async def commit(self, deliveries: Sequence[ConsumedMessage]) -> None:
         async with self._steps.step("commit"):
             self._log.commit(self.member, deliveries)
 

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from sqlalchemy import Row, delete, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.notifier.backoff import Rests
-from forwarder.notifier.endpoint_queue import Lane
+from forwarder.notifier.backoff import Backoff
+from forwarder.notifier.endpoint_queue import EndpointQueue
 from forwarder.notifier.posting import Posting
 from forwarder.notifier.retry import PAUSES, TRIED_FOR
 from forwarder.notifier.settings import NotifierSettings
@@ -25,7 +25,7 @@ from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, NewDeli
 from forwarder.store.webhooks.queue import SqlDeliveryQueue
 from forwarder.store.webhooks.rows import ENTRY, entry_of
 from forwarder.tenancy.sealing import SecretVault, sealer_of
-from forwarder.webhooks.port import Answered, Reply
+from forwarder.webhooks.port import EndpointResponse, PostResult
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_webhooks import MemoryEndpoints, public_targets
 
@@ -34,14 +34,14 @@ T = TypeVar("T")
 SECRET: Final = "the secret of this machine"
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 SETTINGS: Final = NotifierSettings()
-_WORKING, _DOWN, _GONE = Answered(204), Answered(503), Answered(410)
+_WORKING, _DOWN, _GONE = EndpointResponse(204), EndpointResponse(503), EndpointResponse(410)
 _ROUNDING: Final = timedelta(seconds=1)
 """What is written down of a moment has milliseconds, and a sweep comes once a second."""
 
-REPLIES: Final[Mapping[str, Callable[[int], Reply]]] = {
+REPLIES: Final[Mapping[str, Callable[[int], PostResult]]] = {
     "works": lambda _: _WORKING,
     "is down": lambda _: _DOWN,
-    "asks for an hour": lambda _: Answered(503, 3600.0),
+    "asks for an hour": lambda _: EndpointResponse(503, 3600.0),
     "does not take every third": lambda event: _WORKING if event % 3 else _DOWN,
     "is gone": lambda _: _GONE,
 }
@@ -86,10 +86,10 @@ class Endpoints:
         self.posts: list[Posted] = []
         self.worked = self.jump = timedelta(0)
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:
         name, event_id = url.removeprefix("https://").partition(".")[0], headers["webhook-id"]
         reply = REPLIES[self.replies[name]](int(event_id))
-        assert isinstance(reply, Answered)
+        assert isinstance(reply, EndpointResponse)
         self.posts.append(Posted(name, event_id, reply.status, self._clock.now(), self.worked))
         self._clock.jump(self.jump.total_seconds())
         self.jump = timedelta(0)
@@ -100,7 +100,7 @@ class Process:
     """One notifier, and what it remembers."""
 
     def __init__(self, machine: "WebhookLife") -> None:
-        self.rests = Rests(machine.clock, SETTINGS)
+        self.rests = Backoff(machine.clock, SETTINGS)
         posting = Posting(
             machine.queue,
             machine.registry,
@@ -110,7 +110,7 @@ class Process:
             record_batch=SETTINGS.record_batch,
             luck=lambda: machine.luck,
         )
-        self.lane = Lane(
+        self.lane = EndpointQueue(
             machine.queue,
             machine.registry,
             posting,
