@@ -43,10 +43,10 @@ test: $(VENV)/.development ## what shows every guarantee, on every backend that 
 test-all: $(VENV)/.development ## the slow suites too: fuzzing of the HTTP contract, generated clients, guides' programs, compose
 	$(PYTEST) --durations=30 $(ARGS)
 
-faults: $(VENV)/.development ## the fault suite at length, into docs/reliability.md; SEED=7 repeats its faults, ARGS='-k kafka' selects
+faults: $(VENV)/.development ## the fault suite at length, into docs/explanation/reliability.md; SEED=7 repeats its faults, ARGS='-k kafka' selects
 	FORWARDER_TEST_REQUIRE=real $(BIN)/python -m pytest tests/fault --faults=long $(if $(SEED),--faults-seed=$(SEED)) $(ARGS)
 
-bench: $(VENV)/.development ## how fast it is, against a naive flow; ARGS='--all --write' measures all, into docs/performance.md
+bench: $(VENV)/.development ## how fast it is, against a naive flow; ARGS='--all --write' measures all, into docs/explanation/performance.md
 	$(BIN)/python -m bench $(ARGS)
 
 bench-all: $(VENV)/.development ## everything that is measured, one after the other: well over an hour, 20 GB of disk while it runs

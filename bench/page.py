@@ -1,4 +1,4 @@
-"""The part of `docs/performance.md` that a run writes. What people write around it stays as it is."""
+"""The part of `docs/explanation/performance.md` that a run writes. What people write around it stays as it is."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ from typing import Final
 from bench.report import Sheet
 from tests.support.campaign.surroundings import surroundings
 
-PAGE: Final = Path(__file__).parent.parent / "docs" / "performance.md"
+PAGE: Final = Path(__file__).parent.parent / "docs" / "explanation" / "performance.md"
 _BEGIN: Final = "<!-- measured: begin. `make bench ARGS='--all --write'` writes what is between these two lines. -->"
 _END: Final = "<!-- measured: end -->"
 

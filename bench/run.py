@@ -53,7 +53,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="of both flows in turn (%(default)s)")
     parser.add_argument("-n", dest="count", type=int, help="submissions, except of a scenario with a rate")
     parser.add_argument("--flow", choices=[*_FLOWS, "both"], default="both")
-    parser.add_argument("--write", action="store_true", help="into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="into docs/explanation/performance.md")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append one JSON object a measurement")
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the processes' logs here")
     return parser.parse_args(argv)

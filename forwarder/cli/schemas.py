@@ -77,7 +77,7 @@ def _require_additions(released: Mapping[str, str]) -> None:
     breaks = breaks_of(released)
     if breaks:
         listed = "\n".join(f"- {one}" for one in breaks)
-        raise Failed(f"This breaks what was released; under v1 things are only added (docs/versioning.md):\n{listed}")
+        raise Failed(f"This breaks what was released; see docs/reference/versioning.md:\n{listed}")
 
 
 def _files(directory: Path, docs: Path) -> Iterator[tuple[Path, str]]:

@@ -1,6 +1,6 @@
 """Operations that are to go: the table of them, and the headers of their answers. What the contract says of each is in `marking`.
 
-`Deprecation` is RFC 9745, `Sunset` RFC 8594; the policy is in docs/versioning.md. Touches the web framework's routes. A route
+`Deprecation` is RFC 9745, `Sunset` RFC 8594; docs/reference/versioning.md has the policy. Touches the web framework. A route
 that is not in the table is served as it is: those who use nothing old pay nothing.
 """
 

@@ -39,7 +39,7 @@ def contract_files() -> Mapping[str, str]:
 
 def page_files() -> Mapping[str, str]:
     """What of docs/ is written by the code."""
-    return {"problems.md": problems_markdown()}
+    return {"reference/problems.md": problems_markdown()}
 
 
 def _examples(document: Mapping[str, Any]) -> Mapping[str, Any]:

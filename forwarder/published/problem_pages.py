@@ -1,4 +1,4 @@
-"""The problems for people: docs/problems.md, and the pages behind each problem's `type`. Pure."""
+"""The problems for people: docs/reference/problems.md, and the pages behind each problem's `type`. Pure."""
 
 from collections.abc import Iterator
 from html import escape
@@ -47,7 +47,7 @@ FAULTS: Final = {
 
 
 def problems_markdown() -> str:
-    """docs/problems.md."""
+    """docs/reference/problems.md."""
     chapters = "\n\n".join("\n".join(_chapter(chapter)) for chapter in CHAPTERS)
     faults = "\n".join(f"| `{code}` | {meaning} |" for code, meaning in FAULTS.items())
     return (

@@ -1,7 +1,7 @@
 """The campaign: its form and seed, its report, and the service that its cases share.
 
 pytest tests/fault                                  the short form, another seed each time
-pytest tests/fault --faults=long --faults-seed=7    the long form, which writes docs/reliability.md
+pytest tests/fault --faults=long --faults-seed=7    the long form, which writes docs/explanation/reliability.md
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from tests.support.site import Site, site_settings
 NewCase = Callable[[Service], Case]
 
 _HERE = Path(__file__).parent
-_PAGE = _HERE.parent.parent / "docs" / "reliability.md"
+_PAGE = _HERE.parent.parent / "docs" / "explanation" / "reliability.md"
 _LONG_CASE_SECONDS = 1800
 _SEEDS = 1_000_000
 

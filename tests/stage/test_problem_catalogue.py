@@ -1,4 +1,4 @@
-"""The catalogue of problems: whole, used, readable on the service and in docs/problems.md."""
+"""The catalogue of problems: whole, used, readable on the service and in docs/reference/problems.md."""
 
 import re
 from pathlib import Path
@@ -68,7 +68,7 @@ async def test_a_code_that_does_not_exist_has_no_page() -> None:
 
 
 def test_the_page_for_readers_has_every_code() -> None:
-    page = Path(__file__).resolve().parents[2] / "docs" / "problems.md"
+    page = Path(__file__).resolve().parents[2] / "docs" / "reference" / "problems.md"
     assert page.read_text(encoding="utf-8") == problems_markdown()
     for code in (*CATALOGUE, *FAULTS):
         assert f"| `{code}`" in problems_markdown()

@@ -21,7 +21,7 @@ def test_what_is_written_is_whole(tmp_path: Path) -> None:
     write(schemas, docs)
     check(schemas, docs)
     assert {str(path.relative_to(schemas)) for path in schemas.rglob("*.*")} == set(contracts())
-    assert {path.name for path in docs.iterdir()} == set(pages())
+    assert {str(path.relative_to(docs)) for path in docs.rglob("*.*")} == set(pages())
 
 
 @pytest.mark.parametrize("name", ["openapi.json", "asyncapi.yaml", "events/reservation.confirmed.v1.schema.json"])

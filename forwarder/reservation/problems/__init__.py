@@ -1,4 +1,4 @@
 """Every problem that the service answers or records: its code, what it means, and what whoever gets it can do. Pure.
 
-A code means the same for ever. docs/problems.md and the pages at `/problems/<code>` are written from here; `chapters` has them all.
+A code means the same for ever. docs/reference/problems.md and `/problems/<code>` are written from here; `chapters` has them all.
 """
