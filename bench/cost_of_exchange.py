@@ -24,7 +24,7 @@ import uvloop
 from bench.bodies import reservation
 from bench.processes import Role, local_url, port_of, running
 from forwarder.pms.http.client import request_to
-from forwarder.pms.http.transport import Connections, HttpTransport
+from forwarder.pms.http.transport import HttpTransport, PoolLimits
 from forwarder.process.garbage import collect_seldom
 from tests.support.reaper import Reaper
 
@@ -37,7 +37,7 @@ def _of_httpx(at_once: int) -> httpx.AsyncBaseTransport:
 
 
 TRANSPORTS: Final[Mapping[str, Callable[[int], httpx.AsyncBaseTransport]]] = {
-    "ours": lambda at_once: HttpTransport(Connections(idle_per_pms=at_once)),
+    "ours": lambda at_once: HttpTransport(PoolLimits(max_idle_per_pms=at_once)),
     "httpx": _of_httpx,
 }
 

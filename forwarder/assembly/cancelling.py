@@ -1,7 +1,7 @@
 """Whether an account's PMS takes cancellations, for the ingress, which talks to none."""
 
 from forwarder.pms.options import check_options, registered
-from forwarder.pms.port import BadOptions, Connection, UnknownKind
+from forwarder.pms.port import AccountConnection, BadOptions, UnknownKind
 from forwarder.process.clock import Clock
 from forwarder.tenancy.port import Account
 
@@ -12,5 +12,5 @@ def takes_cancellations(account: Account, clock: Clock) -> bool:
         check_options(account.kind, account.options)
     except (UnknownKind, BadOptions):
         return True
-    connection = Connection(account.id, account.kind, account.base_url, "", options=account.options)
+    connection = AccountConnection(account.id, account.kind, account.base_url, "", options=account.options)
     return registered().kinds[account.kind](connection, clock).capabilities.cancel

@@ -37,7 +37,7 @@ def _described(adapter: AdapterKind) -> Mapping[str, Any]:
             "idempotentCreate": can.idempotent_create,
             "findByReference": can.find_by_reference,
             "cancel": can.cancel,
-            "mostPerCreate": can.most_per_create,
+            "mostPerCreate": can.max_per_create,
         },
         "limits": [{"requests": limit.requests, "seconds": limit.seconds} for limit in limits.each],
         "requestsPerPush": limits.requests_per_push,

@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack
 from forwarder.assembly.backend import Backend, open_backend, secret_of
 from forwarder.assembly.role import Listening, consuming_check, serve_role
 from forwarder.http.health import Check, health_routes
-from forwarder.pms.auth.shared_grants import SharedGrantKeeper, Turns
+from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper
 from forwarder.pms.directory import open_directory
-from forwarder.pms.http.client import Patience
+from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.options import registered
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Settings
@@ -44,7 +44,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
     push_seconds = settings.environment.push_timeout_seconds
     grants = _grants(backend, secret, vault, push_seconds)
     pms = await stack.enter_async_context(
-        open_directory(clock, patience=Patience(push_seconds=push_seconds), grants=grants)
+        open_directory(clock, policy=PushPolicy(push_seconds=push_seconds), grants=grants)
     )
     stack.push_async_callback(grants.finish)
     parts = WorkerParts(
@@ -77,4 +77,4 @@ def _grants(backend: Backend, secret: str, vault: SecretVault, push_seconds: flo
     """Sealed to this worker's own secret, which every worker has."""
     rows = SqlGrants(backend.engine, sealer_of(secret), vault)
     outages = (TenancyUnavailable, CannotOpen)
-    return SharedGrantKeeper(rows, backend.clock, Turns.within(push_seconds), outages)
+    return SharedGrantKeeper(rows, backend.clock, RenewalTimes.within(push_seconds), outages)

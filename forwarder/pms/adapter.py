@@ -9,9 +9,9 @@ from typing import Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from forwarder.pms.http.client import Send, Wire, always
-from forwarder.pms.http.failure import NoAnswer, NotSent, harmless, outcome_of
-from forwarder.pms.port import Capabilities, Connection, Limits, Pace
+from forwarder.pms.http.client import PmsClient, Send, always
+from forwarder.pms.http.failure import NoResponse, NotSent, harmless, outcome_of
+from forwarder.pms.port import AccountConnection, Capabilities, Limits, Pace
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
@@ -46,7 +46,7 @@ class Adapter(Protocol):
 
 @runtime_checkable
 class BatchAdapter(Adapter, Protocol):
-    """An adapter whose PMS takes several at once: `capabilities.most_per_create` is more than 1."""
+    """An adapter whose PMS takes several at once: `capabilities.max_per_create` is more than 1."""
 
     async def create_many(self, bookings: Sequence[Booking], send: Send) -> Sequence[Outcome]:
         """Ask once for all. What it lets through of `send`'s errors speaks of every one of them."""
@@ -71,13 +71,13 @@ class AdapterKind(Protocol):
         """What `connection.options` must be: a `NoOptions`, or a model that extends it. The adapter reads them by it."""
         ...
 
-    def __call__(self, connection: Connection, clock: Clock) -> Adapter: ...
+    def __call__(self, connection: AccountConnection, clock: Clock) -> Adapter: ...
 
 
 class ConnectedPms:
     """A `Pms`: an adapter and the wire, whose requests and answers go by `pace`."""
 
-    def __init__(self, adapter: Adapter, wire: Wire, pace: Pace, held: Callable[[], bool] = always) -> None:
+    def __init__(self, adapter: Adapter, wire: PmsClient, pace: Pace, held: Callable[[], bool] = always) -> None:
         self._adapter = adapter
         self._wire = wire
         self._pace = pace
@@ -93,7 +93,7 @@ class ConnectedPms:
     async def create(self, booking: Booking) -> Outcome:
         try:
             return await self._adapter.create(booking, self._send())
-        except (NotSent, NoAnswer) as failure:
+        except (NotSent, NoResponse) as failure:
             return outcome_of(failure)
 
     async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
@@ -101,19 +101,19 @@ class ConnectedPms:
             return [await self.create(booking) for booking in bookings]
         try:
             return await self._adapter.create_many(bookings, self._send())
-        except (NotSent, NoAnswer) as failure:
+        except (NotSent, NoResponse) as failure:
             return [outcome_of(failure)] * len(bookings)
 
     async def find(self, booking: Booking) -> Lookup:
         try:
             return await self._adapter.find(booking, self._send())
-        except (NotSent, NoAnswer) as failure:
+        except (NotSent, NoResponse) as failure:
             return harmless(outcome_of(failure))
 
     async def cancel(self, booking: Booking, pms_reservation_id: str) -> Cancellation:
         try:
             return await self._adapter.cancel(booking, pms_reservation_id, self._send())
-        except (NotSent, NoAnswer) as failure:
+        except (NotSent, NoResponse) as failure:
             return harmless(outcome_of(failure))
 
     def _send(self) -> Send:

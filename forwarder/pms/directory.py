@@ -8,10 +8,10 @@ import httpx
 
 from forwarder.pms.adapter import ConnectedPms
 from forwarder.pms.auth.grants import GrantKeeper
-from forwarder.pms.http.client import Patience, Wire
-from forwarder.pms.http.transport import Connections, HttpTransport
+from forwarder.pms.http.client import PmsClient, PushPolicy
+from forwarder.pms.http.transport import HttpTransport, PoolLimits
 from forwarder.pms.options import check_options, registered
-from forwarder.pms.port import Connection, Limits, Pms, PmsDirectory
+from forwarder.pms.port import AccountConnection, Limits, Pms, PmsDirectory
 from forwarder.pms.registry import Registry
 from forwarder.process.clock import Clock
 
@@ -19,7 +19,7 @@ from forwarder.process.clock import Clock
 class Directory:
     """Every kind of `registry`."""
 
-    def __init__(self, wire: Wire, clock: Clock, registry: Registry, grants: GrantKeeper | None = None) -> None:
+    def __init__(self, wire: PmsClient, clock: Clock, registry: Registry, grants: GrantKeeper | None = None) -> None:
         self._wire = wire
         self._clock = clock
         self._registry = registry
@@ -32,7 +32,7 @@ class Directory:
         known = self._registry.kinds.get(kind)
         return Limits() if known is None else known.limits
 
-    def connect(self, connection: Connection) -> Pms:
+    def connect(self, connection: AccountConnection) -> Pms:
         check_options(connection.kind, connection.options, self._registry)
         adapter = self._registry.kinds[connection.kind]
         if self._grants is not None:
@@ -44,13 +44,13 @@ class Directory:
 async def open_directory(
     clock: Clock,
     *,
-    patience: Patience | None = None,
-    connections: Connections | None = None,
+    policy: PushPolicy | None = None,
+    connections: PoolLimits | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
     registry: Registry | None = None,
     grants: GrantKeeper | None = None,
 ) -> AsyncIterator[PmsDirectory]:
     """The directory; its connections are closed in the end. `grants`: where those of accounts are kept, instead of in their
     connection. `transport` stands in for the network, and `registry` for the kinds of this process, in tests."""
-    async with transport or HttpTransport(connections or Connections()) as opened:
-        yield Directory(Wire(opened, clock, patience or Patience()), clock, registry or registered(), grants)
+    async with transport or HttpTransport(connections or PoolLimits()) as opened:
+        yield Directory(PmsClient(opened, clock, policy or PushPolicy()), clock, registry or registered(), grants)

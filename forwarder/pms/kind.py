@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from forwarder.pms.adapter import Adapter
-from forwarder.pms.port import Capabilities, Connection, Limits
+from forwarder.pms.port import AccountConnection, Capabilities, Limits
 from forwarder.process.clock import Clock
 
 
@@ -17,10 +17,10 @@ from forwarder.process.clock import Clock
 class Kind:
     """An `AdapterKind`. `capabilities` are those of an account without options; an adapter may have others."""
 
-    make: Callable[[Connection, Clock], Adapter]
+    make: Callable[[AccountConnection, Clock], Adapter]
     options: type[BaseModel]
     capabilities: Capabilities
     limits: Limits
 
-    def __call__(self, connection: Connection, clock: Clock) -> Adapter:
+    def __call__(self, connection: AccountConnection, clock: Clock) -> Adapter:
         return self.make(connection, clock)

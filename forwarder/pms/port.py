@@ -27,25 +27,25 @@ class Capabilities:
     `idempotent_create`: creating twice with one key makes one reservation, so that a push may be sent again.
     `find_by_reference`: a reservation can be looked up by our reference, so that a push can be checked.
     `cancel`: a reservation can be cancelled.
-    `most_per_create`: how many reservations one request can ask for, each with its own outcome.
+    `max_per_create`: how many reservations one request can ask for, each with its own outcome.
     """
 
     idempotent_create: bool
     find_by_reference: bool
     cancel: bool
-    most_per_create: int = 1
+    max_per_create: int = 1
 
 
-CANCELLED_THERE: Final = "cancelled_in_pms"
+CANCELLED_IN_PMS: Final = "cancelled_in_pms"
 """The reason of a look-up that is deferred because what the PMS made was cancelled there since."""
 
-NOT_HELD: Final = "lease_lost"
+LEASE_LOST: Final = "lease_lost"
 """The reason of what is deferred because it was held no longer when the next byte was to be sent."""
 
 NOT_ABOUT_THE_PMS: Final = frozenset(
     {
-        CANCELLED_THERE,
-        NOT_HELD,
+        CANCELLED_IN_PMS,
+        LEASE_LOST,
         "grants_unavailable",
         "mapping_does_not_fit",
         "mapping_lacks_it",
@@ -114,7 +114,7 @@ UNPACED: Final[Pace] = _Unpaced()
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class AccountConnection:
     """Where one integration account's PMS is and how it lets us in. The credential is in the clear: in memory only.
 
     `options`: the account's settings that only its kind of PMS has, as JSON values.
@@ -137,7 +137,7 @@ class Pms(Protocol):
 
     def while_held(self, held: Callable[[], bool]) -> "Pms":
         """The same, for a push that may lose its right to send: `held` is asked before each request. Once it says no, nothing more
-        is sent, and what is asked for is deferred (`NOT_HELD`), unless it had been decided before."""
+        is sent, and what is asked for is deferred (`LEASE_LOST`), unless it had been decided before."""
         ...
 
     async def create(self, booking: Booking) -> Outcome:
@@ -145,7 +145,7 @@ class Pms(Protocol):
         ...
 
     async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
-        """As `create`, for at most `most_per_create` at once: an outcome for each, in their order."""
+        """As `create`, for at most `max_per_create` at once: an outcome for each, in their order."""
         ...
 
     async def find(self, booking: Booking) -> Lookup:
@@ -169,6 +169,6 @@ class PmsDirectory(Protocol):
         """What that kind publishes; no limits for a kind that is not registered."""
         ...
 
-    def connect(self, connection: Connection) -> Pms:
+    def connect(self, connection: AccountConnection) -> Pms:
         """The PMS behind `connection`; cheap, opens nothing by itself. Raises `UnknownKind` and `BadOptions`."""
         ...

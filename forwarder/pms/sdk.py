@@ -8,10 +8,10 @@ from forwarder.pms.adapter import Adapter, AdapterKind, BatchAdapter, NoOptions
 from forwarder.pms.auth.authorization import Authorization
 from forwarder.pms.auth.grants import Grant, Grants
 from forwarder.pms.http.client import Headers, Send, bearer, credential_header, path_segment, request_to
-from forwarder.pms.http.failure import NoAnswer, NotSent, harmless, not_understood, retry_after, unexpected
+from forwarder.pms.http.failure import NoResponse, NotSent, harmless, not_understood, retry_after, unexpected
 from forwarder.pms.kind import Kind
 from forwarder.pms.kinds.generic.adapter import REFUSALS, refusal
-from forwarder.pms.port import CANCELLED_THERE, Capabilities, Connection, Limit, Limits
+from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
 from forwarder.pms.record_fields import amount, finances, identifier, read_object, record_fields
 from forwarder.pms.redaction import discreet, shortened, without_card
 from forwarder.process.clock import Clock
@@ -31,9 +31,10 @@ from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import CardDetails, json_number
 
 __all__ = [
-    "CANCELLED_THERE",
+    "CANCELLED_IN_PMS",
     "REFUSALS",
     "Absent",
+    "AccountConnection",
     "Adapter",
     "AdapterKind",
     "Authorization",
@@ -45,7 +46,6 @@ __all__ = [
     "CardDetails",
     "Clock",
     "Confirmed",
-    "Connection",
     "Deferred",
     "Grant",
     "Grants",
@@ -55,8 +55,8 @@ __all__ = [
     "Limit",
     "Limits",
     "Lookup",
-    "NoAnswer",
     "NoOptions",
+    "NoResponse",
     "NotSent",
     "Outcome",
     "Problem",

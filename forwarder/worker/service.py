@@ -71,7 +71,7 @@ class Worker:
             parts.pms, parts.vault, clock, may_send=self._lease.covers, intend=self._intents.submit, pace=gates.of
         )
         delivery = PushPipeline(pusher, self._settlement, self._lease, clock, settle_seconds=settings.settle_seconds)
-        batches = CreateBatching(pusher.most_per_create, delivery.deliver_together)
+        batches = CreateBatching(pusher.max_per_create, delivery.deliver_together)
         self._lanes = Dispatcher(
             clock,
             delivery.deliver,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from forwarder.pms.auth.shared_grants import SharedGrantKeeper, Turns, credential_digest
+from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper, credential_digest
 from forwarder.pms.directory import open_directory
-from forwarder.pms.port import Connection, Pms, PmsDirectory
+from forwarder.pms.port import AccountConnection, Pms, PmsDirectory
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
 from forwarder.simulator.kinds.booking_sync_oauth import LIFE
@@ -24,7 +24,7 @@ from tests.support.simulator import CARD, Simulator, booking, running_simulator
 
 SECRET = "the secret of the tests"
 OAUTH = json.dumps({"clientId": "app", "clientSecret": "s3cr3t", "refreshToken": "refresh-of-the-operator"})
-TURNS = Turns(pause_seconds=0.02)
+TURNS = RenewalTimes(pause_seconds=0.02)
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ async def directory() -> AsyncIterator[PmsDirectory]:
         yield opened
 
 
-def account(simulator: Simulator, credential: str = "a plain token", **options: Any) -> Connection:
-    return Connection("acme", "booking-sync", simulator.base_url("booking-sync"), credential, options=options)
+def account(simulator: Simulator, credential: str = "a plain token", **options: Any) -> AccountConnection:
+    return AccountConnection("acme", "booking-sync", simulator.base_url("booking-sync"), credential, options=options)
 
 
 def cards(simulator: Simulator) -> dict[str, Any]:
@@ -207,7 +207,7 @@ async def test_a_booking_that_never_was_is_cancelled_under_the_right_address_alo
     plain: Pms, simulator: Simulator, directory: PmsDirectory
 ) -> None:
     assert await plain.cancel(booking(), "424242") == Cancelled()
-    nowhere = Connection("acme", "booking-sync", f"{simulator.url}/nowhere/api/v3", "plain-token")
+    nowhere = AccountConnection("acme", "booking-sync", f"{simulator.url}/nowhere/api/v3", "plain-token")
     assert isinstance(await directory.connect(nowhere).cancel(booking(), "424242"), Deferred)
     unknown = booking(propertyId="unknown")
     assert isinstance(await plain.cancel(unknown, "424242"), Deferred)

@@ -14,9 +14,9 @@ import pytest
 import pytest_asyncio
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.http.client import Patience
+from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.options import KINDS
-from forwarder.pms.port import Connection, UnknownKind
+from forwarder.pms.port import AccountConnection, UnknownKind
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from tests.support.pace import HeardPace
 from tests.support.pms_site import CREDENTIAL, WORDINGS, House, Site
@@ -24,8 +24,8 @@ from tests.support.simulator import QuickClock, running_simulator
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-LONG = Patience(push_seconds=10.0)
-SHORT = Patience(push_seconds=0.3)
+LONG = PushPolicy(push_seconds=10.0)
+SHORT = PushPolicy(push_seconds=0.3)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -33,8 +33,8 @@ async def house() -> AsyncIterator[House]:
     clock = QuickClock()
     async with (
         running_simulator() as simulator,
-        open_directory(clock, patience=LONG) as directory,
-        open_directory(clock, patience=SHORT) as impatient,
+        open_directory(clock, policy=LONG) as directory,
+        open_directory(clock, policy=SHORT) as impatient,
     ):
         yield House(simulator, directory, impatient, clock)
 
@@ -209,7 +209,7 @@ async def _has_struck(site: Site) -> None:
 
 
 async def test_a_closed_directory_raises_nothing(site: Site) -> None:
-    async with open_directory(site.house.clock, patience=LONG) as directory:
+    async with open_directory(site.house.clock, policy=LONG) as directory:
         pms = site.reach(directory)
     assert isinstance(await pms.create(site.booking()), Deferred | InDoubt)
 
@@ -228,7 +228,7 @@ async def test_one_accounts_hanging_pms_does_not_hold_up_another(site: Site) -> 
 async def test_an_unknown_kind_is_named_with_those_that_there_are(site: Site) -> None:
     assert site.house.directory.kinds() == sorted(KINDS) == sorted(WORDINGS)
     with pytest.raises(UnknownKind, match=r"booking-sync, .*generic, .*website-builder"):
-        site.house.directory.connect(Connection("acme", "fax", "http://pms.test", CREDENTIAL))
+        site.house.directory.connect(AccountConnection("acme", "fax", "http://pms.test", CREDENTIAL))
 
 
 def _refused(outcome: Outcome) -> str:

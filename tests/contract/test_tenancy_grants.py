@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.pms.auth.grants import Grant, GrantsUnavailable
-from forwarder.pms.auth.shared_grants import SharedGrantKeeper, SharedGrants, Turns, credential_digest
+from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper, SharedGrants, credential_digest
 from forwarder.pms.http.failure import NotSent
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.store.engine import open_engine
@@ -24,7 +24,7 @@ from tests.support.stored import NOBODY_LISTENS
 
 SECRET = "the secret of the tests"
 CREDENTIAL = "the credential"
-TURNS = Turns(wait_seconds=10.0, ask_seconds=30.0, overtake_seconds=75.0, pause_seconds=0.05)
+TURNS = RenewalTimes(wait_seconds=10.0, ask_seconds=30.0, overtake_seconds=75.0, pause_seconds=0.05)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from forwarder.pms.port import NOT_HELD, Capabilities, Limit, Limits
+from forwarder.pms.port import LEASE_LOST, Capabilities, Limit, Limits
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
@@ -29,7 +29,7 @@ from tests.support.pushes import DOWN, WELL, Pushes
 from tests.support.scripted_pms import FIND, NEITHER, REFUSES_INTENT, ScriptedPms, pusher_to
 from tests.support.works import NOW, account, work
 
-MANY = replace(FIND, most_per_create=10)
+MANY = replace(FIND, max_per_create=10)
 TAKEN = Rejected(Problem("room_unavailable", "Taken", 409, "These nights are taken."))
 LATER = Deferred("pms_throttled", "Slowly.", 30.0)
 UNSURE = InDoubt("pms_timed_out", "No answer.")
@@ -265,13 +265,13 @@ async def test_each_row_goes_by_the_lease_that_it_is_held_under() -> None:
 
 
 async def test_where_the_lease_was_lost_on_the_way_all_are_left() -> None:
-    pms = _ManyPms(*[Deferred(NOT_HELD, "It was held no longer.")] * 2)
+    pms = _ManyPms(*[Deferred(LEASE_LOST, "It was held no longer.")] * 2)
     pushed = await push(pms, [work(1), work(2)])
     assert [type(each) for each in pushed] == [LeaseLost, LeaseLost]
 
 
 async def test_what_is_anothers_by_now_is_left_out() -> None:
-    pms = _ManyPms(Confirmed("1"), capabilities=replace(NEITHER, most_per_create=10))
+    pms = _ManyPms(Confirmed("1"), capabilities=replace(NEITHER, max_per_create=10))
     first, second = await push(pms, [work(1), work(REFUSES_INTENT)])
     assert isinstance(first, PushResult)
     assert isinstance(second, LeaseLost)
@@ -309,8 +309,8 @@ async def test_a_bug_of_ours_costs_one_row(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_how_many_is_what_the_accounts_pms_says() -> None:
-    assert pusher_to(_ManyPms()).most_per_create(account()) == 10
-    assert pusher_to(_ManyPms()).most_per_create(account(kind="unknown")) == 1
+    assert pusher_to(_ManyPms()).max_per_create(account()) == 10
+    assert pusher_to(_ManyPms()).max_per_create(account(kind="unknown")) == 1
 
 
 @pytest.mark.parametrize(

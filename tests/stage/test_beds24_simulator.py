@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.port import Connection, Pms
+from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, Rejected
 from forwarder.simulator.app import simulator_app
 from forwarder.simulator.world import World
@@ -28,7 +28,7 @@ def world() -> Iterator[World]:
 async def simulated(world: World, credential: str = "refresh-7", base_url: str = BASE_URL) -> AsyncIterator[Pms]:
     transport = httpx.ASGITransport(simulator_app(world))
     async with open_directory(QuickClock(), transport=transport) as directory:
-        yield directory.connect(Connection("acme", "beds24", base_url, credential))
+        yield directory.connect(AccountConnection("acme", "beds24", base_url, credential))
 
 
 async def test_a_batch_is_booked_item_by_item(world: World) -> None:
@@ -49,7 +49,7 @@ async def test_a_batch_is_booked_item_by_item(world: World) -> None:
 
 async def test_a_whole_batch_at_once(world: World) -> None:
     async with simulated(world) as pms:
-        outcomes = await pms.create_many([booking(number) for number in range(pms.capabilities.most_per_create)])
+        outcomes = await pms.create_many([booking(number) for number in range(pms.capabilities.max_per_create)])
     assert len({outcome.pms_reservation_id for outcome in outcomes if isinstance(outcome, Confirmed)}) == len(outcomes)
 
 

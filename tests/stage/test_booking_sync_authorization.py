@@ -10,7 +10,7 @@ import pytest
 
 from forwarder.pms.auth.grants import Grant, MemoryGrants
 from forwarder.pms.directory import open_directory
-from forwarder.pms.port import Connection
+from forwarder.pms.port import AccountConnection
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt
 from tests.support.booking_sync import (
     BASE_URL,
@@ -32,7 +32,7 @@ MADE = answered(201, {"bookings": [a_booking()]})
 TOKEN = "https://www.bookingsync.com/oauth/token"
 
 
-def account(grants: MemoryGrants | None = None, **options: str) -> Connection:
+def account(grants: MemoryGrants | None = None, **options: str) -> AccountConnection:
     kept = grants or MemoryGrants()
     return replace(CONNECTION, credential=json.dumps(OAUTH), options=options, grants=kept)
 

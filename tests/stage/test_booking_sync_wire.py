@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from forwarder.pms.port import Connection
+from forwarder.pms.port import AccountConnection
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred
 from tests.support.booking_sync import (
@@ -119,7 +119,7 @@ async def test_a_booking_is_created_as_recorded() -> None:
     assert outcome == Confirmed("840043", {"currency": "USD", "finances": {"currency": "USD", "totalPaid": 0}})
 
 
-def strict_account(theirs: dict[str, Any]) -> Connection:
+def strict_account(theirs: dict[str, Any]) -> AccountConnection:
     return with_options(
         strictBookings=True,
         liveQuote=True,

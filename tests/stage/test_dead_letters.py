@@ -128,7 +128,7 @@ def test_a_mark_that_is_none_of_this_submission_replays_nothing(mark: bytes) -> 
 def _reasons() -> set[str]:
     """Every reason of a `Deferred` or `InDoubt` that the product's sources name."""
     root = Path(forwarder.__file__).parent
-    made = re.compile(r"\b(?:Deferred|InDoubt|NotSent|NoAnswer)\(\s*\"([a-z_]+)\"")
+    made = re.compile(r"\b(?:Deferred|InDoubt|NotSent|NoResponse)\(\s*\"([a-z_]+)\"")
     sources = [*root.glob("pms/**/*.py"), *root.glob("worker/**/*.py")]
     return {reason for source in sources for reason in made.findall(source.read_text("utf-8"))}
 

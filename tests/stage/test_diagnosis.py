@@ -7,7 +7,7 @@ import pytest
 
 import forwarder.pms
 from forwarder.pms.http.failure import failure_of, outcome_of
-from forwarder.pms.port import CANCELLED_THERE, NOT_ABOUT_THE_PMS, NOT_HELD
+from forwarder.pms.port import CANCELLED_IN_PMS, LEASE_LOST, NOT_ABOUT_THE_PMS
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from forwarder.reservation.problem import Problem
 from forwarder.store.submissions.work import Attempt, Work
@@ -74,8 +74,8 @@ def test_what_speaks_of_one_reservation_or_of_us_says_nothing(reason: str) -> No
 def test_those_reasons_are_ones_that_the_seam_gives() -> None:
     seam = Path(forwarder.pms.__file__).parent
     given = "".join(path.read_text() for path in seam.rglob("*.py") if path.name != "port.py")
-    given = given.replace("Deferred(CANCELLED_THERE", f'Deferred("{CANCELLED_THERE}"')
-    given = given.replace("NotSent(NOT_HELD", f'NotSent("{NOT_HELD}"')
+    given = given.replace("Deferred(CANCELLED_IN_PMS", f'Deferred("{CANCELLED_IN_PMS}"')
+    given = given.replace("NotSent(LEASE_LOST", f'NotSent("{LEASE_LOST}"')
     assert not [reason for reason in NOT_ABOUT_THE_PMS if f'"{reason}"' not in given]
 
 

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from forwarder.pms.http.client import Patience, Wire, request_to
+from forwarder.pms.http.client import PmsClient, PushPolicy, request_to
 from forwarder.pms.http.exchange import punctual
-from forwarder.pms.http.failure import NoAnswer
+from forwarder.pms.http.failure import NoResponse
 from forwarder.pms.http.response import WholeResponse
-from forwarder.pms.http.transport import Connections, HttpTransport
+from forwarder.pms.http.transport import HttpTransport, PoolLimits
 from forwarder.process.clock import SystemClock
 from tests.support.raw_server import Caller, raw_server
 from tests.support.transports import CREATED
@@ -18,7 +18,7 @@ from tests.support.transports import CREATED
 
 @pytest.fixture
 async def transport() -> AsyncIterator[HttpTransport]:
-    async with HttpTransport(Connections(connect_seconds=1.0)) as opened:
+    async with HttpTransport(PoolLimits(connect_seconds=1.0)) as opened:
         yield opened
 
 
@@ -36,8 +36,8 @@ async def test_a_pms_that_never_answers_is_given_up_when_the_time_of_the_push_is
         await transport.handle_async_request(
             request
         )  # the next finds its connection made: its time is all for the answer
-        send = Wire(transport, SystemClock(), Patience(push_seconds=0.3)).push()
-        with pytest.raises(NoAnswer) as caught:
+        send = PmsClient(transport, SystemClock(), PushPolicy(push_seconds=0.3)).push()
+        with pytest.raises(NoResponse) as caught:
             await asyncio.wait_for(send(request), 10)
         await asyncio.gather(*server.scripts)
     assert caught.value.reason == "pms_timed_out"
@@ -50,8 +50,8 @@ async def test_so_is_a_request_whose_body_does_not_come(transport: HttpTransport
         yield b""
 
     request = httpx.Request("POST", "http://pms.test/", content=body())
-    send = Wire(transport, SystemClock(), Patience(push_seconds=0.3)).push()
-    with pytest.raises(NoAnswer) as caught:
+    send = PmsClient(transport, SystemClock(), PushPolicy(push_seconds=0.3)).push()
+    with pytest.raises(NoResponse) as caught:
         await asyncio.wait_for(send(request), 10)
     assert caught.value.reason == "pms_timed_out"
 

@@ -9,7 +9,7 @@ import pytest
 
 from forwarder.pms.conformance.faults import TRAP, Close, Drip, Fault, Noise, Reset, Silence, Strike, say
 from forwarder.pms.conformance.wire import FaultyWire, faulty_wire
-from forwarder.pms.http.transport import Connections, HttpTransport
+from forwarder.pms.http.transport import HttpTransport, PoolLimits
 from tests.support.raw_server import Caller, raw_server
 
 ANSWER = b"HTTP/1.1 201 Created\r\nx-fax: F1\r\ncontent-length: 14\r\n\r\n" + b'{"fax": "F1"}\n'
@@ -24,7 +24,7 @@ async def a_wire(asked: list[bytes]) -> AsyncIterator[tuple[FaultyWire, HttpTran
             asked.append(await caller.request())
             await caller.say(ANSWER)
 
-    async with raw_server(pms) as server, faulty_wire(f"{server.url}/api") as wire, HttpTransport(Connections()) as out:
+    async with raw_server(pms) as server, faulty_wire(f"{server.url}/api") as wire, HttpTransport(PoolLimits()) as out:
         yield wire, out
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from forwarder.pms.auth.grants import Grant, MemoryGrants
 from forwarder.pms.directory import open_directory
-from forwarder.pms.port import Connection, Pms
+from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, Rejected
 from forwarder.simulator.app import simulator_app
 from forwarder.simulator.world import World
@@ -32,7 +32,7 @@ async def simulated(
 ) -> AsyncIterator[Pms]:
     transport = httpx.ASGITransport(simulator_app(world))
     async with open_directory(QuickClock(), transport=transport) as directory:
-        connection = Connection("acme", "hostaway", base_url, credential, grants=grants or MemoryGrants())
+        connection = AccountConnection("acme", "hostaway", base_url, credential, grants=grants or MemoryGrants())
         yield directory.connect(connection)
 
 

@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.port import Connection, Limit, Limits
+from forwarder.pms.port import AccountConnection, Limit, Limits
 from forwarder.reservation.outcome import Deferred
 from forwarder.worker.dispatch.throttle import Throttles
 from tests.support.lane_site import LaneSite
@@ -124,7 +124,7 @@ async def test_the_throttled_answers_of_a_whole_flight_hold_the_lane_from_pms_to
     """From the answer on the wire to the lane, over one gate."""
     throttled = httpx.Response(429, headers={"Retry-After": "20"})
     async with open_directory(site.clock, transport=httpx.MockTransport(lambda _: throttled)) as directory:
-        pms = directory.connect(Connection("acc", "generic", "http://pms.test", "", site.gate))
+        pms = directory.connect(AccountConnection("acc", "generic", "http://pms.test", "", site.gate))
         await site.offer(1)
         assert isinstance(await pms.create(booking()), Deferred)
         await site.offer(3)
@@ -138,7 +138,7 @@ async def test_a_budget_hears_of_requests_that_the_wire_sends() -> None:
     gate = Throttles(clock, lambda _: Limits((Limit(20, 10.0),))).of(account())
     empty = httpx.Response(200, json={"data": []})
     async with open_directory(clock, transport=httpx.MockTransport(lambda _: empty)) as directory:
-        pms = directory.connect(Connection("acc", "generic", "http://pms.test", "", gate))
+        pms = directory.connect(AccountConnection("acc", "generic", "http://pms.test", "", gate))
         gate.enter()
         for _ in range(3):
             await pms.find(booking())

@@ -13,7 +13,7 @@ import pytest_asyncio
 from forwarder.assembly.test_mode import Shadows
 from forwarder.pms.directory import open_directory
 from forwarder.pms.options import KINDS
-from forwarder.pms.port import Connection, Pms, PmsDirectory
+from forwarder.pms.port import AccountConnection, Pms, PmsDirectory
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Rejected
 from forwarder.simulator.magic import DOWN_SECONDS, MAGIC, SLOW_SECONDS, Effect, effect_of
@@ -74,7 +74,9 @@ class Trial:
     def pms(self) -> Pms:
         real = Account(self.name.removeprefix("test~"), "acme", self.kind, "http://127.0.0.1:9", "sealed")
         shadow = Shadows(self.house.simulator.url, str).of(real)
-        connection = Connection(shadow.id, shadow.kind, shadow.base_url, shadow.credential, options=shadow.options)
+        connection = AccountConnection(
+            shadow.id, shadow.kind, shadow.base_url, shadow.credential, options=shadow.options
+        )
         return self.house.directory.connect(connection)
 
     @property

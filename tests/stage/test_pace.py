@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.http.client import Patience, Wire, request_to
+from forwarder.pms.http.client import PmsClient, PushPolicy, request_to
 from forwarder.pms.http.pace import LONGEST_SECONDS, hold_off_asked
-from forwarder.pms.port import Connection, Pms
+from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt
 from tests.support.manual_clock import ManualClock
 from tests.support.pace import HeardPace
@@ -110,7 +110,7 @@ async def test_the_wire_tells_of_each_request_before_it_is_sent_and_of_what_the_
         pace.heard.append("sent")
         return httpx.Response(429, headers={"Retry-After": "7"})
 
-    send = Wire(httpx.MockTransport(answer), ManualClock(), Patience()).push(pace)
+    send = PmsClient(httpx.MockTransport(answer), ManualClock(), PushPolicy()).push(pace)
     await send(request_to("GET", "http://pms.test/", []))
     await send(request_to("GET", "http://pms.test/", []))
     assert pace.heard == ["requested", "sent", 7.0] * 2
@@ -118,7 +118,7 @@ async def test_the_wire_tells_of_each_request_before_it_is_sent_and_of_what_the_
 
 async def test_an_answer_that_asks_for_nothing_is_not_told() -> None:
     pace = HeardPace()
-    send = Wire(httpx.MockTransport(lambda _: httpx.Response(200)), ManualClock(), Patience()).push(pace)
+    send = PmsClient(httpx.MockTransport(lambda _: httpx.Response(200)), ManualClock(), PushPolicy()).push(pace)
     await send(request_to("GET", "http://pms.test/", []))
     assert pace.heard == ["requested"]
 
@@ -129,7 +129,7 @@ Answer = Callable[[httpx.Request], httpx.Response]
 @asynccontextmanager
 async def _reached(answer: Answer, kind: str, pace: HeardPace) -> AsyncIterator[Pms]:
     async with open_directory(ManualClock(NOW), transport=httpx.MockTransport(answer)) as directory:
-        yield directory.connect(Connection("acc", kind, "http://pms.test", "key", pace))
+        yield directory.connect(AccountConnection("acc", kind, "http://pms.test", "key", pace))
 
 
 async def test_every_request_of_a_push_is_counted() -> None:
@@ -157,4 +157,7 @@ async def test_a_throttled_push_and_look_up_hold_the_account_off(kind: str) -> N
 async def test_without_anybody_who_minds_all_goes_on_as_before() -> None:
     last = httpx.Response(200, json={"data": []}, headers={"RateLimit": '"a";r=0;t=30'})
     async with open_directory(ManualClock(), transport=httpx.MockTransport(lambda _: last)) as directory:
-        assert await directory.connect(Connection("acc", "generic", "http://pms.test", "")).find(booking()) == Absent()
+        assert (
+            await directory.connect(AccountConnection("acc", "generic", "http://pms.test", "")).find(booking())
+            == Absent()
+        )

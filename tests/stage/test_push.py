@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from forwarder.pms.port import NOT_HELD, Capabilities
+from forwarder.pms.port import LEASE_LOST, Capabilities
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
@@ -199,7 +199,7 @@ async def test_nothing_is_sent_once_the_lease_is_lost() -> None:
 
 
 async def test_what_the_adapter_put_off_because_the_lease_was_lost_on_the_way_is_left() -> None:
-    lost = Deferred(NOT_HELD, "It was held no longer.")
+    lost = Deferred(LEASE_LOST, "It was held no longer.")
     for pms, row in (
         (ScriptedPms(FIND, lost), work()),
         (ScriptedPms(FIND, lost), work(doubtful=True)),

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.http.client import Patience
-from forwarder.pms.port import Connection
+from forwarder.pms.http.client import PushPolicy
+from forwarder.pms.port import AccountConnection
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Absent, Confirmed, InDoubt, Outcome
 from forwarder.simulator.app import simulator_app
@@ -84,8 +84,8 @@ def _as_agreed(answer: Any) -> bool:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", ["wrong_types", "drip"])
 async def test_a_booking_behind_such_an_answer_is_in_doubt_and_found(kind: str, mode: str) -> None:
-    async with running_simulator() as simulator, open_directory(SystemClock(), patience=Patience(0.5)) as directory:
-        pms = directory.connect(Connection("acme", kind, simulator.base_url(kind), "secret"))
+    async with running_simulator() as simulator, open_directory(SystemClock(), policy=PushPolicy(0.5)) as directory:
+        pms = directory.connect(AccountConnection("acme", kind, simulator.base_url(kind), "secret"))
         simulator.go_wrong(f"{mode}_after_booking")
         reason = "pms_answer_not_understood" if mode == "wrong_types" else "pms_timed_out"
         for number in range(1, 1 + (len(WAYS) if mode == "wrong_types" else 1)):
@@ -99,8 +99,8 @@ async def test_a_booking_behind_such_an_answer_is_in_doubt_and_found(kind: str, 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mode", ["wrong_types", "drip"])
 async def test_such_an_answer_alone_confirms_nothing_and_denies_nothing(kind: str, mode: str) -> None:
-    async with running_simulator() as simulator, open_directory(SystemClock(), patience=Patience(0.5)) as directory:
-        pms = directory.connect(Connection("acme", kind, simulator.base_url(kind), "secret"))
+    async with running_simulator() as simulator, open_directory(SystemClock(), policy=PushPolicy(0.5)) as directory:
+        pms = directory.connect(AccountConnection("acme", kind, simulator.base_url(kind), "secret"))
         simulator.go_wrong(mode)
         for _ in range(len(WAYS) if mode == "wrong_types" else 1):
             assert not isinstance(await pms.create(booking()), Confirmed)

@@ -140,7 +140,7 @@ async def test_a_wait_for_a_connection_that_does_not_end_is_certain(way: Way) ->
         asked.set()
         await caller.gone()
 
-    async with way.transport(at_most=1, pool_seconds=0.1) as transport, way.server(script) as server:
+    async with way.transport(max_connections=1, pool_seconds=0.1) as transport, way.server(script) as server:
         first = asyncio.create_task(transport.handle_async_request(a_request(server.url, seconds=0.5)))
         await asked.wait()
         with pytest.raises(httpx.PoolTimeout):
@@ -159,7 +159,7 @@ async def test_what_is_no_address_is_certain(transport: HttpTransport, url: str)
 
 @pytest.mark.parametrize("seconds", [0.0, 0.2])
 async def test_a_time_that_is_over_before_it_stood_is_certain(way: Way, seconds: float) -> None:
-    async with way.transport(at_most=1) as transport, way.server(silence) as server:
+    async with way.transport(max_connections=1) as transport, way.server(silence) as server:
         first = asyncio.create_task(transport.handle_async_request(a_request(server.url, seconds=0.5)))
         await server.called.wait()
         with pytest.raises(NOTHING_SENT):

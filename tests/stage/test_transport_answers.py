@@ -7,7 +7,7 @@ import zlib
 import httpx
 import pytest
 
-from forwarder.pms.http.client import MAX_ANSWER_BYTES
+from forwarder.pms.http.client import MAX_RESPONSE_BYTES
 from forwarder.pms.http.transport import HttpTransport
 from tests.support.raw_server import Caller, Script, raw_server
 from tests.support.transports import Way, a_request
@@ -29,7 +29,7 @@ def chunked(body: bytes, *, size: int = 8192) -> bytes:
     return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
 
 
-ENDLESS = b"9" * (MAX_ANSWER_BYTES + 1)
+ENDLESS = b"9" * (MAX_RESPONSE_BYTES + 1)
 
 
 @pytest.mark.parametrize(

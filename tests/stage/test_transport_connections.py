@@ -111,7 +111,7 @@ async def test_no_more_are_kept_than_allowed_and_not_for_longer(way: Way) -> Non
         await caller.gone()
         gone.put_nowait(number)
 
-    async with way.transport(idle_per_pms=2, idle_seconds=0.3) as transport, way.server(script) as server:
+    async with way.transport(max_idle_per_pms=2, idle_seconds=0.3) as transport, way.server(script) as server:
         began = asyncio.get_running_loop().time()
         await asyncio.gather(*(transport.handle_async_request(a_request(server.url)) for _ in range(4)))
         for _ in range(2):
@@ -133,7 +133,7 @@ async def test_turns_are_taken_in_order_and_passed_on(way: Way) -> None:
             await go_on.wait()
             await caller.say(CREATED)
 
-    async with way.transport(at_most=1, pool_seconds=30.0) as transport, way.server(script) as server:
+    async with way.transport(max_connections=1, pool_seconds=30.0) as transport, way.server(script) as server:
         exchanges = []
         for path in "abcd":
             request = a_request(f"{server.url}/{path}")
@@ -149,7 +149,7 @@ async def test_turns_are_taken_in_order_and_passed_on(way: Way) -> None:
 
 
 async def test_a_turn_that_came_as_its_taker_was_cancelled_is_not_lost(way: Way) -> None:
-    async with way.transport(at_most=1, pool_seconds=0.5) as transport, way.server(always(CREATED)) as server:
+    async with way.transport(max_connections=1, pool_seconds=0.5) as transport, way.server(always(CREATED)) as server:
 
         async def first() -> None:
             await transport.handle_async_request(a_request(server.url))
@@ -168,7 +168,7 @@ async def test_a_failed_exchange_gives_its_turn_back(way: Way) -> None:
         if server.connections > 3:
             await caller.say(CREATED)
 
-    async with way.transport(at_most=1) as transport, way.server(script) as server:
+    async with way.transport(max_connections=1) as transport, way.server(script) as server:
         for _ in range(3):
             with pytest.raises(httpx.ReadError):
                 await transport.handle_async_request(a_request(server.url))
@@ -186,7 +186,7 @@ async def test_being_cancelled_ends_the_connection(way: Way) -> None:
             gone.set()
         await caller.say(CREATED)
 
-    async with way.transport(at_most=1) as transport, way.server(script) as server:
+    async with way.transport(max_connections=1) as transport, way.server(script) as server:
         exchange = asyncio.create_task(transport.handle_async_request(a_request(server.url)))
         await asked.wait()
         exchange.cancel()
@@ -209,7 +209,7 @@ async def test_being_closed_leaves_neither_task_nor_connection(way: Way) -> None
 
     before = asyncio.all_tasks()
     async with way.server(script) as server:
-        transport = way.transport(at_most=2, pool_seconds=30.0)
+        transport = way.transport(max_connections=2, pool_seconds=30.0)
         await transport.handle_async_request(a_request(f"{server.url}/idle"))
         under_way = [asyncio.create_task(transport.handle_async_request(a_request(server.url))) for _ in range(3)]
         await asked.wait()

@@ -14,7 +14,7 @@ import pytest
 import uvloop
 
 from forwarder.pms.http.connection import NotHeld
-from forwarder.pms.http.transport import Connections, HttpTransport
+from forwarder.pms.http.transport import HttpTransport, PoolLimits
 from tests.support.raw_server import Caller, raw_server
 from tests.support.transports import CREATED, Way, a_request
 
@@ -130,7 +130,7 @@ async def test_it_is_not_asked_before_the_connection_stands() -> None:
 
     with closing(socket.socket()) as nobody:
         nobody.bind(("127.0.0.1", 0))
-        async with raw_server(silent) as server, HttpTransport(Connections(connect_seconds=0.2)) as transport:
+        async with raw_server(silent) as server, HttpTransport(PoolLimits(connect_seconds=0.2)) as transport:
             with pytest.raises(httpx.ConnectError):
                 await transport.handle_async_request(
                     a_request(f"http://127.0.0.1:{nobody.getsockname()[1]}", held=held)

@@ -9,15 +9,15 @@ import httpx
 import pytest
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.http.client import MAX_ANSWER_BYTES, Patience, Wire, bearer, path_segment, request_to
+from forwarder.pms.http.client import MAX_RESPONSE_BYTES, PmsClient, PushPolicy, bearer, path_segment, request_to
 from forwarder.pms.http.connection import NotHeld
 from forwarder.pms.http.failure import (
-    NoAnswer,
+    NoResponse,
     NotSent,
     failure_of,
     outcome_of,
 )
-from forwarder.pms.port import NOT_HELD, Connection
+from forwarder.pms.port import LEASE_LOST, AccountConnection
 from forwarder.reservation.outcome import Absent, Deferred, InDoubt, Outcome
 from tests.support.pace import HeardPace
 from tests.support.simulator import QuickClock, booking
@@ -86,8 +86,8 @@ class Scripted(httpx.AsyncBaseTransport):
 REFUSED = httpx.ConnectError("refused")
 
 
-async def push(transport: httpx.AsyncBaseTransport, clock: QuickClock | None = None, **patience: Any) -> httpx.Response:
-    wire = Wire(transport, clock or QuickClock(), Patience(**patience))
+async def push(transport: httpx.AsyncBaseTransport, clock: QuickClock | None = None, **policy: Any) -> httpx.Response:
+    wire = PmsClient(transport, clock or QuickClock(), PushPolicy(**policy))
     return await wire.push()(request_to("POST", "http://pms.test/reservations", [], b"body"))
 
 
@@ -115,7 +115,7 @@ async def test_and_given_up_after_three_times() -> None:
 
 async def test_each_try_counts_as_a_request() -> None:
     pace = HeardPace()
-    send = Wire(Scripted(REFUSED), QuickClock(), Patience()).push(pace)
+    send = PmsClient(Scripted(REFUSED), QuickClock(), PushPolicy()).push(pace)
     with pytest.raises(NotSent):
         await send(request_to("GET", "http://pms.test/", []))
     assert pace.heard == ["requested"] * 3
@@ -123,10 +123,10 @@ async def test_each_try_counts_as_a_request() -> None:
 
 async def test_nothing_is_sent_that_is_not_held_nor_tried_again() -> None:
     transport, held = Scripted(REFUSED, 201), iter((True, False))
-    send = Wire(transport, QuickClock(), Patience()).push(held=lambda: next(held))
+    send = PmsClient(transport, QuickClock(), PushPolicy()).push(held=lambda: next(held))
     with pytest.raises(NotSent) as caught:
         await send(request_to("POST", "http://pms.test/", [], b"body"))
-    assert caught.value.reason == NOT_HELD
+    assert caught.value.reason == LEASE_LOST
     assert transport.requests == [b"body"]
     assert next(held, None) is None
 
@@ -141,7 +141,7 @@ async def test_not_where_the_push_would_take_too_long() -> None:
 @pytest.mark.parametrize("error", [error for error, _ in UNCERTAIN])
 async def test_what_may_have_been_sent_is_never_sent_again(error: Exception) -> None:
     transport, clock = Scripted(error), QuickClock()
-    with pytest.raises(NoAnswer):
+    with pytest.raises(NoResponse):
         await push(transport, clock)
     assert len(transport.requests) == 1
     assert not clock.slept
@@ -149,7 +149,7 @@ async def test_what_may_have_been_sent_is_never_sent_again(error: Exception) -> 
 
 async def test_nor_is_it_when_it_came_after_a_safe_failure() -> None:
     transport = Scripted(REFUSED, httpx.ReadError("reset"), 201)
-    with pytest.raises(NoAnswer):
+    with pytest.raises(NoResponse):
         await push(transport)
     assert len(transport.requests) == 2
 
@@ -166,7 +166,7 @@ async def test_a_transport_that_forgets_the_time_is_not_waited_for() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    with pytest.raises(NoAnswer) as caught:
+    with pytest.raises(NoResponse) as caught:
         await push(httpx.MockTransport(never), push_seconds=0.05)
     assert caught.value.reason == "pms_timed_out"
 
@@ -178,14 +178,14 @@ async def test_a_transport_is_told_how_much_time_is_left() -> None:
         told.append(request.extensions["timeout"])
         return httpx.Response(200)
 
-    send = Wire(httpx.MockTransport(note), QuickClock(), Patience(push_seconds=20.0)).push()
+    send = PmsClient(httpx.MockTransport(note), QuickClock(), PushPolicy(push_seconds=20.0)).push()
     for _ in range(2):
         await send(request_to("GET", "http://pms.test/", []))
     assert 19.0 < told[1]["read"] <= told[0]["read"] <= 20.0
 
 
 async def test_one_push_has_one_time_for_all_its_requests() -> None:
-    send = Wire(Scripted(200), QuickClock(), Patience(push_seconds=0.05)).push()
+    send = PmsClient(Scripted(200), QuickClock(), PushPolicy(push_seconds=0.05)).push()
     await send(request_to("GET", "http://pms.test/", []))
     await asyncio.sleep(0.06)  # the machine's time, which sockets keep to, cannot be moved by hand
     with pytest.raises(NotSent) as caught:
@@ -195,10 +195,10 @@ async def test_one_push_has_one_time_for_all_its_requests() -> None:
 
 async def test_an_answer_beyond_the_limit_is_no_answer() -> None:
     async def parts() -> AsyncIterator[bytes]:
-        for part in repeat(b"9" * 65536, MAX_ANSWER_BYTES // 65536 + 1):
+        for part in repeat(b"9" * 65536, MAX_RESPONSE_BYTES // 65536 + 1):
             yield part
 
-    with pytest.raises(NoAnswer) as caught:
+    with pytest.raises(NoResponse) as caught:
         await push(httpx.MockTransport(lambda _: httpx.Response(201, content=parts())))
     assert caught.value.reason == "pms_answer_too_large"
 
@@ -223,7 +223,7 @@ def test_no_identifier_leads_out_of_its_place_in_a_path() -> None:
 async def test_the_directory_closes_its_transport() -> None:
     transport = Scripted(201)
     async with open_directory(QuickClock(), transport=transport) as directory:
-        pms = directory.connect(Connection("acme", "generic", "http://pms.test/", "key"))
+        pms = directory.connect(AccountConnection("acme", "generic", "http://pms.test/", "key"))
         await pms.create(booking())
     assert transport.closed
 
@@ -237,7 +237,7 @@ KINDS_OF_DOUBT: list[tuple[Callable[[], Exception], type]] = [
 @pytest.mark.parametrize(("error", "kind"), KINDS_OF_DOUBT)
 async def test_a_pms_raises_nothing(error: Callable[[], Exception], kind: type[Outcome]) -> None:
     async with open_directory(QuickClock(), transport=Scripted(error())) as directory:
-        pms = directory.connect(Connection("acme", "generic", "http://pms.test/", "key"))
+        pms = directory.connect(AccountConnection("acme", "generic", "http://pms.test/", "key"))
         assert isinstance(await pms.create(booking()), kind)
         assert isinstance(await pms.find(booking()), Deferred)
 
@@ -253,5 +253,5 @@ async def test_a_driver_that_quotes_a_card_is_not_repeated() -> None:
 async def test_nothing_found_is_absent() -> None:
     empty = httpx.MockTransport(lambda _: httpx.Response(200, content=b'{"data":[]}'))
     async with open_directory(QuickClock(), transport=empty) as directory:
-        pms = directory.connect(Connection("acme", "generic", "http://pms.test/", "key"))
+        pms = directory.connect(AccountConnection("acme", "generic", "http://pms.test/", "key"))
         assert await pms.find(booking()) == Absent()

@@ -192,7 +192,7 @@ async def test_stopping_and_starting_again_goes_on_where_it_was(bench: Bench) ->
 
 
 async def test_where_one_request_takes_many_each_still_has_its_own_record_and_event(bench: Bench) -> None:
-    bench.pms.capabilities = replace(bench.pms.capabilities, most_per_create=5)
+    bench.pms.capabilities = replace(bench.pms.capabilities, max_per_create=5)
     bench.accounts.one = replace(bench.accounts.one, concurrency=1)
     await bench.submit(*(fresh(number) for number in range(1, 31)))
     async with bench.worker():

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.port import Connection, Pms
+from forwarder.pms.port import AccountConnection, Pms
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
@@ -26,7 +26,7 @@ STATUSES = ["confirmed", "request", "new", "cancelled", "black", "inquiry"]
 
 @asynccontextmanager
 async def connected(vendor: Vendor, clock: Clock | None = None, **options: Any) -> AsyncIterator[Pms]:
-    connection = Connection("acme", "beds24", BASE_URL, "refresh-7", options=options)
+    connection = AccountConnection("acme", "beds24", BASE_URL, "refresh-7", options=options)
     async with open_directory(clock or ManualClock(NOW), transport=httpx.MockTransport(vendor)) as directory:
         yield directory.connect(connection)
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.port import Connection, Pms
+from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
 from tests.support.manual_clock import ManualClock
@@ -18,7 +18,7 @@ from tests.support.simulator import booking
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 BASE_URL = "https://www.bookingsync.com/api/v3"
-CONNECTION = Connection("acme", "booking-sync", BASE_URL, "token-7")
+CONNECTION = AccountConnection("acme", "booking-sync", BASE_URL, "token-7")
 CLIENT = httpx.Response(201, json={"clients": [{"id": 77}]})
 
 
@@ -38,18 +38,18 @@ class Vendor:
 
 
 @asynccontextmanager
-async def connected(vendor: Vendor, connection: Connection = CONNECTION) -> AsyncIterator[Pms]:
+async def connected(vendor: Vendor, connection: AccountConnection = CONNECTION) -> AsyncIterator[Pms]:
     async with open_directory(ManualClock(NOW), transport=httpx.MockTransport(vendor)) as directory:
         yield directory.connect(connection)
 
 
-def with_options(**options: Any) -> Connection:
+def with_options(**options: Any) -> AccountConnection:
     """The account with these options, named as an operator names them."""
     return replace(CONNECTION, options=options)
 
 
 async def create(
-    asked: Booking, *answers: httpx.Response | httpx.HTTPError, connection: Connection = CONNECTION
+    asked: Booking, *answers: httpx.Response | httpx.HTTPError, connection: AccountConnection = CONNECTION
 ) -> tuple[Outcome, list[httpx.Request]]:
     vendor = Vendor(*answers)
     async with connected(vendor, connection) as pms:
@@ -62,7 +62,9 @@ async def booked(status: int, body: object, **headers: str) -> Outcome:
     return outcome
 
 
-async def find(*answers: httpx.Response, connection: Connection = CONNECTION) -> tuple[Lookup, list[httpx.Request]]:
+async def find(
+    *answers: httpx.Response, connection: AccountConnection = CONNECTION
+) -> tuple[Lookup, list[httpx.Request]]:
     vendor = Vendor(*answers)
     async with connected(vendor, connection) as pms:
         return await pms.find(booking()), vendor.requests

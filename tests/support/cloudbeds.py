@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.port import Connection, Pms
+from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
 from tests.support.simulator import OPTIONS, QuickClock, booking
@@ -44,7 +44,7 @@ class Vendor:
 
 @asynccontextmanager
 async def connected(vendor: Vendor, **options: Any) -> AsyncIterator[Pms]:
-    connection = Connection("acme", "cloudbeds", BASE_URL, "cbat_7", options=SOURCE | options)
+    connection = AccountConnection("acme", "cloudbeds", BASE_URL, "cbat_7", options=SOURCE | options)
     async with open_directory(QuickClock(), transport=httpx.MockTransport(vendor)) as directory:
         yield directory.connect(connection)
 

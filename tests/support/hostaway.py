@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.port import Connection, Pms
+from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
 from tests.support.dialogue import Reply, Vendor, answered
@@ -20,7 +20,7 @@ CLIENT = "61148:s3cret"
 
 @asynccontextmanager
 async def connected(vendor: Vendor, credential: str = TOKEN, clock: QuickClock | None = None) -> AsyncIterator[Pms]:
-    connection = Connection("acme", "hostaway", BASE_URL, credential)
+    connection = AccountConnection("acme", "hostaway", BASE_URL, credential)
     async with open_directory(clock or QuickClock(), transport=httpx.MockTransport(vendor)) as directory:
         yield directory.connect(connection)
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.port import Connection, Pms
+from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Lookup, Outcome, Rejected
 from tests.support.simulator import QuickClock, booking
@@ -29,7 +29,7 @@ async def pms_that(
     """A PMS that answers so, or by whatever `transport` leads to."""
     way = transport or httpx.MockTransport(answer or _nobody)
     async with open_directory(QuickClock(), transport=way) as directory:
-        yield directory.connect(Connection("acme", kind, base_url, credential, options=options or {}))
+        yield directory.connect(AccountConnection("acme", kind, base_url, credential, options=options or {}))
 
 
 def _nobody(_request: httpx.Request) -> httpx.Response:

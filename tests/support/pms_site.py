@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from forwarder.pms.port import UNPACED, Connection, Pace, Pms, PmsDirectory
+from forwarder.pms.port import UNPACED, AccountConnection, Pace, Pms, PmsDirectory
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Deferred, InDoubt
 from tests.support.simulator import OPTIONS, QuickClock, Simulator, booking
@@ -79,7 +79,7 @@ class Site:
         pace: Pace = UNPACED,
     ) -> Pms:
         at = self.house.simulator.base_url(self.kind, self.name) if base_url is None else base_url
-        connection = Connection("acme", self.kind, at, credential, pace, OPTIONS.get(self.kind, {}))
+        connection = AccountConnection("acme", self.kind, at, credential, pace, OPTIONS.get(self.kind, {}))
         return (directory or self.house.directory).connect(connection)
 
     def go_wrong(self, mode: str, **more: Any) -> None:

@@ -9,7 +9,7 @@ import sys
 import httpx
 
 from forwarder.pms.auth.grants import Grant
-from forwarder.pms.auth.shared_grants import SharedGrantKeeper, Turns
+from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper
 from forwarder.process.clock import SystemClock
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import TenancyUnavailable
@@ -17,7 +17,7 @@ from forwarder.tenancy.sealing import SecretVault, sealer_of
 from forwarder.tenancy.sql.grants import SqlGrants
 
 ACCOUNT, CREDENTIAL, FIRST = "acc-1", "the credential", "first-refresh-token"
-TURNS = Turns(wait_seconds=8.0, ask_seconds=2.0, overtake_seconds=3.0, pause_seconds=0.02)
+TURNS = RenewalTimes(wait_seconds=8.0, ask_seconds=2.0, overtake_seconds=3.0, pause_seconds=0.02)
 
 
 async def ask(client: httpx.AsyncClient, latest: Grant | None) -> Grant:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from forwarder.pms.port import Capabilities, Connection, Limits, UnknownKind
+from forwarder.pms.port import AccountConnection, Capabilities, Limits, UnknownKind
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
@@ -62,7 +62,7 @@ class ScriptedPms:
     def limits(self, kind: str) -> Limits:
         return Limits()
 
-    def connect(self, connection: Connection) -> "ScriptedPms":
+    def connect(self, connection: AccountConnection) -> "ScriptedPms":
         if connection.kind == "unknown":
             raise UnknownKind("There is no PMS kind 'unknown'.")
         return self

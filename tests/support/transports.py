@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from forwarder.pms.http.client import request_to
-from forwarder.pms.http.transport import Connections, HttpTransport
+from forwarder.pms.http.transport import HttpTransport, PoolLimits
 from tests.support.raw_server import RawServer, Script, raw_server
 
 SCHEMES: Final = ("http", "https")
@@ -32,7 +32,7 @@ class Way:
         return raw_server(script, tls=self.serving)
 
     def transport(self, **limits: Any) -> HttpTransport:
-        return HttpTransport(Connections(**{"connect_seconds": 1.0} | limits), self.trusted)
+        return HttpTransport(PoolLimits(**{"connect_seconds": 1.0} | limits), self.trusted)
 
 
 def contexts(directory: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:

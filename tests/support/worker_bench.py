@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from forwarder.pms.port import Capabilities, Connection, Limits
+from forwarder.pms.port import AccountConnection, Capabilities, Limits
 from forwarder.process.clock import SystemClock, iso
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.cancellation import CancellationRequest
@@ -88,7 +88,7 @@ class Pms:
     def limits(self, kind: str) -> Limits:
         return Limits()
 
-    def connect(self, connection: Connection) -> "Pms":
+    def connect(self, connection: AccountConnection) -> "Pms":
         return self
 
 

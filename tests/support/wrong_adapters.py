@@ -13,9 +13,9 @@ from pydantic import ConfigDict
 
 from forwarder.pms.adapter import NoOptions
 from forwarder.pms.http.client import Send
-from forwarder.pms.http.failure import NoAnswer, NotSent
+from forwarder.pms.http.failure import NoResponse, NotSent
 from forwarder.pms.kinds.generic.adapter import GenericAdapter
-from forwarder.pms.port import Capabilities, Connection
+from forwarder.pms.port import AccountConnection, Capabilities
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
@@ -50,7 +50,7 @@ class AnyOptions(GenericAdapter):
 class ConnectsAtOnce(GenericAdapter):
     opened: ClassVar[list[socket.socket]] = []
 
-    def __init__(self, connection: Connection, clock: Clock) -> None:
+    def __init__(self, connection: AccountConnection, clock: Clock) -> None:
         super().__init__(connection, clock)
         where = httpx.URL(connection.base_url)
         if where.host == "127.0.0.1" and not self.opened:
@@ -91,7 +91,7 @@ class KeyOfItsOwn(GenericAdapter):
 
 
 class ReversesBatches(GenericAdapter):
-    capabilities: ClassVar[Capabilities] = replace(GenericAdapter.capabilities, most_per_create=3)
+    capabilities: ClassVar[Capabilities] = replace(GenericAdapter.capabilities, max_per_create=3)
 
     async def create_many(self, bookings: Sequence[Booking], send: Send) -> Sequence[Outcome]:
         return [await self.create(booking, send) for booking in bookings][::-1]
@@ -154,7 +154,7 @@ class TakesDoubtForNo(GenericAdapter):
     async def create(self, booking: Booking, send: Send) -> Outcome:
         try:
             outcome = await super().create(booking, send)
-        except NoAnswer as failure:
+        except NoResponse as failure:
             return Deferred(failure.reason, failure.detail)
         return Deferred(outcome.reason, outcome.detail) if isinstance(outcome, InDoubt) else outcome
 
@@ -167,7 +167,7 @@ class TriesAgainBlindly(KeyOfItsOwn):
     async def create(self, booking: Booking, send: Send) -> Outcome:
         try:
             return await super().create(booking, send)
-        except NoAnswer:
+        except NoResponse:
             return await super().create(booking, send)
 
 
@@ -240,7 +240,7 @@ class TakesItsTime(GenericAdapter):
     async def create(self, booking: Booking, send: Send) -> Outcome:
         try:
             return await super().create(booking, send)
-        except NoAnswer as failure:
+        except NoResponse as failure:
             if failure.reason == "pms_timed_out" and not TakesItsTime.taken:
                 TakesItsTime.taken = True
                 await asyncio.sleep(6)
@@ -280,7 +280,7 @@ class ClientOfItsOwn(GenericAdapter):
                     client.build_request(request.method, request.url, headers=request.headers, content=request.read())
                 )
             except httpx.HTTPError as error:
-                raise NoAnswer("lost", type(error).__name__) from error
+                raise NoResponse("lost", type(error).__name__) from error
 
         return await super().create(booking, around if self._base_url.startswith("http://127") else send)
 

@@ -12,7 +12,7 @@ import httpx
 
 from forwarder.pms.auth.grants import Grant, Grants, GrantsUnavailable
 from forwarder.pms.http.client import Send
-from forwarder.pms.http.failure import NoAnswer, NotSent
+from forwarder.pms.http.failure import NoResponse, NotSent
 from forwarder.process.clock import Clock
 
 AskServer = Callable[[Grant | None, Send], Awaitable[Grant]]
@@ -72,7 +72,7 @@ class Authorization:
             return await self._grants.renew(self._account_id, used, ask)
         except GrantsUnavailable as error:
             raise _no_token(error) from error
-        except NoAnswer as error:  # from the authorization server, which books nothing
+        except NoResponse as error:  # from the authorization server, which books nothing
             raise NotSent(error.reason, error.detail) from error
 
 

@@ -63,7 +63,7 @@ class GrantRows(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class RenewalTimes:
     """How processes take turns. Times are in seconds.
 
     `wait_seconds`: how long one waits for another's renewal before it gives up for now. `ask_seconds`: the longest that an `ask`
@@ -85,7 +85,9 @@ class Turns:
 class SharedGrantKeeper:
     """`GrantKeeper` over rows. `outages`: what the rows raise when they cannot be read or written."""
 
-    def __init__(self, rows: GrantRows, clock: Clock, turns: Turns, outages: tuple[type[Exception], ...]) -> None:
+    def __init__(
+        self, rows: GrantRows, clock: Clock, turns: RenewalTimes, outages: tuple[type[Exception], ...]
+    ) -> None:
         self._rows = rows
         self._clock = clock
         self._turns = turns
@@ -108,7 +110,7 @@ class SharedGrants:
     goes on when they are cancelled, since what the server answers must not be lost."""
 
     def __init__(
-        self, rows: GrantRows, credential: str, clock: Clock, turns: Turns, outages: tuple[type[Exception], ...]
+        self, rows: GrantRows, credential: str, clock: Clock, turns: RenewalTimes, outages: tuple[type[Exception], ...]
     ) -> None:
         self._rows = rows
         self._credential = credential

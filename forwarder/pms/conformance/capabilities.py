@@ -103,11 +103,11 @@ async def cancels(trial: Trial) -> Findings:
 
 
 async def creates_batches(trial: Trial) -> Findings:
-    """Where `most_per_create` is more than 1, each of a batch has its own outcome, in the order in which they were asked for."""
-    if trial.can.most_per_create == 1:
+    """Where `max_per_create` is more than 1, each of a batch has its own outcome, in the order in which they were asked for."""
+    if trial.can.max_per_create == 1:
         raise NotApplicable("it takes one at a time")
     taken, _ = await trial.made()
-    size = min(trial.can.most_per_create, 4)
+    size = min(trial.can.max_per_create, 4)
     batch = [trial.site.booking() for _ in range(size - 1)]
     batch.insert(1, rival_of(taken))
     outcomes = await trial.told(trial.pms.create_many(batch), "create_many")

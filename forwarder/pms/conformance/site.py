@@ -58,7 +58,7 @@ class Stays:
         self._count = 0
 
 
-class Turns:
+class RequestPacing:
     """When the PMS may be asked next, where it limits requests: each that it was asked is waited for before the next push."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Site:
     tidy: bool = False
     grants: Grants = field(default_factory=MemoryGrants, repr=False)
     stays: Stays = field(default_factory=Stays, repr=False)
-    turns: Turns = field(default_factory=Turns, repr=False)
+    turns: RequestPacing = field(default_factory=RequestPacing, repr=False)
 
     def booking(self, *, card: CardDetails | None = None, price: Decimal = Decimal("450.35"), **fields: Any) -> Booking:
         """A booking of nights that are free, under a reference that nobody used; `fields` are added, or replace its own."""

@@ -14,8 +14,8 @@ from forwarder.pms.conformance.faults import LOST, Strike, after
 from forwarder.pms.conformance.site import Site
 from forwarder.pms.conformance.wire import FaultyWire, faulty_wire
 from forwarder.pms.directory import open_directory
-from forwarder.pms.http.client import Patience
-from forwarder.pms.port import CANCELLED_THERE, UNPACED, Capabilities, Connection, Pace, Pms, PmsDirectory
+from forwarder.pms.http.client import PushPolicy
+from forwarder.pms.port import CANCELLED_IN_PMS, UNPACED, AccountConnection, Capabilities, Pace, Pms, PmsDirectory
 from forwarder.pms.registry import Registry
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.booking import Booking
@@ -78,8 +78,8 @@ class Trial:
 
     def directory(self, push_seconds: float) -> AbstractAsyncContextManager[PmsDirectory]:
         """A directory of this adapter alone, to be entered."""
-        patience = Patience(push_seconds=push_seconds, longest_pause=0.01)
-        return open_directory(SystemClock(), patience=patience, registry=self.registry)
+        policy = PushPolicy(push_seconds=push_seconds, max_pause_seconds=0.01)
+        return open_directory(SystemClock(), policy=policy, registry=self.registry)
 
     @cached_property
     def pms(self) -> Pms:
@@ -107,7 +107,7 @@ class Trial:
         directory: PmsDirectory | None = None,
     ) -> Pms:
         """The PMS as another process would see it, with other settings where they are given."""
-        connection = Connection(
+        connection = AccountConnection(
             "conformance",
             self.kind,
             self.wire.url if base_url is None else base_url,
@@ -204,7 +204,7 @@ class Trial:
         found = await self.find(booking)
         if isinstance(found, Confirmed):
             return isinstance(await self.cancel(booking, found.pms_reservation_id), Cancelled)
-        return isinstance(found, Absent) or found.reason == CANCELLED_THERE
+        return isinstance(found, Absent) or found.reason == CANCELLED_IN_PMS
 
 
 @asynccontextmanager

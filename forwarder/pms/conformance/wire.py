@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from forwarder.pms.conformance.faults import TRAP, Answer, Close, Drip, Instead, Noise, Reset, Silence, Strike
-from forwarder.pms.http.transport import Connections, HttpTransport
+from forwarder.pms.http.transport import HttpTransport, PoolLimits
 
 _HOP_BY_HOP: Final = {"connection", "content-length", "host", "keep-alive", "transfer-encoding", "accept-encoding"}
 _PATIENCE: Final = {"read": 30.0}
@@ -138,7 +138,7 @@ class FaultyWire:
 @asynccontextmanager
 async def faulty_wire(base_url: str) -> AsyncIterator[FaultyWire]:
     """A wire to the PMS of that base URL, on a free port of loopback."""
-    async with HttpTransport(Connections()) as pms:
+    async with HttpTransport(PoolLimits()) as pms:
         wire = FaultyWire(base_url, pms)
         server = await asyncio.start_server(wire.connected, "127.0.0.1", 0)
         wire.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""One HTTP exchange with a PMS: sent whole, answered whole, within the push time-out, or else `NotSent` or `NoAnswer`.
+"""One HTTP exchange with a PMS: sent whole, answered whole, within the push time-out, or else `NotSent` or `NoResponse`.
 
 Private to the seam. An adapter builds an `httpx.Request`, gives it to the `Send` of its push, and reads an `httpx.Response`
 whose body is in memory. What sends it is any `httpx.AsyncBaseTransport`.
@@ -17,30 +17,30 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_ran
 
 from forwarder.pms.http.connection import NotHeld
 from forwarder.pms.http.exchange import PunctualTransport, punctual
-from forwarder.pms.http.failure import NoAnswer, NotSent, failure_of
+from forwarder.pms.http.failure import NoResponse, NotSent, failure_of
 from forwarder.pms.http.pace import hold_off_asked
 from forwarder.pms.http.request import Destination, PlainRequest, destination_of
-from forwarder.pms.port import NOT_HELD, UNPACED, Pace
+from forwarder.pms.port import LEASE_LOST, UNPACED, Pace
 from forwarder.process.clock import Clock
 
 Send = Callable[[httpx.Request], Awaitable[httpx.Response]]
-"""Sends a request of one push. Raises `NotSent` or `NoAnswer`, nothing else; being cancelled leaves it in doubt."""
+"""Sends a request of one push. Raises `NotSent` or `NoResponse`, nothing else; being cancelled leaves it in doubt."""
 
 Headers = Sequence[tuple[bytes, bytes]]
 
-MAX_ANSWER_BYTES: Final = 1024 * 1024
+MAX_RESPONSE_BYTES: Final = 1024 * 1024
 _VISIBLE_ASCII = re.compile(rb"[\x21-\x7e]+")
 _DOT_SEGMENTS = {"", ".", ".."}
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """`push_seconds`: how long one push may take, all its exchanges and tries together. `tries`: how often a request is
-    offered of which surely nothing was sent; the pauses between, in seconds, are random, at most `longest_pause` each."""
+class PushPolicy:
+    """`push_seconds`: how long one push may take, all its exchanges and tries together. `max_tries`: how often a request is
+    offered of which surely nothing was sent; the pauses between, in seconds, are random, at most `max_pause_seconds` each."""
 
     push_seconds: float = 30.0
-    tries: int = 3
-    longest_pause: float = 1.0
+    max_tries: int = 3
+    max_pause_seconds: float = 1.0
 
 
 def always() -> bool:
@@ -48,13 +48,13 @@ def always() -> bool:
     return True
 
 
-class Wire:
+class PmsClient:
     """Every push's way out, over one transport. Belongs to the event loop of its first push."""
 
-    def __init__(self, transport: httpx.AsyncBaseTransport, clock: Clock, patience: Patience) -> None:
+    def __init__(self, transport: httpx.AsyncBaseTransport, clock: Clock, policy: PushPolicy) -> None:
         self._transport = punctual(transport)
         self._clock = clock
-        self._patience = patience
+        self._policy = policy
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def push(self, pace: Pace = UNPACED, held: Callable[[], bool] = always) -> Send:
@@ -63,26 +63,26 @@ class Wire:
         is `NotSent`."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()  # once: it is a system call
-        return _Push(self._transport, self._clock, self._patience, self._loop, pace, held).send
+        return _Push(self._transport, self._clock, self._policy, self._loop, pace, held).send
 
 
 class _Push:
-    __slots__ = ("_clock", "_deadline", "_held", "_loop", "_pace", "_patience", "_transport")
+    __slots__ = ("_clock", "_deadline", "_held", "_loop", "_pace", "_policy", "_transport")
 
     def __init__(
         self,
         transport: PunctualTransport,
         clock: Clock,
-        patience: Patience,
+        policy: PushPolicy,
         loop: asyncio.AbstractEventLoop,
         pace: Pace,
         held: Callable[[], bool],
     ) -> None:
         self._transport = transport
         self._clock = clock
-        self._patience = patience
+        self._policy = policy
         self._loop = loop
-        self._deadline = loop.time() + patience.push_seconds
+        self._deadline = loop.time() + policy.push_seconds
         self._pace = pace
         self._held = held
 
@@ -100,7 +100,9 @@ class _Push:
         tries = AsyncRetrying(
             sleep=self._clock.sleep,
             stop=self._enough,
-            wait=wait_random_exponential(multiplier=self._patience.longest_pause / 2, max=self._patience.longest_pause),
+            wait=wait_random_exponential(
+                multiplier=self._policy.max_pause_seconds / 2, max=self._policy.max_pause_seconds
+            ),
             retry=retry_if_exception(lambda error: isinstance(error, NotSent) and error.passing),
             reraise=True,
         )
@@ -113,7 +115,7 @@ class _Push:
 
     def _enough(self, state: RetryCallState) -> bool:
         too_late = self._loop.time() + state.upcoming_sleep >= self._deadline
-        return too_late or state.attempt_number >= self._patience.tries
+        return too_late or state.attempt_number >= self._policy.max_tries
 
     async def _exchange_again(self, request: httpx.Request) -> httpx.Response:
         try:
@@ -131,14 +133,14 @@ class _Push:
         seconds = hold_off_asked(response, self._clock.now())
         if seconds > 0.0:
             self._pace.hold_off(seconds)
-        if len(response.content) > MAX_ANSWER_BYTES:
-            raise NoAnswer("pms_answer_too_large", f"The PMS answered with more than {MAX_ANSWER_BYTES} bytes.")
+        if len(response.content) > MAX_RESPONSE_BYTES:
+            raise NoResponse("pms_answer_too_large", f"The PMS answered with more than {MAX_RESPONSE_BYTES} bytes.")
         return response
 
 
-def _failure_of(error: httpx.HTTPError | TimeoutError) -> NotSent | NoAnswer:
+def _failure_of(error: httpx.HTTPError | TimeoutError) -> NotSent | NoResponse:
     if isinstance(error, NotHeld):
-        return NotSent(NOT_HELD, "It was held no longer when this was to be sent.")
+        return NotSent(LEASE_LOST, "It was held no longer when this was to be sent.")
     return failure_of(error)
 
 

@@ -13,7 +13,7 @@ from typing import cast
 
 import httpx
 
-from forwarder.pms.http.response import AnswerReader
+from forwarder.pms.http.response import ResponseReader
 
 Held = Callable[[], bool]
 """Whether what is to be sent may still be sent. Asked in the very step of the event loop that then writes it; must not wait."""
@@ -30,9 +30,9 @@ class Connection(asyncio.Protocol):
     What comes when nothing was asked ends it.
     """
 
-    def __init__(self, at_most: int, lost: Callable[["Connection"], None]) -> None:
+    def __init__(self, max_bytes: int, lost: Callable[["Connection"], None]) -> None:
         self._lost = lost
-        self._reader = AnswerReader(at_most)
+        self._reader = ResponseReader(max_bytes)
         self._loop = asyncio.get_running_loop()
         self._readable = select.poll()
         self._answered: asyncio.Future[None] | None = None

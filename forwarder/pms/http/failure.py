@@ -3,7 +3,7 @@
 Private to the seam; what leaves it are outcomes:
 
     NotSent     surely nothing reached the PMS              → Deferred
-    NoAnswer    bytes may have, and no whole answer came    → InDoubt
+    NoResponse    bytes may have, and no whole answer came    → InDoubt
     an answer that the adapter did not decide by itself     → `unexpected`, by its status
 
 Text from a driver or a PMS is shortened and rid of long runs of digits before it is passed on.
@@ -43,7 +43,7 @@ class NotSent(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
-class NoAnswer(Exception):
+class NoResponse(Exception):
     """Something may have reached the PMS, and no whole answer came back."""
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -52,8 +52,8 @@ class NoAnswer(Exception):
         self.detail = detail
 
 
-def failure_of(error: httpx.HTTPError | TimeoutError) -> NotSent | NoAnswer:
-    """What a transport's error tells. Whatever is not known to have come before the first byte is a `NoAnswer`."""
+def failure_of(error: httpx.HTTPError | TimeoutError) -> NotSent | NoResponse:
+    """What a transport's error tells. Whatever is not known to have come before the first byte is a `NoResponse`."""
     said = shortened(str(error))
     match error:
         case httpx.ConnectTimeout():
@@ -65,19 +65,19 @@ def failure_of(error: httpx.HTTPError | TimeoutError) -> NotSent | NoAnswer:
         case httpx.UnsupportedProtocol():
             return NotSent("pms_address_invalid", "The account's base URL is not an http or https address.")
         case httpx.TimeoutException() | TimeoutError():
-            return NoAnswer("pms_timed_out", "The PMS was sent the request and did not answer in time.")
+            return NoResponse("pms_timed_out", "The PMS was sent the request and did not answer in time.")
         case httpx.DecodingError() | httpx.ProtocolError():
-            return NoAnswer("pms_broke_protocol", f"The PMS was sent the request; its answer is not HTTP: {said}.")
+            return NoResponse("pms_broke_protocol", f"The PMS was sent the request; its answer is not HTTP: {said}.")
         case _:
-            return NoAnswer("pms_connection_lost", f"The connection was lost before the PMS had answered: {said}.")
+            return NoResponse("pms_connection_lost", f"The connection was lost before the PMS had answered: {said}.")
 
 
-def outcome_of(failure: NotSent | NoAnswer) -> Deferred | InDoubt:
+def outcome_of(failure: NotSent | NoResponse) -> Deferred | InDoubt:
     """What a create that ended in `failure` came to."""
     match failure:
         case NotSent():
             return Deferred(failure.reason, failure.detail, failure.retry_after_seconds)
-        case NoAnswer():
+        case NoResponse():
             return InDoubt(failure.reason, failure.detail)
 
 

@@ -17,17 +17,17 @@ _LOOK_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Connections:
-    """`at_most`: connections in use at once, of all PMSs; `pool_seconds`: how long to wait for one.
+class PoolLimits:
+    """`max_connections`: in use at once, of all PMSs together; `pool_seconds`: how long to wait for one.
 
-    `idle_per_pms` are kept open, for `idle_seconds`: less than the 5 s after which common servers close theirs, so that a
+    `max_idle_per_pms` are kept open, for `idle_seconds`: less than the 5 s after which common servers close theirs, so that a
     request seldom meets a connection that is just being closed, which would leave it in doubt.
     """
 
-    at_most: int = 2048
+    max_connections: int = 2048
     pool_seconds: float = 2.0
     connect_seconds: float = 5.0
-    idle_per_pms: int = 64
+    max_idle_per_pms: int = 64
     idle_seconds: float = 4.0
 
 
@@ -35,14 +35,14 @@ class Pool:
     """Each connection that `kept` or `obtained` returns is to be given back, whatever became of it. Of those that are kept, the one
     that was used last is used next. Exchanges whose time is over fail within `_LOOK_SECONDS`.
 
-    `most_bytes`: of an answer. `trusted`: as of `connect`.
+    `max_bytes`: of an answer. `trusted`: as of `connect`.
     """
 
-    def __init__(self, limits: Connections, most_bytes: int, trusted: ssl.SSLContext | None) -> None:
+    def __init__(self, limits: PoolLimits, max_bytes: int, trusted: ssl.SSLContext | None) -> None:
         self._limits = limits
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._trusted = trusted
-        self._free = limits.at_most
+        self._free = limits.max_connections
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._idle: dict[Origin, list[Connection]] = {}
         self._open: dict[Connection, Origin] = {}
@@ -69,7 +69,7 @@ class Pool:
     def give_back(self, connection: Connection) -> None:
         """After an exchange, or instead of one."""
         idle = self._idle.setdefault(self._open[connection], []) if connection in self._open else None
-        if idle is None or len(idle) >= self._limits.idle_per_pms or not connection.is_reusable():
+        if idle is None or len(idle) >= self._limits.max_idle_per_pms or not connection.is_reusable():
             connection.abort()
         else:
             connection.rest(self._limits.idle_seconds)
@@ -129,7 +129,7 @@ class Pool:
             raise httpx.ConnectError("no connections are opened any more")
         try:
             async with asyncio.timeout_at(self._sooner(until, self._limits.connect_seconds)):
-                connection = await connect(lambda: Connection(self._most_bytes, self._lost), origin, self._trusted)
+                connection = await connect(lambda: Connection(self._max_bytes, self._lost), origin, self._trusted)
         except TimeoutError as error:
             raise httpx.ConnectTimeout("the connection was not taken in time") from error
         if self._is_closed() or not connection.is_open():

@@ -10,8 +10,8 @@ from typing import Any, Final
 import httpx
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-_MOST_HEAD_BYTES: Final = 64 * 1024
-_MOST_OVERHEAD: Final = 8
+_MAX_HEAD_BYTES: Final = 64 * 1024
+_MAX_OVERHEAD: Final = 8
 """How much longer than its content an answer may be: in chunks of one byte it is six times as long."""
 _FIRST_FINAL: Final = 200
 _BODILESS: Final = {204, 304}
@@ -49,15 +49,15 @@ class WholeResponse(httpx.Response):
         return self._whole
 
 
-class AnswerReader:
+class ResponseReader:
     """The answers that come over one connection, one after the other: `begin`, `feed` until it is True, `response`.
 
     `reusable`: after an answer, whether another may come; not where it ends with the connection, or was followed by more bytes.
     Informational answers (1xx) are passed over. `close` it in the end.
     """
 
-    def __init__(self, at_most: int) -> None:
-        self._at_most = at_most
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
         # As lenient as other clients: what is told by it is where lines end, not where an answer does.
         self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True)
@@ -102,7 +102,7 @@ class AnswerReader:
         if self._coding in _AS_IT_IS or not content:
             return WholeResponse(self._status, self._headers, content)
         kept = [header for header in self._headers if header[0].lower() not in _OF_THE_CODING]
-        return WholeResponse(self._status, kept, _decoded(content, self._coding, self._at_most))
+        return WholeResponse(self._status, kept, _decoded(content, self._coding, self._max_bytes))
 
     def close(self) -> None:
         """The parser refers to this, and this to the parser: neither would go before a collection of cycles."""
@@ -110,10 +110,10 @@ class AnswerReader:
 
     def _count(self, size: int) -> None:
         self._received += size
-        if not self._in_body and self._received > _MOST_HEAD_BYTES:
-            raise httpx.ReadError(f"an answer of more than {_MOST_HEAD_BYTES} bytes before its body")
-        if self._received > _MOST_OVERHEAD * self._at_most:
-            raise httpx.ReadError(f"an answer of more than {_MOST_OVERHEAD * self._at_most} bytes on the wire")
+        if not self._in_body and self._received > _MAX_HEAD_BYTES:
+            raise httpx.ReadError(f"an answer of more than {_MAX_HEAD_BYTES} bytes before its body")
+        if self._received > _MAX_OVERHEAD * self._max_bytes:
+            raise httpx.ReadError(f"an answer of more than {_MAX_OVERHEAD * self._max_bytes} bytes on the wire")
 
     # --- what httptools calls; an error that is raised here ends its reading ---
 
@@ -148,8 +148,8 @@ class AnswerReader:
 
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
-        if self._size > self._at_most:
-            self._refuse(httpx.ReadError(f"an answer of more than {self._at_most} bytes"))
+        if self._size > self._max_bytes:
+            self._refuse(httpx.ReadError(f"an answer of more than {self._max_bytes} bytes"))
         self._body.append(body)
 
     def on_message_complete(self) -> None:
@@ -160,7 +160,7 @@ class AnswerReader:
         self.reusable = self.reusable and parser.should_keep_alive()
 
     def _announced(self, value: bytes) -> None:
-        if not self._bodiless and self._status not in _BODILESS and int(value) > self._at_most:
+        if not self._bodiless and self._status not in _BODILESS and int(value) > self._max_bytes:
             self._refuse(httpx.ReadError(f"an answer of {value.decode('latin-1')} bytes"))
 
     def _refuse(self, error: httpx.TransportError) -> None:
@@ -168,17 +168,17 @@ class AnswerReader:
         raise error
 
 
-def _decoded(content: bytes, coding: bytes, at_most: int) -> bytes:
-    """`content` without its compression, which was not asked for unless a request did so itself; no more than `at_most`."""
+def _decoded(content: bytes, coding: bytes, max_bytes: int) -> bytes:
+    """`content` without its compression, which was not asked for unless a request did so itself; no more than `max_bytes`."""
     if coding not in _COMPRESSED:
         raise httpx.RemoteProtocolError("an answer in a coding that was not asked for")
     inflation = zlib.decompressobj(_GZIP_OR_ZLIB)
     try:
-        whole = inflation.decompress(content, at_most + 1)
+        whole = inflation.decompress(content, max_bytes + 1)
     except zlib.error as error:
         raise httpx.RemoteProtocolError("an answer that is not compressed as it says") from error
-    if len(whole) > at_most:
-        raise httpx.ReadError(f"an answer of more than {at_most} bytes")
+    if len(whole) > max_bytes:
+        raise httpx.ReadError(f"an answer of more than {max_bytes} bytes")
     if not inflation.eof or inflation.unused_data:
         raise httpx.RemoteProtocolError("an answer that is not compressed as it says")
     return whole

@@ -16,13 +16,13 @@ from typing import Final
 
 import httpx
 
-from forwarder.pms.http.client import MAX_ANSWER_BYTES
+from forwarder.pms.http.client import MAX_RESPONSE_BYTES
 from forwarder.pms.http.connection import Held
 from forwarder.pms.http.exchange import PunctualTransport
-from forwarder.pms.http.pool import Connections, Pool
+from forwarder.pms.http.pool import Pool, PoolLimits
 from forwarder.pms.http.request import PlainRequest, destination_of, encoded
 
-__all__ = ["Connections", "HttpTransport"]
+__all__ = ["HttpTransport", "PoolLimits"]
 
 _DEFAULT_SECONDS: Final = 30.0
 
@@ -33,8 +33,8 @@ class HttpTransport(PunctualTransport):
     Belongs to the event loop of its first request. `trusted`: whose certificates are believed; the system's, unless given.
     """
 
-    def __init__(self, connections: Connections, trusted: ssl.SSLContext | None = None) -> None:
-        self._pool = Pool(connections, MAX_ANSWER_BYTES, trusted)
+    def __init__(self, connections: PoolLimits, trusted: ssl.SSLContext | None = None) -> None:
+        self._pool = Pool(connections, MAX_RESPONSE_BYTES, trusted)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Raises `httpx.TransportError` and its kin. The time that `request` allows for reading is that of the whole exchange.

@@ -14,7 +14,7 @@ from forwarder.pms.mapping.json_path import value_at
 from forwarder.pms.mapping.model import ABSENT, CANCELLED, DEFERRED, IN_DOUBT, Find, Operation, PmsMapping
 from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.request import Asked, Requests
-from forwarder.pms.port import Capabilities, Connection
+from forwarder.pms.port import AccountConnection, Capabilities
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
@@ -35,7 +35,7 @@ _NOT_MAPPED: Final = Deferred("mapping_lacks_it", "The account's mapping does no
 class MappedAdapter:
     """The PMS that `mapping` describes, as one account speaks to it."""
 
-    def __init__(self, connection: Connection, mapping: PmsMapping, clock: Clock) -> None:
+    def __init__(self, connection: AccountConnection, mapping: PmsMapping, clock: Clock) -> None:
         self._mapping = mapping
         self._requests = Requests(mapping, connection.base_url.rstrip("/"), connection.credential)
         self._clock = clock

@@ -12,7 +12,7 @@ from forwarder.pms.mapping.json_path import MISSING, value_at
 from forwarder.pms.mapping.model import Operation, PmsMapping
 from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.shown import Shown
-from forwarder.pms.port import CANCELLED_THERE
+from forwarder.pms.port import CANCELLED_IN_PMS
 from forwarder.pms.record_fields import amount, identifier, record_fields
 from forwarder.pms.redaction import without_card
 from forwarder.reservation.booking import Booking
@@ -81,7 +81,7 @@ def found(mapping: PmsMapping, ours: Sequence[Any], response: httpx.Response, bo
         if pms_id is not None:
             return _confirmed(mapping.reservation, pms_id, states["confirmed"], booking)
     elif "cancelled" in states:
-        return Deferred(CANCELLED_THERE, "The PMS made the reservation, and it was cancelled there since.")
+        return Deferred(CANCELLED_IN_PMS, "The PMS made the reservation, and it was cancelled there since.")
     return Absent() if states.keys() == {"refused"} else harmless(not_understood(response))
 
 

@@ -13,10 +13,10 @@ from functools import partial
 from typing import NamedTuple, assert_never
 
 from forwarder.pms.port import (
-    CANCELLED_THERE,
+    CANCELLED_IN_PMS,
     UNPACED,
+    AccountConnection,
     BadOptions,
-    Connection,
     Pace,
     Pms,
     PmsDirectory,
@@ -112,10 +112,10 @@ class Pusher:
             return PushResult(ready, attempts, work.doubtful, doubt=work.doubt)
         return ready
 
-    def most_per_create(self, account: Account) -> int:
+    def max_per_create(self, account: Account) -> int:
         """How many reservations one request to `account`'s PMS can ask for; 1 where that cannot be connected to."""
         try:
-            return self._connect(account).pms.capabilities.most_per_create
+            return self._connect(account).pms.capabilities.max_per_create
         except (UnknownKind, BadOptions, CannotOpen):
             return 1
 
@@ -163,7 +163,7 @@ class Pusher:
         if known is not None and (known.account is account or known.account == account):
             return known
         credential = self._vault.open_text(account.credential)
-        connection = Connection(
+        connection = AccountConnection(
             account.id, account.kind, account.base_url, credential, self._pace(account), account.options
         )
         pms = self._pms.connect(connection)
@@ -262,7 +262,7 @@ class _Push:
         match found:
             case Confirmed():
                 return self._pushed(found, NONE)
-            case Deferred(reason) if reason == CANCELLED_THERE and self._work.cancel is not None:
+            case Deferred(reason) if reason == CANCELLED_IN_PMS and self._work.cancel is not None:
                 return self._pushed(Cancelled(), NONE)
             case Deferred():
                 return self._pushed(found, self._doubt, still_doubtful=True)

@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from forwarder.pms.port import NOT_HELD
+from forwarder.pms.port import LEASE_LOST
 from forwarder.reservation.outcome import Cancellation, Deferred, Lookup, Outcome
 from forwarder.reservation.value import value
 from forwarder.store.submissions.work import Attempt
@@ -39,7 +39,7 @@ def held_throughout(outcome: _T) -> _T:
 
 def is_not_held(outcome: Outcome | Lookup | Cancellation) -> bool:
     """Whether `outcome` is that the lease ran out on the way."""
-    return isinstance(outcome, Deferred) and outcome.reason == NOT_HELD
+    return isinstance(outcome, Deferred) and outcome.reason == LEASE_LOST
 
 
 def too_late() -> Deferred:

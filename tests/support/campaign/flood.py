@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import httpx
 
-from forwarder.pms.http.transport import Connections, HttpTransport
+from forwarder.pms.http.transport import HttpTransport, PoolLimits
 from tests.support.campaign.load import Load, Submission
 from tests.support.deployment import PATIENCE_SECONDS, Deployment, booking
 
@@ -34,7 +34,7 @@ class Flood:
         bodies = [json.dumps(submission.body, ensure_ascii=False).encode() for submission in submissions]
         self._load.submissions.extend(submissions)
         transport = HttpTransport(
-            Connections(at_most=count, pool_seconds=PATIENCE_SECONDS, connect_seconds=PATIENCE_SECONDS)
+            PoolLimits(max_connections=count, pool_seconds=PATIENCE_SECONDS, connect_seconds=PATIENCE_SECONDS)
         )
         async with httpx.AsyncClient(transport=transport, timeout=PATIENCE_SECONDS) as client:
             await asyncio.gather(*map(self._submit, [client] * count, submissions, bodies))

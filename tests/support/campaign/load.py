@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from forwarder.pms.http.transport import Connections, HttpTransport
+from forwarder.pms.http.transport import HttpTransport, PoolLimits
 from tests.support.deployment import PATIENCE_SECONDS, Deployment, booking
 
 WRITERS = 24
@@ -69,7 +69,7 @@ class Load:
         self._finishing = False
         self._next_turn = 0.0
         self._progress = asyncio.Condition()
-        self._client = httpx.AsyncClient(transport=HttpTransport(Connections(at_most=2 * WRITERS)), timeout=30.0)
+        self._client = httpx.AsyncClient(transport=HttpTransport(PoolLimits(max_connections=2 * WRITERS)), timeout=30.0)
         self.submissions: list[Submission] = []
         self.answers: Counter[str] = Counter()
         """How many of each: a status, or `none` where the connection was lost first."""

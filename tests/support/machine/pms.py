@@ -32,7 +32,7 @@ PUSH_SECONDS = SETTLE_SECONDS
 KINDS: Mapping[str, Capabilities] = {
     "keyed": Capabilities(idempotent_create=True, find_by_reference=True, cancel=True),
     "key-only": Capabilities(idempotent_create=True, find_by_reference=False, cancel=True),
-    "searched": Capabilities(idempotent_create=False, find_by_reference=True, cancel=True, most_per_create=3),
+    "searched": Capabilities(idempotent_create=False, find_by_reference=True, cancel=True, max_per_create=3),
     "calendar": Capabilities(idempotent_create=False, find_by_reference=True, cancel=True),
     "neither": Capabilities(idempotent_create=False, find_by_reference=False, cancel=False),
 }

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from forwarder.pms.port import Connection, Limits
+from forwarder.pms.port import AccountConnection, Limits
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancellation, Deferred, InDoubt, Lookup, Outcome
 from tests.support.machine.mishap import Effect, Mishap
@@ -29,7 +29,7 @@ class ProcessPmss:
     def check(self, kind: str, options: Mapping[str, Any]) -> None:
         raise AssertionError("a worker checks no settings")
 
-    def connect(self, connection: Connection) -> "ProcessPms":
+    def connect(self, connection: AccountConnection) -> "ProcessPms":
         return ProcessPms(self._pmss, self._ownership, self._process, connection)
 
 
@@ -38,7 +38,7 @@ class ProcessPms:
     to the push that this is for."""
 
     def __init__(
-        self, pmss: Pmss, ownership: Ownership, process: Process, connection: Connection, began: float = 0.0
+        self, pmss: Pmss, ownership: Ownership, process: Process, connection: AccountConnection, began: float = 0.0
     ) -> None:
         self.capabilities = capabilities_of(connection.account_id, connection.options)
         self._pmss = pmss

@@ -28,7 +28,7 @@ from forwarder.pms.auth.authorization import Authorization
 from forwarder.pms.auth.grants import Grant
 from forwarder.pms.auth.token_response import no_token
 from forwarder.pms.http.client import Send, credential_header, request_to
-from forwarder.pms.http.failure import NoAnswer, NotSent, harmless, not_understood, outcome_of, unexpected
+from forwarder.pms.http.failure import NoResponse, NotSent, harmless, not_understood, outcome_of, unexpected
 from forwarder.pms.http.pace import hold_off_asked
 from forwarder.pms.kinds.beds24.answers import HELD, Posted, ShownBooking, page_in, posted_in, token_in
 from forwarder.pms.kinds.beds24.faults import meaning_of, unknown_room
@@ -43,7 +43,7 @@ from forwarder.pms.kinds.beds24.wire import (
     room_id_of,
 )
 from forwarder.pms.kinds.generic.adapter import refusal
-from forwarder.pms.port import CANCELLED_THERE, Capabilities, Connection, Limit, Limits
+from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
 from forwarder.pms.redaction import discreet, without_card
 from forwarder.pms.wording import told
 from forwarder.process.clock import Clock
@@ -73,12 +73,12 @@ class Beds24Adapter:
     """Beds24 as one account speaks it."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
-        idempotent_create=False, find_by_reference=True, cancel=True, most_per_create=_MOST_AT_ONCE
+        idempotent_create=False, find_by_reference=True, cancel=True, max_per_create=_MOST_AT_ONCE
     )
     limits: ClassVar[Limits] = Limits((Limit(100, 300.0),))
     options: ClassVar[type[Beds24Options]] = Beds24Options
 
-    def __init__(self, connection: Connection, clock: Clock) -> None:
+    def __init__(self, connection: AccountConnection, clock: Clock) -> None:
         self._base_url = connection.base_url.rstrip("/")
         self._credential = connection.credential
         self._options = Beds24Options.model_validate(connection.options)
@@ -163,7 +163,7 @@ class Beds24Adapter:
         """One of several that were refused as a whole, which one of them may be to blame for. What happens to it is its own."""
         try:
             [said] = await self._post([item], send)
-        except (NotSent, NoAnswer) as failure:
+        except (NotSent, NoResponse) as failure:
             return outcome_of(failure)
         return said
 
@@ -223,7 +223,7 @@ def _found(ours: Sequence[ShownBooking], booking: Booking) -> Confirmed | Deferr
         return _confirmed(held, booking)
     statuses = sorted({shown.status for shown in ours})
     if statuses == [CANCELLED]:
-        return Deferred(CANCELLED_THERE, "The PMS made the booking, and it was cancelled there since.")
+        return Deferred(CANCELLED_IN_PMS, "The PMS made the booking, and it was cancelled there since.")
     said = discreet(", ".join(statuses), booking)
     return Deferred("pms_still_working", f"The PMS holds the booking, but not as a confirmed one. Its status: {said}")
 

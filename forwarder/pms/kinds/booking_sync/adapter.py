@@ -30,7 +30,7 @@ from forwarder.pms.kinds.booking_sync.payment import CardPayment, charges_card, 
 from forwarder.pms.kinds.booking_sync.quote import NotFree, Quote, quote_in
 from forwarder.pms.kinds.booking_sync.wire import adults, booking_body, client_body, given, strict_booking_body
 from forwarder.pms.kinds.generic.adapter import refusal
-from forwarder.pms.port import Capabilities, Connection, Limit, Limits
+from forwarder.pms.port import AccountConnection, Capabilities, Limit, Limits
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
@@ -52,7 +52,7 @@ class BookingSyncAdapter:
     limits: ClassVar[Limits] = Limits((Limit(1000, 3600.0),), requests_per_push=2)
     options: ClassVar[type[BookingSyncOptions]] = BookingSyncOptions
 
-    def __init__(self, connection: Connection, clock: Clock) -> None:
+    def __init__(self, connection: AccountConnection, clock: Clock) -> None:
         self._options = BookingSyncOptions.model_validate(connection.options)
         self._api = BookingSyncApi(connection, self._options, clock)
         self._clock = clock

@@ -17,9 +17,9 @@ from forwarder.pms.auth.authorization import Authorization
 from forwarder.pms.auth.grants import Grant
 from forwarder.pms.auth.token_response import no_token
 from forwarder.pms.http.client import Send, bearer, request_to
-from forwarder.pms.http.failure import NoAnswer, NotSent, bounded, harmless, outcome_of, unexpected
+from forwarder.pms.http.failure import NoResponse, NotSent, bounded, harmless, outcome_of, unexpected
 from forwarder.pms.kinds.booking_sync.options import BookingSyncOptions, OAuthCredential, credential_of
-from forwarder.pms.port import Connection
+from forwarder.pms.port import AccountConnection
 from forwarder.process.clock import Clock
 from forwarder.reservation.outcome import Deferred, InDoubt
 
@@ -43,7 +43,7 @@ class _Token(BaseModel):
 class BookingSyncApi:
     """Asks; a token that is no longer taken is renewed once, and what was asked with it is asked again."""
 
-    def __init__(self, connection: Connection, options: BookingSyncOptions, clock: Clock) -> None:
+    def __init__(self, connection: AccountConnection, options: BookingSyncOptions, clock: Clock) -> None:
         self._base_url = connection.base_url.rstrip("/")
         self._clock = clock
         self._options = options
@@ -51,7 +51,7 @@ class BookingSyncApi:
         self._authorization = Authorization(connection.account_id, connection.grants, clock, self._renew)
 
     async def ask(self, send: Send, method: str, path: str, content: bytes = b"", *, query: str = "") -> httpx.Response:
-        """The answer to a request below the base URL. Raises `NotSent` and `NoAnswer`."""
+        """The answer to a request below the base URL. Raises `NotSent` and `NoResponse`."""
 
         def build(token: str) -> httpx.Request:
             headers = [*bearer(token), (b"Accept", MEDIA_TYPE)]
@@ -74,7 +74,7 @@ class BookingSyncApi:
         """The same for a request that may be made any number of times: no answer is no more than a delay."""
         try:
             return await self.ask(send, method, path, content, query=query)
-        except (NotSent, NoAnswer) as failure:
+        except (NotSent, NoResponse) as failure:
             return harmless(outcome_of(failure))
 
     def unexpected(self, response: httpx.Response) -> Deferred | InDoubt:

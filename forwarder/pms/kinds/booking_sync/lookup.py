@@ -11,7 +11,7 @@ from forwarder.pms.http.client import Send
 from forwarder.pms.http.failure import harmless
 from forwarder.pms.kinds.booking_sync.answer import SyncBooking, bookings_in
 from forwarder.pms.kinds.booking_sync.api import BookingSyncApi
-from forwarder.pms.port import CANCELLED_THERE
+from forwarder.pms.port import CANCELLED_IN_PMS
 from forwarder.pms.redaction import without_card
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, Lookup
@@ -62,7 +62,7 @@ def _not_booked(shown: list[SyncBooking], booking: Booking) -> Absent | Deferred
     if not ours:
         return Absent()
     if all(found.status == "Canceled" for found in ours):
-        return Deferred(CANCELLED_THERE, "The PMS made the booking, and it was cancelled there since.")
+        return Deferred(CANCELLED_IN_PMS, "The PMS made the booking, and it was cancelled there since.")
     return Deferred("pms_still_working", "The PMS holds the nights for the booking and has not confirmed it yet.")
 
 

@@ -123,7 +123,7 @@ class CardPayment:
         return self._clock.now() + self._options.hold
 
     async def pay(self, booking: Booking, held: SyncBooking, send: Send) -> SyncBooking | Outcome:
-        """Charge the card for `held`: the booking that it confirmed. Raises `NoAnswer` where the card may have been charged."""
+        """Charge the card for `held`: the booking that it confirmed. Raises `NoResponse` where the card may have been charged."""
         payment_id = await self._prepare(booking, held, send)
         if not isinstance(payment_id, int):
             return await self._let_go(held, payment_id, send)

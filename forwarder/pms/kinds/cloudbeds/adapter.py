@@ -23,7 +23,7 @@ from typing import Any, Final
 import httpx
 
 from forwarder.pms.http.client import Headers, Send, bearer, credential_header, request_to
-from forwarder.pms.http.failure import NoAnswer, NotSent, harmless, not_understood, unexpected
+from forwarder.pms.http.failure import NoResponse, NotSent, harmless, not_understood, unexpected
 from forwarder.pms.kind import Kind
 from forwarder.pms.kinds.cloudbeds.messages import meaning_of, message_of
 from forwarder.pms.kinds.cloudbeds.options import CloudbedsOptions
@@ -37,7 +37,7 @@ from forwarder.pms.kinds.cloudbeds.wire import (
     status_of,
 )
 from forwarder.pms.kinds.generic.adapter import refusal
-from forwarder.pms.port import CANCELLED_THERE, Capabilities, Connection, Limit, Limits
+from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
 from forwarder.pms.record_fields import identifier, read_object
 from forwarder.pms.redaction import without_card
 from forwarder.pms.wording import told
@@ -70,7 +70,7 @@ _NOT_SHOWN: Final = (
 class CloudbedsAdapter:
     """Cloudbeds as one account speaks it."""
 
-    def __init__(self, connection: Connection, clock: Clock) -> None:
+    def __init__(self, connection: AccountConnection, clock: Clock) -> None:
         self._base_url = connection.base_url.rstrip("/")
         self._credential = connection.credential
         self._options = CloudbedsOptions.model_validate(connection.options)
@@ -132,7 +132,7 @@ class CloudbedsAdapter:
         if held is not None and reservation_id is not None:
             return await self._confirmed(reservation_id, held, booking, send)
         if by_status.keys() == {_CANCELED}:
-            return Deferred(CANCELLED_THERE, "The PMS made the booking, and it was cancelled there since.")
+            return Deferred(CANCELLED_IN_PMS, "The PMS made the booking, and it was cancelled there since.")
         return Deferred(*_TO_BE_CONFIRMED) if _UNCONFIRMED in by_status else harmless(not_understood(response))
 
     async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> Cancellation:
@@ -170,7 +170,7 @@ class CloudbedsAdapter:
         """With the booking's details where they can be had, else with what is known already."""
         try:
             details = await self._details(reservation_id, booking, send)
-        except (NotSent, NoAnswer):
+        except (NotSent, NoResponse):
             details = None
         record = record_of(known if details is None else details)
         return Confirmed(reservation_id, without_card(record, booking.card))

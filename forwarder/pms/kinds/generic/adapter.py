@@ -17,7 +17,7 @@ from pydantic_core import to_json
 from forwarder.pms.adapter import NoOptions
 from forwarder.pms.http.client import Headers, Send, bearer, path_segment, request_to
 from forwarder.pms.http.failure import harmless, not_understood, unexpected
-from forwarder.pms.port import CANCELLED_THERE, Capabilities, Connection, Limits
+from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limits
 from forwarder.pms.record_fields import identifier, read_object, record_fields
 from forwarder.pms.redaction import discreet, without_card
 from forwarder.process.clock import Clock
@@ -74,7 +74,7 @@ class GenericAdapter:
     limits: ClassVar[Limits] = Limits()
     options: ClassVar[type[NoOptions]] = NoOptions
 
-    def __init__(self, connection: Connection, clock: Clock) -> None:
+    def __init__(self, connection: AccountConnection, clock: Clock) -> None:
         self._base_url = connection.base_url.rstrip("/")
         self._credential = connection.credential
         self._clock = clock
@@ -190,7 +190,7 @@ def _found(response: httpx.Response, booking: Booking) -> Lookup:
             return confirmed
     statuses = {_status(item) for item in ours}
     if statuses & _CANCELLED:
-        return Deferred(CANCELLED_THERE, "The PMS made the reservation, and it was cancelled there since.")
+        return Deferred(CANCELLED_IN_PMS, "The PMS made the reservation, and it was cancelled there since.")
     return Absent() if statuses and statuses <= _NO else harmless(not_understood(response))
 
 

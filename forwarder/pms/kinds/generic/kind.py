@@ -9,7 +9,7 @@ from forwarder.pms.kind import Kind
 from forwarder.pms.kinds.generic.adapter import GenericAdapter
 from forwarder.pms.mapping.adapter import MappedAdapter
 from forwarder.pms.mapping.model import MappingOption
-from forwarder.pms.port import Connection
+from forwarder.pms.port import AccountConnection
 from forwarder.process.clock import Clock
 
 
@@ -22,7 +22,7 @@ class GenericOptions(NoOptions):
     )
 
 
-def _adapter(connection: Connection, clock: Clock) -> Adapter:
+def _adapter(connection: AccountConnection, clock: Clock) -> Adapter:
     mapping = GenericOptions.model_validate(connection.options).mapping
     return GenericAdapter(connection, clock) if mapping is None else MappedAdapter(connection, mapping, clock)
 

@@ -48,7 +48,7 @@ from forwarder.pms.kinds.hostaway.wire import (
     token_in,
 )
 from forwarder.pms.kinds.hostaway.words import meaning_of
-from forwarder.pms.port import CANCELLED_THERE, Capabilities, Connection, Limit, Limits
+from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
 from forwarder.pms.redaction import discreet, without_card
 from forwarder.pms.wording import told
 from forwarder.process.clock import Clock
@@ -82,7 +82,7 @@ class HostawayAdapter:
     limits: ClassVar[Limits] = Limits((Limit(15, 10.0),))
     options: ClassVar[type[NoOptions]] = NoOptions
 
-    def __init__(self, connection: Connection, clock: Clock) -> None:
+    def __init__(self, connection: AccountConnection, clock: Clock) -> None:
         self._base_url = connection.base_url.rstrip("/")
         self._credential = connection.credential
         self._client_id, _, self._client_secret = connection.credential.partition(":")
@@ -226,7 +226,7 @@ def _decided(shown: Sequence[ShownReservation], booking: Booking) -> Confirmed |
     if ours:
         gone = all(reservation.status in GONE for reservation in ours)
         said = discreet(str(ours[0].status), booking)
-        reason = CANCELLED_THERE if gone else "pms_still_working"
+        reason = CANCELLED_IN_PMS if gone else "pms_still_working"
         return Deferred(reason, f"The PMS made the reservation, and it is not a held one now. Its status: {said}")
     if not all(reservation.shows_reference for reservation in shown):
         detail = "The PMS does not show customerUserId, the field of our references, of every reservation."
