@@ -1,7 +1,7 @@
 # All that is needed is git, make and Python >= 3.11; everything else goes into .venv, from the lock files.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test test-all faults check format bench bench-all lock clean
+.PHONY: help install run demo test test-all faults check format trace bench bench-all lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -45,6 +45,9 @@ test-all: $(VENV)/.development ## the slow suites too: fuzzing of the HTTP contr
 
 faults: $(VENV)/.development ## the fault suite at length, into docs/explanation/reliability.md; SEED=7 repeats its faults, ARGS='-k kafka' selects
 	FORWARDER_TEST_REQUIRE=real $(BIN)/python -m pytest tests/fault --faults=long $(if $(SEED),--faults-seed=$(SEED)) $(ARGS)
+
+trace: $(VENV)/.development ## the files that one POST, one delivery and one page pass, as the running code shows them
+	$(BIN)/python -m tools.trace_message
 
 bench: $(VENV)/.development ## how fast it is, against a naive flow; ARGS='--all --write' measures all, into docs/explanation/performance.md
 	$(BIN)/python -m bench $(ARGS)

@@ -1,0 +1,1 @@
+"""For development only: not part of the package that users install."""
