@@ -93,7 +93,7 @@ lock: | $(VENV)/.created ## pin what pyproject.toml asks for
 	@$(PIP) install 'uv>=$(UV_VERSION)'
 	$(LOCK) --group build pyproject.toml --output-file requirements.lock
 	$(LOCK) --group build --group dev --constraint requirements.lock pyproject.toml --output-file requirements-dev.lock
-	$(LOCK) --group client --output-file tests/support/openapi_client/requirements.lock
+	$(LOCK) --group client --output-file tests/support/contracts/openapi_client/requirements.lock
 
 clean: ## remove the environment and every cache; the data in .forwarder stays
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist

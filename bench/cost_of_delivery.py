@@ -40,8 +40,8 @@ from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher, Topics
 from forwarder.worker.service import Worker, WorkerParts
 from forwarder.worker.settings import WorkerSettings
-from tests.support.databases import new_database
-from tests.support.real_servers import RealServers
+from tools.servers.databases import new_database
+from tools.servers.real_servers import RealServers
 
 _SECRET = "a secret of this benchmark alone"  # noqa: S105 - as it says
 _ACCOUNT, _WORKSPACE = "bench-generic", "bench"

@@ -26,7 +26,7 @@ from bench.processes import Role, local_url, port_of, running
 from forwarder.pms.http.client import request_to
 from forwarder.pms.http.transport import HttpTransport, PoolLimits
 from forwarder.process.garbage import collect_seldom
-from tests.support.reaper import Reaper
+from tools.servers.reaper import Reaper
 
 _WARM: Final = 5
 """Exchanges of each that goes on at once, before those that count: connections stand after them."""

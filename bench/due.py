@@ -23,7 +23,7 @@ from bench.ours import Roles, open_site
 from bench.outcomes import Outcomes
 from bench.scenarios import named
 from tests.support.campaign.backlog import put_due
-from tests.support.process_memory import megabytes, peak_megabytes
+from tools.servers.process_memory import megabytes, peak_megabytes
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from bench.processes import Role, Running, local_url, port_of, running
 from bench.scenarios import Scenario
-from tests.support.reaper import Reaper
+from tools.servers.reaper import Reaper
 
 WORKSPACE: Final = "bench"
 ACCOUNT: Final = "bench-generic"

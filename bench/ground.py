@@ -14,9 +14,9 @@ from rich.console import Console
 from bench.flows import Ground
 from bench.outcomes import Stalled
 from bench.processes import CommandFailed
-from tests.support.ladder import Unavailable
-from tests.support.real_servers import RealServers
-from tests.support.server_process import ServerFailed
+from tools.servers.ladder import Unavailable
+from tools.servers.real_servers import RealServers
+from tools.servers.server_process import ServerFailed
 
 
 @contextmanager

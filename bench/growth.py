@@ -30,7 +30,7 @@ from bench.ours import forwarder
 from bench.outcomes import Outcomes, Stalled
 from bench.scenarios import Scenario, named
 from bench.warm_broker import warm_broker
-from tests.support.process_memory import megabytes
+from tools.servers.process_memory import megabytes
 
 _PARTS: Final = 10
 _AHEAD: Final = 4_000

@@ -23,8 +23,8 @@ from forwarder.tenancy.tokens import new_token, token_hash
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Message as Published
 from forwarder.topics.port import Publisher
-from tests.support.memory_log import MemoryLog
-from tests.support.memory_reader import MemoryReader
+from tests.support.memory.log import MemoryLog
+from tests.support.memory.reader import MemoryReader
 
 POST_PATH: Final = "/api/v1/vrs/reservations/booking-engine"
 BULK_PATH: Final = "/api/v1/vrs/reservations/bulk"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.report import Sheet
-from tests.support.campaign.surroundings import surroundings
+from tools.servers.surroundings import surroundings
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "explanation" / "performance.md"
 _BEGIN: Final = "<!-- measured: begin. `make bench ARGS='--all --write'` writes what is between these two lines. -->"

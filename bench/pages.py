@@ -28,7 +28,7 @@ from bench.pages_cases import LIMIT, Case, cases
 from bench.pages_load import ask
 from bench.pages_plans import plans
 from bench.pages_sites import Site, open_naive, open_site
-from tests.support.real_servers import RealServers
+from tools.servers.real_servers import RealServers
 
 _CONNECTIONS = 16
 _ALONE = 200  # pages asked for one after the other, for the time that one takes

@@ -9,7 +9,7 @@ from bench.pages_cases import LIMIT, Case
 from forwarder.store.lists.keyset import FIRST
 from forwarder.store.lists.listing import parameters_of, shape_of
 from forwarder.store.lists.reader import page_statement
-from tests.support.generic_plan import generic_plan
+from tests.support.store.generic_plan import generic_plan
 
 
 async def plans(database_url: str, asked: Sequence[Case], rows: int) -> str:

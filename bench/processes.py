@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 
 from bench.cpu import descendants, tree_seconds
-from tests.support.process_memory import megabytes
-from tests.support.reaper import Reaper
-from tests.support.server_process import Command, ServerFailed, ServerProcess, free_ports
+from tools.servers.process_memory import megabytes
+from tools.servers.reaper import Reaper
+from tools.servers.server_process import Command, ServerFailed, ServerProcess, free_ports
 
 FORWARDER = str(Path(sys.executable).with_name("forwarder"))
 _READY_SECONDS = 30.0

@@ -24,8 +24,8 @@ from bench.processes import CommandFailed, StartUp
 from bench.report import append, progress, sheets
 from bench.scenarios import SCENARIOS, Scenario, named
 from bench.warm_broker import warm_broker
-from tests.support.ladder import Unavailable
-from tests.support.server_process import ServerFailed
+from tools.servers.ladder import Unavailable
+from tools.servers.server_process import ServerFailed
 
 _FLOWS: Final = {"forwarder": forwarder, "baseline": naive}
 _WIDTH: Final = 160  # of the sheets, where there is no terminal that says

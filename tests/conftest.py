@@ -15,13 +15,13 @@ from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Log
 from tests.support.backends import BACKENDS, Backend, missing
-from tests.support.databases import new_database
-from tests.support.kafka_process import KafkaCluster
-from tests.support.ladder import Unavailable
-from tests.support.lent_servers import Lender
-from tests.support.postgres_process import PostgresServer
-from tests.support.real_servers import RealServers
 from tests.support.side_by_side import ByFile, Section, pass_on, said, say, take_over
+from tools.servers.databases import new_database
+from tools.servers.kafka_process import KafkaCluster
+from tools.servers.ladder import Unavailable
+from tools.servers.lent_servers import Lender
+from tools.servers.postgres_process import PostgresServer
+from tools.servers.real_servers import RealServers
 
 _servers = pytest.StashKey[RealServers]()
 _lender = pytest.StashKey[Lender]()
@@ -171,7 +171,7 @@ def migrated_url(backend: Backend, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def log(backend: Backend, request: pytest.FixtureRequest, tmp_path: Path) -> Log:
-    """The log of the backend. On Kafka its topics are everybody's: make yours by `tests.support.deliveries.new_topic`."""
+    """The log of the backend. On Kafka its topics are everybody's: make yours by `tests.support.log.deliveries.new_topic`."""
     if backend == "embedded":
         return EmbeddedLog(tmp_path / "log.sqlite3")
     return KafkaLog(request.getfixturevalue("kafka_bootstrap"))

@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.support.machine.corners import CORNERS, live_through
 from tests.support.machine.life import Life
 from tests.support.machine.site import OPERATOR
-from tests.support.machine.store import Store, opened_store
+from tests.support.machine.worlds.store import Store, opened_store
 
 PROFILE: Final = os.environ.get("FORWARDER_TEST_PROFILE", "ci")
 """`ci`, the same lives each time; or `long`, others each time."""

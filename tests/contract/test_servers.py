@@ -13,10 +13,10 @@ import asyncpg
 import pytest
 
 from tests.support.backends import REQUIRE, missing
-from tests.support.ladder import Unavailable, plan
-from tests.support.lent_servers import Borrowed, Lender
-from tests.support.postgres_process import PostgresServer
-from tests.support.real_servers import FromEnvironment, RealServer
+from tools.servers.ladder import Unavailable, plan
+from tools.servers.lent_servers import Borrowed, Lender
+from tools.servers.postgres_process import PostgresServer
+from tools.servers.real_servers import FromEnvironment, RealServer
 
 ROOT = Path(__file__).parents[2]
 SOON = 30.0  # seconds; a bound for failures, not a wait
@@ -142,8 +142,8 @@ async def _execute(server: PostgresServer, statement: str) -> object:
 RUN_WITH_A_SERVER = """
 import sys, time
 from pathlib import Path
-from tests.support.reaper import Reaper
-from tests.support.server_process import Command, ServerProcess
+from tools.servers.reaper import Reaper
+from tools.servers.server_process import Command, ServerProcess
 with Reaper() as reaper:
     home = reaper.directory()
     command = Command("a server", [sys.executable, "-c", "print('ready', flush=True); import time; time.sleep(600)"],

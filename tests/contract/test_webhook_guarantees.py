@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.engine import open_engine
 from tests.contract.test_guarantees import PROFILE, _drop
-from tests.support.machine.sqlite_at_once import do_at_once
 from tests.support.machine.webhooks import WebhookLife
+from tests.support.machine.worlds.sqlite_at_once import do_at_once
 
 EXAMPLES = {"ci": {"sqlite": 30, "postgresql": 5}, "long": {"sqlite": 3000, "postgresql": 300}}
 PHASES = {"ci": [Phase.generate], "long": [Phase.generate, Phase.shrink]}

@@ -19,13 +19,13 @@ from tests.support.campaign.case import Case
 from tests.support.campaign.form import Form, Length
 from tests.support.campaign.report import Report
 from tests.support.campaign.service import Service, open_service
-from tests.support.campaign.surroundings import surroundings
-from tests.support.kafka_process import KafkaCluster
-from tests.support.ladder import Unavailable
-from tests.support.postgres_process import PostgresServer
-from tests.support.real_servers import RealServers
+from tests.support.deployment.site import Site, site_settings
 from tests.support.side_by_side import Section, say
-from tests.support.site import Site, site_settings
+from tools.servers.kafka_process import KafkaCluster
+from tools.servers.ladder import Unavailable
+from tools.servers.postgres_process import PostgresServer
+from tools.servers.real_servers import RealServers
+from tools.servers.surroundings import surroundings
 
 NewCase = Callable[[Service], Case]
 

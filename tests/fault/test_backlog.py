@@ -13,13 +13,13 @@ from tests.support.campaign.case import Case
 from tests.support.campaign.form import Form
 from tests.support.campaign.measure import measured
 from tests.support.campaign.service import open_service
-from tests.support.databases import new_database
-from tests.support.deployment import PATIENCE_SECONDS
-from tests.support.kafka_process import KafkaCluster
-from tests.support.postgres_process import PostgresServer
-from tests.support.process_memory import peak_megabytes
-from tests.support.real_servers import RealServers
-from tests.support.site import Site, settings_of, site_settings
+from tests.support.deployment.deployment import PATIENCE_SECONDS
+from tests.support.deployment.site import Site, settings_of, site_settings
+from tools.servers.databases import new_database
+from tools.servers.kafka_process import KafkaCluster
+from tools.servers.postgres_process import PostgresServer
+from tools.servers.process_memory import peak_megabytes
+from tools.servers.real_servers import RealServers
 
 _DUE = {"short": 20_000, "long": 100_000}
 """Each of them is more than twice what the worker may hold."""

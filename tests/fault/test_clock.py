@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.support.campaign.case import Case
 from tests.support.campaign.judge import Expected
-from tests.support.jumping_clock import jump, launcher
+from tests.support.deployment.jumping_clock import jump, launcher
 
 _HOUR = 3600
 

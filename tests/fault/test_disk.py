@@ -14,14 +14,14 @@ from tests.support.backends import missing
 from tests.support.campaign.case import Case
 from tests.support.campaign.judge import Expected
 from tests.support.campaign.service import open_service
-from tests.support.databases import new_database
-from tests.support.deployment import PATIENCE_SECONDS, booking
-from tests.support.kafka_process import KafkaBroker, KafkaCluster
-from tests.support.ladder import Unavailable
-from tests.support.postgres_process import PostgresServer
-from tests.support.real_servers import RealServers
-from tests.support.site import Site, site_settings
-from tests.support.small_disk import SmallDisk, small_disk
+from tests.support.deployment.deployment import PATIENCE_SECONDS, booking
+from tests.support.deployment.site import Site, site_settings
+from tests.support.deployment.small_disk import SmallDisk, small_disk
+from tools.servers.databases import new_database
+from tools.servers.kafka_process import KafkaBroker, KafkaCluster
+from tools.servers.ladder import Unavailable
+from tools.servers.postgres_process import PostgresServer
+from tools.servers.real_servers import RealServers
 
 _MEGABYTES = 256
 _RATE = 500.0

@@ -12,10 +12,10 @@ import pytest_asyncio
 from tests.fault.conftest import NewCase
 from tests.support.campaign.case import Case
 from tests.support.campaign.service import open_service
-from tests.support.ladder import Unavailable
-from tests.support.real_servers import RealServers
-from tests.support.site import Site, site_settings
-from tests.support.small_disk import SmallDisk, small_disk
+from tests.support.deployment.site import Site, site_settings
+from tests.support.deployment.small_disk import SmallDisk, small_disk
+from tools.servers.ladder import Unavailable
+from tools.servers.real_servers import RealServers
 
 _RATE = 150.0
 _DISK_MEGABYTES = 96

@@ -1,7 +1,7 @@
 """Kafka taken away under load: what was accepted was on the log before, and what was not accepted was told so."""
 
 from tests.support.campaign.case import Case
-from tests.support.kafka_process import KafkaCluster
+from tools.servers.kafka_process import KafkaCluster
 
 
 async def test_kafka_killed_and_brought_back(case: Case, kafka: KafkaCluster) -> None:

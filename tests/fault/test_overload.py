@@ -12,8 +12,8 @@ import httpx
 from tests.support.campaign.case import Case
 from tests.support.campaign.flood import Flood
 from tests.support.campaign.measure import measured
-from tests.support.kafka_process import KafkaCluster
-from tests.support.process_memory import peak_megabytes
+from tools.servers.kafka_process import KafkaCluster
+from tools.servers.process_memory import peak_megabytes
 
 _CALLERS = 2_200
 _CALLERS_OF_A_LOCKED_STORE = 1_000

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.campaign.case import Case
 from tests.support.campaign.judge import Expected
-from tests.support.process_memory import peak_megabytes
+from tools.servers.process_memory import peak_megabytes
 
 AFTER_BOOKING = [
     "hang_after_booking",

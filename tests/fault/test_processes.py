@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.campaign.case import Case
 from tests.support.campaign.judge import Expected
-from tests.support.children import children
-from tests.support.server_process import ServerProcess
+from tests.support.deployment.children import children
+from tools.servers.server_process import ServerProcess
 
 
 @pytest.mark.parametrize("role", ["ingress", "worker", "query"])

@@ -14,12 +14,12 @@ from tests.support.campaign.form import Form
 from tests.support.campaign.holding import Holding
 from tests.support.campaign.judge import Expected
 from tests.support.campaign.service import open_service
-from tests.support.databases import new_database
-from tests.support.kafka_process import KafkaCluster
-from tests.support.postgres_process import PostgresServer
-from tests.support.real_servers import RealServers
-from tests.support.relay import Relay, relay_to
-from tests.support.site import Site, site_settings
+from tests.support.deployment.site import Site, site_settings
+from tests.support.network.relay import Relay, relay_to
+from tools.servers.databases import new_database
+from tools.servers.kafka_process import KafkaCluster
+from tools.servers.postgres_process import PostgresServer
+from tools.servers.real_servers import RealServers
 
 _DELAYS = (0.0, 0.0, 0.05, 0.3)
 _PMS_MILLISECONDS = 150

@@ -4,7 +4,7 @@ import asyncio
 
 from tests.support.campaign.case import Case
 from tests.support.campaign.judge import Expected
-from tests.support.deployment import PATIENCE_SECONDS
+from tests.support.deployment.deployment import PATIENCE_SECONDS
 
 _PAST_ITS_LEASE = 1.2
 

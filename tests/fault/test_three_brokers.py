@@ -6,11 +6,11 @@ from pathlib import Path
 
 from tests.fault.conftest import NewCase
 from tests.support.campaign.service import open_service
-from tests.support.databases import new_database
-from tests.support.kafka_process import KafkaCluster
-from tests.support.postgres_process import PostgresServer
-from tests.support.real_servers import RealServers
-from tests.support.site import Site, site_settings
+from tests.support.deployment.site import Site, site_settings
+from tools.servers.databases import new_database
+from tools.servers.kafka_process import KafkaCluster
+from tools.servers.postgres_process import PostgresServer
+from tools.servers.real_servers import RealServers
 
 
 async def test_a_broker_of_three_killed_and_brought_back(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.backends import Backend
-from tests.support.deployment import Deployment, Site, deploy, site_settings
-from tests.support.real_servers import RealServers
+from tests.support.deployment.deployment import Deployment, Site, deploy, site_settings
+from tools.servers.real_servers import RealServers
 
 
 @pytest.fixture

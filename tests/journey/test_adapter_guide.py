@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deployment import Deployment, Site, booking, deploy, site_settings
-from tests.support.guide import files_of, install
-from tests.support.real_servers import RealServers
-from tests.support.server_process import LOCALHOST, free_ports
+from tests.support.deployment.deployment import Deployment, Site, booking, deploy, site_settings
+from tests.support.deployment.guide import files_of, install
+from tools.servers.real_servers import RealServers
+from tools.servers.server_process import LOCALHOST, free_ports
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guides" / "write-an-adapter.md"

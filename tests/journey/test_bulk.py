@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.deployment import Deployment, booking
+from tests.support.deployment.deployment import Deployment, booking
 
 ITEMS = 200
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.deployment import PATIENCE_SECONDS, Deployment, Site, booking, deploy
+from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Site, booking, deploy
 
 KINDS = {"generic": "generic", "website-builder": "website-builder", "booking-sync": "booking-sync/api/v3"}
 

@@ -14,10 +14,10 @@ import pytest
 from dotenv import dotenv_values
 from standardwebhooks import Webhook
 
-from tests.support.deployment import Deployment, Site, site_settings
-from tests.support.guide import files_of
-from tests.support.real_servers import RealServers
-from tests.support.server_process import LOCALHOST, free_ports
+from tests.support.deployment.deployment import Deployment, Site, site_settings
+from tests.support.deployment.guide import files_of
+from tools.servers.real_servers import RealServers
+from tools.servers.server_process import LOCALHOST, free_ports
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guides" / "client.md"

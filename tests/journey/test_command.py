@@ -15,9 +15,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.children import children
-from tests.support.deployment import Deployment, booking
-from tests.support.server_process import free_ports
+from tests.support.deployment.children import children
+from tests.support.deployment.deployment import Deployment, booking
+from tools.servers.server_process import free_ports
 
 _ESTABLISHED, _LISTENING = "01", "0A"  # in /proc/net/tcp
 

@@ -18,11 +18,11 @@ import httpx
 import pytest
 
 from tests.support.backends import missing
-from tests.support.compose_file import Service, read_compose, service
-from tests.support.ladder import Unavailable
-from tests.support.proxy_config import local_config, nginx, nginx_command
-from tests.support.real_servers import RealServers
-from tests.support.server_process import Command, ServerProcess, free_ports
+from tests.support.deployment.compose_file import Service, read_compose, service
+from tests.support.deployment.proxy_config import local_config, nginx, nginx_command
+from tools.servers.ladder import Unavailable
+from tools.servers.real_servers import RealServers
+from tools.servers.server_process import Command, ServerProcess, free_ports
 
 ROLES = ("ingress", "worker", "query", "notifier", "simulator")
 HEALTHY_WITHIN_SECONDS = 30.0

@@ -19,15 +19,15 @@ from standardwebhooks import Webhook
 
 from forwarder.webhooks.signature import new_secret, signed_headers
 from tests.support.backends import missing
-from tests.support.deployment import PATIENCE_SECONDS, Deployment, Site, booking, deploy
-from tests.support.guide import files_of
-from tests.support.ladder import Unavailable
-from tests.support.node_program import installed
-from tests.support.server_process import LOCALHOST, free_ports
+from tests.support.contracts.node_program import installed
+from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Site, booking, deploy
+from tests.support.deployment.guide import files_of
+from tools.servers.ladder import Unavailable
+from tools.servers.server_process import LOCALHOST, free_ports
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guides" / "consume-results.md"
-LOCK = ROOT / "tests" / "support" / "results_consumer" / "package-lock.json"
+LOCK = ROOT / "tests" / "support" / "contracts" / "results_consumer" / "package-lock.json"
 EVENT = b'{"type":"reservation.confirmed.v1","timestamp":"2027-01-01T00:00:00.000Z","data":{"requestId":"rsv_x"}}'
 
 

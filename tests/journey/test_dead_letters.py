@@ -15,8 +15,8 @@ from forwarder.assembly.backend import open_backend
 from forwarder.topics.codec import header
 from forwarder.topics.port import Message
 from forwarder.topics.to_end import read_to_end
-from tests.support.deployment import PATIENCE_SECONDS, Deployment, booking
-from tests.support.site import settings_of
+from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, booking
+from tests.support.deployment.site import settings_of
 
 CARD_NUMBER, CVV = "4242424242424242", "987"
 POISON = b'{"cardNumber": "' + CARD_NUMBER.encode() + b'", "esc": "\x1b[2J"'

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deployment import Deployment
-from tests.support.generated_client import generate, run
-from tests.support.ladder import Unavailable
+from tests.support.contracts.generated_client import generate, run
+from tests.support.deployment.deployment import Deployment
+from tools.servers.ladder import Unavailable
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "tests" / "support" / "openapi_client" / "book.py"
+SCRIPT = ROOT / "tests" / "support" / "contracts" / "openapi_client" / "book.py"
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.backends import Backend
-from tests.support.deployment import Deployment, Site, booking, deploy
+from tests.support.deployment.deployment import Deployment, Site, booking, deploy
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 240
@@ -111,7 +111,11 @@ def _run(deployment: Deployment, role: str, config: Path, tags: Sequence[str]) -
             *(part for name, value in headers.items() for part in ("--header", f"{name}: {value}")),
         ],
         cwd=config.parent,
-        env={**os.environ, "SCHEMATHESIS_HOOKS": "tests.support.schemathesis_checks", "PYTHONPATH": str(ROOT)},
+        env={
+            **os.environ,
+            "SCHEMATHESIS_HOOKS": "tests.support.contracts.schemathesis_checks",
+            "PYTHONPATH": str(ROOT),
+        },
         capture_output=True,
         text=True,
         timeout=SECONDS,

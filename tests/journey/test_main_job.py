@@ -10,7 +10,7 @@ import pytest
 
 from forwarder.topics.port import Topics
 from tests.support.backends import Backend
-from tests.support.deployment import Deployment, booking
+from tests.support.deployment.deployment import Deployment, booking
 
 CARD_NUMBER = "4242424242424242"
 CVV = "987"

@@ -10,9 +10,9 @@ from forwarder.assembly.backend import open_log
 from forwarder.settings import Distributed, Embedded
 from forwarder.topics.port import Message, Topics
 from forwarder.topics.to_end import read_to_end
-from tests.support.deployment import Deployment, Site, booking, deploy
-from tests.support.http_contract import HttpContract
-from tests.support.message_contract import check_dead_letter, check_message
+from tests.support.contracts.http_contract import HttpContract
+from tests.support.contracts.message_contract import check_dead_letter, check_message
+from tests.support.deployment.deployment import Deployment, Site, booking, deploy
 
 WAIT = {"Prefer": "wait=20"}
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import httpx
 
-from tests.support.deployment import PATIENCE_SECONDS, Deployment
+from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment
 
 PROCESSES, QUOTA = 3, 40
 

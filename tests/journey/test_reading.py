@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.support.deployment import Deployment, booking
+from tests.support.deployment.deployment import Deployment, booking
 
 
 async def test_a_submission_is_waited_for_and_listed(deployment: Deployment) -> None:

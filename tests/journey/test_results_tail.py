@@ -17,8 +17,8 @@ from forwarder.assembly.backend import open_log
 from forwarder.published.messages import result_messages
 from forwarder.settings import Settings
 from forwarder.topics.port import Log, Message, Publisher
-from tests.support.deployment import PATIENCE_SECONDS, Site
-from tests.support.site import settings_of
+from tests.support.deployment.deployment import PATIENCE_SECONDS, Site
+from tests.support.deployment.site import settings_of
 
 EVENTS = {one.kind.split(".")[1]: one.example for one in result_messages()}
 PLAIN = ("confirmed", "rejected", "failed", "in_doubt")

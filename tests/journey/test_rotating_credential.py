@@ -4,7 +4,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from tests.support.deployment import Deployment, booking
+from tests.support.deployment.deployment import Deployment, booking
 
 ACCOUNT = "rotating"
 CREDENTIAL = {"clientId": "app", "clientSecret": "s3cr3t-of-the-app", "refreshToken": "first-refresh-token"}

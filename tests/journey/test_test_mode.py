@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.backends import only
-from tests.support.deployment import PATIENCE_SECONDS, Deployment, Site, booking, deploy
+from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Site, booking, deploy
 
 ACCOUNT = "acme"
 

@@ -11,8 +11,8 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from tests.support.backends import Backend
-from tests.support.deployment import PATIENCE_SECONDS, Deployment, Site, booking, deploy
-from tests.support.receiver import Receiver, receiver
+from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Site, booking, deploy
+from tests.support.network.receiver import Receiver, receiver
 
 CARD = "4111111111111111"
 SETTINGS = {"FORWARDER_WEBHOOK_TIMEOUT_SECONDS": "2"}

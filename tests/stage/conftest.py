@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from forwarder.pms.http.transport import HttpTransport
-from tests.support.transports import SCHEMES, Way
+from tests.support.network.transports import SCHEMES, Way
 
 
 @pytest.fixture(autouse=True)

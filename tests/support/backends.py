@@ -2,7 +2,7 @@
 
 A suite that runs on both takes the fixture `backend`, whose values are "embedded" and "distributed"; one that is about
 a single one is marked `@only("distributed")`. Where a real server cannot be had, the distributed half is skipped with
-the reason, or fails under `FORWARDER_TEST_REQUIRE=real`. `tests.support.real_servers` says how servers are found.
+the reason, or fails under `FORWARDER_TEST_REQUIRE=real`. `tools.servers.real_servers` says how servers are found.
 
 `python -m tests.support.backends` starts Kafka and PostgreSQL for use outside pytest, prints the settings that reach
 them, and keeps them until it is interrupted, terminated, or its standard input ends.
@@ -18,9 +18,9 @@ from typing import Literal, NoReturn
 
 import pytest
 
-from tests.support.databases import new_database
-from tests.support.ladder import Unavailable
-from tests.support.real_servers import RealServers
+from tools.servers.databases import new_database
+from tools.servers.ladder import Unavailable
+from tools.servers.real_servers import RealServers
 
 Backend = Literal["embedded", "distributed"]
 BACKENDS: tuple[Backend, ...] = ("embedded", "distributed")

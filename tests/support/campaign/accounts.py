@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from forwarder.assembly.backend import open_backend
 from forwarder.tenancy.port import Account
-from tests.support.deployment import Deployment
-from tests.support.site import settings_of
+from tests.support.deployment.deployment import Deployment
+from tests.support.deployment.site import settings_of
 
 _RATE = 2_000.0
 """Requests a second to each PMS: more than anybody sends, and far more than some vendors allow."""

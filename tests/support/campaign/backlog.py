@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import asyncpg
 
-from tests.support.deployment import booking
+from tests.support.deployment.deployment import booking
 
 _INSERT = """
 insert into reservations (

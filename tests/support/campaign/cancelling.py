@@ -7,7 +7,7 @@ import httpx
 
 from tests.support.campaign.load import Submission
 from tests.support.campaign.reading import whole
-from tests.support.deployment import PATIENCE_SECONDS, Deployment
+from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment
 
 _ONE_IN = 3
 _AGAIN_SECONDS = 0.2

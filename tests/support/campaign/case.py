@@ -26,7 +26,7 @@ from tests.support.campaign.load import Load, Then
 from tests.support.campaign.reading import Poller, whole
 from tests.support.campaign.report import Report, Row
 from tests.support.campaign.service import Service
-from tests.support.deployment import PATIENCE_SECONDS
+from tests.support.deployment.deployment import PATIENCE_SECONDS
 
 COUNTS = {"short": 500, "long": 2_000}
 """Submissions of a case, at the least."""

@@ -8,7 +8,7 @@ import httpx
 
 from forwarder.pms.http.transport import HttpTransport, PoolLimits
 from tests.support.campaign.load import Load, Submission
-from tests.support.deployment import PATIENCE_SECONDS, Deployment, booking
+from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, booking
 
 _ROOMS_BEYOND = 1_000_000
 """A load's own rooms end far below."""

@@ -11,8 +11,8 @@ from forwarder.store.engine import Engine
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Work
-from tests.support.stored import arrivals, final, lease
-from tests.support.works import NOW
+from tests.support.store.stored import arrivals, final, lease
+from tests.support.worker.works import NOW
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from forwarder.pms.http.transport import HttpTransport, PoolLimits
-from tests.support.deployment import PATIENCE_SECONDS, Deployment, booking
+from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, booking
 
 WRITERS = 24
 _ONE_IN_KEYED = 3

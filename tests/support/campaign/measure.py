@@ -2,7 +2,7 @@
 
 import httpx
 
-from tests.support.deployment import Deployment
+from tests.support.deployment.deployment import Deployment
 
 
 async def measured(deployment: Deployment, role: str, metric: str) -> float:

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.deployment import Deployment
+from tests.support.deployment.deployment import Deployment
 
 _AGAIN_SECONDS = 0.1
 _LARGEST = 200

@@ -10,8 +10,8 @@ import asyncpg
 
 from tests.support.campaign.bookings import Bookings
 from tests.support.campaign.ledger import Ledger, open_ledger
-from tests.support.deployment import Deployment, deploy
-from tests.support.site import Site, settings_of
+from tests.support.deployment.deployment import Deployment, deploy
+from tests.support.deployment.site import Site, settings_of
 
 _PMS_MILLISECONDS = 15
 """How long a simulated PMS thinks: there is always something under way that a fault can hit."""

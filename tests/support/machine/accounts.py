@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from forwarder.reservation.rules import WEBSITE_BUILDER
 from forwarder.tenancy.port import Account, TenancyUnavailable
-from tests.support.machine.pms import KINDS
-from tests.support.machine.process import Process
+from tests.support.machine.worlds.pms import KINDS
+from tests.support.machine.worlds.process import Process
 
 ACCOUNT_DEADLINE_SECONDS = 200
 

@@ -11,8 +11,8 @@ from forwarder.reservation.submission import Submission
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import Message
-from tests.support.machine.log import TOPICS, GroupLog
-from tests.support.works import submission
+from tests.support.machine.worlds.log import TOPICS, GroupLog
+from tests.support.worker.works import submission
 
 
 @dataclass(frozen=True, slots=True)

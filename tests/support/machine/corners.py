@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from tests.support.machine import extremes
 from tests.support.machine.life import Life
-from tests.support.machine.mishap import Effect
 from tests.support.machine.openings import Late
-from tests.support.machine.pms import Reply, Says
 from tests.support.machine.site import Meanwhile
-from tests.support.machine.store import Store
+from tests.support.machine.worlds.mishap import Effect
+from tests.support.machine.worlds.pms import Reply, Says
+from tests.support.machine.worlds.store import Store
 
 _NOTHING: Final = Meanwhile(0, [], [], [], 0, [], 0.0)
 _NO_LOOK_UP: Final = {"find_by_reference": False}

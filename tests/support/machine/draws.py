@@ -4,9 +4,9 @@ from hypothesis import strategies as st
 
 from tests.support.machine import extremes
 from tests.support.machine.callers import Order
-from tests.support.machine.mishap import Effect, Mishap, Seam
-from tests.support.machine.pms import KINDS, PUSH_SECONDS, LookReply, Reply, Says
 from tests.support.machine.site import HOSTS, Meanwhile
+from tests.support.machine.worlds.mishap import Effect, Mishap, Seam
+from tests.support.machine.worlds.pms import KINDS, PUSH_SECONDS, LookReply, Reply, Says
 
 places = st.integers(0, HOSTS - 1)
 kinds = st.sampled_from([*sorted(KINDS), "searched", "searched", "neither"])

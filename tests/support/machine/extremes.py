@@ -11,7 +11,7 @@ from unittest import mock
 
 from forwarder.settings import BadSettings, read_settings
 from forwarder.worker.settings import WorkerSettings
-from tests.support.machine.pms import PUSH_SECONDS
+from tests.support.machine.worlds.pms import PUSH_SECONDS
 
 _LEASES = (30.0, 30.5, 31.0, 45.0, 60.0, 61.0, 75.0, 90.0, 91.0, 105.0, 120.0)
 """From no longer than a push to four times as long."""

@@ -10,8 +10,8 @@ from pydantic_core import from_json
 from forwarder.topics.cancellations import is_cancellation
 from forwarder.topics.codec import header, subject
 from forwarder.topics.port import Message
-from tests.support.machine.log import TOPICS
 from tests.support.machine.site import CARD_NUMBER, Site
+from tests.support.machine.worlds.log import TOPICS
 
 _ENDED = {"CONFIRMED", "REJECTED", "FAILED", "CANCELLED"}
 _FOLLOWING = {

@@ -15,11 +15,11 @@ from tests.support.machine.draws import (
     whiles,
 )
 from tests.support.machine.judge import Judge
-from tests.support.machine.mishap import Seam
 from tests.support.machine.openings import Openings
-from tests.support.machine.pms import KINDS
 from tests.support.machine.site import Meanwhile, Site
-from tests.support.machine.store import Store
+from tests.support.machine.worlds.mishap import Seam
+from tests.support.machine.worlds.pms import KINDS
+from tests.support.machine.worlds.store import Store
 
 
 class Life(Openings):

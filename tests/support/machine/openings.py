@@ -11,9 +11,9 @@ from tests.support.machine import draws
 from tests.support.machine.accounts import ACCOUNT_DEADLINE_SECONDS
 from tests.support.machine.callers import Order
 from tests.support.machine.judge import Judge
-from tests.support.machine.mishap import Effect, Mishap
-from tests.support.machine.pms import PUSH_SECONDS, LookReply, Reply, Says
 from tests.support.machine.site import HOSTS, Site
+from tests.support.machine.worlds.mishap import Effect, Mishap
+from tests.support.machine.worlds.pms import PUSH_SECONDS, LookReply, Reply, Says
 
 _ORDER = Order(room=1, card=False, deadline_seconds=None, copies=1)
 _OTHER_ORDER = replace(_ORDER, room=2)

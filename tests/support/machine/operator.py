@@ -8,10 +8,10 @@ from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.topics.port import Message
 from forwarder.worker.outcome.dead_letters import EVENT_ID, replayed
 from forwarder.worker.outcome.settle import NotInDoubt, Repair
-from tests.support.machine.log import TOPICS, GroupLog
-from tests.support.machine.pms import Pmss
-from tests.support.machine.process import Process
-from tests.support.machine.store import Store
+from tests.support.machine.worlds.log import TOPICS, GroupLog
+from tests.support.machine.worlds.pms import Pmss
+from tests.support.machine.worlds.process import Process
+from tests.support.machine.worlds.store import Store
 
 
 class Operator:

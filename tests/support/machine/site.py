@@ -15,15 +15,15 @@ from forwarder.worker.service import Worker, WorkerParts
 from forwarder.worker.settings import WorkerSettings
 from tests.support.machine.accounts import Accounts, ProcessAccounts
 from tests.support.machine.callers import Callers, Order
-from tests.support.machine.log import PARTITIONS, TOPICS, GroupLog, ProcessLog
-from tests.support.machine.mishap import Mishap
 from tests.support.machine.operator import Operator
-from tests.support.machine.ownership import Ownership
-from tests.support.machine.pms import LookReply, Pmss, Reply
-from tests.support.machine.process import Crash, HostClock, Process, own_tasks
-from tests.support.machine.process_pms import ProcessPmss
-from tests.support.machine.store import Store
-from tests.support.machine.virtual_time import VirtualTimeLoop, unexpected
+from tests.support.machine.worlds.log import PARTITIONS, TOPICS, GroupLog, ProcessLog
+from tests.support.machine.worlds.mishap import Mishap
+from tests.support.machine.worlds.ownership import Ownership
+from tests.support.machine.worlds.pms import LookReply, Pmss, Reply
+from tests.support.machine.worlds.process import Crash, HostClock, Process, own_tasks
+from tests.support.machine.worlds.process_pms import ProcessPmss
+from tests.support.machine.worlds.store import Store
+from tests.support.machine.worlds.virtual_time import VirtualTimeLoop, unexpected
 
 HOSTS = 3
 OPERATOR = HOSTS

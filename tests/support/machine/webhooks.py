@@ -26,8 +26,8 @@ from forwarder.store.webhooks.queue import SqlDeliveryQueue
 from forwarder.store.webhooks.rows import ENTRY, entry_of
 from forwarder.tenancy.sealing import SecretVault, sealer_of
 from forwarder.webhooks.port import EndpointResponse, PostResult
-from tests.support.manual_clock import ManualClock
-from tests.support.memory_webhooks import MemoryEndpoints, public_targets
+from tests.support.memory.clock import ManualClock
+from tests.support.memory.webhooks import MemoryEndpoints, public_targets
 
 T = TypeVar("T")
 

@@ -1,0 +1,365 @@
+"""What every store does with cancellations, on every backend: noted once, in whichever order they come, and never lost."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic_core import from_json
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
+from forwarder.reservation.outcome import Status
+from forwarder.store.lists.port import Stored
+from forwarder.store.lists.reader import SqlReader
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.repairs import SqlRepairs
+from forwarder.store.submissions.work import Asked, CancellationArrival, Made, Work
+from tests.support.store.stored import (
+    DEADLINE,
+    LATER,
+    arrival,
+    arrivals,
+    final,
+    lease,
+    postponed,
+    row,
+    take_over,
+    unpublished,
+)
+from tests.support.worker.works import NOW, submission
+
+ALL = range(16)
+ASKED_AT = NOW + timedelta(minutes=1)
+CANCEL_BY = NOW + timedelta(days=3)
+ASKED = Asked("2027-01-01T00:01:00.000Z", "Ill.")
+
+
+@pytest.fixture
+async def recorder(engine: AsyncEngine) -> SqlRecorder:
+    """A store with the worker "w1" holding its lease."""
+    opened = SqlRecorder(engine)
+    await lease(opened, "w1")
+    return opened
+
+
+def asked(number: int = 1, *, revision: int = 0, account: str = "acc", **fields: Any) -> CancellationArrival:
+    """The cancellation of the `number`-th submission, arriving."""
+    about = submission(number, account=account)
+    request = CancellationRequest(about.request_id, account, about.key, ASKED_AT, "Ill.", revision)
+    return CancellationArrival(replace(request, **fields), CANCEL_BY)
+
+
+async def ask(recorder: SqlRecorder, *which: CancellationArrival) -> None:
+    await recorder.request_cancellations(which or [asked()], now=LATER)
+
+
+async def taken_in(recorder: SqlRecorder, *numbers: int, held: bool = True) -> list[Work]:
+    return list(await recorder.take_in("w1", arrivals(numbers or [1], held=held), now=NOW))
+
+
+async def confirmed(recorder: SqlRecorder, number: int = 1) -> Work:
+    """A row that was made, its event published."""
+    (work,) = await taken_in(recorder, number)
+    await record(recorder, final(work))
+    return work
+
+
+async def record(recorder: SqlRecorder, *finals: Any) -> None:
+    events = await recorder.record("w1", finals, [])
+    assert len(events) == len(finals)
+    await recorder.published([entry.id for entry in events.values()])
+
+
+async def claimed(recorder: SqlRecorder, *, at: Any = LATER) -> Sequence[Work]:
+    return await recorder.claim("w1", "acc", ALL, now=at, at_most=10)
+
+
+async def stored(engine: AsyncEngine, number: int = 1) -> Stored:
+    found = await SqlReader(engine).submission("acc", submission(number).request_id)
+    assert found is not None
+    return found
+
+
+def cancelled(work: Work) -> Any:
+    """`work`, cancelled by the PMS."""
+    done = final(work, status=Status.CANCELLED, at=LATER)
+    record = {**done.record, "cancelledAt": "2027-01-01T00:05:00.000Z"}
+    event = replace(done.event, data={**done.event.data, "reservation": record})
+    return replace(done, event=event, problem=None, cancelled_at=LATER, pms_reservation_id="pms-1")
+
+
+def refused(work: Work) -> Any:
+    """`work`, which the PMS does not cancel."""
+    return replace(final(work, at=LATER), cancel_problem={"code": "cancellation_refused", "status": 409})
+
+
+async def test_what_is_confirmed_is_due_at_once_with_all_that_its_cancellation_takes(
+    recorder: SqlRecorder, engine: AsyncEngine
+) -> None:
+    made = await confirmed(recorder)
+    assert await claimed(recorder) == []
+    await ask(recorder)
+    (work,) = await claimed(recorder)
+    assert (work.id, work.status, work.cancel, work.tries) == (made.id, Status.CONFIRMED, ASKED, 0)
+    assert work.made == Made("pms-1", final(made).record)
+    assert (work.deadline_at, work.revision, work.submission.card) == (CANCEL_BY, 1, None)
+    now = await stored(engine)
+    assert now.cancellation is not None
+    assert (now.status, now.cancellation.status) == (Status.CONFIRMED, CancellationStatus.REQUESTED)
+    assert (now.cancellation.requested_at, now.cancellation.reason) == ("2027-01-01T00:01:00.000Z", "Ill.")
+    assert (now.revision, now.property_id) == (1, "1001")
+
+
+async def test_a_cancellation_that_was_carried_out_is_final(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+    await confirmed(recorder)
+    await ask(recorder)
+    (work,) = await claimed(recorder)
+    await record(recorder, cancelled(work))
+    kept = await row(engine, work.id)
+    assert (kept["status"], kept["due_at"], kept["leased_by"], kept["revision"]) == ("CANCELLED", None, None, 2)
+    assert (kept["cancelled_at"], kept["pms_reservation_id"]) == (LATER, "pms-1")
+    now = await stored(engine)
+    assert now.cancellation is not None
+    assert (now.status, now.cancellation.status) == (Status.CANCELLED, CancellationStatus.DONE)
+    assert from_json(now.record)["cancelledAt"] == "2027-01-01T00:05:00.000Z"
+
+
+@pytest.mark.parametrize("revision", [0, 1, 2])
+async def test_nothing_that_is_delivered_again_revives_what_was_cancelled(
+    recorder: SqlRecorder, engine: AsyncEngine, revision: int
+) -> None:
+    await confirmed(recorder)
+    await ask(recorder)
+    (work,) = await claimed(recorder)
+    await record(recorder, cancelled(work))
+    before = await row(engine, work.id)
+    assert await taken_in(recorder) == []
+    assert await recorder.take_in("w1", [replace(arrival(1), replay_of=revision)], now=LATER) == []
+    await ask(recorder, asked(revision=revision))
+    assert await row(engine, work.id) == before
+    assert await claimed(recorder, at=NOW + timedelta(days=30)) == []
+
+
+async def test_what_was_never_sent_is_ended_by_whoever_keeps_deadlines(recorder: SqlRecorder) -> None:
+    await taken_in(recorder, held=False)
+    assert await recorder.claim_expired("w1", ALL, now=LATER, at_most=10) == []
+    await ask(recorder)
+    (work,) = await recorder.claim_expired("w1", ALL, now=LATER, at_most=10)
+    assert (work.status, work.cancel, work.doubtful, work.made) == (Status.PENDING, ASKED, False, None)
+
+
+async def test_what_may_have_been_sent_is_worked_on_when_it_is_due(recorder: SqlRecorder) -> None:
+    (held,) = await taken_in(recorder)
+    due_at = LATER + timedelta(minutes=1)
+    await recorder.record("w1", [], [postponed(held, due_at=due_at, doubtful=True)])
+    await ask(recorder)
+    assert await recorder.claim_expired("w1", ALL, now=due_at, at_most=10) == []
+    assert await claimed(recorder) == []
+    (work,) = await claimed(recorder, at=due_at)
+    assert (work.cancel, work.doubtful, work.deadline_at) == (ASKED, True, DEADLINE)
+
+
+async def test_a_push_under_way_is_left_to_its_worker_and_cancelled_when_it_went_well(
+    recorder: SqlRecorder, engine: AsyncEngine
+) -> None:
+    (held,) = await taken_in(recorder)
+    await ask(recorder)
+    assert await claimed(recorder) == []
+    assert await recorder.claim_expired("w1", ALL, now=LATER, at_most=10) == []
+    assert (await row(engine, held.id))["leased_by"] == "w1"
+    until = NOW + timedelta(days=9)
+    await record(recorder, replace(final(held), cancel_by=until))
+    (work,) = await claimed(recorder)
+    assert (work.status, work.cancel, work.deadline_at, work.tries) == (Status.CONFIRMED, ASKED, until, 0)
+
+
+async def test_a_push_under_way_that_was_put_off_is_not_made_again(recorder: SqlRecorder) -> None:
+    (held,) = await taken_in(recorder)
+    await ask(recorder)
+    await recorder.record("w1", [], [postponed(held, due_at=NOW + timedelta(hours=5))])
+    (work,) = await recorder.claim_expired("w1", ALL, now=LATER, at_most=10)
+    assert (work.cancel, work.status) == (ASKED, Status.PENDING)
+
+
+async def test_what_is_given_back_unsent_is_not_sent_any_more(recorder: SqlRecorder) -> None:
+    sure, unsure = await taken_in(recorder, 1, 2)
+    await recorder.record("w1", [], [postponed(unsure, due_at=NOW, doubtful=True)])
+    await claimed(recorder, at=NOW)
+    await ask(recorder, asked(1), asked(2))
+    await recorder.release("w1", [sure.id, unsure.id])
+    works = await recorder.claim_expired("w1", ALL, now=LATER, at_most=10)
+    assert [(work.id, work.cancel) for work in works] == [(sure.id, ASKED)]
+    (work,) = await claimed(recorder)
+    assert (work.id, work.doubtful, work.deadline_at) == (unsure.id, True, DEADLINE)
+
+
+async def test_a_push_under_way_whose_worker_died_is_in_doubt_as_ever(recorder: SqlRecorder) -> None:
+    await taken_in(recorder)
+    await ask(recorder)
+    await take_over(recorder, "w1")
+    await lease(recorder, "w2")
+    (work,) = await recorder.claim("w2", "acc", ALL, now=LATER, at_most=10)
+    assert (work.doubtful, work.cancel) == (True, ASKED)
+
+
+@pytest.mark.parametrize("status", [Status.REJECTED, Status.FAILED])
+async def test_what_came_to_nothing_needs_no_cancellation(
+    recorder: SqlRecorder, engine: AsyncEngine, status: Status
+) -> None:
+    (held,) = await taken_in(recorder)
+    await ask(recorder)
+    await record(recorder, final(held, status=status))
+    now = await stored(engine)
+    assert now.cancellation is not None
+    assert (now.status, now.cancellation.status) == (status, CancellationStatus.NOT_NEEDED)
+    assert await claimed(recorder, at=NOW + timedelta(days=30)) == []
+
+
+async def test_a_failure_that_is_put_back_is_still_to_be_cancelled(recorder: SqlRecorder) -> None:
+    (held,) = await taken_in(recorder)
+    await ask(recorder)
+    await record(recorder, final(held, status=Status.FAILED))
+    await recorder.take_in("w1", [replace(arrival(1), replay_of=1)], now=LATER)
+    (work,) = await claimed(recorder)
+    assert (work.status, work.cancel) == (Status.PENDING, ASKED)
+
+
+@pytest.mark.parametrize("held", [True, False])
+async def test_one_that_comes_before_its_submission_waits_for_it(
+    recorder: SqlRecorder, engine: AsyncEngine, held: bool
+) -> None:
+    await ask(recorder, asked(1), asked(3))
+    works = await taken_in(recorder, 1, 2, held=held)
+    assert [work.submission.request_id for work in works] == ([submission(2).request_id] if held else [])
+    (work,) = await recorder.claim_expired("w1", ALL, now=LATER, at_most=10)
+    assert (work.submission.request_id, work.cancel, work.status) == (
+        submission(1).request_id,
+        ASKED,
+        Status.PENDING,
+    )
+    assert await parked(engine) == [submission(3).request_id]
+    now = await stored(engine)
+    assert now.cancellation is not None
+    assert now.cancellation.status is CancellationStatus.REQUESTED
+
+
+async def parked(engine: AsyncEngine) -> list[str]:
+    async with engine.connect() as connection:
+        return [name for (name,) in await connection.execute(text("SELECT request_id FROM parked_cancellations"))]
+
+
+async def test_of_both_at_once_whoever_is_second_finds_the_first(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+    """Neither passes the other unseen, in many tries with two connections."""
+    other = SqlRecorder(engine)
+    numbers = range(1, 61)
+
+    async def each(number: int) -> None:
+        if number % 2:
+            await asyncio.gather(
+                other.take_in("w2", arrivals([number], held=False), now=NOW), ask(recorder, asked(number))
+            )
+        else:
+            await asyncio.gather(
+                ask(recorder, asked(number)), other.take_in("w2", arrivals([number], held=False), now=NOW)
+            )
+
+    await asyncio.gather(*(each(number) for number in numbers))
+    assert await parked(engine) == []
+    works = await recorder.claim_expired("w1", ALL, now=LATER, at_most=100)
+    assert sorted(work.submission.request_id for work in works) == [submission(each).request_id for each in numbers]
+    assert {work.cancel for work in works} == {ASKED}
+
+
+async def test_whose_account_it_is_not_changes_nothing(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+    await confirmed(recorder)
+    await ask(recorder, asked(account="stranger", request_id=submission(1).request_id))
+    assert (await stored(engine)).cancellation is None
+    assert await claimed(recorder) == []
+
+
+async def test_what_is_asked_twice_is_asked_once(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+    await confirmed(recorder)
+    await ask(recorder, asked(), asked(reason="Again."))
+    (work,) = await claimed(recorder)
+    before = await row(engine, work.id)
+    await ask(recorder, asked(revision=1, requested_at=LATER))
+    assert await row(engine, work.id) == before
+    await recorder.record("w1", [], [postponed(work, due_at=NOW + timedelta(hours=1))])
+    await ask(recorder, asked(revision=1, requested_at=LATER))
+    assert await claimed(recorder) == []
+
+
+async def test_one_that_was_refused_stays_confirmed_and_may_be_asked_for_anew(
+    recorder: SqlRecorder, engine: AsyncEngine
+) -> None:
+    await confirmed(recorder)
+    await ask(recorder)
+    (work,) = await claimed(recorder)
+    await record(recorder, refused(work))
+    now = await stored(engine)
+    assert now.cancellation is not None
+    assert (now.status, now.revision, now.cancellation.status) == (Status.CONFIRMED, 2, CancellationStatus.REFUSED)
+    assert now.cancellation.problem == {"code": "cancellation_refused", "status": 409}
+    for delivered_again in (asked(revision=0), asked(revision=1)):
+        await ask(recorder, delivered_again)
+    assert await claimed(recorder) == []
+    await ask(recorder, asked(revision=2, requested_at=LATER))
+    (again,) = await claimed(recorder)
+    assert (again.cancel, again.revision, again.tries) == (Asked("2027-01-01T00:05:00.000Z", "Ill."), 2, 0)
+    await record(recorder, cancelled(again))
+    assert (await stored(engine)).status is Status.CANCELLED
+
+
+async def test_a_cancellation_that_was_not_carried_out_in_time_is_claimed_as_expired(recorder: SqlRecorder) -> None:
+    await confirmed(recorder)
+    await ask(recorder)
+    (held,) = await claimed(recorder)
+    await recorder.record("w1", [], [postponed(held, due_at=CANCEL_BY + timedelta(days=1))])
+    assert await recorder.claim_expired("w1", ALL, now=CANCEL_BY - timedelta(seconds=1), at_most=10) == []
+    (work,) = await recorder.claim_expired("w1", ALL, now=CANCEL_BY, at_most=10)
+    assert (work.status, work.tries, len(work.attempts)) == (Status.CONFIRMED, 1, 2)
+
+
+async def test_what_was_made_and_is_not_to_be_cancelled_never_expires(recorder: SqlRecorder) -> None:
+    await confirmed(recorder)
+    assert await recorder.claim_expired("w1", ALL, now=NOW + timedelta(days=365), at_most=10) == []
+
+
+async def test_a_cancellation_whose_worker_died_is_tried_again(recorder: SqlRecorder) -> None:
+    await confirmed(recorder)
+    await ask(recorder)
+    await claimed(recorder)
+    await take_over(recorder, "w1")
+    await lease(recorder, "w2")
+    (work,) = await recorder.claim("w2", "acc", ALL, now=LATER, at_most=10)
+    assert (work.status, work.cancel, work.made is not None) == (Status.CONFIRMED, ASKED, True)
+
+
+async def test_what_an_operator_finds_made_is_cancelled_then(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+    (held,) = await taken_in(recorder)
+    await ask(recorder)
+    await record(recorder, final(held, status=Status.IN_DOUBT))
+    repairs = SqlRepairs(engine)
+    doubtful = await repairs.in_doubt(held.submission.request_id)
+    assert doubtful is not None
+    assert doubtful.cancel == ASKED
+    until = NOW + timedelta(days=8)
+    assert await repairs.settle(replace(final(doubtful), cancel_by=until))
+    (work,) = await claimed(recorder)
+    assert (work.status, work.cancel, work.deadline_at) == (Status.CONFIRMED, ASKED, until)
+
+
+async def test_a_later_event_is_in_its_turn_once_those_before_it_are_published(recorder: SqlRecorder) -> None:
+    first, second = await taken_in(recorder, 1, 2)
+    events = await recorder.record("w1", [final(first), final(second)], [])
+    assert all(entry.in_turn for entry in events.values())
+    await recorder.published([events[first.id].id])
+    await ask(recorder, asked(1), asked(2))
+    works = await claimed(recorder)
+    later = await recorder.record("w1", [cancelled(work) for work in works], [])
+    assert {work_id: entry.in_turn for work_id, entry in later.items()} == {first.id: True, second.id: False}
+    assert {entry.id for entry in await unpublished(recorder)} == {later[first.id].id, events[second.id].id}

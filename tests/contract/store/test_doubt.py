@@ -1,0 +1,191 @@
+"""What a row says that a worker let go of without a word: whether it may have been pushed, and what that push carried."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import asyncpg
+import pytest
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.reservation.outcome import Status
+from forwarder.store.engine import open_engine
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.work import UNKNOWN_SAFEGUARDS, Arrival, Work
+from tests.support.store.stored import DEADLINE, LATER, arrival, arrivals, final, lease, postponed, row, take_over
+from tests.support.worker.works import NOW, submission
+
+ALL = range(16)
+KEY, REFERENCE, NONE = "pms key", "pms reference", ""
+
+
+@pytest.fixture
+async def recorder(engine: AsyncEngine) -> SqlRecorder:
+    opened = SqlRecorder(engine)
+    await lease(opened, "w1")
+    await lease(opened, "w2")
+    return opened
+
+
+async def claimed(recorder: SqlRecorder, safeguards: str | None, *, by: str = "w1") -> Work:
+    (work,) = await recorder.claim(by, "acc", ALL, now=LATER, at_most=10, safeguards=safeguards)
+    return work
+
+
+async def taken_over(recorder: SqlRecorder, worker_id: str) -> Work:
+    """The one row of that worker, claimed by another."""
+    assert await take_over(recorder, worker_id) == 1
+    await lease(recorder, worker_id)
+    return await claimed(recorder, NONE, by="reader")
+
+
+LET_GO = [
+    # what its doubt was, what it was leased with, whether it was marked; whether it is doubtful now, and its doubt
+    (None, REFERENCE, False, True, REFERENCE),
+    (None, UNKNOWN_SAFEGUARDS, False, True, UNKNOWN_SAFEGUARDS),
+    (None, NONE, False, False, NONE),  # who pushes without safeguards marks first
+    (None, NONE, True, True, NONE),
+    (None, None, False, False, NONE),  # nothing could be sent
+    (REFERENCE, REFERENCE, False, True, REFERENCE),
+    (REFERENCE, KEY, False, True, NONE),  # the one or the other, or both: nothing tells of all
+    (REFERENCE, NONE, False, True, REFERENCE),
+    (REFERENCE, NONE, True, True, NONE),
+    (REFERENCE, None, False, True, REFERENCE),
+]
+
+
+@pytest.mark.parametrize(("earlier", "safeguards", "marked", "doubtful", "doubt"), LET_GO)
+@pytest.mark.parametrize("way", ["taken over", "given up"])
+async def test_what_a_worker_let_go_of_tells_what_its_push_carried(
+    recorder: SqlRecorder,
+    way: str,
+    earlier: str | None,
+    safeguards: str | None,
+    marked: bool,
+    doubtful: bool,
+    doubt: str,
+) -> None:
+    await lease(recorder, "reader")
+    await recorder.take_in("w1", [arrival(1, held=False)], now=NOW)
+    if earlier is not None:
+        work = await claimed(recorder, earlier)
+        await recorder.record("w1", [], [replace(postponed(work, doubtful=True), doubt=earlier)])
+    work = await claimed(recorder, safeguards)
+    assert (work.safeguards, work.doubt, work.takeovers) == (safeguards, earlier or "", 0)
+    if marked:
+        await recorder.mark_pushing("w1", [work.id])
+    if way == "taken over":
+        found = await taken_over(recorder, "w1")
+    else:
+        assert await recorder.give_up("w1", [work.id], now=LATER) == 1
+        found = await claimed(recorder, NONE, by="reader")
+    assert (found.doubtful, found.doubt, found.takeovers) == (doubtful, doubt, 1)
+
+
+async def test_what_arrived_and_was_let_go_of_tells_it_too(recorder: SqlRecorder) -> None:
+    await lease(recorder, "reader")
+    await recorder.take_in("w1", [Arrival(submission(1), 0, DEADLINE, held=True, safeguards=KEY)], now=NOW)
+    found = await taken_over(recorder, "w1")
+    assert (found.doubtful, found.doubt) == (True, KEY)
+
+
+async def test_who_only_ends_what_has_expired_pushes_nothing(recorder: SqlRecorder) -> None:
+    await lease(recorder, "reader")
+    await recorder.take_in("w1", [arrival(1, held=False)], now=NOW)
+    await recorder.release("w1", [(await claimed(recorder, KEY)).id])
+    (work,) = await recorder.claim_expired("w1", ALL, now=DEADLINE, at_most=10)
+    assert work.safeguards is None
+    assert (await taken_over(recorder, "w1")).doubtful is False
+
+
+async def test_what_is_recorded_in_doubt_tells_what_it_carried_until_it_ends(
+    recorder: SqlRecorder, engine: AsyncEngine
+) -> None:
+    await recorder.take_in("w1", [arrival(1, held=False)], now=NOW)
+    in_doubt = replace(
+        final(await claimed(recorder, REFERENCE), status=Status.IN_DOUBT), doubt=REFERENCE, look_at=LATER
+    )
+    assert await recorder.record("w1", [in_doubt], [])
+    work = await claimed(recorder, KEY)
+    assert (work.status, work.doubtful, work.doubt) == (Status.IN_DOUBT, True, REFERENCE)
+    assert await recorder.record("w1", [final(work)], [])
+    ended = await row(engine, work.id)
+    assert (ended["status"], ended["doubtful"], ended["doubt"]) == ("CONFIRMED", False, None)
+
+
+async def test_a_worker_is_told_what_it_holds_and_gives_up_only_that(recorder: SqlRecorder) -> None:
+    works = await recorder.take_in("w1", arrivals([1, 2]), now=NOW)
+    (other,) = await recorder.take_in("w2", arrivals([3]), now=NOW)
+    assert set(await recorder.held_by("w1")) == {work.id for work in works}
+    assert await recorder.give_up("w1", [other.id], now=LATER) == 0
+    assert await recorder.give_up("w1", [], now=LATER) == 0
+    assert set(await recorder.held_by("w2")) == {other.id}
+
+
+# --- connections that die, and are slow to come back ----------------------------------------------------------------------
+
+
+class _Connections:
+    """Cuts the connection of the next transaction when it is about to commit; then holds up the next new one."""
+
+    def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._connect = asyncpg.connect
+        self._slow = False
+        self.asked_for = asyncio.Event()
+        self.coming = asyncio.Event()
+        monkeypatch.setattr(asyncpg, "connect", self._connected)
+        self.engine = open_engine(url)
+
+    def cut_at_commit(self) -> None:
+        event.listen(self.engine.sync_engine, "commit", self._cut, once=True)
+
+    def slow_to_come_back(self) -> None:
+        self._slow = True
+
+    def _cut(self, connection: Any) -> None:
+        driver = connection.connection.driver_connection
+        if isinstance(driver, asyncpg.Connection):
+            driver.terminate()
+        else:
+            raise ConnectionResetError("cut before it was committed")
+
+    async def _connected(self, *arguments: Any, **options: Any) -> Any:
+        if self._slow:
+            self._slow = False
+            self.asked_for.set()
+            await self.coming.wait()
+        return await self._connect(*arguments, **options)
+
+
+@pytest.fixture
+async def connections(migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[_Connections]:
+    made = _Connections(migrated_url, monkeypatch)
+    yield made
+    made.coming.set()
+    await made.engine.dispose()
+
+
+async def test_what_may_have_been_leased_is_given_back_before_it_is_leased_again(
+    engine: AsyncEngine, connections: _Connections
+) -> None:
+    """What an intake gives back, and what the sweep claims meanwhile, are never the same rows."""
+    recorder = SqlRecorder(connections.engine)
+    await lease(recorder, "w1")
+    await recorder.take_in("w1", [arrival(1, held=False)], now=NOW)
+    connections.cut_at_commit()
+    with pytest.raises(StoreUnavailable):
+        await claimed(recorder, REFERENCE)
+    connections.slow_to_come_back()
+    intake = asyncio.create_task(recorder.take_in("w1", arrivals([2]), now=NOW))
+    if engine.dialect.name == "postgresql":
+        await connections.asked_for.wait()
+    sweep = asyncio.create_task(recorder.claim("w1", "acc", ALL, now=LATER, at_most=10, safeguards=REFERENCE))
+    await asyncio.wait([sweep], timeout=0.3)  # it is done by then where the two do not take turns
+    connections.coming.set()
+    await intake
+    for work in await sweep:
+        assert (await row(engine, work.id))["leased_by"] == "w1", "it is pushed, and anybody may claim it"
+        assert await recorder.record("w1", [final(work)], [])

@@ -1,0 +1,209 @@
+"""What callers of the store meet when its database is away, hangs, is busy or full: `StoreUnavailable`, and soon it works again."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.store import database
+from forwarder.store import engine as engines
+from forwarder.store.engine import UnusableDatabase, open_engine
+from forwarder.store.lists.reader import SqlReader
+from forwarder.store.migrate import migrate
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.submissions.recorder import SqlRecorder
+from tests.support.backends import missing
+from tests.support.store.stored import arrival, arrivals, final, lease
+from tests.support.worker.works import NOW
+from tools.servers.ladder import Unavailable
+from tools.servers.postgres_process import PostgresServer
+from tools.servers.real_servers import RealServers
+
+SOON = 20.0  # seconds; a bound for failures, not a wait
+
+
+async def use(recorder: SqlRecorder, number: int) -> None:
+    """Something of everything."""
+    works = await recorder.take_in("w1", arrivals([number]), now=NOW)
+    await recorder.claim("w1", "acc", [0], now=NOW, at_most=1)
+    events = await recorder.record("w1", [final(work) for work in works], [])
+    await recorder.published([entry.id for entry in events.values()])
+    assert len(events) == 1
+
+
+# --- PostgreSQL -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(real_servers: RealServers) -> Iterator[PostgresServer]:
+    """A PostgreSQL that is this test's own."""
+    try:
+        own = PostgresServer(real_servers.reaper)
+    except Unavailable as reason:
+        missing(reason)
+    own.start()
+    yield own
+    own.stop()
+
+
+@pytest.fixture
+async def own_engine(server: PostgresServer) -> AsyncIterator[AsyncEngine]:
+    await migrate(server.url)
+    opened = open_engine(server.url, pool_size=3, command_seconds=1.0)
+    await lease(SqlRecorder(opened), "w1")
+    yield opened
+    await opened.dispose()
+
+
+async def test_a_restart_of_postgresql_goes_unnoticed_between_two_calls(
+    server: PostgresServer, own_engine: AsyncEngine
+) -> None:
+    recorder, reader = SqlRecorder(own_engine), SqlReader(own_engine)
+    await asyncio.gather(use(recorder, 1), reader.ready(), recorder.backlog(now=NOW))
+    await asyncio.to_thread(server.restart)
+    await asyncio.gather(use(recorder, 2), recorder.backlog(now=NOW), recorder.take_over([], now=NOW))
+    assert await reader.ready()
+
+
+async def test_postgresql_killed_and_brought_back(server: PostgresServer, own_engine: AsyncEngine) -> None:
+    recorder, reader = SqlRecorder(own_engine), SqlReader(own_engine)
+    await use(recorder, 1)
+    await asyncio.to_thread(server.kill)
+    with pytest.raises(StoreUnavailable):
+        await use(recorder, 2)
+    with pytest.raises(StoreUnavailable):
+        await reader.submission("acc", "rsv")
+    assert not await reader.ready()
+    await asyncio.to_thread(server.start)
+    await use(recorder, 2)
+    assert await reader.ready()
+
+
+async def test_a_connection_cut_in_the_middle_leaves_nothing_half_done(own_engine: AsyncEngine) -> None:
+    recorder = SqlRecorder(own_engine)
+    works = await recorder.take_in("w1", arrivals([1, 2]), now=NOW)
+    async with own_engine.connect() as other:
+        # The outcome waits for this lock when its connection is cut.
+        await other.execute(text("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE"))
+        recording = asyncio.create_task(recorder.record("w1", [final(work) for work in works], []))
+        cut = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE relation = 'outbox'::regclass AND NOT granted"
+        async with asyncio.timeout(SOON):
+            while not (await other.execute(text(cut))).all():
+                pass
+        with pytest.raises(StoreUnavailable):
+            await recording
+    assert len(await recorder.record("w1", [final(work) for work in works], [])) == 2
+
+
+async def test_a_session_that_hangs_is_given_up(own_engine: AsyncEngine) -> None:
+    recorder = SqlRecorder(own_engine)
+    async with own_engine.connect() as connection:
+        session = (await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one()
+    started = time.monotonic()
+    os.kill(session, signal.SIGSTOP)
+    try:
+        with pytest.raises(StoreUnavailable):
+            await use(recorder, 1)
+    finally:
+        os.kill(session, signal.SIGCONT)
+    assert time.monotonic() - started < SOON
+    await use(recorder, 2)
+
+
+async def test_no_more_than_so_many_sessions_and_no_endless_wait_for_one(
+    own_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_LIMIT_SECONDS", 0.2)
+    recorder = SqlRecorder(own_engine)
+    started = time.monotonic()
+    async with own_engine.connect(), own_engine.connect(), own_engine.connect():
+        with pytest.raises(StoreUnavailable):
+            await recorder.backlog(now=NOW)
+    assert time.monotonic() - started < 5
+    await recorder.backlog(now=NOW)
+
+
+# --- SQLite ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def sqlite_file(tmp_path: Path) -> Path:
+    path = tmp_path / "store.sqlite3"
+    await migrate(path)
+    return path
+
+
+@pytest.fixture
+async def sqlite_engine(sqlite_file: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AsyncEngine]:
+    monkeypatch.setattr(engines, "_BUSY_SECONDS", 0.05)
+    opened = open_engine(f"sqlite:///{sqlite_file}")
+    await lease(SqlRecorder(opened), "w1")
+    yield opened
+    await opened.dispose()
+
+
+async def test_a_file_that_another_process_writes_for_too_long(sqlite_engine: AsyncEngine, sqlite_file: Path) -> None:
+    recorder = SqlRecorder(sqlite_engine)
+    other = sqlite3.connect(sqlite_file, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="locked"):
+        await use(recorder, 1)
+    assert await SqlReader(sqlite_engine).ready()
+    other.execute("COMMIT")
+    other.close()
+    await use(recorder, 1)
+
+
+async def test_a_full_disk_refuses_and_loses_nothing(sqlite_engine: AsyncEngine) -> None:
+    recorder = SqlRecorder(sqlite_engine)
+    works = await recorder.take_in("w1", arrivals(range(50)), now=NOW)
+    await _limit_pages(sqlite_engine, 1)
+    with pytest.raises(StoreUnavailable, match="full"):
+        await recorder.take_in("w1", arrivals(range(50, 500)), now=NOW)
+    with pytest.raises(StoreUnavailable, match="full"):
+        await recorder.record("w1", [final(work, notes="x" * 10_000) for work in works], [])
+    await _limit_pages(sqlite_engine, 1_000_000)
+    assert len(await recorder.record("w1", [final(work) for work in works], [])) == 50
+    assert len(await recorder.take_in("w1", arrivals(range(50, 500)), now=NOW)) == 450
+
+
+async def _limit_pages(engine: AsyncEngine, pages: int) -> None:
+    """As if the disk had room for so many pages; SQLite makes that no fewer than there are."""
+    async with engine.connect() as connection:
+        await connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+
+
+# --- both -----------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_mistake_of_ours_is_no_outage_and_shows_no_guest(engine: AsyncEngine) -> None:
+    recorder = SqlRecorder(engine)
+    await lease(recorder, "w1")
+    async with engine.begin() as connection:
+        await connection.execute(text("DROP TABLE reservations"))
+    with pytest.raises(SQLAlchemyError) as caught:
+        await recorder.take_in("w1", [arrival(1, notes="for Zoe alone")], now=NOW)
+    assert "Zoe" not in f"{caught.value}{caught.value.__cause__}"
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://localhost/x", "store.db", "sqlite://", "sqlite:///:memory:", "postgres:secret", ""]
+)
+def test_what_is_no_database_of_ours_is_refused_without_quoting_it(url: str) -> None:
+    with pytest.raises(UnusableDatabase, match="must") as caught:
+        open_engine(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_sqlite_without_returning_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    with pytest.raises(UnusableDatabase, match=r"3\.35"):
+        open_engine(tmp_path / "store.sqlite3")

@@ -1,0 +1,148 @@
+"""What readers of every store see, on every backend: records, and whole pages of them while workers write."""
+
+import asyncio
+from itertools import count
+
+import pytest
+from pydantic_core import from_json
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.record import Standing, compose_record
+from forwarder.store.lists.port import Page
+from forwarder.store.lists.reader import SqlReader
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.rows import arrival_batch
+from tests.support.backends import only
+from tests.support.store.stored import LATER, arrival, arrivals, final, lease
+from tests.support.worker.works import NOW
+
+
+@pytest.fixture
+async def recorder(engine: AsyncEngine) -> SqlRecorder:
+    """A store with the worker "w1" holding its lease."""
+    opened = SqlRecorder(engine)
+    await lease(opened, "w1")
+    return opened
+
+
+@pytest.fixture
+def reader(engine: AsyncEngine) -> SqlReader:
+    return SqlReader(engine)
+
+
+def shown(page: Page) -> list[int]:
+    return [from_json(record)["id"] for record in page.records]
+
+
+async def test_a_submission_is_found_by_either_id_by_its_own_account(recorder: SqlRecorder, reader: SqlReader) -> None:
+    (work,) = await recorder.take_in("w1", arrivals([1]), now=LATER)
+    request_id = work.submission.request_id
+    stored = await reader.submission("acc", request_id)
+    assert stored == await reader.reservation("acc", work.id)
+    assert stored is not None
+    assert (stored.id, stored.request_id, stored.status) == (work.id, request_id, Status.PENDING)
+    assert (stored.accepted_at, stored.updated_at) == ("2027-01-01T00:00:00.000Z", "2027-01-01T00:05:00.000Z")
+    assert (stored.fingerprint, stored.attempts, stored.problem) == (work.submission.fingerprint, (), None)
+    assert await reader.submission("other", request_id) is None
+    assert await reader.reservation("other", work.id) is None
+    assert await reader.submission("acc", "rsv_unknown") is None
+    assert await reader.reservation("acc", 2**63 - 1) is None
+
+
+async def test_what_has_no_outcome_yet_has_a_record_of_what_is_known(recorder: SqlRecorder, reader: SqlReader) -> None:
+    (work,) = await recorder.take_in("w1", [arrival(1, propertyId="00123", totalPrice=300.5, notes='é "x"')], now=NOW)
+    standing = Standing(work.id, work.submission.request_id, Status.PENDING, work.created_at, work.created_at)
+    stored = await reader.reservation("acc", work.id)
+    assert stored is not None
+    record = from_json(stored.record)
+    assert record == compose_record(work.submission.reservation, standing)
+    assert (record["propertyId"], record["totalPrice"], record["status"]) == ("00123", 300.5, "PENDING")
+
+
+async def test_pages_of_one_account(recorder: SqlRecorder, reader: SqlReader) -> None:
+    ids = []
+    for number in range(1, 8):
+        works = await recorder.take_in("w1", [*arrivals([number]), *arrivals([100 + number], account="b")], now=NOW)
+        ids.append(works[0].id)
+    first = await reader.page("acc", cursor=1, limit=3)
+    assert (shown(first), first.current, first.previous, first.next) == (ids[:3], 1, None, ids[3])
+    second = await reader.page("acc", cursor=ids[3], limit=3)
+    assert (shown(second), second.current, second.previous, second.next) == (ids[3:6], ids[3], 1, ids[6])
+    third = await reader.page("acc", cursor=ids[6], limit=3)
+    assert (shown(third), third.current, third.previous, third.next) == (ids[6:], ids[6], ids[3], None)
+    assert await reader.page("acc", cursor=1, limit=200) == Page(
+        [*first.records, *second.records, *third.records], 1, None, None
+    )
+    assert await reader.page("c", cursor=1, limit=3) == Page([], 1, None, None)
+    assert await reader.page("acc", cursor=2**62, limit=7) == Page([], 2**62, 1, None)
+
+
+async def test_a_page_shows_every_status_as_it_is(recorder: SqlRecorder, reader: SqlReader) -> None:
+    works = await recorder.take_in("w1", arrivals(range(1, 4)), now=NOW)
+    outcomes = [final(works[0]), final(works[1], status=Status.REJECTED)]
+    await recorder.record("w1", outcomes, [])
+    page = await reader.page("acc", cursor=1, limit=10)
+    records = [from_json(record) for record in page.records]
+    assert [record["status"] for record in records] == ["CONFIRMED", "REJECTED", "PENDING"]
+    assert records[:2] == [outcome.record for outcome in outcomes]
+
+
+async def test_ready_tells_whether_it_can_be_read(reader: SqlReader, engine: AsyncEngine) -> None:
+    assert await reader.ready()
+    async with engine.begin() as connection:
+        await connection.execute(text("DROP TABLE reservations"))
+    assert not await reader.ready()
+
+
+async def test_a_poller_that_keeps_its_cursor_misses_none_while_workers_write(
+    engine: AsyncEngine, reader: SqlReader
+) -> None:
+    numbers = count(1)
+    writers = 4
+
+    async def write(worker_id: str) -> list[int]:
+        recorder = SqlRecorder(engine)
+        await lease(recorder, worker_id)
+        mine: list[int] = []
+        for _ in range(25):
+            batch = arrivals([next(numbers) for _ in range(7)])
+            mine += [work.id for work in await recorder.take_in(worker_id, batch, now=NOW)]
+        return mine
+
+    writing = asyncio.gather(*(write(f"w{number}") for number in range(writers)))
+    seen: list[int] = []
+    while True:
+        over = writing.done()
+        page = await reader.page("acc", cursor=seen[-1] + 1 if seen else 1, limit=10)
+        seen += shown(page)
+        if over and not page.records:
+            break
+    written = [each for mine in await writing for each in mine]
+    assert len(written) == writers * 25 * 7
+    assert seen == sorted(written)
+
+
+@only("distributed")
+async def test_ids_become_visible_in_their_order(engine: AsyncEngine, reader: SqlReader) -> None:
+    first, second = SqlRecorder(engine), SqlRecorder(engine)
+    await lease(first, "w1")
+    await lease(second, "w2")
+    async with engine.begin() as slow:
+        batch = arrival_batch("postgresql", [arrival(1)])
+        await slow.execute(first._take_in, {"worker_id": "w1", "now": NOW, **batch})
+        overtaking = asyncio.create_task(second.take_in("w2", arrivals([2]), now=NOW))
+        await _waits_for_its_turn(engine)
+        assert (await reader.page("acc", cursor=1, limit=10)).records == []
+    (later,) = await overtaking
+    page = await reader.page("acc", cursor=1, limit=10)
+    assert len(page.records) == 2
+    assert shown(page)[1] == later.id
+
+
+async def _waits_for_its_turn(engine: AsyncEngine) -> None:
+    waiting = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+    async with engine.connect() as connection, asyncio.timeout(20):
+        while (await connection.execute(waiting)).scalar_one() == 0:
+            pass

@@ -1,0 +1,248 @@
+"""What tenancy does, on every backend: workspaces, keys, accounts, and what all processes of a deployment share."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from math import inf
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.store.engine import open_engine
+from forwarder.tenancy.access import Caller, authenticate
+from forwarder.tenancy.cache import Ages
+from forwarder.tenancy.port import Account, AlreadyExists, NotKnown, RateLimit, TenancyUnavailable
+from forwarder.tenancy.sealing import KeyPair, SecretVault
+from forwarder.tenancy.sql.deployment import NoSealingKey, load_sealer, publish_key, request_id_key
+from forwarder.tenancy.sql.directory import SqlDirectory
+from forwarder.tenancy.sql.registry import SqlRegistry
+from tests.support.memory.clock import ManualClock
+from tests.support.store.stored import NOBODY_LISTENS
+
+ACCOUNT = Account("acc-1", "ws-1", "generic", "https://pms.example.com", "c2VhbGVk", 8, 2.5, 3600, paused=False)
+PLAIN = Account("acc-2", "ws-1", "booking-sync", "https://pms.example.com", "c2VhbGVk")
+
+
+@pytest.fixture
+async def registry(engine: AsyncEngine) -> SqlRegistry:
+    """A registry with the workspace "ws-1"."""
+    opened = SqlRegistry(engine)
+    await opened.add_workspace("ws-1")
+    return opened
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def directory(engine: AsyncEngine, clock: ManualClock) -> SqlDirectory:
+    return SqlDirectory(engine, clock, Ages(known=5, absent=1))
+
+
+@pytest.fixture
+async def away() -> AsyncIterator[AsyncEngine]:
+    """An engine on a database that cannot be reached."""
+    opened = open_engine(NOBODY_LISTENS)
+    yield opened
+    await opened.dispose()
+
+
+# --- the registry ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_workspace_is_added_once(registry: SqlRegistry) -> None:
+    with pytest.raises(AlreadyExists, match="ws-1"):
+        await registry.add_workspace("ws-1")
+
+
+async def test_a_key_is_known_by_its_token_until_it_is_revoked(
+    registry: SqlRegistry, directory: SqlDirectory, clock: ManualClock
+) -> None:
+    key, token = await registry.add_key("ws-1")
+    assert token.startswith("fwd_live_")
+    assert key.id.startswith("key_")
+    assert await directory.key(token) == key
+    assert await directory.key(token + "x") is None
+    await registry.revoke_key(key.id)
+    await clock.advance(5)
+    assert await directory.key(token) is None
+    await registry.revoke_key(key.id)
+
+
+async def test_a_key_has_a_limit_of_its_own_until_that_is_taken_back(
+    registry: SqlRegistry, directory: SqlDirectory, clock: ManualClock
+) -> None:
+    limited, token = await registry.add_key("ws-1", limit=RateLimit(100, 60))
+    assert await directory.key(token) == limited
+    assert limited.limit == RateLimit(100, 60)
+    for changed in (RateLimit(5, 1), None):
+        await registry.set_limit(limited.id, changed)
+        await clock.advance(5)
+        assert await directory.key(token) == replace(limited, limit=changed)
+
+
+async def test_keys_are_listed_as_they_were_made_revoked_ones_too(registry: SqlRegistry) -> None:
+    await registry.add_workspace("ws-2")
+    before = datetime.now(UTC) - timedelta(seconds=2)  # SQLite counts whole seconds
+    plain, _ = await registry.add_key("ws-1")
+    test, _ = await registry.add_key("ws-2", test=True, limit=RateLimit(1, 2))
+    await registry.revoke_key(plain.id)
+    known = {one.key.id: one for one in await registry.keys()}
+    assert {one.key.id: one.key for one in known.values()} == {plain.id: plain, test.id: test}
+    assert [one.key for one in await registry.keys("ws-2")] == [test]
+    assert known[test.id].revoked_at is None
+    for moment in (known[plain.id].created_at, known[plain.id].revoked_at):
+        assert moment is not None
+        assert before <= moment <= datetime.now(UTC) + timedelta(seconds=2)
+
+
+async def test_a_token_is_kept_nowhere(registry: SqlRegistry, directory: SqlDirectory, engine: AsyncEngine) -> None:
+    _, token = await registry.add_key("ws-1")
+    await directory.key(token)
+    async with engine.connect() as connection:
+        kept = (await connection.execute(text("SELECT * FROM api_keys"))).all()
+    for part in (token, token.removeprefix("fwd_live_")):
+        assert part not in f"{kept}{directory._keys._known}"
+
+
+async def test_every_token_is_another(registry: SqlRegistry) -> None:
+    made = [await registry.add_key("ws-1") for _ in range(3)]
+    assert len({token for _, token in made}) == len({key.id for key, _ in made}) == 3
+
+
+async def test_what_is_not_known_is_named(registry: SqlRegistry) -> None:
+    with pytest.raises(NotKnown, match="ws-9"):
+        await registry.add_key("ws-9")
+    with pytest.raises(NotKnown, match="key_9"):
+        await registry.revoke_key("key_9")
+    with pytest.raises(NotKnown, match="key_9"):
+        await registry.set_limit("key_9", None)
+    with pytest.raises(NotKnown, match="ws-9"):
+        await registry.put_account(replace(ACCOUNT, workspace_id="ws-9"))
+    with pytest.raises(NotKnown, match="acc-9"):
+        await registry.pause("acc-9", paused=True)
+
+
+async def test_accounts_come_out_as_they_went_in(registry: SqlRegistry, directory: SqlDirectory) -> None:
+    await registry.add_workspace("ws-2")
+    for account in (PLAIN, ACCOUNT, replace(PLAIN, id="acc-3", workspace_id="ws-2")):
+        await registry.put_account(account)
+    assert await registry.accounts("ws-1") == [ACCOUNT, PLAIN]
+    assert [account.id for account in await registry.accounts()] == ["acc-1", "acc-2", "acc-3"]
+    assert await registry.accounts("ws-9") == []
+    assert await directory.account("acc-1") == ACCOUNT
+    assert await directory.account("acc-9") is None
+    assert await directory.account("acc\0-1") is None
+
+
+async def test_an_account_is_written_over_only_when_asked_to_and_only_in_its_workspace(registry: SqlRegistry) -> None:
+    await registry.add_workspace("ws-2")
+    await registry.put_account(ACCOUNT, replace=True)
+    changed = replace(ACCOUNT, base_url="https://new.example.com", rate_per_second=None)
+    with pytest.raises(AlreadyExists, match="acc-1"):
+        await registry.put_account(changed)
+    await registry.put_account(changed, replace=True)
+    with pytest.raises(AlreadyExists, match="acc-1"):
+        await registry.put_account(replace(ACCOUNT, workspace_id="ws-2"), replace=True)
+    assert await registry.accounts() == [changed]
+
+
+async def test_a_pause_is_seen_within_the_age_of_an_answer(
+    registry: SqlRegistry, directory: SqlDirectory, clock: ManualClock
+) -> None:
+    await registry.put_account(ACCOUNT)
+    assert await directory.account("acc-1") == ACCOUNT
+    await registry.pause("acc-1", paused=True)
+    assert await directory.account("acc-1") == ACCOUNT
+    await clock.advance(5)
+    assert await directory.account("acc-1") == replace(ACCOUNT, paused=True)
+    await registry.pause("acc-1", paused=False)
+    await clock.advance(5)
+    assert await directory.account("acc-1") == ACCOUNT
+
+
+async def test_a_new_key_opens_the_way_to_its_workspaces_accounts(
+    registry: SqlRegistry, directory: SqlDirectory, clock: ManualClock
+) -> None:
+    await registry.put_account(ACCOUNT)
+    key, token = await registry.add_key("ws-1")
+    headers = {"authorization": f"Bearer {token}", "workspaceid": "ws-1", "integrationaccountid": "acc-1"}
+    caller = await authenticate(directory, headers)
+    assert isinstance(caller, Caller)
+    assert caller == Caller("ws-1", ACCOUNT, key.id)
+    assert directory.good_until(token, caller) == clock.monotonic() + 5
+    assert directory.good_until("another", caller) == directory.good_until(token, replace(caller, key_id="k")) == -inf
+
+
+# --- what a deployment shares ---------------------------------------------------------------------------------------------
+
+
+async def test_what_is_sealed_with_the_published_key_opens_with_the_secret(engine: AsyncEngine) -> None:
+    with pytest.raises(NoSealingKey, match="FORWARDER_SECRET_KEY"):
+        await load_sealer(engine)
+    key_id = await publish_key(engine, "the first secret")
+    assert key_id == KeyPair.from_secret("the first secret").key_id
+    sealed = (await load_sealer(engine)).seal_text("credential")
+    assert SecretVault(["the first secret"]).open_text(sealed) == "credential"
+
+
+async def test_the_newest_key_is_used_whatever_is_published_again(engine: AsyncEngine) -> None:
+    await publish_key(engine, "the first secret")
+    second = await publish_key(engine, "the second secret")
+    await asyncio.gather(*(publish_key(engine, "the first secret") for _ in range(5)))
+    assert (await load_sealer(engine)).key_id == second
+
+
+async def test_no_secret_is_in_the_database(engine: AsyncEngine) -> None:
+    await publish_key(engine, "the first secret")
+    async with engine.connect() as connection:
+        kept = str((await connection.execute(text("SELECT * FROM sealing_keys"))).all())
+    assert "first secret" not in kept
+    assert KeyPair.from_secret("the first secret").private_key.hex() not in kept
+
+
+async def test_the_key_of_request_ids_is_the_same_for_all(engine: AsyncEngine, migrated_url: str) -> None:
+    keys = await asyncio.gather(*(request_id_key(engine) for _ in range(8)))
+    other = open_engine(migrated_url)
+    try:
+        assert {*keys, await request_id_key(other)} == {keys[0]}
+    finally:
+        await other.dispose()
+    assert len(keys[0]) == 32
+
+
+# --- outages --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_database_that_is_away_is_an_outage(away: AsyncEngine, clock: ManualClock) -> None:
+    with pytest.raises(TenancyUnavailable):
+        await SqlDirectory(away, clock).key("fwd_live_x")
+    with pytest.raises(TenancyUnavailable):
+        await SqlRegistry(away).accounts()
+    with pytest.raises(TenancyUnavailable):
+        await publish_key(away, "the first secret")
+
+
+async def test_known_answers_outlast_their_database(
+    registry: SqlRegistry, directory: SqlDirectory, clock: ManualClock, away: AsyncEngine
+) -> None:
+    await registry.put_account(ACCOUNT)
+    key, token = await registry.add_key("ws-1")
+    await directory.key(token)
+    await directory.account("acc-1")
+    directory._engine = away
+    await clock.advance(3600)
+    assert await directory.key(token) == key
+    assert await directory.account("acc-1") == ACCOUNT
+    with pytest.raises(TenancyUnavailable):
+        await directory.account("acc-2")
+
+
+async def test_a_mistake_of_ours_is_no_outage(engine: AsyncEngine, registry: SqlRegistry) -> None:
+    with pytest.raises(SQLAlchemyError):
+        await registry.put_account(replace(ACCOUNT, kind=None))  # type: ignore[arg-type]

@@ -1,0 +1,99 @@
+"""What other programs may write to a topic of Kafka's, and a reader of ours gets past: nulls, and what its driver cannot read."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from forwarder.topics.kafka.log import KafkaLog
+from forwarder.topics.port import ConsumedMessage, Consumer, Message
+from tests.support.log.deliveries import ignore_partitions, new_topic, nothing_more, numbered, take
+from tests.support.log.foreign_batches import STANDS_FOR, Raw, write_batch
+
+PARTITIONS = 2
+UNREADABLE: Raw = (b"k", b"foreign", [(STANDS_FOR, b"x")])
+
+
+@pytest.fixture
+def log(kafka_bootstrap: str) -> KafkaLog:
+    return KafkaLog(kafka_bootstrap, silence_seconds=3.0)
+
+
+@pytest.fixture
+async def topic(log: KafkaLog) -> str:
+    return await new_topic(log, PARTITIONS)
+
+
+@pytest.fixture
+def write(kafka_bootstrap: str, topic: str) -> Callable[..., Awaitable[None]]:
+    async def to_partition(partition: int, *records: Raw) -> None:
+        await write_batch(kafka_bootstrap, topic, partition, records)
+
+    return to_partition
+
+
+def places(deliveries: list[ConsumedMessage], partition: int) -> list[int]:
+    return [each.offset for each in deliveries if each.partition == partition]
+
+
+Write = Callable[..., Awaitable[None]]
+
+
+async def test_null_is_nothing(log: KafkaLog, topic: str, write: Write) -> None:
+    await write(0, (None, b"v", [("h", None), ("", b"x"), ("", None)]), (b"k", None, []))
+    async with log.tail(topic, from_beginning=True) as tail:
+        assert [each.message for each in await take(tail, 2)] == [
+            Message(b"", b"v", (("h", b""), ("", b"x"), ("", b""))),
+            Message(b"k", b""),
+        ]
+
+
+async def test_what_came_with_nulls_can_be_written_again(log: KafkaLog, topic: str, write: Write) -> None:
+    await write(0, (None, b"v", [("h", None), ("", None)]))
+    async with log.tail(topic, from_beginning=True) as tail, log.publisher() as publisher:
+        (came,) = await take(tail, 1)
+        await publisher.publish(topic, [came.message])
+        (again,) = await take(tail, 1)
+    assert again.message == came.message
+
+
+async def test_what_the_driver_cannot_read_is_delivered_as_unreadable_and_nothing_else_is_lost(
+    log: KafkaLog, topic: str, write: Write
+) -> None:
+    """Once for each record from the first one on that it stumbles over to the end of its batch."""
+    for each in range(3):
+        await write(0, (b"a", b"%d" % each, []), (b"b", b"%d" % each, []))
+        await write(1, (b"c", b"%d" % each, []))
+    await write(0, (b"k", b"before", []), UNREADABLE, (b"k", b"behind", []))
+    await write(1, UNREADABLE)
+    for partition in range(PARTITIONS):
+        await write(partition, (b"k", b"after", []))
+
+    async def read(consumer: Consumer) -> list[ConsumedMessage]:
+        read = await take(consumer, 15)
+        assert await nothing_more(consumer)
+        await consumer.commit(read)
+        return read
+
+    async with log.consumer(topic, group="g", on_partitions=ignore_partitions) as consumer:
+        by_group = await read(consumer)
+        assert [lag.messages for lag in await consumer.lag()] == [0, 0]
+    async with log.tail(topic, from_beginning=True) as tail:
+        by_tail = await take(tail, 15)
+    for found in (by_group, by_tail):
+        assert places(found, 0) == list(range(10))
+        assert places(found, 1) == list(range(5))
+        unreadable = [(each.partition, each.offset) for each in found if not each.message.value]
+        assert sorted(unreadable) == [(0, 7), (0, 8), (1, 3)]
+        assert all(dict(each.message.headers).keys() == {"unreadable"} for each in found if not each.message.value)
+
+
+async def test_after_it_reading_goes_on_as_ever(log: KafkaLog, topic: str, write: Write) -> None:
+    await write(0, UNREADABLE)
+    async with (
+        log.consumer(topic, group="g", on_partitions=ignore_partitions) as consumer,
+        log.publisher() as publisher,
+    ):
+        await take(consumer, 1)
+        for first in range(0, 3000, 1000):
+            await publisher.publish(topic, numbered(1000, first=first))
+            assert len(await take(consumer, 1000)) == 1000

@@ -1,0 +1,127 @@
+"""Endpoints of webhooks, on every backend: whose they are, what they take, and how their secrets change."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.store.engine import open_engine
+from forwarder.tenancy.port import NotKnown, TenancyUnavailable
+from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.registry import SqlRegistry
+from forwarder.tenancy.webhooks import MOST_ENDPOINTS, Disabled, Endpoint, TooManyEndpoints
+from tests.support.store.stored import NOBODY_LISTENS
+from tests.support.worker.works import NOW
+
+FIRST = Endpoint(
+    "whk_1",
+    "ws-1",
+    "https://a.example/hook",
+    None,
+    "the first",
+    True,
+    None,
+    None,
+    "c2VhbGVk",
+    None,
+    None,
+    NOW,
+)
+SECOND = replace(FIRST, id="whk_2", types=("reservation.failed.v1",), created_at=NOW + timedelta(milliseconds=1))
+
+
+@pytest.fixture
+async def endpoints(engine: AsyncEngine) -> SqlEndpoints:
+    """With the workspaces "ws-1" and "ws-2"."""
+    for workspace in ("ws-1", "ws-2"):
+        await SqlRegistry(engine).add_workspace(workspace)
+    return SqlEndpoints(engine)
+
+
+async def test_an_endpoint_is_kept_as_it_is(endpoints: SqlEndpoints) -> None:
+    await endpoints.add(SECOND)
+    await endpoints.add(FIRST)
+    assert await endpoints.endpoint("whk_1") == FIRST
+    assert await endpoints.of("ws-1") == [FIRST, SECOND]
+    assert await endpoints.of(None) == [FIRST, SECOND]
+    assert await endpoints.of("ws-2") == []
+    assert await endpoints.endpoint("whk_3") is None
+    assert await endpoints.endpoint("whk_\0") is None
+
+
+def test_an_endpoint_takes_what_it_asked_for() -> None:
+    assert FIRST.takes("reservation.confirmed.v1")
+    assert SECOND.takes("reservation.failed.v1")
+    assert not SECOND.takes("reservation.confirmed.v1")
+
+
+async def test_an_endpoint_is_of_a_workspace_that_there_is(endpoints: SqlEndpoints) -> None:
+    with pytest.raises(NotKnown, match="ws-9"):
+        await endpoints.add(replace(FIRST, workspace_id="ws-9"))
+
+
+async def test_a_workspace_has_so_many_at_most(endpoints: SqlEndpoints) -> None:
+    for number in range(MOST_ENDPOINTS):
+        await endpoints.add(replace(FIRST, id=f"whk_{number}"))
+    with pytest.raises(TooManyEndpoints, match=str(MOST_ENDPOINTS)):
+        await endpoints.add(replace(FIRST, id="whk_more"))
+    await endpoints.add(replace(FIRST, id="whk_more", workspace_id="ws-2"))
+
+
+async def test_a_disabled_endpoint_is_sent_nothing_until_it_is_enabled(endpoints: SqlEndpoints) -> None:
+    await endpoints.add(FIRST)
+    await endpoints.add(replace(FIRST, id="whk_other", workspace_id="ws-2"))
+    assert await endpoints.enabled_of({"ws-1"}) == [FIRST]
+    assert await endpoints.disable("whk_1", Disabled.GONE, now=NOW)
+    assert await endpoints.any_enabled()
+    assert await endpoints.remove("whk_other")
+    assert not await endpoints.any_enabled()
+    assert not await endpoints.disable("whk_1", Disabled.FAILING, now=NOW)
+    assert await endpoints.enabled_of({"ws-1"}) == []
+    assert await endpoints.enabled_of(()) == ()
+    assert await endpoints.endpoint("whk_1") == replace(FIRST, enabled=False, disabled_reason="gone", disabled_at=NOW)
+    assert await endpoints.enable("whk_1") == FIRST
+    assert await endpoints.enabled_of({"ws-1", "ws-3"}) == [FIRST]
+
+
+async def test_an_endpoint_can_be_changed(endpoints: SqlEndpoints) -> None:
+    await endpoints.add(FIRST)
+    kinds = ("reservation.confirmed.v1", "reservation.failed.v1")
+    changed = await endpoints.change("whk_1", url="https://b.example", types=kinds, description="")
+    assert changed == replace(FIRST, url="https://b.example", types=kinds, description="")
+    assert await endpoints.endpoint("whk_1") == changed
+    everything = await endpoints.change("whk_1", url="https://b.example", types=None, description="")
+    assert everything == replace(FIRST, url="https://b.example", description="")
+
+
+async def test_a_rotated_secret_leaves_the_one_of_before_for_a_while(endpoints: SqlEndpoints) -> None:
+    await endpoints.add(FIRST)
+    until = NOW + timedelta(days=1)
+    rotated = await endpoints.rotate("whk_1", "bmV3", previous_until=until)
+    assert rotated == replace(FIRST, secret="bmV3", previous_secret="c2VhbGVk", previous_until=until)
+    at_once = await endpoints.rotate("whk_1", "bmV3ZXI=", previous_until=None)
+    assert at_once == replace(FIRST, secret="bmV3ZXI=")
+
+
+async def test_what_is_removed_is_not_there(endpoints: SqlEndpoints) -> None:
+    await endpoints.add(FIRST)
+    assert await endpoints.remove("whk_1")
+    assert not await endpoints.remove("whk_1")
+    assert not await endpoints.disable("whk_1", Disabled.GONE, now=NOW)
+    for missing in (
+        await endpoints.endpoint("whk_1"),
+        await endpoints.enable("whk_1"),
+        await endpoints.rotate("whk_1", "bmV3", previous_until=None),
+        await endpoints.change("whk_1", url="https://b.example", types=None, description=""),
+    ):
+        assert missing is None
+
+
+async def test_a_database_that_is_away_is_an_outage() -> None:
+    away = open_engine(NOBODY_LISTENS)
+    try:
+        with pytest.raises(TenancyUnavailable):
+            await SqlEndpoints(away).of(None)
+    finally:
+        await away.dispose()

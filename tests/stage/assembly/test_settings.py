@@ -1,0 +1,104 @@
+"""Settings: what the environment may say, what is refused at the start, and that the README tells all of it."""
+
+from pathlib import Path
+
+import pytest
+
+from forwarder.settings import BadSettings, Distributed, Embedded, Environment, read_settings
+from forwarder.tenancy.port import RateLimit
+from forwarder.webhooks.addresses import AddressRule
+
+KAFKA = "FORWARDER_KAFKA_BOOTSTRAP_SERVERS"
+DATABASE = "FORWARDER_DATABASE_URL"
+
+
+@pytest.fixture(autouse=True)
+def _empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Environment.model_fields:
+        monkeypatch.delenv(f"FORWARDER_{name.upper()}", raising=False)
+
+
+def test_nothing_configured_is_embedded() -> None:
+    assert read_settings().backend == Embedded(Path(".forwarder"))
+
+
+def test_kafka_and_postgresql_together_are_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KAFKA, "kafka:9092")
+    monkeypatch.setenv(DATABASE, "postgresql://u:p@db/name")
+    assert read_settings().backend == Distributed("kafka:9092", "postgresql://u:p@db/name")
+
+
+@pytest.mark.parametrize(
+    ("given", "value", "missing"), [(KAFKA, "kafka:9092", DATABASE), (DATABASE, "postgresql://x", KAFKA)]
+)
+def test_half_a_configuration_is_refused_and_the_other_half_named(
+    monkeypatch: pytest.MonkeyPatch, given: str, value: str, missing: str
+) -> None:
+    monkeypatch.setenv(given, value)
+    with pytest.raises(BadSettings, match=f"^{missing} is missing"):
+        read_settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("FORWARDER_PORT", "eighty"),
+        ("FORWARDER_PORT", "70000"),
+        ("FORWARDER_SECRET_KEY", "short"),
+        ("FORWARDER_LOG_LEVEL", "loud"),
+        ("FORWARDER_PARTITIONS", "0"),
+        ("FORWARDER_RATE_LIMIT", "100 a minute"),
+        ("FORWARDER_SIMULATOR_URL", "simulator:8085"),
+        ("FORWARDER_SIMULATOR_URL", "http://simulator:8085/"),
+        ("FORWARDER_LEASE_SECONDS", "44"),
+    ],
+)
+def test_a_bad_value_is_refused_by_its_variables_name_and_not_quoted(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(BadSettings, match=name) as refused:
+        read_settings()
+    if name == "FORWARDER_SECRET_KEY":
+        assert value not in str(refused.value)
+
+
+def test_a_prefix_sets_topics_and_group_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORWARDER_TOPIC_PREFIX", "staging.")
+    settings = read_settings()
+    assert settings.topics.requests == "staging.reservations.requests"
+    assert settings.worker.group == "staging.forwarder-worker"
+    assert settings.notifier.group == "staging.forwarder-notifier"
+
+
+def test_webhooks_go_to_the_public_internet_unless_it_is_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_settings().webhook_addresses == AddressRule(loopback=True)
+    monkeypatch.setenv(KAFKA, "kafka:9092")
+    monkeypatch.setenv(DATABASE, "postgresql://u:p@db/name")
+    assert read_settings().webhook_addresses == AddressRule()
+    monkeypatch.setenv("FORWARDER_WEBHOOK_PRIVATE_ADDRESSES", "true")
+    assert read_settings().webhook_addresses == AddressRule(private=True)
+
+
+def test_keys_are_limited_where_that_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_settings().rate_limit is None
+    monkeypatch.setenv("FORWARDER_RATE_LIMIT", "100/60s")
+    assert read_settings().rate_limit == RateLimit(100, 60)
+
+
+def test_another_database_than_postgresql_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KAFKA, "kafka:9092")
+    monkeypatch.setenv(DATABASE, "mysql://x")
+    with pytest.raises(BadSettings, match="PostgreSQL"):
+        read_settings()
+
+
+def test_the_readme_lists_every_setting_with_its_default() -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+    for name, setting in Environment.model_fields.items():
+        (row,) = [line for line in readme.splitlines() if line.startswith(f"| `FORWARDER_{name.upper()}` |")]
+        default = setting.default
+        if default not in (None, ""):
+            shown = int(default) if isinstance(default, float) and default.is_integer() else default
+            shown = str(shown).lower() if isinstance(shown, bool) else shown
+            assert f"| `{shown}` |" in row, row

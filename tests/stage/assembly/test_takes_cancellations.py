@@ -1,0 +1,20 @@
+"""Whether an account's PMS takes cancellations, as the ingress learns it: by the kind and the options, without talking to it."""
+
+from typing import Any
+
+import pytest
+
+from forwarder.assembly.cancelling import takes_cancellations
+from forwarder.pms.options import registered
+from tests.support.memory.clock import ManualClock
+from tests.support.worker.works import account
+
+
+@pytest.mark.parametrize("kind", sorted(registered().kinds))
+def test_every_kind_says(kind: str) -> None:
+    assert takes_cancellations(account(kind=kind), ManualClock()) is registered().kinds[kind].capabilities.cancel
+
+
+@pytest.mark.parametrize(("kind", "options"), [("fax", {}), ("generic", {"nonsense": 1})])
+def test_what_an_operator_can_repair_is_no_refusal(kind: str, options: dict[str, Any]) -> None:
+    assert takes_cancellations(account(kind=kind, options=options), ManualClock())

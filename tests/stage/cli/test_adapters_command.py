@@ -1,0 +1,141 @@
+"""`forwarder adapters` as operators and authors of adapters use it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from forwarder.cli.manage.account_options import credential_from, options_from
+from forwarder.cli.output import WrongUsage
+from forwarder.cli.program import run
+from forwarder.pms.options import KINDS
+from tests.support.deployment.guide import write_distribution
+
+ROOT = Path(__file__).parents[3]
+
+
+def _forwarder(*arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    found = os.pathsep.join(map(str, [ROOT] if path is None else [path, ROOT]))
+    return subprocess.run(
+        [sys.executable, "-m", "forwarder", "adapters", *arguments],
+        env={**os.environ, "PYTHONPATH": found},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_every_kind_is_listed_with_what_an_operator_needs_to_know() -> None:
+    rows = {row["kind"]: row for row in json.loads(_forwarder("list", "--json").stdout)}
+    assert sorted(rows) == sorted(KINDS)
+    sync = rows["booking-sync"]
+    assert sync["from"] == "built in"
+    assert sync["capabilities"] == {
+        "idempotentCreate": False,
+        "findByReference": True,
+        "cancel": True,
+        "mostPerCreate": 1,
+    }
+    assert sync["limits"] == [{"requests": 1000, "seconds": 3600.0}]
+    payment = {option["name"]: option for option in rows["cloudbeds"]["options"]}["paymentMethod"]
+    assert payment == {
+        "name": "paymentMethod",
+        "type": "text",
+        "choices": ["cash", "credit", "ebanking", "pay_pal"],
+        "required": False,
+        "default": "cash",
+        "description": "How the guest pays the property.",
+    }
+    assert all(option["description"] for row in rows.values() for option in row["options"])
+
+
+def test_one_that_cannot_be_loaded_is_listed_with_why(tmp_path: Path) -> None:
+    write_distribution(tmp_path, "acme-fax", "1.0", {"fax": "acme_missing:Fax"})
+    listed = json.loads(_forwarder("list", "--json", path=tmp_path).stdout)
+    (lost,) = [row for row in listed if "error" in row]
+    assert (lost["kind"], lost["from"]) == ("fax", "acme-fax 1.0")
+    assert "acme_missing" in lost["error"]
+    shown = _forwarder("list", path=tmp_path)
+    assert "Not loaded:" in shown.stdout
+    assert "booking-sync" in shown.stdout
+    assert shown.stderr == ""
+
+
+def test_a_kind_is_checked_against_the_simulator() -> None:
+    done = _forwarder("check", "website-builder", "--check", "cancels", "--check", "creates-batches", "--json")
+    assert done.returncode == 0, done.stderr
+    first, second = json.loads(done.stdout)
+    assert (first["check"], first["verdict"], first["findings"]) == ("cancels", "passed", [])
+    assert (second["verdict"], second["findings"]) == ("not applicable", ["it takes one at a time"])
+
+
+def test_an_adapter_that_breaks_its_word_fails_the_command(tmp_path: Path) -> None:
+    write_distribution(tmp_path, "acme-fax", "1.0", {"fax": "tests.support.pms.wrong_adapters:CancelsNothing"})
+    options = ["--base-url", "http://127.0.0.1:9/nothing", "--check", "cancels", "--check", "describes-its-options"]
+    done = _forwarder("check", "fax", *options, path=tmp_path)
+    assert done.returncode == 1
+    assert "a plain create with nothing in its way came to InDoubt" in done.stdout
+    assert "forwarder: 1 of 2 checks failed: cancels." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("check", "Missing argument 'kind'"),
+        ("check fax", "there are: beds24"),
+        ("check generic --check nonsense", "makes-reservations"),
+        ("check generic --base-url http://pms.test --option station", "NAME=VALUE"),
+        ("check generic --base-url http://pms.test --credential-file /nowhere/at/all", "cannot be read"),
+        ("check generic --base-url http://pms.test --first-night tomorrow", "tomorrow"),
+    ],
+)
+def test_what_makes_no_sense_is_wrong_usage(
+    arguments: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["forwarder", "adapters", *arguments.split()])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    said = capsys.readouterr()
+    assert (ended.value.code, says in said.err, said.out) == (2, True, "")
+
+
+def test_a_kind_that_nothing_simulates_needs_a_pms(tmp_path: Path) -> None:
+    write_distribution(tmp_path, "acme-fax", "1.0", {"fax": "tests.support.pms.wrong_adapters:CancelsNothing"})
+    done = _forwarder("check", "fax", path=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--base-url" in done.stderr
+
+
+def test_options_come_from_a_file_and_one_by_one(tmp_path: Path) -> None:
+    (tmp_path / "options.toml").write_text('station = "main"\nlines = 3\n[rates]\nA = "B"\n')
+    (tmp_path / "options.json").write_text('{"station": "main"}')
+    table = {"station": "main", "lines": 3, "rates": {"A": "B"}}
+    assert options_from(None, tmp_path / "options.toml") == table
+    assert options_from(["lines=4", "note=at=noon", "on=true"], tmp_path / "options.toml") == {
+        **table,
+        "lines": 4,
+        "note": "at=noon",
+        "on": True,
+    }
+    assert options_from([], tmp_path / "options.json") == {"station": "main"}
+    assert options_from(None, None) == {}
+
+
+@pytest.mark.parametrize(("name", "text"), [("o.json", "[1]"), ("o.json", "{"), ("o.toml", "a ="), ("o.json", None)])
+def test_a_file_that_holds_no_options(tmp_path: Path, name: str, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(WrongUsage, match=name):
+        options_from(None, tmp_path / name)
+
+
+def test_a_credential_comes_from_a_file_without_its_line_feed(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("se cret\n")
+    assert credential_from(None, tmp_path / "key") == "se cret"
+    assert credential_from("given", None) == "given"
+    assert credential_from(None, None) == ""
+    with pytest.raises(WrongUsage):
+        credential_from("given", tmp_path / "key")

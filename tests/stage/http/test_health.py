@@ -1,0 +1,68 @@
+"""Alive, ready, and the numbers."""
+
+import asyncio
+from collections.abc import Mapping
+
+import httpx
+import pytest
+
+from forwarder.http import health
+from forwarder.http.app import http_app
+from forwarder.http.health import Check, health_routes
+from tests.support.memory.clock import ManualClock
+
+
+async def _good() -> bool:
+    return True
+
+
+async def _bad() -> bool:
+    return False
+
+
+async def _broken() -> bool:
+    raise OSError("no such host: secret.internal")
+
+
+async def _endless() -> bool:
+    await asyncio.Event().wait()
+    return True
+
+
+async def _get(path: str, checks: Mapping[str, Check], **headers: str) -> httpx.Response:
+    transport = httpx.ASGITransport(http_app(health_routes(checks), ManualClock()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://forwarder.test") as client:
+        return await client.get(path, headers=headers)
+
+
+async def test_alive_whatever_the_checks_say() -> None:
+    answer = await _get("/healthz", {"log": _bad})
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+@pytest.mark.parametrize("checks", [{}, {"log": _good, "store": _good}])
+async def test_ready_where_every_check_says_so(checks: Mapping[str, Check]) -> None:
+    answer = await _get("/readyz", checks)
+    assert answer.status_code == 200
+    assert answer.json() == {"status": "ready", "checks": dict.fromkeys(checks, True), "failed": []}
+
+
+@pytest.mark.parametrize("check", [_bad, _broken, _endless])
+async def test_not_ready_names_what_is_not(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_CHECK_SECONDS", 0.01)
+    answer = await _get("/readyz", {"log": _good, "store": check})
+    assert answer.status_code == 503
+    assert answer.json() == {"status": "not ready", "checks": {"log": True, "store": False}, "failed": ["store"]}
+    assert "secret" not in answer.text
+
+
+async def test_the_numbers_are_prometheus() -> None:
+    answer = await _get("/metrics", {})
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert "# TYPE forwarder_submissions_total counter" in answer.text
+
+
+async def test_the_numbers_as_open_metrics_where_asked() -> None:
+    answer = await _get("/metrics", {}, accept="application/openmetrics-text; version=1.0.0")
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert answer.text.endswith("# EOF\n")

@@ -1,0 +1,278 @@
+"""What every HTTP process shares: each error is a problem, each request is measured, and nothing is given away."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+from prometheus_client import REGISTRY
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.routing import Mount, Route
+from starlette.types import Receive, Scope, Send
+
+from forwarder.http.app import http_app
+from forwarder.http.responses import Answer, header_map, problem_answer
+from forwarder.observability.observations import OBSERVATIONS
+from forwarder.reservation.problem import Fault, Problem
+from tests.support.memory.clock import ManualClock
+from tests.support.stages.http_stages import Stages, stages
+
+CARD_NUMBER = "4111111111111111"
+
+
+class _CardError(Exception):
+    pass
+
+
+async def _fine(_request: Request) -> Answer:
+    return Answer(200, b"{}")
+
+
+async def _broken(_request: Request) -> Answer:
+    raise _CardError(f"cannot read {CARD_NUMBER}") from ValueError(CARD_NUMBER)
+
+
+async def _left(_request: Request) -> Answer:
+    raise ClientDisconnect
+
+
+async def _teapot(_request: Request) -> Answer:
+    raise HTTPException(418)
+
+
+async def _half(_scope: Scope, _receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    raise _CardError
+
+
+ROUTES = [
+    Route("/fine/{id}", _fine),
+    Route("/fine/{id}", _fine, methods=["PUT"]),
+    Route("/broken", _broken),
+    Route("/left", _left),
+    Route("/teapot", _teapot),
+    Mount("/mounted", routes=[Route("/inner", _fine)]),
+]
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    app = http_app(ROUTES, ManualClock())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://forwarder.test") as client:
+        yield client
+
+
+def _count(route: str, status: int, method: str = "GET") -> float:
+    OBSERVATIONS.hand_over()
+    labels = {"route": route, "method": method, "status": str(status)}
+    return REGISTRY.get_sample_value("forwarder_http_request_seconds_count", labels) or 0
+
+
+async def test_an_unknown_path_is_a_404_problem(client: httpx.AsyncClient) -> None:
+    before = _count("unmatched", 404)
+    answer = await client.get("/nothing/here")
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json() == {
+        "type": "/problems/not_found",
+        "title": "Not found",
+        "status": 404,
+        "detail": "There is nothing at this path.",
+        "code": "not_found",
+    }
+    assert _count("unmatched", 404) == before + 1
+
+
+async def test_no_redirect_to_another_spelling(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/broken/")).status_code == 404
+
+
+async def test_a_wrong_method_is_a_405_problem_that_says_which_are_right(client: httpx.AsyncClient) -> None:
+    answer = await client.delete("/fine/1")
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "GET, HEAD, PUT"
+    assert answer.json()["code"] == "method_not_allowed"
+
+
+async def test_the_methods_of_several_stages_at_one_path_are_named_together() -> None:
+    house: Stages
+    async with stages() as house:
+        answer = await house.client.delete("/api/v1/vrs/reservations")
+        assert answer.headers["allow"] == "GET, HEAD, POST"
+
+
+async def test_another_refusal_of_the_framework_is_a_fault_of_ours(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/teapot")
+    assert answer.status_code == 500
+    assert answer.json()["code"] == "internal_error"
+
+
+async def test_what_nobody_foresaw_is_a_500_with_a_reference_and_nothing_else(client: httpx.AsyncClient) -> None:
+    with structlog.testing.capture_logs() as logged:
+        answer = await client.get("/broken")
+    assert answer.status_code == 500
+    problem = answer.json()
+    assert problem["code"] == "internal_error"
+    [failure] = [entry for entry in logged if entry["event"] == "request.failed"]
+    assert problem["reference"] == failure["reference"]
+    assert failure["errors"] == ["_CardError", "ValueError"]
+    assert any("_broken" in frame for frame in failure["frames"])
+    assert CARD_NUMBER not in f"{answer.text}{answer.headers}{logged}"
+    assert "Traceback" not in answer.text
+
+
+async def test_a_client_that_left_is_answered_nothing() -> None:
+    before = _count("/left", 499)
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/left", "headers": [], "query_string": b"", "root_path": ""}
+    await http_app(ROUTES, ManualClock())(scope, _nothing, send)
+    assert sent == []
+    assert _count("/left", 499) == before + 1
+
+
+async def test_an_answer_that_broke_off_is_not_continued() -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    app = http_app([Mount("/", app=_half)], ManualClock())
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b"", "root_path": ""}
+    with pytest.raises(_CardError):
+        await app(scope, _nothing, send)
+    assert [message["type"] for message in sent] == ["http.response.start"]
+
+
+async def test_requests_are_measured_by_the_routes_template(client: httpx.AsyncClient) -> None:
+    before = _count("/fine/{id}", 200)
+    for number in range(3):
+        await client.get(f"/fine/{number}")
+    assert _count("/fine/{id}", 200) == before + 3
+    odd = _count("unmatched", 404, "other")
+    await client.request("BREW", "/nothing")
+    assert _count("unmatched", 404, "other") == odd + 1
+
+
+class _Straight:
+    """Implements `Answerer`."""
+
+    def __init__(self, *, status: int = 200, error: Exception | None = None) -> None:
+        self._status = status
+        self._error = error
+
+    async def answer(self, _scope: Scope, _receive: Receive) -> Answer:
+        if self._error is not None:
+            raise self._error
+        return Answer(self._status, b"{}")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = await self.answer(scope, receive)
+        await answer(scope, receive, send)
+
+
+STRAIGHT = [
+    Route("/straight/{id}", _fine, methods=["GET"]),
+    Route("/straight/one", _Straight(status=201), methods=["GET", "POST"]),
+    Route("/straight/broken", _Straight(error=_CardError(CARD_NUMBER)), methods=["POST"]),
+    Route("/straight/left", _Straight(error=ClientDisconnect()), methods=["POST"]),
+]
+
+
+async def _called(method: str, path: str) -> list[Any]:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b"", "root_path": ""}
+    await http_app(STRAIGHT, ManualClock())(scope, _nothing, send)
+    return sent
+
+
+async def test_what_answers_past_the_framework_is_measured_as_all_is() -> None:
+    before = _count("/straight/one", 201, "POST")
+    head, body = await _called("POST", "/straight/one")
+    assert (head["status"], body["body"]) == (201, b"{}")
+    assert _count("/straight/one", 201, "POST") == before + 1
+
+
+async def test_it_is_found_where_the_router_would_find_it() -> None:
+    """Of two routes that take a call, the first."""
+    assert (await _called("GET", "/straight/one"))[0]["status"] == 200
+    assert (await _called("POST", "/straight/two"))[0]["status"] == 405
+    head, problem = await _called("DELETE", "/straight/one")
+    assert (head["status"], b"GET, HEAD, POST" in problem["body"]) == (405, True)
+
+
+async def test_its_failure_is_a_500_that_gives_nothing_away() -> None:
+    before = _count("/straight/broken", 500, "POST")
+    with structlog.testing.capture_logs() as logged:
+        head, body = await _called("POST", "/straight/broken")
+    assert head["status"] == 500
+    assert [entry["route"] for entry in logged if entry["event"] == "request.failed"] == ["/straight/broken"]
+    assert CARD_NUMBER not in f"{head}{body}{logged}"
+    assert _count("/straight/broken", 500, "POST") == before + 1
+
+
+async def test_nobody_is_answered_who_left_it() -> None:
+    before = _count("/straight/left", 499, "POST")
+    assert await _called("POST", "/straight/left") == []
+    assert _count("/straight/left", 499, "POST") == before + 1
+
+
+async def test_the_lifespan_is_the_applications() -> None:
+    seen: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(_app: object) -> AsyncIterator[None]:
+        seen.append("open")
+        yield
+        seen.append("closed")
+
+    app = http_app(ROUTES, ManualClock(), lifespan=lifespan)
+    incoming = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+
+    async def receive() -> Any:
+        return next(incoming)
+
+    await app({"type": "lifespan"}, receive, _ignore)
+    assert seen == ["open", "closed"]
+
+
+def test_header_lines_of_one_name_are_joined() -> None:
+    scope = {"headers": [(b"prefer", b"a"), (b"host", b"h"), (b"prefer", b"b")]}
+    assert header_map(scope) == {"prefer": "a, b", "host": "h"}
+
+
+def test_a_problem_in_full() -> None:
+    problem = Problem("odd", "Odd", 409, "It is odd.", "rsv_1", (Fault("/a~1b", "wrong", "must be even"),), {"more": 1})
+    answer = problem_answer(problem)
+    assert (answer.status, answer.media_type) == (409, b"application/problem+json")
+    assert answer.body == (
+        b'{"type":"/problems/odd","title":"Odd","status":409,"detail":"It is odd.","code":"odd","requestId":"rsv_1",'
+        b'"instance":"/api/v1/vrs/submissions/rsv_1","errors":[{"pointer":"/a~1b","code":"wrong","detail":"must be even"}],'
+        b'"more":1}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "header"), [(401, (b"www-authenticate", b"Bearer")), (503, (b"retry-after", b"9")), (409, None)]
+)
+def test_what_goes_with_a_status(status: int, header: tuple[bytes, bytes] | None) -> None:
+    answer = problem_answer(Problem("code", "Title", status, "Detail."), (b"x", b"y"), retry_after_seconds=9)
+    assert answer.headers == ((b"x", b"y"), *([header] if header else []))
+
+
+async def _nothing() -> Any:
+    raise AssertionError("nothing is read")
+
+
+async def _ignore(_message: Any) -> None:
+    pass

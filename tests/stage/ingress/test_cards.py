@@ -1,0 +1,174 @@
+"""Cards: sealed before anything leaves the ingress, masked wherever they show, the CVV nowhere."""
+
+import asyncio
+import gc
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+import structlog
+from starlette.types import Message
+
+from forwarder.http.exchange import Exchange, Header
+from forwarder.reservation.card import masked
+from forwarder.reservation.request import CardDetails
+from forwarder.topics.codec import decode_submission
+from tests.support.stages.bodies import BOOKING_ENGINE, CARD, GENERAL
+from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, GENERAL_PATH, HEADERS, Stages, stages
+
+SECRETS = ("4111 1111 1111 1111", "4111111111111111", "987", "ANA R HOLDER", "2031")
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[Stages]:
+    async with stages() as built:
+        yield built
+
+
+async def _publish(house: Stages, card: Any) -> dict[str, Any]:
+    answer = await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE | {"cardDetails": card})
+    assert answer.status_code == 202, answer.text
+    return house.published()
+
+
+async def test_the_message_shows_the_masked_number_alone(house: Stages) -> None:
+    published = await _publish(house, CARD)
+    assert published["reservation"] == BOOKING_ENGINE | {"cardDetails": {"cardNumber": "411111******1111"}}
+
+
+async def test_nothing_of_the_card_is_readable_in_message_answer_or_log(house: Stages) -> None:
+    with structlog.testing.capture_logs() as logged:
+        answer = await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE | {"cardDetails": CARD})
+    message = house.requests[0]
+    sealed = house.published()["card"]["sealed"]
+    shown = f"{message}{answer.headers}{answer.text}{logged}".replace(sealed, "")
+    assert [entry["event"] for entry in logged if entry["log_level"] == "info"] == ["submission.accepted"]
+    assert not [secret for secret in SECRETS if secret in shown]
+
+
+async def test_a_refusal_shows_nothing_of_the_card_either(house: Stages) -> None:
+    with structlog.testing.capture_logs() as logged:
+        card = CARD | {"cvv": 987}
+        answer = await house.client.post(
+            BOOKING_ENGINE_PATH, json=BOOKING_ENGINE | {"cardDetails": card, "currency": 1}
+        )
+    assert answer.status_code == 422
+    assert not [secret for secret in SECRETS if secret in f"{answer.text}{logged}"]
+
+
+async def test_whoever_holds_the_private_key_reads_all_of_it(house: Stages) -> None:
+    await _publish(house, CARD)
+    submission = decode_submission(house.requests[0])
+    assert submission.card is not None
+    assert submission.card.key_id == house.key_id
+    assert house.vault.open_card(submission.card) == CardDetails.model_validate(CARD)
+
+
+class _Posted(Exchange):
+    """A booking with a card, and the server's side of it. `at_hand`: the body has come with the head."""
+
+    def __init__(self, *, at_hand: bool) -> None:
+        self._at_hand = at_hand
+        self.status = 0
+
+    async def receive(self) -> Message:
+        return {"type": "http.request", "body": self._body(), "more_body": False}
+
+    async def send(self, message: Message) -> None:
+        raise AssertionError(message)
+
+    def take_body(self) -> bytes | None:
+        return self._body() if self._at_hand else None
+
+    def write(self, status: int, headers: Sequence[Header], body: bytes) -> bool:
+        self.status = status
+        return True
+
+    def _body(self) -> bytes:
+        return json.dumps(BOOKING_ENGINE | {"cardDetails": CARD}).encode()
+
+
+def _open_cards() -> int:
+    gc.collect()
+    return sum(isinstance(each, CardDetails) for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("at_hand", [True, False])
+async def test_while_the_log_is_waited_for_the_card_is_not_open_in_memory(house: Stages, *, at_hand: bool) -> None:
+    house.log.acknowledging.clear()
+    before, posted = _open_cards(), _Posted(at_hand=at_hand)
+    headers = HEADERS | {"Content-Type": "application/json"}
+    scope: dict[str, Any] = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": BOOKING_ENGINE_PATH,
+        "root_path": "",
+        "query_string": b"",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+    }
+    answering = asyncio.ensure_future(house.app(scope, posted.receive, posted.send))
+    await house.log.attempted(1)
+    assert _open_cards() == before
+    house.log.acknowledging.set()
+    await answering
+    assert posted.status == 202
+    assert house.published()["card"] is not None
+
+
+@pytest.mark.parametrize("card", [{}, {"cardNumber": None}, {"cardNumber": "", "cvv": ""}])
+async def test_a_card_without_content_is_not_sealed(house: Stages, card: dict[str, Any]) -> None:
+    assert (await _publish(house, card))["card"] is None
+
+
+async def test_no_card_is_no_card(house: Stages) -> None:
+    published = await _publish(house, None)
+    assert published["card"] is None
+    assert published["reservation"]["cardDetails"] is None
+
+
+async def test_a_card_without_number_is_sealed_and_shows_nothing(house: Stages) -> None:
+    published = await _publish(house, {"cardHolderName": "ANA R HOLDER"})
+    assert published["reservation"]["cardDetails"] == {}
+    assert published["card"]["keyId"] == house.key_id
+
+
+async def test_the_general_operation_takes_no_card_and_lets_none_through(house: Stages) -> None:
+    body = GENERAL | {"cardDetails": CARD}
+    await house.client.post(GENERAL_PATH, json=body, headers={"Prefer": "respond-async"})
+    assert house.published()["reservation"] == GENERAL
+    assert house.published()["card"] is None
+
+
+async def test_another_seal_of_the_same_card_is_the_same_request(house: Stages) -> None:
+    body = BOOKING_ENGINE | {"cardDetails": CARD}
+    headers = {"Idempotency-Key": "order-42"}
+    answers = [await house.client.post(BOOKING_ENGINE_PATH, json=body, headers=headers) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [202, 202]
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        ("4111111111111111", "411111******1111"),
+        ("4111 1111 1111 1111", "411111******1111"),
+        ("3782-822463-10005", "378282*****0005"),
+        ("6304000000000000000", "630400*********0000"),
+        ("411111111111", "411111**1111"),
+        ("12345678901", "***********"),
+        ("987", "***"),
+        ("", ""),
+        ("not a number", "************"),
+        # More digits than any card has: the last may be a security code.
+        ("4111 1111 1111 1111 12/31 987", "*" * 29),
+    ],
+)
+def test_what_shows_of_a_card_number(number: str, shown: str) -> None:
+    assert masked(number) == shown
+
+
+def test_a_card_in_memory_does_not_show_itself() -> None:
+    card = CardDetails.model_validate(CARD)
+    assert not [secret for secret in SECRETS if secret in f"{card} {card!r} {[card]} {json.dumps(str(card))}"]

@@ -1,0 +1,484 @@
+"""The notifier: who is sent what, what an endpoint's answers lead to, and that a dead endpoint is nobody else's trouble."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from standardwebhooks.webhooks import Webhook
+
+from forwarder.notifier.dispatcher import EndpointDispatcher
+from forwarder.notifier.settings import NotifierSettings
+from forwarder.notifier.webhooks import EndpointDisabled, UnknownType
+from forwarder.observability.metrics import UNREADABLE_RESULTS
+from forwarder.published.messages import result_messages
+from forwarder.store.webhooks.port import DeliveryStatus
+from forwarder.tenancy.port import NotKnown
+from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.topics.port import ConsumedMessage, Message
+from forwarder.webhooks.port import BadTarget, EndpointResponse, NoResponse
+from tests.support.memory.clock import settle
+from tests.support.stages.notifier_parts import SECRET, Hooks, url
+
+CONFIRMED, REJECTED = result_messages()[:2]
+DOWN = NoResponse("connect_failed", "nobody there")
+
+
+@pytest.fixture
+async def hooks() -> AsyncIterator[Hooks]:
+    made = Hooks()
+    yield made
+    for hanging in made.sender.hanging.values():
+        hanging.set()
+    await made.lanes.finish(5)
+
+
+def published(example: Message, *, workspace: str = "ws-1", at: datetime, event_id: str = "rsv_1.1") -> ConsumedMessage:
+    """A result event as the log delivers it."""
+    value = json.dumps({**json.loads(example.value), "workspaceId": workspace}).encode()
+    headers = tuple((name, event_id.encode() if name == "ce_id" else told) for name, told in example.headers)
+    return ConsumedMessage(
+        "reservations.results", 0, 0, int(at.timestamp() * 1000), replace(example, value=value, headers=headers)
+    )
+
+
+# --- who is sent what -------------------------------------------------------------------------------------------------------
+
+
+async def test_an_event_goes_to_the_endpoints_of_its_workspace_that_take_it(hooks: Hooks) -> None:
+    everything, failures = await hooks.add("all"), await hooks.add("failures", types=["reservation.failed.v1"])
+    other = await hooks.add("other", "ws-2")
+    hooks.consumer.waiting = [[published(CONFIRMED.example, at=hooks.clock.now())]]
+    await hooks.intake.take_next(hooks.consumer)  # type: ignore[arg-type]
+    await settle()
+    assert hooks.statuses(everything) == [DeliveryStatus.DELIVERED]
+    assert hooks.statuses(failures) == hooks.statuses(other) == []
+    (post,) = hooks.sender.posts
+    assert post.url == url("all")
+    assert json.loads(post.body)["data"]["workspaceId"] == "ws-1"
+
+
+async def test_an_event_that_comes_again_is_posted_once(hooks: Hooks) -> None:
+    await hooks.add("all")
+    event = published(CONFIRMED.example, at=hooks.clock.now())
+    hooks.consumer.waiting = [[event, event], [event]]
+    for _ in range(2):
+        await hooks.intake.take_next(hooks.consumer)  # type: ignore[arg-type]
+        await settle()
+    assert [post.id for post in hooks.sender.posts] == ["rsv_1.1"]
+    assert len(hooks.consumer.committed) == 2
+
+
+async def test_an_endpoint_is_sent_nothing_from_before_it_was_added(hooks: Hooks) -> None:
+    before = hooks.clock.now()
+    await hooks.clock.advance(1)
+    await hooks.add("all")
+    old, new = (
+        published(CONFIRMED.example, at=before),
+        published(REJECTED.example, at=hooks.clock.now(), event_id="new"),
+    )
+    hooks.consumer.waiting = [[old, new]]
+    await hooks.intake.take_next(hooks.consumer)  # type: ignore[arg-type]
+    await settle()
+    assert [post.id for post in hooks.sender.posts] == ["new"]
+
+
+async def test_what_cannot_be_read_is_passed_over(hooks: Hooks) -> None:
+    await hooks.add("all")
+    good = published(CONFIRMED.example, at=hooks.clock.now())
+    hooks.consumer.waiting = [[replace(good, message=Message(b"k", b"{")), good]]
+    await hooks.intake.take_next(hooks.consumer)  # type: ignore[arg-type]
+    await settle()
+    assert len(hooks.sender.posts) == 1
+    assert len(hooks.consumer.committed) == 1
+
+
+FOREIGN = {
+    "whose it is, with what no database takes": {"value": b'{"workspaceId":"ws-1\\u0000"}'},
+    "whose it is, at length": {"value": b'{"workspaceId":"%s"}' % (b"w" * 300)},
+    "what is no number in JSON": {"value": b'{"workspaceId":"ws-1","later":NaN}'},
+    "nesting": {"value": b'{"workspaceId":' + b"[" * 100_000},
+    "an id that fits in no index": {"headers": (("ce_id", b"i" * 3000), ("ce_type", b"t"), ("ce_time", b"1"))},
+    "an id with what no database takes": {"headers": (("ce_id", b"i\0"), ("ce_type", b"t"), ("ce_time", b"1"))},
+    "a type at length": {"headers": (("ce_id", b"i"), ("ce_type", b"t" * 300), ("ce_time", b"1"))},
+}
+
+
+@pytest.mark.parametrize("foreign", FOREIGN.values(), ids=FOREIGN.keys())
+async def test_what_no_worker_wrote_is_posted_to_nobody(hooks: Hooks, foreign: dict[str, Any]) -> None:
+    await hooks.add("all")
+    good = published(CONFIRMED.example, at=hooks.clock.now())
+    hooks.consumer.waiting = [[replace(good, message=replace(good.message, **foreign)), good]]
+    before = _unreadable()
+    await hooks.intake.take_next(hooks.consumer)  # type: ignore[arg-type]
+    await settle()
+    assert [post.id for post in hooks.sender.posts] == ["rsv_1.1"]
+    assert len(hooks.consumer.committed) == 1
+    assert _unreadable() == before + 1
+
+
+def _unreadable() -> float:
+    return float(UNREADABLE_RESULTS.labels("notifier")._value.get())
+
+
+async def test_what_the_store_cannot_hold_is_passed_over_alone(hooks: Hooks) -> None:
+    await hooks.add("all")
+    ids = [f"rsv_{number}.1" for number in range(9)]
+    hooks.queue.refused = "rsv_4.1"
+    hooks.consumer.waiting = [[published(CONFIRMED.example, at=hooks.clock.now(), event_id=each) for each in ids]]
+    await hooks.intake.take_next(hooks.consumer)  # type: ignore[arg-type]
+    await settle()
+    assert sorted(post.id for post in hooks.sender.posts) == [each for each in ids if each != "rsv_4.1"]
+    assert len(hooks.consumer.committed) == 1
+
+
+async def test_nothing_is_committed_before_it_is_queued(hooks: Hooks) -> None:
+    await hooks.add("all")
+    hooks.queue.away = True
+    hooks.consumer.waiting = [[published(CONFIRMED.example, at=hooks.clock.now())]]
+    taking = asyncio.create_task(hooks.intake.take_next(hooks.consumer))  # type: ignore[arg-type]
+    await settle()
+    assert hooks.consumer.committed == []
+    hooks.queue.away = False
+    await hooks.clock.advance(5)
+    await taking
+    assert len(hooks.consumer.committed) == 1
+
+
+async def test_where_nobody_wants_anything_batches_come_seldom(hooks: Hooks) -> None:
+    hooks.consumer.waiting = [[published(CONFIRMED.example, at=hooks.clock.now())]]
+    taking = asyncio.create_task(hooks.intake.take_next(hooks.consumer))  # type: ignore[arg-type]
+    await settle()
+    assert hooks.consumer.committed
+    assert not taking.done()
+    await hooks.clock.advance(hooks.settings.idle_seconds)
+    assert taking.done()
+
+
+# --- what is posted ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_post_is_signed_for_its_endpoint(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint, secret = await hooks.webhooks.add("ws-1", url("signed"))
+    await hooks.queued(endpoint.id, 1)
+    await hooks.sweep()
+    (post,) = hooks.sender.posts
+    monkeypatch.setattr(Webhook, "_Webhook__verify_timestamp", lambda _self, _given: hooks.clock.now())
+    Webhook(secret).verify(post.body, dict(post.headers))
+    assert post.headers["webhook-timestamp"] == str(int(hooks.clock.now().timestamp()))
+    assert post.headers["content-type"] == "application/json"
+
+
+async def test_both_secrets_sign_until_the_old_one_s_time_is_over(hooks: Hooks) -> None:
+    endpoint, _ = await hooks.webhooks.add("ws-1", url("signed"))
+    _, new = await hooks.webhooks.rotate(endpoint.id, workspace_id="ws-1", overlap_seconds=60)
+    await hooks.queued(endpoint.id, 1)
+    await hooks.sweep()
+    await hooks.clock.advance(60)
+    await hooks.queued(endpoint.id, 2)
+    await hooks.sweep()
+    _, newest = await hooks.webhooks.rotate(endpoint.id, workspace_id="ws-1", overlap_seconds=0)
+    await hooks.queued(endpoint.id, 3)
+    await hooks.sweep()
+    assert [post.headers["webhook-signature"].count("v1,") for post in hooks.sender.posts] == [2, 1, 1]
+    assert new != newest
+    with pytest.raises(ValueError, match="604800"):
+        await hooks.webhooks.rotate(endpoint.id, workspace_id="ws-1", overlap_seconds=604801)
+
+
+# --- what an answer leads to ------------------------------------------------------------------------------------------------
+
+
+async def test_what_failed_is_tried_again_and_the_log_tells_of_each_try(hooks: Hooks) -> None:
+    endpoint_id = await hooks.add("flaky")
+    hooks.sender.answers[url("flaky")] = [DOWN, EndpointResponse(500, None, "oops"), EndpointResponse(204)]
+    await hooks.queued(endpoint_id, 1)
+    await hooks.sweep()
+    await hooks.after(4)
+    assert len(hooks.sender.posts) == 1
+    await hooks.after(1)
+    await hooks.after(300)
+    (entry,) = hooks.queue.of(endpoint_id)
+    assert entry.status is DeliveryStatus.DELIVERED
+    assert [(one.status, one.failure, one.detail) for one in entry.attempts] == [
+        (None, "connect_failed", "nobody there"),
+        (500, None, "oops"),
+        (204, None, None),
+    ]
+    assert {post.id for post in hooks.sender.posts} == {"event-1"}
+
+
+async def test_a_gone_endpoint_is_disabled_and_what_was_pending_stops(hooks: Hooks) -> None:
+    endpoint_id = await hooks.add("gone")
+    hooks.sender.answers[url("gone")] = [EndpointResponse(410)]
+    await hooks.queued(endpoint_id, *range(15))
+    await hooks.sweep()
+    await hooks.after(100)
+    assert set(hooks.statuses(endpoint_id)) == {DeliveryStatus.FAILED, DeliveryStatus.STOPPED}
+    known = await hooks.webhooks.get(endpoint_id, workspace_id="ws-1")
+    assert (known.enabled, known.disabled_reason) == (False, "gone")
+    posts = len(hooks.sender.posts)
+    assert posts == hooks.settings.in_flight
+    hooks.consumer.waiting = [[published(CONFIRMED.example, at=hooks.clock.now())] * hooks.settings.intake_batch]
+    await hooks.intake.take_next(hooks.consumer)  # type: ignore[arg-type]
+    await hooks.after(100)
+    assert len(hooks.sender.posts) == posts
+
+
+async def test_after_three_days_of_failures_the_endpoint_is_disabled(hooks: Hooks) -> None:
+    endpoint_id = await hooks.add("dead")
+    hooks.sender.answers[url("dead")] = [EndpointResponse(503)]
+    await hooks.queued(endpoint_id, 1)
+    await hooks.sweep()
+    await hooks.work(4)
+    await hooks.queued(endpoint_id, 2)
+    known = await hooks.webhooks.get(endpoint_id, workspace_id=None)
+    assert known.disabled_reason == "failing"
+    await hooks.after(100)
+    assert hooks.statuses(endpoint_id) == [DeliveryStatus.FAILED, DeliveryStatus.STOPPED]
+
+
+async def test_one_delivery_that_never_succeeds_does_not_disable_an_endpoint_that_works(hooks: Hooks) -> None:
+    endpoint_id = await hooks.add("picky")
+    hooks.sender.answers[url("picky")] = [EndpointResponse(500)]
+    await hooks.queued(endpoint_id, 1)
+    await hooks.sweep()
+    hooks.sender.answers[url("picky")] = [EndpointResponse(200)]
+    await hooks.queued(endpoint_id, 2)
+    await hooks.after(1)
+    hooks.sender.answers[url("picky")] = [EndpointResponse(500)]
+    await hooks.work(4)
+    assert hooks.statuses(endpoint_id) == [DeliveryStatus.FAILED, DeliveryStatus.DELIVERED]
+    assert (await hooks.webhooks.get(endpoint_id, workspace_id=None)).enabled
+
+
+async def test_a_failing_endpoint_is_left_alone_and_then_asked_with_one_post(hooks: Hooks) -> None:
+    endpoint_id = await hooks.add("down")
+    hooks.sender.answers[url("down")] = [DOWN]
+    await hooks.queued(endpoint_id, *range(25))
+    await hooks.sweep()
+    first = len(hooks.sender.posts)
+    assert first == hooks.settings.in_flight
+    await hooks.sweep()
+    assert len(hooks.sender.posts) == first
+    for rest in (1, 2, 4):
+        await hooks.after(rest)
+    assert len(hooks.sender.posts) == first + 3
+    hooks.sender.answers[url("down")] = [EndpointResponse(204)]
+    await hooks.after(8)
+    await hooks.after(600)
+    assert set(hooks.statuses(endpoint_id)) == {DeliveryStatus.DELIVERED}
+
+
+async def test_an_endpoint_that_asks_for_a_pause_gets_it_for_all_its_deliveries(hooks: Hooks) -> None:
+    endpoint_id = await hooks.add("busy")
+    hooks.sender.answers[url("busy")] = [EndpointResponse(429, 30.0), EndpointResponse(204)]
+    await hooks.queued(endpoint_id, 1)
+    await hooks.sweep()
+    await hooks.queued(endpoint_id, 2)
+    await hooks.after(29)
+    assert len(hooks.sender.posts) == 1
+    await hooks.after(1)
+    assert hooks.statuses(endpoint_id) == [DeliveryStatus.DELIVERED] * 2
+
+
+async def test_a_secret_that_cannot_be_opened_costs_no_tries(hooks: Hooks) -> None:
+    endpoint_id = await hooks.add("sealed")
+    await hooks.endpoints.rotate(endpoint_id, sealer_of("another deployment's").seal_text("x"), previous_until=None)
+    await hooks.queued(endpoint_id, 1)
+    await hooks.sweep()
+    assert hooks.sender.posts == []
+    assert [entry.tries for entry in hooks.queue.of(endpoint_id)] == [0]
+
+
+async def test_what_could_not_be_recorded_is_posted_again(hooks: Hooks) -> None:
+    endpoint_id = await hooks.add("slow")
+    hooks.sender.hanging[url("slow")] = asyncio.Event()
+    await hooks.queued(endpoint_id, 1)
+    await hooks.sweep()
+    hooks.queue.away = True
+    hooks.sender.hanging[url("slow")].set()
+    await settle()
+    hooks.queue.away = False
+    await hooks.after(hooks.settings.claim_seconds)
+    assert hooks.sender.to(url("slow")) == ["event-1", "event-1"]
+    assert hooks.statuses(endpoint_id) == [DeliveryStatus.DELIVERED]
+
+
+# --- lanes ------------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_endpoint_that_hangs_delays_nobody_else(hooks: Hooks) -> None:
+    dead, alive = await hooks.add("dead"), await hooks.add("alive")
+    hooks.sender.hanging[url("dead")] = asyncio.Event()
+    await hooks.queued(dead, *range(50))
+    await hooks.queued(alive, *range(50))
+    await hooks.sweep()
+    async with asyncio.timeout(10):
+        while hooks.statuses(alive) != [DeliveryStatus.DELIVERED] * 50:
+            await settle()
+    assert hooks.sender.under_way[url("dead")] == hooks.settings.in_flight
+
+
+async def test_however_many_hang_half_of_the_lanes_are_for_others() -> None:
+    hooks = Hooks(NotifierSettings(max_endpoints=4, in_flight=1))
+    dead = [await hooks.add(f"dead-{number}") for number in range(10)]
+    for number, endpoint_id in enumerate(dead):
+        hooks.rests.note_failure(endpoint_id)
+        hooks.sender.hanging[url(f"dead-{number}")] = asyncio.Event()
+        await hooks.queued(endpoint_id, 1)
+    await hooks.after(10)
+    assert sum(hooks.sender.under_way.values()) == 2
+    alive = await hooks.add("alive")
+    await hooks.queued(alive, 1)
+    await hooks.sweep()
+    assert hooks.statuses(alive) == [DeliveryStatus.DELIVERED]
+    for hanging in hooks.sender.hanging.values():
+        hanging.set()
+    assert await hooks.lanes.finish(5) == 0
+
+
+async def test_whoever_found_no_place_has_a_turn_when_the_next_lane_ends() -> None:
+    hooks = Hooks(NotifierSettings(max_endpoints=1, in_flight=1))
+    names = ["a", "b", "c"]
+    ids = [await hooks.add(name) for name in names]
+    for endpoint_id in ids:
+        await hooks.queued(endpoint_id, *range(5))
+    await hooks.sweep()
+    assert len(hooks.sender.posts) == 1
+    for _ in range(60):
+        await hooks.sweep()
+    assert all(hooks.statuses(endpoint_id) == [DeliveryStatus.DELIVERED] * 5 for endpoint_id in ids)
+
+
+async def test_a_disabled_or_removed_endpoint_s_lane_stops_what_is_left(hooks: Hooks) -> None:
+    disabled, removed = await hooks.add("disabled"), await hooks.add("removed")
+    await hooks.queued(disabled, 1)
+    await hooks.queued(removed, 1)
+    await hooks.endpoints.remove(removed)
+    await hooks.webhooks.disable(disabled, workspace_id="ws-1")
+    await hooks.queued(disabled, 2)
+    await hooks.sweep()
+    assert hooks.statuses(disabled) == [DeliveryStatus.STOPPED] * 2
+    assert hooks.statuses(removed) == [DeliveryStatus.STOPPED]
+    assert hooks.sender.posts == []
+
+
+async def test_stopping_waits_for_what_is_being_posted_and_starts_nothing(hooks: Hooks) -> None:
+    endpoint_id = await hooks.add("slow")
+    hooks.sender.hanging[url("slow")] = asyncio.Event()
+    await hooks.queued(endpoint_id, *range(25))
+    await hooks.sweep()
+    hooks.go_on = False
+    finishing = asyncio.create_task(hooks.lanes.finish(30))
+    await settle()
+    assert not finishing.done()
+    hooks.sender.hanging[url("slow")].set()
+    assert await finishing == 0
+    assert hooks.statuses(endpoint_id).count(DeliveryStatus.DELIVERED) == hooks.settings.in_flight
+    assert len(hooks.sender.posts) == hooks.settings.in_flight
+
+
+async def test_a_bug_in_a_lane_is_seen(hooks: Hooks) -> None:
+    async def broken(_endpoint_id: str) -> None:
+        raise ZeroDivisionError
+
+    lanes = EndpointDispatcher(broken, hooks.rests, at_most=1)
+    watching = asyncio.create_task(lanes.watch())
+    await settle()
+    lanes.start(["whk_1"])
+    with pytest.raises(ZeroDivisionError):
+        await watching
+
+
+# --- management -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_test_event_goes_to_that_endpoint_alone_whatever_it_takes(hooks: Hooks) -> None:
+    tested = await hooks.add("tested", types=["reservation.failed.v1"])
+    await hooks.add("other")
+    number = await hooks.webhooks.test(tested, workspace_id="ws-1")
+    await hooks.sweep()
+    (post,) = hooks.sender.posts
+    body = json.loads(post.body)
+    assert (post.url, body["type"], body["data"]) == (
+        url("tested"),
+        "webhook.test.v1",
+        {"endpointId": tested, "workspaceId": "ws-1"},
+    )
+    assert (await hooks.webhooks.delivery(tested, number, workspace_id="ws-1")).status is DeliveryStatus.DELIVERED
+
+
+async def test_a_resent_delivery_keeps_its_id(hooks: Hooks) -> None:
+    endpoint_id = await hooks.add("again")
+    await hooks.queued(endpoint_id, 1)
+    await hooks.sweep()
+    (entry,) = await hooks.webhooks.deliveries(endpoint_id, workspace_id="ws-1")
+    resent = await hooks.webhooks.resend(endpoint_id, entry.id, workspace_id="ws-1")
+    assert (resent.status, resent.tries) == (DeliveryStatus.PENDING, 0)
+    await hooks.sweep()
+    assert hooks.sender.to(url("again")) == ["event-1", "event-1"]
+
+
+async def test_what_an_outage_cost_can_be_recovered(hooks: Hooks) -> None:
+    endpoint_id = await hooks.add("back")
+    await hooks.queued(endpoint_id, 1, 2)
+    await hooks.webhooks.disable(endpoint_id, workspace_id="ws-1")
+    for refused in (
+        hooks.webhooks.test(endpoint_id, workspace_id="ws-1"),
+        hooks.webhooks.resend(endpoint_id, 1, workspace_id="ws-1"),
+    ):
+        with pytest.raises(EndpointDisabled, match=endpoint_id):
+            await refused
+    assert (await hooks.webhooks.enable(endpoint_id, workspace_id="ws-1")).enabled
+    since = hooks.clock.now() - timedelta(hours=1)
+    assert await hooks.webhooks.recover(endpoint_id, workspace_id="ws-1", since=since) == 2
+    await hooks.sweep()
+    assert hooks.statuses(endpoint_id) == [DeliveryStatus.DELIVERED] * 2
+
+
+async def test_another_workspace_s_endpoint_is_not_there(hooks: Hooks) -> None:
+    endpoint_id = await hooks.add("mine")
+    webhooks = hooks.webhooks
+    refusals = set()
+    for asked in (endpoint_id, "whk_none"):
+        for call in (
+            webhooks.get(asked, workspace_id="ws-2"),
+            webhooks.remove(asked, workspace_id="ws-2"),
+            webhooks.rotate(asked, workspace_id="ws-2"),
+            webhooks.disable(asked, workspace_id="ws-2"),
+            webhooks.deliveries(asked, workspace_id="ws-2"),
+            webhooks.test(asked, workspace_id="ws-2"),
+            webhooks.change(asked, workspace_id="ws-2", url=url("theirs")),
+        ):
+            with pytest.raises(NotKnown) as refusal:
+                await call
+            refusals.add(str(refusal.value).replace(asked, "…"))
+    assert len(refusals) == 1
+    assert (await webhooks.get(endpoint_id, workspace_id="ws-1")).url == url("mine")
+    for number in (7, -1, 2**70):
+        with pytest.raises(NotKnown):
+            await webhooks.delivery(endpoint_id, number, workspace_id="ws-1")
+
+
+async def test_an_address_or_a_type_that_will_not_do_is_refused(hooks: Hooks) -> None:
+    with pytest.raises(BadTarget):
+        await hooks.webhooks.add("ws-1", "http://plain.example/")
+    with pytest.raises(UnknownType, match=r"reservation\.eaten\.v1"):
+        await hooks.webhooks.add("ws-1", url("a"), types=["reservation.eaten.v1"])
+    endpoint_id = await hooks.add("a")
+    with pytest.raises(BadTarget):
+        await hooks.webhooks.change(endpoint_id, workspace_id="ws-1", url="https://host.internal/")
+    changed = await hooks.webhooks.change(endpoint_id, workspace_id="ws-1", types=["reservation.failed.v1"])
+    assert (changed.url, changed.types) == (url("a"), ("reservation.failed.v1",))
+    assert (await hooks.webhooks.change(endpoint_id, workspace_id="ws-1", types=None)).types is None
+
+
+async def test_a_secret_is_kept_sealed(hooks: Hooks) -> None:
+    endpoint, secret = await hooks.webhooks.add("ws-1", url("a"))
+    assert secret not in repr(endpoint)
+    assert secret not in str([endpoint.secret, endpoint.previous_secret])
+    assert SecretVault([SECRET]).open_text(endpoint.secret) == secret

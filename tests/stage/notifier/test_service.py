@@ -1,0 +1,128 @@
+"""The notifier as a whole, on the embedded log and store: from the results topic to the endpoint, and what is left by its end."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from forwarder.notifier.service import Notifier, NotifierParts
+from forwarder.notifier.settings import NotifierSettings
+from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.process.clock import SystemClock
+from forwarder.published.examples import WORKSPACE_ID
+from forwarder.published.messages import result_messages
+from forwarder.store.engine import open_engine
+from forwarder.store.migrate import migrate
+from forwarder.store.webhooks.log import SqlDeliveryLog
+from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus
+from forwarder.store.webhooks.queue import SqlDeliveryQueue
+from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.registry import SqlRegistry
+from forwarder.topics.embedded.log import EmbeddedLog
+from forwarder.topics.port import Publisher, Topics
+from tests.support.memory.webhooks import MemorySender, public_targets
+
+SECRET = "the secret of these tests"
+TOPICS = Topics()
+EXAMPLE = result_messages()[0].example
+URL = "https://hook.example/"
+PATIENCE_SECONDS = 30.0
+
+
+@dataclass
+class Bench:
+    """What outlives a notifier."""
+
+    parts: NotifierParts
+    sender: MemorySender
+    webhooks: Webhooks
+    publisher: Publisher
+
+    @asynccontextmanager
+    async def notifier(self) -> AsyncIterator[asyncio.Task[None]]:
+        """One that runs; told to stop, and waited for, at the end."""
+        stop = asyncio.Event()
+        task = asyncio.create_task(Notifier(self.parts).run(stop))
+        try:
+            yield task
+        finally:
+            stop.set()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def log(self, endpoint_id: str, status: DeliveryStatus, count: int = 1) -> list[DeliveryEntry]:
+        """The endpoint's deliveries, once so many stand so."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                entries = await self.webhooks.deliveries(endpoint_id, workspace_id=None, limit=1000)
+                if [entry.status for entry in entries].count(status) >= count:
+                    return list(entries)
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    await migrate(tmp_path / "store.sqlite3")
+    engine = open_engine(tmp_path / "store.sqlite3")
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(engine.dispose)
+        await SqlRegistry(engine).add_workspace(WORKSPACE_ID)
+        log, clock = EmbeddedLog(tmp_path / "log.sqlite3"), SystemClock()
+        sender, endpoints = MemorySender(), SqlEndpoints(engine)
+        async with log.admin() as admin:
+            await admin.create(dict.fromkeys(TOPICS.all(), 1))
+        publisher = await stack.enter_async_context(log.publisher())
+        settings = NotifierSettings(post_seconds=0.5, sweep_seconds=0.05, intake_wait_seconds=0.05, grace_seconds=5)
+        vault = SecretVault([SECRET])
+        parts = NotifierParts(log, TOPICS, SqlDeliveryQueue(engine), endpoints, vault, sender, clock, settings)
+        webhooks = Webhooks(
+            WebhooksParts(endpoints, SqlDeliveryLog(engine), sealer_of(SECRET), public_targets(), clock)
+        )
+        yield Bench(parts, sender, webhooks, publisher)
+
+
+async def test_from_the_topic_to_the_endpoint(bench: Bench) -> None:
+    endpoint, _ = await bench.webhooks.add(WORKSPACE_ID, URL)
+    async with bench.notifier():
+        await bench.publisher.publish(TOPICS.results, [EXAMPLE, EXAMPLE])
+        (entry,) = await bench.log(endpoint.id, DeliveryStatus.DELIVERED)
+    assert entry.event_id == dict(EXAMPLE.headers)["ce_id"].decode()
+    assert bench.sender.to(URL) == [entry.event_id]
+
+
+async def test_stopping_lets_what_is_being_posted_end(bench: Bench) -> None:
+    endpoint, _ = await bench.webhooks.add(WORKSPACE_ID, URL)
+    bench.sender.hanging[URL] = asyncio.Event()
+    async with bench.notifier() as running:
+        await bench.publisher.publish(TOPICS.results, [EXAMPLE])
+        await bench.sender.posted(1)
+        asyncio.get_running_loop().call_soon(bench.sender.hanging[URL].set)
+    assert running.exception() is None
+    assert [one.status for one in await bench.log(endpoint.id, DeliveryStatus.DELIVERED)] == [DeliveryStatus.DELIVERED]
+
+
+async def test_what_a_killed_notifier_held_is_posted_by_the_next_one(bench: Bench) -> None:
+    endpoint, _ = await bench.webhooks.add(WORKSPACE_ID, URL)
+    bench.sender.hanging[URL] = asyncio.Event()
+    await bench.webhooks.test(endpoint.id, workspace_id=None)
+    killed = Notifier(bench.parts)
+    await killed._sweep()
+    await bench.sender.posted(1)
+    assert await killed._lanes.finish(0) == 1  # broken off in the middle, and nothing given back
+    del bench.sender.hanging[URL]
+    async with bench.notifier():
+        await bench.log(endpoint.id, DeliveryStatus.DELIVERED)
+    first, *again = bench.sender.to(URL)
+    assert again == [first]
+
+
+async def test_two_notifiers_post_each_event_once(bench: Bench) -> None:
+    endpoint, _ = await bench.webhooks.add(WORKSPACE_ID, URL)
+    headers = [("ce_id", b"event-%d" % number) for number in range(100)]
+    rest = [header for header in EXAMPLE.headers if header[0] != "ce_id"]
+    async with bench.notifier(), bench.notifier():
+        await bench.publisher.publish(TOPICS.results, [replace(EXAMPLE, headers=(each, *rest)) for each in headers])
+        await bench.log(endpoint.id, DeliveryStatus.DELIVERED, len(headers))
+    assert sorted(bench.sender.to(URL)) == sorted(value.decode() for _, value in headers)

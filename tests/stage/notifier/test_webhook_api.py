@@ -1,0 +1,220 @@
+"""Adding, changing, testing and removing webhooks over HTTP. Every answer is held against the contract."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from forwarder.notifier.api.bodies import LONGEST_URL
+from forwarder.reservation.result import RESULT_TYPES
+from forwarder.tenancy.webhooks import MOST_ENDPOINTS
+from forwarder.webhooks import resolving
+from tests.support.stages.http_stages import OTHER_WORKSPACE, Stages
+from tests.support.stages.webhook_stages import PATH, URL, added, faults, listed, webhook_stages
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[Stages]:
+    async with webhook_stages() as built:
+        yield built
+
+
+async def test_a_webhook_is_added_and_its_secret_shown_this_once(house: Stages) -> None:
+    answer = await house.client.post(PATH, json={"url": URL, "types": [RESULT_TYPES[1]], "description": "Ours"})
+    assert answer.status_code == 201
+    made = answer.json()["data"]
+    secret = made.pop("secret")
+    assert re.fullmatch(r"whsec_[A-Za-z0-9+/]{43}=", secret)
+    assert answer.headers["location"] == f"{PATH}/{made['id']}"
+    assert answer.headers["cache-control"] == "no-store"
+    shown = await house.client.get(answer.headers["location"])
+    assert shown.json() == {"data": made}
+    assert made == {
+        "id": made["id"],
+        "url": URL,
+        "types": [RESULT_TYPES[1]],
+        "description": "Ours",
+        "enabled": True,
+        "disabledReason": None,
+        "disabledAt": None,
+        "createdAt": "2027-01-01T00:00:00.000Z",
+        "previousSecretUntil": None,
+    }
+    assert secret not in shown.text + (await house.client.get(PATH)).text
+    assert house.vault.open_text(house.endpoints.kept[made["id"]].secret) == secret
+
+
+async def test_types_are_all_unless_named_and_each_counts_once(house: Stages) -> None:
+    assert (await added(house))["types"] is None
+    assert (await added(house, types=None))["types"] is None
+    assert (await added(house, types=[RESULT_TYPES[2], RESULT_TYPES[0], RESULT_TYPES[2]]))["types"] == [
+        RESULT_TYPES[2],
+        RESULT_TYPES[0],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({}, {"/url": "required"}),
+        ({"url": 7}, {"/url": "wrong_type"}),
+        ({"url": None}, {"/url": "wrong_type"}),
+        ({"url": "hooks.example"}, {"/url": "not_a_url"}),
+        ({"url": "https://a\u0000b.example"}, {"/url": "not_a_url"}),
+        ({"url": "http://hooks.example"}, {"/url": "https_needed"}),
+        ({"url": "https://inner.example"}, {"/url": "address_not_public"}),
+        ({"url": "https://me:pass@hooks.example"}, {"/url": "credentials_in_url"}),
+        ({"url": "https://a.example/" + "x" * LONGEST_URL}, {"/url": "too_long"}),
+        ({"url": URL, "types": []}, {"/types": "invalid_value"}),
+        ({"url": URL, "types": "all"}, {"/types": "wrong_type"}),
+        ({"url": URL, "types": [RESULT_TYPES[0], "reservation.lost.v1"]}, {"/types/1": "invalid_value"}),
+        ({"url": URL, "types": [7]}, {"/types/0": "wrong_type"}),
+        ({"url": URL, "description": "x" * 501}, {"/description": "too_long"}),
+        ({"url": URL, "description": "a\u0000b"}, {"/description": "invalid_value"}),
+        ({"url": URL, "type": RESULT_TYPES[0]}, {"/type": "unknown_field"}),
+        ({"url": 7, "description": 8}, {"/url": "wrong_type", "/description": "wrong_type"}),
+    ],
+)
+async def test_what_is_wrong_with_a_body_is_named(house: Stages, body: Any, expected: dict[str, str]) -> None:
+    answer = await house.client.post(PATH, json=body)
+    assert (answer.status_code, answer.json()["code"]) == (422, "validation_failed")
+    assert faults(answer) == expected
+    assert (await listed(house))["data"] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status", "code"),
+    [
+        (b"{", JSON, 400, "malformed_json"),
+        (b'{"url": "https://h.example", "url": "https://h.example"}', JSON, 400, "malformed_json"),
+        (b'{"url": NaN}', JSON, 400, "malformed_json"),
+        (b'{"url": "\xff"}', JSON, 400, "malformed_json"),
+        (b"[" * 30_000 + b"]" * 30_000, JSON, 400, "malformed_json"),
+        (b"[]", JSON, 422, "validation_failed"),
+        (b" " * 70_000, JSON, 413, "body_too_large"),
+        (b"{}", {"Content-Type": "text/plain"}, 415, "unsupported_media_type"),
+        (b"{}", {**JSON, "Content-Encoding": "gzip"}, 415, "unsupported_media_type"),
+        (b"", {}, 415, "unsupported_media_type"),
+    ],
+)
+async def test_a_body_is_read_as_strictly_as_a_reservation(
+    house: Stages, content: bytes, headers: dict[str, str], status: int, code: str
+) -> None:
+    answer = await house.client.post(PATH, content=content, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+async def test_a_workspace_has_only_so_many(house: Stages) -> None:
+    for _ in range(MOST_ENDPOINTS):
+        await added(house)
+    answer = await house.client.post(PATH, json={"url": URL})
+    assert (answer.status_code, answer.json()["code"]) == (409, "too_many_webhooks")
+    other = await house.client.post(PATH, json={"url": URL}, headers=OTHER_WORKSPACE)
+    assert other.status_code == 201
+
+
+async def test_the_list_is_paged_in_the_order_of_adding(house: Stages) -> None:
+    ids = []
+    for _ in range(5):
+        ids.append((await added(house))["id"])
+        await house.clock.advance(1)
+    seen, query, cursors = [], "?limit=2", []
+    while True:
+        page = await listed(house, query)
+        assert page["meta"]["limit"] == 2
+        seen += [each["id"] for each in page["data"]]
+        cursors.append(page["meta"]["cursors"])
+        if not cursors[-1]["next"]:
+            break
+        query = f"?limit=2&cursor={cursors[-1]['next']}"
+    assert seen == ids
+    assert [each["current"] for each in cursors] == ["1", cursors[0]["next"], cursors[1]["next"]]
+    assert [each["previous"] for each in cursors] == ["", "1", cursors[0]["next"]]
+    assert (await listed(house))["meta"] == {"limit": 10, "cursors": {"previous": "", "current": "1", "next": ""}}
+
+
+async def test_a_page_is_asked_for_as_everywhere(house: Stages) -> None:
+    hook = (await added(house))["id"]
+    for path in (PATH, f"{PATH}/{hook}/deliveries"):
+        answer = await house.client.get(f"{path}?limit=201&cursor=x")
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_query")
+        assert faults(answer) == {"/limit": "out_of_range", "/cursor": "out_of_range"}
+    answer = await house.client.get(f"{PATH}/{hook}/deliveries?status=LOST")
+    assert faults(answer) == {"/status": "invalid_value"}
+    answer = await house.client.get(f"{PATH}/{hook}/deliveries?status=FAILED&status=PENDING")
+    assert faults(answer) == {"/status": "contradictory"}
+
+
+async def test_what_is_said_is_changed_and_the_rest_stays(house: Stages) -> None:
+    made = await added(house, types=[RESULT_TYPES[0]], description="Ours")
+    one = f"{PATH}/{made['id']}"
+    secret = made.pop("secret")
+    assert (await house.client.patch(one, json={})).json()["data"] == made
+    moved = (await house.client.patch(one, json={"url": "https://b.example"})).json()["data"]
+    assert moved == {**made, "url": "https://b.example"}
+    every = (await house.client.patch(one, json={"types": None, "description": ""})).json()["data"]
+    assert every == {**moved, "types": None, "description": ""}
+    wrongs: list[dict[str, Any]] = [
+        {"url": None},
+        {"enabled": 1},
+        {"types": []},
+        {"secret": "whsec_mine"},
+        {"url": "http://b.example"},
+    ]
+    for wrong in wrongs:
+        answer = await house.client.patch(one, json=wrong)
+        assert (answer.status_code, list(faults(answer))) == (422, [f"/{next(iter(wrong))}"])
+    assert (await house.client.get(one)).json()["data"] == every
+    assert house.vault.open_text(house.endpoints.kept[made["id"]].secret) == secret
+
+
+async def test_disabled_nothing_is_sent_to_it_until_it_is_enabled(house: Stages) -> None:
+    hook = await added(house)
+    one = f"{PATH}/{hook['id']}"
+    tested = await house.client.post(f"{one}/test")
+    assert tested.status_code == 202
+    disabled = (await house.client.patch(one, json={"enabled": False})).json()["data"]
+    assert (disabled["enabled"], disabled["disabledReason"]) == (False, "by_hand")
+    assert disabled["disabledAt"] == "2027-01-01T00:00:00.000Z"
+    assert (await house.client.get(tested.headers["location"])).json()["data"]["status"] == "STOPPED"
+    for path in (f"{one}/test", f"{tested.headers['location']}/resend"):
+        refused = await house.client.post(path)
+        assert (refused.status_code, refused.json()["code"]) == (409, "webhook_disabled")
+    again = (await house.client.patch(one, json={"enabled": True})).json()["data"]
+    assert (again["enabled"], again["disabledReason"], again["disabledAt"]) == (True, None, None)
+    assert (await house.client.post(f"{one}/test")).status_code == 202
+
+
+async def test_a_test_is_a_delivery_of_its_own(house: Stages) -> None:
+    hook = await added(house, types=[RESULT_TYPES[0]])
+    answer = await house.client.post(f"{PATH}/{hook['id']}/test")
+    number = answer.json()["data"]["deliveryId"]
+    assert answer.headers["location"] == f"{PATH}/{hook['id']}/deliveries/{number}"
+    delivery = (await house.client.get(answer.headers["location"])).json()["data"]
+    assert (delivery["type"], delivery["status"], delivery["tries"]) == ("webhook.test.v1", "PENDING", 0)
+    assert delivery["dueAt"] == "2027-01-01T00:00:00.000Z"
+
+
+async def test_a_secret_is_replaced_and_the_old_one_signs_for_a_while(house: Stages) -> None:
+    hook = await added(house)
+    one = f"{PATH}/{hook['id']}/rotate"
+    rotated = (await house.client.post(one)).json()["data"]
+    assert rotated["secret"] != hook["secret"]
+    assert rotated["previousSecretUntil"] == "2027-01-02T00:00:00.000Z"
+    kept = house.endpoints.kept[hook["id"]]
+    assert kept.previous_secret is not None
+    assert house.vault.open_text(kept.previous_secret) == hook["secret"]
+    at_once = (await house.client.post(one, json={"overlapSeconds": 0})).json()["data"]
+    assert (at_once["previousSecretUntil"], house.endpoints.kept[hook["id"]].previous_secret) == (None, None)
+    hour = (await house.client.post(one, json={"overlapSeconds": 3600.0})).json()["data"]
+    assert hour["previousSecretUntil"] == "2027-01-01T01:00:00.000Z"
+    for seconds, code in ((-1, "too_small"), (604_801, "too_large"), ("60", "wrong_type"), (True, "wrong_type")):
+        answer = await house.client.post(one, json={"overlapSeconds": seconds})
+        assert faults(answer) == {"/overlapSeconds": code}
+
+
+def test_an_address_is_as_long_as_the_seam_takes_it() -> None:
+    assert resolving.LONGEST_URL == LONGEST_URL

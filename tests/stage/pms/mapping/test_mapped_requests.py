@@ -1,0 +1,211 @@
+"""A mapped PMS on the wire: what is sent."""
+
+import json
+from typing import Any
+from urllib.parse import parse_qsl
+
+import httpx
+import pytest
+
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import Deferred, Rejected
+from tests.support.pms.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE
+from tests.support.pms.open_pms import pms_that
+from tests.support.simulator.server import CARD, booking
+
+LEAST: dict[str, Any] = {"create": {"path": "/bookings"}}
+
+
+async def sent(mapping: Any, asked: Booking | None = None, *, operation: str = "create") -> list[httpx.Request]:
+    """The requests that the operation makes of a PMS that answers nothing of use."""
+    requests: list[httpx.Request] = []
+
+    def note(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        return httpx.Response(500)
+
+    async with pms_that(note, options={"mapping": mapping}) as pms:
+        match operation:
+            case "create":
+                await pms.create(asked or booking())
+            case "find":
+                await pms.find(asked or booking())
+            case _:
+                await pms.cancel(asked or booking(), "R/5")
+    return requests
+
+
+async def body(fields: dict[str, Any], asked: Booking | None = None, **create: Any) -> Any:
+    [request] = await sent({"create": {"path": "/b", "body": fields, **create}}, asked)
+    return json.loads(request.content)
+
+
+async def test_a_body_is_put_together_by_its_map() -> None:
+    [request] = await sent(LODGIFY_LIKE, booking(roomId="77", card=CARD))
+    assert request.method == "POST"
+    assert str(request.url) == "http://pms.test/api/v1/reservation/booking"
+    assert request.headers["x-apikey"] == "key-7"
+    assert request.headers["x-version"] == "2"
+    assert request.headers["accept"] == "application/json"
+    assert request.headers["content-type"] == "application/json"
+    assert "authorization" not in request.headers
+    assert json.loads(request.content) == {
+        "property_id": 5001,
+        "arrival": "01/03/2027",
+        "departure": "2027-03-04",
+        "guest": {"name": "Maria Gonzalez", "email": "maria@example.com"},
+        "rooms": [{"room_type_id": 77, "people": 3, "nights": 3}],
+        "total": "450.35",
+        "total_cents": 45035,
+        "total_number": 450.35,
+        "currency_code": "EUR",
+        "source_text": booking().reference,
+        "bookability": "InstantBooking",
+        "instant": True,
+        "card": {"number": "4111 1111 1111 1111"},
+    }
+    assert b'"total_number":450.35' in request.content
+
+
+async def test_a_form_is_put_together_by_its_map() -> None:
+    [request] = await sent(CLOUDBEDS_LIKE, booking(guest={"email": "m@example.com"}))
+    assert request.headers["content-type"] == "application/x-www-form-urlencoded"
+    assert dict(parse_qsl(request.content.decode())) == {
+        "propertyID": "5001",
+        "sourceID": "ss-7-1",
+        "thirdPartyIdentifier": booking().reference,
+        "startDate": "2027-03-01",
+        "endDate": "2027-03-04",
+        "guestFirstName": "Guest",
+        "guestLastName": "Guest",
+        "guestEmail": "m@example.com",
+        "rooms[0][roomTypeID]": "5001",
+        "rooms[0][quantity]": "1",
+        "adults[0][quantity]": "3",
+        "paymentMethod": "cash",
+    }
+
+
+async def test_what_the_booking_does_not_have_is_left_out() -> None:
+    fields = {"a": "comments", "b": {"field": ["comments", "notes"]}, "c": {"field": "comments", "default": "none"}}
+    assert await body({**fields, "d.e": "transactionId"}) == {"b": "Late arrival", "c": "none"}
+    assert await body(fields, booking(notes="")) == {"c": "none"}
+
+
+@pytest.mark.parametrize(
+    ("price", "number", "text", "cents"),
+    [
+        (0.1, 0.1, "0.1", 10),
+        (450.35, 450.35, "450.35", 45035),
+        (999999999.99, 999999999.99, "999999999.99", 99999999999),
+        (1000000, 1000000, "1000000", 100000000),
+        (1e-2, 0.01, "0.01", 1),
+    ],
+)
+async def test_amounts_are_exact(price: float, number: float, text: str, cents: int) -> None:
+    fields = {
+        "number": {"field": "totalPrice", "as": "number"},
+        "text": {"field": "totalPrice", "as": "text"},
+        "cents": {"field": "totalPrice", "as": "minorUnits"},
+    }
+    assert await body(fields, booking(totalPrice=price)) == {"number": number, "text": text, "cents": cents}
+
+
+async def test_minor_units_are_those_of_the_currency() -> None:
+    fields = {"units": {"field": "totalPrice", "as": "minorUnits"}}
+    assert await body(fields, booking(totalPrice=1200, currency="JPY")) == {"units": 1200}
+    assert await body(fields, booking(totalPrice=1.234, currency="KWD")) == {"units": 1234}
+
+
+@pytest.mark.parametrize(
+    ("field", "form", "values", "code"),
+    [
+        ("propertyId", "integer", ("A7", "00123", "7.5", "1e3", "NaN"), "property_not_found"),
+        ("roomId", "number", ("A7", "١٢", "7 "), "room_not_found"),
+        ("totalPrice", "minorUnits", (0.001,), "pms_refused"),
+    ],
+)
+async def test_what_cannot_be_written_so_is_refused_before_anything_is_sent(
+    field: str, form: str, values: tuple[Any, ...], code: str
+) -> None:
+    mapping = {"create": {"path": "/b", "body": {"x": {"field": field, "as": form}}}}
+    async with pms_that(options={"mapping": mapping}) as pms:
+        for value in values:
+            outcome = await pms.create(booking(**{field: value}))
+            assert isinstance(outcome, Rejected), value
+            assert outcome.problem.code == code
+            assert f"mapping writes {field} as" in outcome.problem.detail
+
+
+async def test_fields_in_a_path_are_one_segment_each() -> None:
+    mapping = {"create": {"path": "/p/{propertyId}/rooms/{roomId}:book", "query": {"d": "arrivalDate", "n": "nights"}}}
+    [request] = await sent(mapping, booking(propertyId="a/b ä", roomId=7))
+    assert request.url.raw_path == b"/api/p/a%2Fb%20%C3%A4/rooms/7:book?d=2027-03-01&n=3"
+    assert not request.content
+    assert "content-type" not in request.headers
+
+
+async def test_a_path_that_no_value_fits_is_not_asked_for() -> None:
+    for value in ("..", "."):
+        assert not await sent({"create": {"path": "/p/{propertyId}"}}, booking(propertyId=value))
+    assert not await sent({"create": {"path": "/p/{comments}"}})
+
+
+@pytest.mark.parametrize(
+    ("auth", "header", "value"),
+    [
+        ({}, "authorization", "Bearer key-7"),
+        ({"form": "bearer"}, "authorization", "Bearer key-7"),
+        ({"form": "header", "name": "X-Key"}, "x-key", "key-7"),
+    ],
+)
+async def test_the_credential_goes_where_the_mapping_says(auth: dict[str, str], header: str, value: str) -> None:
+    [request] = await sent({**LEAST, "auth": auth})
+    assert request.headers[header] == value
+    assert "key-7" not in str(request.url)
+
+
+async def test_the_credential_as_a_parameter() -> None:
+    [request] = await sent({**LEAST, "auth": {"form": "query", "name": "apikey"}})
+    assert request.url.params["apikey"] == "key-7"
+    assert "authorization" not in request.headers
+
+
+async def test_a_user_and_password() -> None:
+    for credential, header in (("user:pässword", "Basic dXNlcjpww6Rzc3dvcmQ="), ("key-7", None)):
+        requests: list[httpx.Request] = []
+
+        def note(request: httpx.Request, kept: list[httpx.Request] = requests) -> httpx.Response:
+            kept.append(request)
+            return httpx.Response(500)
+
+        options = {"mapping": {**LEAST, "auth": {"form": "basic"}}}
+        async with pms_that(note, options=options, credential=credential) as pms:
+            outcome = await pms.create(booking())
+        if header is None:
+            assert isinstance(outcome, Deferred)
+            assert outcome.reason == "pms_credential_invalid"
+            assert not requests
+        else:
+            assert requests[0].headers["authorization"] == header
+
+
+async def test_a_key_makes_a_create_safe_to_repeat() -> None:
+    [request] = await sent({"create": {"path": "/b", "keyHeader": "X-Request-Key"}})
+    assert request.headers["x-request-key"] == booking().reference
+
+
+async def test_a_lookup_and_a_cancellation() -> None:
+    [found] = await sent(CLOUDBEDS_LIKE, operation="find")
+    assert found.method == "GET"
+    assert str(found.url) == (
+        f"http://pms.test/api/getReservations?propertyID=5001&sourceReservationId={booking().reference}"
+    )
+    [paged] = await sent(LODGIFY_LIKE, operation="find")
+    assert dict(paged.url.params) == {"property": "5001", "page": "1"}
+    [cancelled] = await sent(LODGIFY_LIKE, operation="cancel")
+    assert cancelled.method == "DELETE"
+    assert cancelled.url.raw_path == b"/api/v1/reservation/R%2F5"
+    [put] = await sent(CLOUDBEDS_LIKE, operation="cancel")
+    assert put.method == "PUT"
+    assert dict(parse_qsl(put.content.decode())) == {"reservationID": "R/5", "status": "canceled"}

@@ -1,0 +1,203 @@
+"""Mappings as they are loaded: what they can do, and every mistake that can be seen without the PMS."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forwarder.pms.mapping.json_path import MISSING, assembled, clashes, same, value_at
+from forwarder.pms.options import check_options
+from forwarder.pms.port import BadOptions, Capabilities
+from tests.support.pms.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE, mapping_of
+
+GUIDE = Path(__file__).resolve().parents[4] / "docs" / "guides" / "map-a-pms.md"
+
+LEAST: dict[str, Any] = {"create": {"path": "/bookings", "body": {"ref": "reference"}}}
+SHOWN: dict[str, Any] = {"reference": "ref", "status": {"path": "state", "confirmed": ["ok"]}}
+FIND: dict[str, Any] = {"path": "/bookings", "query": {"ref": "reference"}, "items": "data"}
+CANCEL: dict[str, Any] = {"method": "DELETE", "path": "/bookings/{pmsReservationId}"}
+WHOLE: dict[str, Any] = {**LEAST, "reservation": SHOWN, "find": FIND, "cancel": CANCEL}
+
+
+def with_(path: str, value: Any) -> dict[str, Any]:
+    """`WHOLE` with `value` at `path`."""
+    *steps, last = path.split("/")
+    whole = copied = {**WHOLE}
+    for step in steps:
+        copied[step] = {**copied.get(step, {})}
+        copied = copied[step]
+    copied[last] = value
+    return whole
+
+
+def without(name: str) -> dict[str, Any]:
+    return {part: value for part, value in WHOLE.items() if part != name}
+
+
+def fault_of(mapping: Any) -> str:
+    with pytest.raises(BadOptions) as raised:
+        check_options("generic", {"mapping": mapping})
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "capabilities"),
+    [
+        (LEAST, Capabilities(idempotent_create=False, find_by_reference=False, cancel=False)),
+        (WHOLE, Capabilities(idempotent_create=False, find_by_reference=True, cancel=True)),
+        (with_("create/keyHeader", "Idempotency-Key"), Capabilities(True, True, True)),
+        (CLOUDBEDS_LIKE, Capabilities(idempotent_create=False, find_by_reference=True, cancel=True)),
+        (LODGIFY_LIKE, Capabilities(idempotent_create=False, find_by_reference=True, cancel=True)),
+    ],
+)
+def test_what_a_pms_can_do_follows_from_its_mapping(mapping: Any, capabilities: Capabilities) -> None:
+    assert mapping_of(mapping).capabilities == capabilities
+
+
+def test_a_mapping_is_a_table_or_the_text_of_a_document() -> None:
+    assert mapping_of(LODGIFY_LIKE) == mapping_of(tomllib.loads(LODGIFY_LIKE))
+
+
+FAULTS: list[tuple[Any, str]] = [
+    ("[create]\npath = /x", r"mapping: is not TOML: .*line 2"),
+    (5, r"mapping: .*dictionary"),
+    ({}, r"mapping\.create: Field required"),
+    (with_("creat", {}), r"mapping\.creat: Extra inputs"),
+    (with_("create/pth", "/x"), r"mapping\.create\.pth: Extra inputs"),
+    (with_("create/path", "bookings"), r"mapping\.create\.path: a path begins with a slash"),
+    (with_("create/path", "/bookings?x=1"), r"mapping\.create\.path: .*leaves the query to `query`"),
+    (with_("create/path", "/a//b"), r"mapping\.create\.path: .*no empty segment"),
+    (with_("create/path", "/a/../b"), r"mapping\.create\.path: a path begins"),
+    (with_("create/path", "/a/{propertyId"), r"mapping\.create\.path: a path has its fields in braces"),
+    (with_("create/path", "/a/{propertyId!r}"), r"mapping\.create\.path: .*bare name"),
+    (with_("create/path", "/a/{propertyId:>9}"), r"mapping\.create\.path: .*bare name"),
+    (with_("create/path", "/a/{property}"), r"mapping\.create: path: there is no field property"),
+    (with_("create/path", "/a/{}"), r"mapping\.create: path: there is no field"),
+    (with_("create/path", "/a/{card.cardNumber}"), r"mapping\.create: card\.cardNumber: a card may be in a body alone"),
+    (with_("create/query", {"c": "card.cvv"}), r"mapping\.create: card\.cvv: a card may be in a body alone"),
+    (with_("create/method", "GET"), r"mapping\.create: method: not GET"),
+    (with_("create/method", "FETCH"), r"mapping\.create\.method: Input should be 'GET', 'POST'"),
+    (
+        with_("create/body", {"x": "totalPrise"}),
+        r"create\.body\.x\.field\.0: .*'totalPrise'; did you mean 'totalPrice'",
+    ),
+    (with_("create/body", {"x": "zzzzzzzz"}), r"there is no field 'zzzzzzzz'; there are arrivalDate, "),
+    (with_("create/body", {"x": "pmsReservationId"}), r"mapping\.create: pmsReservationId cannot be sent"),
+    (with_("create/body", {"x": {}}), r"create\.body\.x: give one of `field` and `constant`"),
+    (with_("create/body", {"x": {"field": "nights", "constant": 1}}), r"give one of `field` and `constant`"),
+    (with_("create/body", {"x": {"constant": 1, "as": "text"}}), r"a constant is written as it is"),
+    (with_("create/body", {"x": {"field": "nights", "as": "cents"}}), r"body\.x\.as: Input should be 'text', 'number'"),
+    (with_("create/body", {"x": {"field": "notes", "dateFormat": "%d/%m/%Y"}}), r"`dateFormat` is for arrivalDate"),
+    (
+        with_("create/body", {"x": {"field": "arrivalDate", "dateFormat": "%d/%m"}}),
+        r"dateFormat: a date format has day",
+    ),
+    (with_("create/body", {"x": {"field": "arrivalDate", "dateFormat": "%Q"}}), r"dateFormat: a date format has day"),
+    (
+        with_("create/body", {"a": "notes", "a.b": "nights"}),
+        r"mapping\.create: body: a cannot be a value and have a\.b",
+    ),
+    (with_("create/body", {"a.1.b": "notes"}), r"body: a is a list, whose positions are 0, 1, 2"),
+    (with_("create/body", {"a.0": "notes", "a.b": "nights"}), r"body: a is a list"),
+    (with_("create/body", {"a..b": "notes"}), r"body: 'a\.\.b' is no path"),
+    (with_("create/success", {"status": []}), r"mapping\.create: success\.status: one or more of 200 to 299"),
+    (with_("create/success", {"status": [302]}), r"mapping\.create: success\.status: one or more of 200 to 299"),
+    (with_("create/success", {"status": [99]}), r"success\.status"),
+    (with_("create/success", {"status": [200], "when": {"a..b": 1}}), r"a path is names and positions"),
+    (with_("create/id", "a b"), r"mapping\.create\.id: a path is names and positions"),
+    (with_("create/keyHeader", "Authorization"), r"mapping\.create\.keyHeader: a header is named by"),
+    (with_("create/errors", [{"becomes": "in_doubt"}]), r"create\.errors\.0: a rule has a condition"),
+    (
+        with_("create/errors", [{"status": [409], "becomes": "nope"}]),
+        r"errors, rule 1: becomes is one of card_refused, ",
+    ),
+    (with_("create/errors", [{"status": [409], "becomes": "absent"}]), r"errors, rule 1: becomes is one of"),
+    (with_("create/errors", [{"status": [404], "becomes": "room_not_found"}]), r"rule 1: .*any server on the way"),
+    (with_("create/errors", [{"status": [500], "becomes": "pms_refused"}]), r"rule 1: .*any server on the way"),
+    (with_("create/errors", [{"status": [503], "becomes": "deferred"}]), r"rule 1: .*any server on the way"),
+    (with_("create/errors", [{"status": [200], "becomes": "pms_refused"}]), r"rule 1: .*any server on the way"),
+    (with_("create/errors", [{"matches": {"m": "("}, "becomes": "in_doubt"}]), r"matches\.m: a regular expression"),
+    (with_("find/query", {}), r"mapping\.find: a look-up either asks for our `reference`"),
+    (with_("find/pages", {"query": "page"}), r"mapping\.find: a look-up either asks for our `reference`"),
+    (
+        with_("find", {"path": "/b", "items": "d", "query": {"p": "nights"}, "pages": {"query": "p"}}),
+        r"pages\.query: p is in `query` already",
+    ),
+    (with_("find/query", {"r": "reference", "c": "card.cvv"}), r"card\.cvv"),
+    (with_("find/method", "DELETE"), r"mapping\.find: method: not DELETE"),
+    (with_("find/body", {"r": "reference"}), r"mapping\.find: a GET has no body"),
+    (with_("find/errors", [{"status": [404], "becomes": "absent"}]), r"rule 1: .*any server on the way"),
+    (with_("reservation/reference", None), r"mapping: find: needs reservation\.reference and reservation\.status"),
+    (with_("reservation/status", None), r"mapping: find: needs reservation\.reference and reservation\.status"),
+    (with_("create/body", {"x": "notes"}), r"mapping: find: what is created must carry our `reference`"),
+    (with_("reservation/status", {"path": "s", "confirmed": []}), r"status\.confirmed"),
+    (
+        with_("reservation/status", {"path": "s", "confirmed": ["OK"], "cancelled": ["ok"]}),
+        r"a word stands for one of confirmed, cancelled and refused",
+    ),
+    (with_("reservation/record", {"price": "p"}), r"reservation\.record\.price.*: Input should be 'source', "),
+    (
+        with_("cancel/path", "/bookings"),
+        r"mapping\.cancel: a cancellation says which reservation: send pmsReservationId",
+    ),
+    (with_("cancel/success", {"status": [200]}), r"mapping\.cancel: success: of other statuses than 204, `when` says"),
+    (with_("cancel/errors", [{"status": [404], "becomes": "cancelled"}]), r"rule 1: .*any server on the way"),
+    (with_("cancel/body", {"c": "card.cvv"}), r"mapping\.cancel: card\.cvv cannot be sent"),
+    (with_("cancel/method", None), r"mapping\.cancel\.method"),
+    (with_("auth", {"form": "header"}), r"mapping\.auth: `name` is for the forms header and query, which need it"),
+    (with_("auth", {"form": "bearer", "name": "X"}), r"mapping\.auth: `name` is for the forms header and query"),
+    (with_("auth", {"form": "digest"}), r"mapping\.auth\.form: Input should be 'bearer', 'basic'"),
+    (with_("headers", {"Host": "x"}), r"mapping\.headers\.Host.*: a header is named by"),
+    (with_("headers", {"X-A": "a\nb"}), r"mapping\.headers\.X-A"),
+    (with_("message", "a..b"), r"mapping\.message: a path is names and positions"),
+]
+
+
+@pytest.mark.parametrize(("mapping", "fault"), FAULTS)
+def test_a_mistake_is_found_when_it_is_loaded(mapping: Any, fault: str) -> None:
+    assert re.search(fault, fault_of(mapping)), fault_of(mapping)
+
+
+def test_what_the_faults_are_made_of_is_right() -> None:
+    check_options("generic", {"mapping": WHOLE})
+    check_options("generic", {"mapping": without("find")})
+
+
+def test_every_mapping_of_the_guide_is_right() -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    whole = [block for block in blocks if "[create]" in block or "[mapping.create]" in block]
+    assert whole
+    for block in whole:
+        given = tomllib.loads(block)
+        check_options("generic", given if "mapping" in given else {"mapping": given})
+
+
+def test_paths_lead_to_what_stands_there() -> None:
+    document = {"a": [{"b": 1}, None], "0": "zero"}
+    assert value_at(document, "") == document
+    assert value_at(document, "a.0.b") == 1
+    assert value_at(document, "a.1") is None
+    assert value_at(document, "0") == "zero"
+    for nowhere in ("a.2", "a.-1", "a.b", "a.0.b.c", "x", "a.0x"):
+        assert value_at(document, nowhere) is MISSING
+    assert value_at(5, "") == 5
+    assert value_at(MISSING, "a") is MISSING
+
+
+def test_documents_are_put_together() -> None:
+    assert assembled({"a.b": 1, "a.c.0": 2, "a.c.1.d": {"0": 1}, "e": []}) == {
+        "a": {"b": 1, "c": [2, {"d": {"0": 1}}]},
+        "e": [],
+    }
+    assert assembled({"rooms.1.id": 7}) == {"rooms": [{"id": 7}]}
+    assert assembled({}) == {}
+    assert not clashes(["a.b", "a.c.0", "a.c.1.d"])
+
+
+def test_true_is_not_one() -> None:
+    assert same(1, 1.0)
+    assert same("a", "a")
+    for one, other in ((True, 1), (0, False), ("1", 1), (MISSING, None), ([], None)):
+        assert not same(one, other)

@@ -1,0 +1,154 @@
+"""The integration rules of section 4 of the contract, as a table of cases each."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.card import SealedCard
+from forwarder.reservation.problem import Problem
+from forwarder.reservation.request import CardDetails, Operation
+from forwarder.reservation.rules import apply_rules
+from forwarder.reservation.submission import Submission
+from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed
+
+KINDS = ["generic", "booking-sync", "website-builder", "cloudbeds"]
+FULL_CARD = CardDetails.model_validate(CARD)
+NO_NUMBER = CardDetails.model_validate({"cvv": "987"})
+EMPTY_NUMBER = CardDetails.model_validate({"cardNumber": ""})
+
+
+def _submission(body: dict[str, Any], operation: Operation = "booking-engine") -> Submission:
+    sealed = SealedCard("key", "c2VhbGVk")
+    return Submission("rsv_1", "ws", "acc", operation, datetime(2027, 1, 1, tzinfo=UTC), body, "f" * 32, sealed)
+
+
+def _booking(kind: str, body: dict[str, Any], card: CardDetails | None = FULL_CARD) -> Booking:
+    booking = apply_rules(kind, _submission(body), card)
+    assert isinstance(booking, Booking)
+    return booking
+
+
+@pytest.mark.parametrize(
+    ("kind", "mor_channel", "card", "refused"),
+    [
+        ("booking-sync", "PMS", None, True),
+        ("booking-sync", "PMS", NO_NUMBER, True),
+        ("booking-sync", "PMS", EMPTY_NUMBER, True),
+        ("booking-sync", "PMS", FULL_CARD, False),
+        ("booking-sync", "SELF", None, False),
+        ("booking-sync", ABSENT, None, False),
+        ("generic", "PMS", None, False),
+        ("cloudbeds", "PMS", None, False),
+        ("website-builder", "PMS", None, False),
+    ],
+)
+def test_booking_sync_needs_a_card_where_the_pms_takes_the_payment(
+    kind: str, mor_channel: str, card: CardDetails | None, *, refused: bool
+) -> None:
+    result = apply_rules(kind, _submission(changed(BOOKING_ENGINE, "morChannel", mor_channel)), card)
+    if refused:
+        assert isinstance(result, Problem)
+        assert (result.code, result.status, result.request_id) == ("card_required", 422, "rsv_1")
+    else:
+        assert isinstance(result, Booking)
+        assert result.card is card
+
+
+@pytest.mark.parametrize(
+    ("provider_id", "website_id"),
+    [
+        (77, "77"),
+        ("site-1", "site-1"),
+        (" site-1 ", "site-1"),
+        (0, "0"),
+        (ABSENT, None),
+        (None, None),
+        ("", None),
+        ("  ", None),
+    ],
+)
+def test_website_builder_takes_its_website_from_the_payment_provider_id(
+    provider_id: Any, website_id: str | None
+) -> None:
+    body = changed(BOOKING_ENGINE, "paymentProviderId", provider_id)
+    result = apply_rules("website-builder", _submission(body), None)
+    if website_id is None:
+        assert isinstance(result, Problem)
+        assert (result.code, result.status, result.request_id) == ("website_id_required", 422, "rsv_1")
+    else:
+        assert isinstance(result, Booking)
+        assert result.website_id == website_id
+
+
+@pytest.mark.parametrize("kind", ["generic", "booking-sync", "cloudbeds"])
+def test_for_other_kinds_the_payment_provider_id_is_no_website(kind: str) -> None:
+    booking = _booking(kind, BOOKING_ENGINE)
+    assert booking.website_id is None
+    assert booking.fields["paymentProviderId"] == 77
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("property_id", [1001, "00123"])
+@pytest.mark.parametrize("room_id", [ABSENT, None])
+def test_without_a_room_the_propertys_id_is_the_rooms(kind: str, property_id: Any, room_id: Any) -> None:
+    booking = _booking(kind, changed(BOOKING_ENGINE | {"propertyId": property_id}, "roomId", room_id))
+    assert booking.fields["roomId"] == property_id
+    assert booking.room_id == str(property_id)
+
+
+@pytest.mark.parametrize("room_id", ["A-7", 0, 7])
+def test_a_room_that_was_given_stays(room_id: Any) -> None:
+    assert _booking("generic", BOOKING_ENGINE | {"roomId": room_id}).fields["roomId"] == room_id
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_self_may_carry_the_hosts_transaction_which_is_passed_on(kind: str) -> None:
+    booking = _booking(kind, BOOKING_ENGINE | {"morChannel": "SELF", "transactionId": "tx-1"})
+    assert (booking.fields["morChannel"], booking.fields["transactionId"]) == ("SELF", "tx-1")
+    assert "transactionId" not in _booking(kind, changed(BOOKING_ENGINE, "transactionId", ABSENT)).fields
+
+
+@pytest.mark.parametrize("body", [BOOKING_ENGINE, GENERAL])
+def test_every_field_is_passed_on_as_it_came_but_the_masked_card(body: dict[str, Any]) -> None:
+    masked = body | {"cardDetails": {"cardNumber": "411111******1111"}}
+    assert _booking("generic", masked).fields == body
+
+
+def test_rules_leave_the_submission_as_it_is() -> None:
+    body = changed(BOOKING_ENGINE, "roomId", ABSENT)
+    _booking("website-builder", body)
+    assert body == changed(BOOKING_ENGINE, "roomId", ABSENT)
+
+
+def test_what_an_adapter_reads_of_a_booking() -> None:
+    booking = _booking("generic", BOOKING_ENGINE)
+    assert booking.reference == "rsv_1"
+    assert (booking.property_id, booking.room_id) == ("1001", "A-7")
+    assert (booking.arrival, booking.departure) == (date(2027, 6, 1), date(2027, 6, 5))
+    assert (booking.total_price, booking.currency) == (Decimal("480.5"), "EUR")
+    assert booking.guest_name == "Ana Ruiz"
+    assert "4111" not in repr(booking)
+
+
+@pytest.mark.parametrize(
+    ("guest", "name"),
+    [
+        ({"name": "Ana Ruiz"}, "Ana Ruiz"),
+        ({"firstName": "Ana", "lastName": "Ruiz"}, "Ana Ruiz"),
+        ({"lastName": "Ruiz"}, "Ruiz"),
+        ({"name": "", "firstName": "Ana", "lastName": None}, "Ana"),
+        ({}, ""),
+    ],
+)
+def test_the_guests_name_from_what_there_is(guest: dict[str, Any], name: str) -> None:
+    booking = _booking("generic", GENERAL | {"guest": guest})
+    assert booking.guest_name == name
+
+
+def test_what_a_general_booking_may_lack() -> None:
+    body = {"propertyId": 1, "arrivalDate": "2027-06-01", "departureDate": "2027-06-02", "guest": {}}
+    booking = _booking("generic", body, None)
+    assert (booking.total_price, booking.currency, booking.card) == (None, None, None)

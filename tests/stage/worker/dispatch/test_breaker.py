@@ -1,0 +1,112 @@
+"""When a circuit breaker opens, for how long, and what closes it."""
+
+import math
+
+import pytest
+
+from forwarder.worker.dispatch.breaker import Breaker, BreakerState, Health, Tolerance
+from tests.support.memory.clock import ManualClock
+
+THREE = Tolerance(failures=3, first_pause=1.0, longest_pause=8.0)
+
+
+def _breaker(clock: ManualClock | None = None, luck: float = 1.0) -> Breaker:
+    return Breaker(clock or ManualClock(), THREE, lambda: luck)
+
+
+def _fail(breaker: Breaker, times: int = 1) -> None:
+    for _ in range(times):
+        breaker.end(breaker.start(), Health.FAILING)
+
+
+def _standing(breaker: Breaker) -> tuple[BreakerState, float]:
+    return breaker.state, breaker.delay()
+
+
+def test_it_opens_after_so_many_failures_in_a_row() -> None:
+    breaker = _breaker()
+    _fail(breaker, 2)
+    breaker.end(breaker.start(), Health.WELL)
+    _fail(breaker, 2)
+    assert _standing(breaker) == (BreakerState.CLOSED, 0.0)
+    _fail(breaker)
+    assert _standing(breaker) == (BreakerState.OPEN, 1.0)
+
+
+@pytest.mark.parametrize("health", [Health.UNKNOWN, Health.UNTOUCHED])
+def test_what_says_nothing_of_the_pms_neither_counts_nor_resets(health: Health) -> None:
+    breaker = _breaker()
+    for _ in range(10):
+        breaker.end(breaker.start(), health)
+    _fail(breaker, 2)
+    breaker.end(breaker.start(), health)
+    assert _standing(breaker) == (BreakerState.CLOSED, 0.0)
+    _fail(breaker)
+    assert _standing(breaker) == (BreakerState.OPEN, 1.0)
+
+
+async def test_one_probe_closes_it_or_opens_it_for_twice_as_long_up_to_a_bound() -> None:
+    clock = ManualClock()
+    breaker = _breaker(clock)
+    _fail(breaker, 3)
+    pauses = []
+    for _ in range(6):
+        pauses.append(breaker.delay())
+        await clock.advance(breaker.delay())
+        probe = breaker.start()
+        assert _standing(breaker) == (BreakerState.HALF_OPEN, math.inf)
+        breaker.end(probe, Health.FAILING)
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
+    await clock.advance(8.0)
+    breaker.end(breaker.start(), Health.WELL)
+    assert _standing(breaker) == (BreakerState.CLOSED, 0.0)
+    _fail(breaker, 3)
+    assert breaker.delay() == 1.0
+
+
+async def test_a_probe_that_told_nothing_makes_way_for_another_at_once() -> None:
+    clock = ManualClock()
+    breaker = _breaker(clock)
+    _fail(breaker, 3)
+    await clock.advance(1.0)
+    breaker.end(breaker.start(), Health.UNKNOWN)
+    assert _standing(breaker) == (BreakerState.OPEN, 0.0)
+    breaker.start()
+    assert breaker.state is BreakerState.HALF_OPEN
+
+
+async def test_failures_of_pushes_that_started_before_it_opened_change_nothing() -> None:
+    clock = ManualClock()
+    breaker = _breaker(clock)
+    in_flight = [breaker.start() for _ in range(64)]
+    for each in in_flight[:32]:
+        breaker.end(each, Health.FAILING)
+    assert breaker.delay() == 1.0
+    await clock.advance(1.0)
+    probe = breaker.start()
+    for each in in_flight[32:48]:
+        breaker.end(each, Health.FAILING)
+    assert _standing(breaker) == (BreakerState.HALF_OPEN, math.inf)
+    breaker.end(probe, Health.WELL)
+    for each in in_flight[48:]:
+        breaker.end(each, Health.FAILING)
+    assert _standing(breaker) == (BreakerState.CLOSED, 0.0)
+
+
+def test_a_success_of_a_push_that_started_before_it_opened_closes_it() -> None:
+    breaker = _breaker()
+    slow, *rest = [breaker.start() for _ in range(64)]
+    for each in rest:
+        breaker.end(each, Health.FAILING)
+    assert _standing(breaker) == (BreakerState.OPEN, 1.0)
+    breaker.end(slow, Health.WELL)
+    assert _standing(breaker) == (BreakerState.CLOSED, 0.0)
+
+
+def test_half_of_a_pause_is_random() -> None:
+    pauses = []
+    for luck in (0.0, 0.5, 1.0):
+        breaker = _breaker(luck=luck)
+        _fail(breaker, 3)
+        pauses.append(breaker.delay())
+    assert pauses == [0.5, 0.75, 1.0]

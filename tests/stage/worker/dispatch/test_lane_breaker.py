@@ -1,0 +1,257 @@
+"""A PMS that is down is left alone, but for one probe at a time; nothing is lost or used up meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
+
+from forwarder.worker.dispatch.breaker import Health
+from forwarder.worker.push.health_signal import NOT_ATTEMPTED, HealthSignal
+from tests.support.memory.clock import settle
+from tests.support.worker.lane_site import TEN, LaneSite
+from tests.support.worker.pushes import DOWN
+from tests.support.worker.works import account, work
+
+_opened: list[LaneSite] = []
+
+
+@pytest.fixture(autouse=True)
+async def _close_lanes() -> AsyncIterator[None]:
+    yield
+    while _opened:
+        await _opened.pop().lanes.stop(0.0)
+
+
+def _site(**settings: Any) -> LaneSite:
+    _opened.append(LaneSite(**settings))
+    return _opened[-1]
+
+
+async def test_nothing_starts_while_it_is_open_and_then_one_probe_at_a_time() -> None:
+    site = _site()
+    await site.open_breaker()
+    await site.offer(5)
+    await site.clock.advance(0.49)
+    assert len(site.pushes.started) == TEN
+    await site.clock.advance(0.51)
+    assert len(site.pushes.started) == TEN + 1
+    await site.offer(5)
+    await site.clock.advance(3600.0)
+    assert len(site.pushes.started) == TEN + 1
+    await site.pushes.answer(finding=DOWN)
+    assert len(site.pushes.started) == TEN + 1
+    await site.clock.advance(2.0)
+    assert len(site.pushes.started) == TEN + 2
+
+
+async def test_a_probe_that_goes_well_lets_all_go() -> None:
+    site = _site()
+    await site.open_breaker()
+    await site.offer(20)
+    await site.clock.advance(1.0)
+    await site.pushes.answer()
+    assert len(site.pushes.started) == TEN + 20
+
+
+async def test_what_waits_keeps_its_order_and_goes_once() -> None:
+    site = _site(concurrency=TEN)
+    await site.open_breaker()
+    await site.offer(20)
+    while len(site.pushes.started) < TEN + 5:
+        await site.clock.advance(60.0)
+        await site.pushes.answer(finding=DOWN)
+    while len(site.pushes.started) < TEN + 20:
+        await site.clock.advance(60.0)
+        await site.pushes.answer()
+    assert site.pushes.started == list(range(1, TEN + 21))
+
+
+async def test_the_rest_of_those_in_flight_neither_lengthen_the_pause_nor_open_it_again() -> None:
+    site = _site()
+    await site.offer(64)
+    await site.pushes.answer(*range(1, 31), finding=DOWN)
+    await site.offer(2)
+    await site.clock.advance(1.0)
+    assert len(site.pushes.started) == 65
+    await site.pushes.answer(*range(31, 51), finding=DOWN)
+    await site.pushes.answer(65)
+    assert len(site.pushes.started) == 66
+    await site.pushes.answer(*range(51, 65), finding=DOWN)
+    await site.offer(3)
+    assert len(site.pushes.started) == 69
+
+
+async def test_a_success_of_an_earlier_push_ends_the_pause_at_once() -> None:
+    site = _site()
+    await site.offer(TEN + 1)
+    await site.pushes.answer(*range(1, TEN + 1), finding=DOWN)
+    await site.offer(3)
+    assert len(site.pushes.started) == TEN + 1
+    await site.pushes.answer(TEN + 1)
+    assert len(site.pushes.started) == TEN + 4
+
+
+@pytest.mark.parametrize("finding", [NOT_ATTEMPTED, HealthSignal(Health.UNKNOWN)])
+async def test_rows_that_say_nothing_are_gone_through_one_by_one_until_one_tells(finding: HealthSignal) -> None:
+    site = _site()
+    await site.open_breaker()
+    await site.offer(4)
+    await site.clock.advance(1.0)
+    for number in range(1, 4):
+        assert len(site.pushes.started) == TEN + number
+        await site.pushes.answer(finding=finding)
+    assert len(site.pushes.under_way) == 1
+
+
+async def test_a_probe_whose_delivery_breaks_makes_way_for_another() -> None:
+    site = _site()
+    await site.open_breaker()
+    await site.offer(2)
+    await site.clock.advance(1.0)
+    (probe,) = site.pushes.under_way.values()
+    probe.cancel()
+    await settle()
+    assert len(site.pushes.started) == TEN + 2
+
+
+async def test_another_account_goes_on() -> None:
+    site = _site()
+    await site.open_breaker()
+    await site.offer(3)
+    site.lanes.offer(account("well"), [work(100), work(101)])
+    await settle()
+    assert site.pushes.started[TEN:] == [100, 101]
+
+
+async def test_it_stays_open_when_the_lane_closes() -> None:
+    site = _site()
+    await site.open_breaker()
+    site.lanes.close_if_idle(site.account.id)
+    assert not site.lanes.accounts()
+    await site.offer(2)
+    assert len(site.pushes.started) == TEN
+    await site.clock.advance(1.0)
+    assert len(site.pushes.started) == TEN + 1
+
+
+async def test_while_open_no_more_is_held_than_could_be_in_flight() -> None:
+    site = _site(concurrency=TEN)
+    assert site.lanes.room_for(site.account) == 200
+    await site.open_breaker()
+    assert site.lanes.room_for(site.account) == TEN
+    await site.offer(TEN - 1)
+    assert site.lanes.room_for(site.account) == 1
+    await site.offer(5)
+    assert site.lanes.room_for(site.account) == 0
+    site.lanes.withdraw(lambda _: True)
+    site.lanes.close_if_idle(site.account.id)
+    assert site.lanes.room_for(site.account) == TEN
+    assert site.lanes.room_for(account("well")) == 200
+
+
+async def test_a_lane_asks_for_more_once_its_pms_is_well_again() -> None:
+    site = _site(concurrency=TEN)
+    await site.open_breaker()
+    await site.offer(TEN)
+    site.lanes.note_more(site.account)
+    site.lanes.hungry.clear()
+    await site.clock.advance(1.0)
+    await site.pushes.answer()
+    assert site.lanes.hungry.is_set()
+    assert site.lanes.running_low() == [site.account.id]
+    assert site.lanes.room_for(site.account) > TEN
+
+
+async def test_a_row_given_up_while_it_is_open_is_not_pushed() -> None:
+    site = _site()
+    await site.open_breaker()
+    await site.offer(3)
+    assert site.lanes.withdraw(lambda held: held.id == TEN + 1) == [TEN + 1]
+    await site.clock.advance(60.0)
+    await site.pushes.answer()
+    assert site.pushes.started[TEN:] == [TEN + 2, TEN + 3]
+
+
+async def test_pausing_the_account_while_it_is_open_leaves_no_task_behind() -> None:
+    before = asyncio.all_tasks()
+    site = _site()
+    await site.open_breaker()
+    await site.offer(3)
+    assert asyncio.all_tasks() != before
+    paused = account(paused=True)
+    assert len(site.lanes.configure(paused)) == 3
+    await settle()
+    assert asyncio.all_tasks() == before
+    assert site.lanes.held == 0
+
+
+async def test_stopping_while_it_is_open_gives_rows_back_and_leaves_no_task_behind() -> None:
+    before = asyncio.all_tasks()
+    site = _site()
+    await site.open_breaker()
+    await site.offer(3)
+    unstarted, _ = await site.lanes.stop(60.0)
+    assert len(unstarted) == 3
+    await settle()
+    assert asyncio.all_tasks() == before
+    await site.clock.advance(3600.0)
+    assert len(site.pushes.started) == TEN
+
+
+async def test_stopping_waits_for_the_probe() -> None:
+    site = _site()
+    await site.open_breaker()
+    await site.offer(3)
+    await site.clock.advance(1.0)
+    stopping = asyncio.create_task(site.lanes.stop(60.0))
+    await settle()
+    assert not stopping.done()
+    await site.pushes.answer()
+    unstarted, broken_off = await stopping
+    assert (len(unstarted), broken_off) == (2, 0)
+    assert len(site.pushes.started) == TEN + 1
+
+
+@pytest.mark.parametrize(
+    "repaired", [{"kind": "website-builder"}, {"base_url": "http://new.test"}, {"credential": "n"}]
+)
+async def test_a_repaired_account_is_tried_at_once(repaired: dict[str, Any]) -> None:
+    site = _site()
+    await site.open_breaker()
+    await site.offer(2)
+    site.lanes.configure(replace(site.account, concurrency=7))
+    await settle()
+    assert len(site.pushes.started) == TEN
+    site.lanes.configure(replace(site.account, **repaired))
+    await settle()
+    assert len(site.pushes.started) == TEN + 1
+
+
+async def test_operators_see_it_open_and_close() -> None:
+    site = _site(kind="a-kind-of-this-test")
+    with capture_logs() as lines:
+        await site.open_breaker()
+        assert (_breakers("open"), _breakers("half_open")) == (1.0, 0.0)
+        await site.offer(1)
+        await site.clock.advance(1.0)
+        assert (_breakers("open"), _breakers("half_open")) == (0.0, 1.0)
+        await site.pushes.answer(finding=DOWN)
+        await site.offer(1)
+        await site.clock.advance(2.0)
+        await site.pushes.answer()
+    assert (_breakers("open"), _breakers("half_open")) == (0.0, 0.0)
+    assert [line["event"] for line in lines] == ["breaker.opened", "breaker.opened", "breaker.closed"]
+    assert all((line["account_id"], line["kind"]) == ("acc", "a-kind-of-this-test") for line in lines)
+    assert lines[0]["reason"] == "pms_unavailable"
+    assert 0.5 <= lines[0]["pause_seconds"] <= 1.0 <= lines[1]["pause_seconds"] <= 2.0
+    openings = REGISTRY.get_sample_value("forwarder_circuit_breaker_openings_total", {"kind": "a-kind-of-this-test"})
+    assert openings == 2.0
+
+
+def _breakers(state: str) -> float:
+    labels = {"kind": "a-kind-of-this-test", "state": state}
+    return REGISTRY.get_sample_value("forwarder_circuit_breakers", labels) or 0.0

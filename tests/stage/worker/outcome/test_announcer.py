@@ -1,0 +1,115 @@
+"""How events get from the outbox to the results topic: in their turn, and then out of the outbox, many by one statement."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forwarder.process.clock import SystemClock
+from forwarder.reservation.result import ResultEvent
+from forwarder.store.engine import Engine, open_engine
+from forwarder.store.migrate import migrate
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.work import OutboxEvent
+from forwarder.topics.port import Topics
+from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
+from forwarder.worker.settings import WorkerSettings
+from tests.support.memory.log import MemoryLog
+from tests.support.store.stored import arrivals, final, lease, unpublished
+from tests.support.worker.works import NOW
+
+RESULTS = Topics().results
+
+
+class _Slow(SqlRecorder):
+    """Deletes events once it may, and notes how many it was told of at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self.may_delete = asyncio.Event()
+        self.told: list[int] = []
+
+    async def published(self, outbox_ids: Collection[int]) -> None:
+        self.told.append(len(outbox_ids))
+        await self.may_delete.wait()
+        await super().published(outbox_ids)
+
+
+@pytest.fixture
+async def recorder(tmp_path: Path) -> AsyncIterator[_Slow]:
+    await migrate(tmp_path / "store.sqlite3")
+    engine = open_engine(tmp_path / "store.sqlite3")
+    recorder = _Slow(engine)
+    await lease(recorder, "w1")
+    yield recorder
+    await engine.dispose()
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    return MemoryLog(SystemClock())
+
+
+def announcer(recorder: SqlRecorder, log: MemoryLog) -> OutboxPublisher:
+    return OutboxPublisher(recorder, log, Topics(), SystemClock(), WorkerSettings())
+
+
+async def recorded(recorder: SqlRecorder, count: int) -> list[OutboxEvent]:
+    works = await recorder.take_in("w1", arrivals(range(1, count + 1)), now=NOW)
+    return list((await recorder.record("w1", [final(work) for work in works], [])).values())
+
+
+def after(entry: OutboxEvent) -> OutboxEvent:
+    """The next event of the same submission, recorded while that one was still in the outbox."""
+    event: ResultEvent = replace(entry.event, revision=entry.event.revision + 1)
+    return OutboxEvent(entry.id + 1000, event)
+
+
+def ids(log: MemoryLog) -> list[str]:
+    return [dict(message.headers)["ce_id"].decode() for message in log.topics[RESULTS]]
+
+
+async def test_what_is_published_while_others_are_deleted_is_deleted_together(recorder: _Slow, log: MemoryLog) -> None:
+    entries = await recorded(recorder, 9)
+    announcing = announcer(recorder, log)
+    for entry in entries:
+        announcing.announce([entry])
+        await log.holds(RESULTS, len(ids(log)) + 1)
+    recorder.may_delete.set()
+    await announcing.drain()
+    assert ids(log) == [entry.event.event_id for entry in entries]
+    assert sum(recorder.told) == len(entries)
+    assert len(recorder.told) == 2  # the first alone, and all that came while that was under way
+    assert await unpublished(recorder) == []
+
+
+async def test_a_later_event_follows_the_one_before_it_though_that_is_in_the_outbox_still(
+    recorder: _Slow, log: MemoryLog
+) -> None:
+    (entry,) = await recorded(recorder, 1)
+    announcing = announcer(recorder, log)
+    announcing.announce([entry])
+    await log.holds(RESULTS, 1)
+    announcing.announce([after(entry), after(after(entry))])
+    await log.holds(RESULTS, 2)
+    assert ids(log) == [entry.event.event_id, after(entry).event.event_id]
+    recorder.may_delete.set()
+    await announcing.drain()
+
+
+async def test_a_later_event_waits_where_it_is_not_known_what_became_of_the_one_before(
+    recorder: _Slow, log: MemoryLog
+) -> None:
+    (entry,) = await recorded(recorder, 1)
+    log.away = True
+    recorder.may_delete.set()
+    announcing = announcer(recorder, log)
+    announcing.announce([entry])
+    await log.attempted(1)
+    log.away = False
+    announcing.announce([after(entry)])
+    await announcing.drain()
+    assert ids(log) == []
+    assert [each.id for each in await unpublished(recorder)] == [entry.id]

@@ -1,0 +1,99 @@
+"""What a push tells of its PMS, by what was last seen of it."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+
+import forwarder.pms
+from forwarder.pms.http.failure import failure_of, outcome_of
+from forwarder.pms.port import CANCELLED_IN_PMS, LEASE_LOST, NOT_ABOUT_THE_PMS
+from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
+from forwarder.reservation.problem import Problem
+from forwarder.store.submissions.work import Attempt, Work
+from forwarder.worker.dispatch.breaker import Health
+from forwarder.worker.push.attempts import describe
+from forwarder.worker.push.health_signal import NOT_ATTEMPTED, HealthSignal, health_signal
+from forwarder.worker.push.result import PushResult
+from tests.support.worker.works import work
+
+BEFORE = Attempt(1, "create", "2027-01-01T00:00:00.000Z", 5, "deferred", "pms_unavailable", "Down.")
+REFUSED = Rejected(Problem("room_unavailable", "Taken", 409, "These nights are taken.", None))
+
+
+def _found(of: Work, outcome: Outcome, *attempts: Attempt) -> HealthSignal:
+    return health_signal(of, PushResult(outcome, (*of.attempts, *attempts), doubtful=False))
+
+
+def _attempt(outcome: Outcome, number: int = 2) -> Attempt:
+    name, reason, detail = describe(outcome)
+    return Attempt(number, "create", "2027-01-01T00:00:01.000Z", 5, name, reason, detail)
+
+
+@pytest.mark.parametrize("earlier", [(), (BEFORE,)])
+@pytest.mark.parametrize(
+    "outcome", [REFUSED, Deferred("unknown_kind", ""), Deferred("cannot_open", ""), InDoubt("cannot_be_checked", "")]
+)
+def test_what_never_asked_the_pms_leaves_it_untouched(outcome: Outcome, earlier: tuple[Attempt, ...]) -> None:
+    assert _found(work(attempts=earlier), outcome) == NOT_ATTEMPTED
+
+
+@pytest.mark.parametrize("reason", ["unknown_kind", "bad_options", "cannot_open"])
+def test_a_push_that_was_not_even_prepared_leaves_it_untouched(reason: str) -> None:
+    outcome = Deferred(reason, "")
+    prepared = Attempt(2, "prepare", "2027-01-01T00:00:01.000Z", 0, *describe(outcome))
+    assert _found(work(), outcome, prepared) == NOT_ATTEMPTED
+
+
+@pytest.mark.parametrize("outcome", [Confirmed("7"), REFUSED])
+def test_its_own_yes_and_its_own_no_show_it_well(outcome: Outcome) -> None:
+    assert _found(work(attempts=(BEFORE,)), outcome, _attempt(outcome)) == HealthSignal(Health.WELL)
+
+
+def test_the_last_that_was_seen_of_it_counts() -> None:
+    absent = Attempt(1, "find", "2027-01-01T00:00:00.000Z", 5, "absent")
+    unsure = InDoubt("pms_timed_out", "")
+    assert _found(work(), unsure, absent, _attempt(unsure)) == HealthSignal(Health.FAILING, "pms_timed_out")
+    assert _found(work(), Deferred("deadline_passed", ""), absent) == HealthSignal(Health.WELL)
+
+
+@pytest.mark.parametrize(
+    "reason", ["pms_throttled", "pms_unavailable", "pms_unauthorized", "pms_redirected", "pms_failed", "adapter_failed"]
+)
+def test_what_it_did_not_do_shows_it_failing(reason: str) -> None:
+    for outcome in (Deferred(reason, ""), InDoubt(reason, "")):
+        assert _found(work(), outcome, _attempt(outcome, 1)) == HealthSignal(Health.FAILING, reason)
+
+
+@pytest.mark.parametrize("reason", sorted(NOT_ABOUT_THE_PMS))
+def test_what_speaks_of_one_reservation_or_of_us_says_nothing(reason: str) -> None:
+    outcome = Deferred(reason, "")
+    assert _found(work(), outcome, _attempt(outcome, 1)).health is Health.UNKNOWN
+
+
+def test_those_reasons_are_ones_that_the_seam_gives() -> None:
+    seam = Path(forwarder.pms.__file__).parent
+    given = "".join(path.read_text() for path in seam.rglob("*.py") if path.name != "port.py")
+    given = given.replace("Deferred(CANCELLED_IN_PMS", f'Deferred("{CANCELLED_IN_PMS}"')
+    given = given.replace("NotSent(LEASE_LOST", f'NotSent("{LEASE_LOST}"')
+    assert not [reason for reason in NOT_ABOUT_THE_PMS if f'"{reason}"' not in given]
+
+
+@pytest.mark.parametrize(
+    ("error", "health"),
+    [
+        (httpx.PoolTimeout("full"), Health.UNKNOWN),
+        (httpx.UnsupportedProtocol("ftp"), Health.UNKNOWN),
+        (httpx.ConnectError("refused"), Health.FAILING),
+        (httpx.ConnectTimeout("late"), Health.FAILING),
+        (httpx.ReadTimeout("late"), Health.FAILING),
+        (httpx.ReadError("reset"), Health.FAILING),
+        (httpx.RemoteProtocolError("odd"), Health.FAILING),
+        (TimeoutError(), Health.FAILING),
+    ],
+)
+def test_of_what_happens_on_the_wire_only_our_own_doing_is_not_the_pms(
+    error: httpx.HTTPError | TimeoutError, health: Health
+) -> None:
+    outcome = outcome_of(failure_of(error))
+    assert _found(work(), outcome, _attempt(outcome, 1)).health is health

@@ -1,0 +1,251 @@
+"""One push: rules first, look before pushing where it is in doubt, and never a blind second time."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from forwarder.pms.port import LEASE_LOST, Capabilities
+from forwarder.reservation.card import SealedCard
+from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected, Status
+from forwarder.reservation.problem import Problem
+from forwarder.store.submissions.work import Final
+from forwarder.worker.outcome.policy import decide
+from forwarder.worker.push.result import LeaseLost, too_late
+from forwarder.worker.push.safeguards import read_safeguards
+from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, ScriptedPms, pusher_to
+from tests.support.worker.works import NOW, account, carried, work
+
+MADE = Confirmed("pms-1", {"paymentUrl": "https://pay.test/1"})
+REFUSED = Rejected(Problem("room_unavailable", "Taken", 409, "These nights are taken."))
+LATER = Deferred("pms_unavailable", "The PMS is down.", 60.0)
+UNSURE = InDoubt("pms_timeout", "No answer.")
+NOT_MADE = Deferred("not_made", "The PMS had not made it, and it is not sent again.")
+UNCHECKABLE = InDoubt("cannot_be_checked", "It may have been made, and this PMS cannot be searched.")
+
+
+@pytest.mark.parametrize("answer", [MADE, REFUSED, LATER, UNSURE])
+async def test_a_first_push_creates_once_and_says_what_came_of_it(answer: Outcome) -> None:
+    pms = ScriptedPms(FIND, answer)
+    pushed = await pusher_to(pms).push(account(), work())
+    assert (pushed.outcome, pms.calls) == (answer, ["create"])
+    assert pushed.doubtful is (answer is UNSURE)
+    assert [attempt.action for attempt in pushed.attempts] == ["create"]
+
+
+CASES = [
+    # capabilities, what the PMS answers, what it is asked, outcome, still doubtful
+    (KEY, [MADE], ["create"], MADE, False),
+    (KEY, [LATER], ["create"], LATER, True),
+    (FIND, [MADE], ["find"], MADE, False),
+    (FIND, [LATER], ["find"], LATER, True),
+    (FIND, [Absent(), MADE], ["find", "create"], MADE, False),
+    (FIND, [Absent(), UNSURE], ["find", "create"], UNSURE, True),
+    (FIND, [Absent(), LATER], ["find", "create"], LATER, False),
+    (FIND, [Absent(), REFUSED, MADE], ["find", "create", "find"], MADE, False),
+    (FIND, [Absent(), REFUSED, Absent()], ["find", "create", "find"], REFUSED, False),
+    (FIND, [Absent(), REFUSED, LATER], ["find", "create", "find"], LATER, True),
+]
+
+
+@pytest.mark.parametrize(("capabilities", "answers", "asked", "outcome", "doubtful"), CASES)
+async def test_a_doubtful_push_is_resolved_by_what_the_pms_can_do(
+    capabilities: Capabilities, answers: list[Outcome | Lookup], asked: list[str], outcome: Outcome, doubtful: bool
+) -> None:
+    pms = ScriptedPms(capabilities, *answers)
+    pushed = await pusher_to(pms).push(account(), work(doubtful=True))
+    assert (pms.calls, pushed.outcome, pushed.doubtful) == (asked, outcome, doubtful)
+
+
+async def test_where_nothing_can_tell_a_doubtful_push_is_never_made_again() -> None:
+    pms = ScriptedPms(NEITHER)
+    pushed = await pusher_to(pms).push(account(), work(doubtful=True, pushing=True))
+    assert pms.calls == []
+    assert isinstance(pushed.outcome, InDoubt)
+    final = decide(work(), pushed, now=NOW, settle_seconds=30, luck=0.5)
+    assert isinstance(final, Final)
+    assert final.status is Status.IN_DOUBT
+
+
+TOO_LATE = too_late()
+LATE_CASES = [
+    # capabilities, may have been made, what the PMS answers, what it is asked, outcome, still doubtful
+    (KEY, False, [], [], TOO_LATE, False),
+    (KEY, True, [MADE], ["find"], MADE, False),
+    (FIND, True, [Absent()], ["find"], TOO_LATE, False),
+    (FIND, True, [LATER], ["find"], LATER, True),
+    (ONLY_KEY, True, [], [], UNCHECKABLE, True),
+    (NEITHER, True, [], [], UNCHECKABLE, True),
+    (NEITHER, False, [], [], TOO_LATE, False),
+]
+
+
+@pytest.mark.parametrize(("capabilities", "pushing", "answers", "asked", "outcome", "doubtful"), LATE_CASES)
+async def test_after_its_deadline_nothing_is_sent_but_look_ups(
+    capabilities: Capabilities,
+    pushing: bool,
+    answers: list[Outcome | Lookup],
+    asked: list[str],
+    outcome: Outcome,
+    doubtful: bool,
+) -> None:
+    pms = ScriptedPms(capabilities, *answers)
+    row = replace(work(doubtful=pushing, pushing=pushing), deadline_at=NOW)
+    pushed = await pusher_to(pms).push(account(), row)
+    assert (pms.calls, pushed.outcome, pushed.doubtful) == (asked, outcome, doubtful)
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "answers", "asked", "outcome"),
+    [
+        (KEY, [MADE], ["find"], MADE),
+        (FIND, [Absent()], ["find"], NOT_MADE),
+        (ONLY_KEY, [], [], UNCHECKABLE),
+        (NEITHER, [], [], UNCHECKABLE),
+    ],
+)
+async def test_what_is_in_doubt_is_only_looked_for(
+    capabilities: Capabilities, answers: list[Outcome | Lookup], asked: list[str], outcome: Outcome
+) -> None:
+    pms = ScriptedPms(capabilities, *answers)
+    pushed = await pusher_to(pms).push(account(), replace(work(doubtful=True), status=Status.IN_DOUBT))
+    assert (pms.calls, pushed.outcome) == (asked, outcome)
+
+
+CHANGED = [
+    # what the earlier push carried, what the PMS can do today, what it is asked
+    (carried(key=False), NEITHER, []),  # options changed: it cannot be searched any more
+    (carried(key=False), ONLY_KEY, []),  # a key that the earlier push did not carry
+    (carried(key=False), KEY, ["find"]),
+    (carried(reference=False), FIND, []),  # the earlier one cannot be found by a reference that it did not carry
+    (carried(reference=False), KEY, ["create"]),
+    ("", KEY, []),
+    ("unknown", KEY, []),
+    (carried(kind="hostaway"), KEY, []),  # sent somewhere else
+    (carried().replace(" ", "x ", 1), KEY, []),
+]
+
+
+@pytest.mark.parametrize(("doubt", "capabilities", "asked"), CHANGED)
+async def test_an_earlier_push_is_judged_by_what_it_carried_whatever_the_pms_can_do_today(
+    doubt: str, capabilities: Capabilities, asked: list[str]
+) -> None:
+    pms = ScriptedPms(capabilities, LATER)
+    pushed = await pusher_to(pms).push(account(), replace(work(doubtful=True), doubt=doubt))
+    assert pms.calls == asked
+    assert (pushed.doubtful, pushed.doubt) == (True, str(read_safeguards(doubt)))
+    if not asked:
+        assert isinstance(pushed.outcome, InDoubt)
+
+
+@pytest.mark.parametrize("capabilities", [KEY, FIND, ONLY_KEY, NEITHER])
+async def test_what_is_left_in_doubt_tells_what_it_carried(capabilities: Capabilities) -> None:
+    pushed = await pusher_to(ScriptedPms(capabilities, UNSURE)).push(account(), work())
+    key, reference = capabilities.idempotent_create, capabilities.find_by_reference
+    assert pushed.doubt == carried(key=key, reference=reference)
+    assert (pushed.settleable, pushed.findable) == (key or reference, reference)
+
+
+async def test_of_two_in_doubt_only_what_both_carried_is_of_use() -> None:
+    row = replace(work(doubtful=True), doubt=carried(reference=False))
+    pushed = await pusher_to(ScriptedPms(KEY, UNSURE)).push(account(), row)
+    assert (pushed.doubt, pushed.findable) == (carried(reference=False), False)
+
+
+async def test_what_was_looked_for_in_vain_is_in_doubt_for_the_new_push_alone() -> None:
+    row = replace(work(doubtful=True), doubt=carried(key=False))
+    pushed = await pusher_to(ScriptedPms(KEY, Absent(), UNSURE)).push(account(), row)
+    assert pushed.doubt == carried()
+
+
+@pytest.mark.parametrize(
+    ("found", "code"), [(MADE, None), (Absent(), "card_required"), (LATER, None)], ids=["made", "absent", "unknown"]
+)
+async def test_a_rule_that_was_tightened_refuses_only_what_was_surely_not_made(found: Lookup, code: str | None) -> None:
+    row = replace(work(doubtful=True, morChannel="PMS"), doubt=carried(key=False, kind="booking-sync"))
+    pms = ScriptedPms(FIND, found, Absent())
+    pushed = await pusher_to(pms).push(account(kind="booking-sync"), row)
+    assert (pms.calls[0], "create" in pms.calls) == ("find", False)
+    if code is None:
+        assert pushed.outcome == found
+    else:
+        assert isinstance(pushed.outcome, Rejected)
+        assert pushed.outcome.problem.code == code
+
+
+@pytest.mark.parametrize("deadline_at", [NOW, NOW + timedelta(days=1)], ids=["late", "in time"])
+async def test_what_is_in_doubt_and_not_there_failed_before_its_deadline_as_after_it(deadline_at: datetime) -> None:
+    row = replace(work(doubtful=True), status=Status.IN_DOUBT, deadline_at=deadline_at)
+    pushed = await pusher_to(ScriptedPms(FIND, Absent())).push(account(), row)
+    final = decide(row, pushed, now=NOW, settle_seconds=30, luck=0.5)
+    assert isinstance(final, Final)
+    assert final.status is Status.FAILED
+
+
+async def test_where_nothing_can_tell_the_intent_is_durable_before_the_first_byte() -> None:
+    intents: list[int] = []
+    pms = ScriptedPms(NEITHER, MADE)
+    await pusher_to(pms, intents=intents).push(account(), work(5))
+    assert (intents, pms.calls) == ([5], ["create"])
+    with pytest.raises(LeaseLost):
+        await pusher_to(ScriptedPms(NEITHER), intents=intents).push(account(), work(13))
+
+
+async def test_nothing_is_sent_once_the_lease_is_lost() -> None:
+    pms = ScriptedPms(KEY, MADE)
+    with pytest.raises(LeaseLost):
+        await pusher_to(pms, may_send=lambda _: False).push(account(), work())
+    assert pms.calls == []
+
+
+async def test_what_the_adapter_put_off_because_the_lease_was_lost_on_the_way_is_left() -> None:
+    lost = Deferred(LEASE_LOST, "It was held no longer.")
+    for pms, row in (
+        (ScriptedPms(FIND, lost), work()),
+        (ScriptedPms(FIND, lost), work(doubtful=True)),
+        (ScriptedPms(FIND, Absent(), lost), work(doubtful=True)),
+    ):
+        with pytest.raises(LeaseLost):
+            await pusher_to(pms).push(account(), row)
+
+
+async def test_an_adapters_bug_costs_one_row_and_leaves_it_in_doubt() -> None:
+    pushed = await pusher_to(ScriptedPms(FIND, RuntimeError("bug"))).push(account(), work())
+    assert pushed.outcome == InDoubt("adapter_failed", "RuntimeError")
+
+
+async def test_a_rule_refuses_before_anything_is_sent() -> None:
+    pms = ScriptedPms(FIND)
+    pushed = await pusher_to(pms).push(account(kind="booking-sync"), work(morChannel="PMS"))
+    assert isinstance(pushed.outcome, Rejected)
+    assert pushed.outcome.problem.code == "card_required"
+    assert pms.calls == []
+
+
+async def test_the_card_is_opened_for_the_push_alone() -> None:
+    pms = ScriptedPms(KEY, MADE)
+    sealed = SealedCard("key", "4111111111111111")
+    await pusher_to(pms).push(account(), work(card=sealed, cardDetails={"cardNumber": "411111******1111"}))
+    booking = pms.bookings[0]
+    assert booking.card is not None
+    assert booking.card.card_number == "4111111111111111"
+    assert "cardDetails" not in booking.fields
+    assert "4111111111111111" not in repr(booking)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sealed", "reason"), [("unknown", "x", "unknown_kind"), ("generic", "damaged", "cannot_open")]
+)
+async def test_what_an_operator_can_repair_is_deferred(kind: str, sealed: str, reason: str) -> None:
+    pushed = await pusher_to(ScriptedPms(KEY)).push(account(kind=kind), work(card=SealedCard("key", sealed)))
+    assert isinstance(pushed.outcome, Deferred)
+    assert pushed.outcome.reason == reason
+    assert [(attempt.action, attempt.reason) for attempt in pushed.attempts] == [("prepare", reason)]
+
+
+async def test_of_very_many_attempts_the_last_are_kept_under_their_numbers() -> None:
+    row = work()
+    for _ in range(60):
+        pushed = await pusher_to(ScriptedPms(KEY, LATER)).push(account(), row)
+        row = replace(row, attempts=pushed.attempts)
+    assert [attempt.number for attempt in row.attempts] == list(range(11, 61))

@@ -1,0 +1,198 @@
+"""What a worker holds, through everything by which rows come to it and go: it, the store and the others never disagree for long."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from forwarder.process.clock import SystemClock
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.work import Arrival, CancellationArrival, Work
+from forwarder.store.tables import reservations
+from forwarder.topics.embedded.log import EmbeddedLog
+from forwarder.topics.port import Consumer, PartitionsChanged
+from forwarder.worker.service import Worker
+from tests.support.store.stored import lease
+from tests.support.worker.worker_bench import PATIENCE_SECONDS, SETTINGS, Bench, cancellation, fresh, open_bench
+from tests.support.worker.works import submission
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    async with open_bench(tmp_path) as opened:
+        opened.accounts.one = replace(opened.accounts.one, concurrency=1)
+        yield opened
+
+
+async def _when(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def _rows(bench: Bench) -> dict[str, Any]:
+    async with bench.engine.connect() as connection:
+        found = await connection.execute(select(reservations))
+        return {row.request_id: row for row in found}
+
+
+async def _row(bench: Bench, number: int, condition: Callable[[Any], bool]) -> Any:
+    """The row of the `number`-th submission, once it is so."""
+    wanted = submission(number).request_id
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            row = (await _rows(bench)).get(wanted)
+            if row is not None and condition(row):
+                return row
+            await asyncio.sleep(0.005)
+
+
+# --- partitions -----------------------------------------------------------------------------------------------------------
+
+
+class _Rebalancing:
+    """The log of a bench, whose consumer can be told at any time what it owns."""
+
+    def __init__(self, log: EmbeddedLog) -> None:
+        self._log = log
+        self.own: PartitionsChanged
+
+    def consumer(
+        self, topic: str, *, group: str, on_partitions: PartitionsChanged
+    ) -> AbstractAsyncContextManager[Consumer]:
+        self.own = on_partitions
+        return self._log.consumer(topic, group=group, on_partitions=on_partitions)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+
+async def test_a_worker_that_is_left_without_partitions_gives_back_what_it_has_not_started(bench: Bench) -> None:
+    log = bench.log = _Rebalancing(bench.log)  # type: ignore[assignment]
+    bench.pms.answering.clear()
+    async with bench.worker() as worker:
+        await bench.submit(fresh(1))
+        await _when(lambda: bench.pms.asked)
+        await bench.submit(fresh(2), fresh(3))
+        await _row(bench, 3, lambda row: row.leased_by is not None)
+        await log.own(frozenset())
+        rows = await _rows(bench)
+        assert [rows[submission(number).request_id].leased_by is None for number in (1, 2, 3)] == [False, True, True]
+        # Whoever has the partition now takes in the cancellation of what was not sent. It never is.
+        other, now = SqlRecorder(bench.engine), SystemClock().now()
+        await lease(other, "other")
+        await other.request_cancellations([CancellationArrival(cancellation(3), now)], now=now)
+        await other.claim("other", "acc", range(16), now=SystemClock().now(), at_most=10)
+        bench.pms.answering.set()
+        await bench.rows("CONFIRMED", 1)
+        await _nothing_held(worker)
+    assert bench.pms.asked == [submission(1).request_id]
+
+
+async def _nothing_held(worker: Worker) -> None:
+    await _when(lambda: not worker.holds())
+
+
+class _TakesItsTime(SqlRecorder):
+    """Its answers to intake and claims come as late as the test likes, when all is committed."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench.engine)
+        self.answering = asyncio.Event()
+        self.answering.set()
+        self.committed = asyncio.Event()
+
+    async def take_in(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
+        return await self._late(await super().take_in(worker_id, arrivals, now=now))
+
+    async def claim(self, worker_id: str, account_id: str, partitions: Collection[int], **how: Any) -> Sequence[Work]:
+        return await self._late(await super().claim(worker_id, account_id, partitions, **how))
+
+    async def _late(self, works: Sequence[Work]) -> Sequence[Work]:
+        if works and not self.answering.is_set():
+            self.committed.set()
+            await self.answering.wait()
+        return works
+
+
+async def test_what_was_taken_in_from_a_partition_that_is_lost_meanwhile_is_not_held(bench: Bench) -> None:
+    log = bench.log = _Rebalancing(bench.log)  # type: ignore[assignment]
+    recorder = _TakesItsTime(bench)
+    async with bench.worker(recorder=recorder):
+        recorder.answering.clear()
+        await bench.submit(fresh(1))
+        await recorder.committed.wait()
+        lost = asyncio.ensure_future(log.own(frozenset()))
+        recorder.answering.set()
+        await lost
+        await _row(bench, 1, lambda row: row.leased_by is None)
+    assert bench.pms.asked == []
+
+
+# --- a cancellation, and a claim whose answer is under way --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("busy", [True, False])
+async def test_what_was_claimed_while_its_cancellation_came_is_not_sent(bench: Bench, busy: bool) -> None:
+    """Neither where it would wait for its turn, nor where it would start at once."""
+    bench.pms.answering.clear()
+    recorder = _TakesItsTime(bench)
+    async with bench.worker(recorder=recorder):
+        if busy:
+            await bench.submit(fresh(1))
+            await _when(lambda: bench.pms.asked)
+        recorder.answering.clear()
+        waiting = Arrival(fresh(2), 0, SystemClock().now().replace(year=2100), held=False)
+        await SqlRecorder(bench.engine).take_in("nobody", [waiting], now=SystemClock().now())
+        await recorder.committed.wait()
+        await bench.cancel(cancellation(2))
+        await _row(bench, 2, lambda row: row.cancel_requested_at is not None)
+        recorder.answering.set()
+        await bench.rows("CANCELLED", 1)
+        bench.pms.answering.set()
+        await bench.rows("CONFIRMED", int(busy))
+    assert bench.pms.asked == [submission(1).request_id] * busy
+
+
+# --- rows that nobody has -------------------------------------------------------------------------------------------------
+
+
+async def test_a_row_that_the_store_has_for_a_worker_that_knows_nothing_of_it_is_found(bench: Bench) -> None:
+    """The commit of a claim whose answer was given up comes through later: nothing else would ever free it."""
+    bench.settings = replace(SETTINGS, lease_seconds=0.6)
+    async with bench.worker() as worker:
+        await bench.submit(fresh(1))
+        await bench.rows("CONFIRMED", 1)
+        waiting = Arrival(fresh(2), 0, SystemClock().now().replace(year=2100), held=True, safeguards="pms key")
+        await SqlRecorder(bench.engine).take_in(worker.worker_id, [waiting], now=SystemClock().now())
+        row = await _row(bench, 2, lambda row: row.takeovers == 1)
+    assert (row.doubtful, row.doubt) == (True, "pms key")
+
+
+async def test_a_row_that_is_held_for_long_is_not_taken_for_a_stray(bench: Bench) -> None:
+    bench.settings = replace(SETTINGS, lease_seconds=0.3)
+    bench.pms.answering.clear()
+    recorder = _Looks(bench.engine)
+    async with bench.worker(recorder=recorder):
+        await bench.submit(fresh(1), fresh(2))
+        await _row(bench, 2, lambda row: row.leased_by is not None)
+        looks = recorder.looks
+        await _when(lambda: recorder.looks > looks + 2)
+        assert [row.takeovers for row in (await _rows(bench)).values()] == [0, 0]
+        bench.pms.answering.set()
+        await bench.rows("CONFIRMED", 2)
+    assert len(bench.pms.asked) == 2
+
+
+class _Looks(SqlRecorder):
+    looks = 0
+
+    async def held_by(self, worker_id: str) -> Collection[int]:
+        self.looks += 1
+        return await super().held_by(worker_id)

@@ -1,0 +1,103 @@
+"""The sweep: rows that this worker is given are delivered by it, or given back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from forwarder.store.engine import Engine, open_engine
+from forwarder.store.migrate import migrate
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.tenancy.port import Account
+from forwarder.worker.dispatch.dispatcher import Dispatcher
+from forwarder.worker.intake.sweep import Sweep
+from forwarder.worker.lease import Lease
+from tests.support.memory.clock import ManualClock
+from tests.support.store.stored import arrivals, row, take_over
+from tests.support.worker.pushes import Pushes
+from tests.support.worker.works import NOW, account
+
+
+class _Accounts:
+    """A directory of one account."""
+
+    async def key(self, token: str) -> None:
+        raise AssertionError("a worker authenticates nobody")
+
+    async def account(self, account_id: str) -> Account | None:
+        return account() if account_id == "acc" else None
+
+
+class _Worker:
+    """The parts of a worker that fetch rows, and a store for them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.clock = ManualClock(NOW)
+        self.recorder = SqlRecorder(engine)
+        self.pushes = Pushes()
+        self.lanes = Dispatcher(self.clock, self.pushes.deliver, held_at_most=100)
+        self.lease = Lease(self.recorder, self.clock, 45.0)
+        self.lanes.partitions = frozenset({0})
+        self._sweep = Sweep(
+            self.recorder,
+            _Accounts(),
+            self.lanes,
+            self.lease,
+            self.clock,
+            0.0,
+            in_memory=self.lanes.held_ids,
+        )
+
+    async def sweep(self) -> None:
+        await self._sweep.all_accounts()
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
+    await migrate(tmp_path / "store.sqlite3")
+    opened = open_engine(tmp_path / "store.sqlite3")
+    yield opened
+    await opened.dispose()
+
+
+async def test_a_row_that_comes_back_during_its_delivery_under_a_lost_lease_is_not_held_for_ever(
+    engine: Engine,
+) -> None:
+    worker = _Worker(engine)
+    await worker.lease.renew()
+    await worker.recorder.take_in(worker.lease.worker_id, arrivals([1], held=False), now=NOW)
+    await worker.sweep()
+    (work_id,) = worker.pushes.started
+    await take_over(worker.recorder, worker.lease.worker_id, now=NOW)
+    assert not await worker.lease.keep()
+    await worker.lease.renew()
+
+    await worker.sweep()
+    assert worker.pushes.started == [work_id], "one push at a time"
+    assert (await row(engine, work_id))["leased_by"] == worker.lease.worker_id
+
+    await worker.pushes.answer()
+    await worker.sweep()
+    assert worker.pushes.started == [work_id, work_id]
+    assert (await row(engine, work_id))["leased_by"] == worker.lease.worker_id
+    await worker.pushes.answer()
+
+
+async def test_a_row_that_cannot_be_delivered_yet_is_free_for_others(engine: Engine) -> None:
+    worker, other = _Worker(engine), _Worker(engine)
+    await worker.lease.renew()
+    await worker.recorder.take_in(worker.lease.worker_id, arrivals([1], held=False), now=NOW)
+    await worker.sweep()
+    await take_over(worker.recorder, worker.lease.worker_id, now=NOW)
+    await worker.lease.renew()
+    await worker.lease.renew()
+    await worker.sweep()
+
+    await worker.lease.give_back_unpushed()
+    await other.lease.renew()
+    await other.sweep()
+    assert len(other.pushes.started) == 1
+    await worker.pushes.answer()
+    await other.pushes.answer()

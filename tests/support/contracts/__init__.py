@@ -1,0 +1,1 @@
+"""The published contracts held against what the service really says, by tools that others wrote."""

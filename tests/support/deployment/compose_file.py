@@ -1,0 +1,82 @@
+"""`docker-compose.yml` as data, and one service of it as a process of this machine. Knows nothing of what the services do.
+
+What the file says is kept: the command, its whole environment (nothing of the caller's is added but PATH), the health check.
+Only addresses change, because here nobody has a network of his own.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+COMPOSE_FILE = Path(__file__).parents[3] / "docker-compose.yml"
+_VARIABLE = re.compile(r"\$\{(?P<name>\w+):-(?P<default>[^}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One service, its variables filled in with their defaults."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    health: tuple[str, ...]
+
+    @property
+    def port(self) -> str:
+        """The port that its command says it listens on."""
+        return self.command[self.command.index("--port") + 1]
+
+    def rewritten(self, addresses: Mapping[str, str]) -> Self:
+        """With every key of `addresses` replaced by its value, wherever it stands."""
+
+        def here(text: str) -> str:
+            for address, local in addresses.items():
+                text = text.replace(address, local)
+            return text
+
+        return replace(
+            self,
+            command=tuple(map(here, self.command)),
+            environment={name: here(value) for name, value in self.environment.items()},
+            health=tuple(map(here, self.health)),
+        )
+
+    def with_environment(self, more: Mapping[str, str]) -> Self:
+        """With `more` in its environment."""
+        return replace(self, environment={**self.environment, **more})
+
+    def as_process(self, command: tuple[str, ...]) -> list[str]:
+        """The arguments that run `command` in this service's environment and no other."""
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return ["env", "-i", f"PATH={path}", *(f"{name}={value}" for name, value in self.environment.items()), *command]
+
+
+def read_compose() -> dict[str, Any]:
+    """The file, variables filled in with their defaults."""
+    filled: dict[str, Any] = _filled(yaml.safe_load(COMPOSE_FILE.read_text()))
+    return filled
+
+
+def _filled(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _filled(item) for key, item in value.items()}
+        case list():
+            return [_filled(item) for item in value]
+        case str():
+            return _VARIABLE.sub(lambda found: found["default"], value)
+        case _:
+            return value
+
+
+def service(name: str) -> Service:
+    """One of our own services."""
+    told = read_compose()["services"][name]
+    _, *health = told.get("healthcheck", {}).get("test", ["CMD"])
+    return Service(name, tuple(told["command"]), told.get("environment", {}), tuple(health))

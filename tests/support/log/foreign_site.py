@@ -1,0 +1,146 @@
+"""Everything that reads a topic, at work on one log and one store, beside which anybody may write to the topics."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.http.prefer import Wait
+from forwarder.ingress.receipt import Receipt, answer
+from forwarder.notifier.service import Notifier, NotifierParts
+from forwarder.notifier.settings import NotifierSettings
+from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.observability.metrics import TAKEN_IN
+from forwarder.process.clock import SystemClock
+from forwarder.reservation.outcome import Status
+from forwarder.store.engine import open_engine
+from forwarder.store.lists.reader import SqlReader
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.webhooks.log import SqlDeliveryLog
+from forwarder.store.webhooks.queue import SqlDeliveryQueue
+from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.registry import SqlRegistry
+from forwarder.topics.outcomes import OutcomeListener
+from forwarder.topics.port import Log, Message, Publisher, Topics
+from forwarder.worker.service import Worker, WorkerParts
+from tests.support.memory.webhooks import MemorySender, public_targets
+from tests.support.worker.worker_bench import SECRET, SETTINGS, Accounts, Pms, fresh, message_of
+
+URL = "https://hook.example/"
+PATIENCE_SECONDS = 20.0
+WORKSPACE = "demo"
+
+
+class ForeignSite:
+    """`published` counts what went to the requests topic."""
+
+    def __init__(self, publisher: Publisher, topics: Topics, engine: AsyncEngine, outcomes: OutcomeListener) -> None:
+        self.publisher = publisher
+        self.topics = topics
+        self.reader = SqlReader(engine)
+        self.outcomes = outcomes
+        self.sender = MemorySender()
+        self.running: list[asyncio.Task[None]] = []
+        self.published = 0
+        self._number = 1000
+        self._read_before = _read()
+
+    @property
+    def read(self) -> int:
+        """How many messages the worker has read, whatever it made of them."""
+        return _read() - self._read_before
+
+    async def write(self, *, requests: Sequence[Message], results: Sequence[Message]) -> None:
+        """As anybody can."""
+        await self.publisher.publish(self.topics.requests, requests)
+        await self.publisher.publish(self.topics.results, results)
+        self.published += len(requests)
+
+    async def goes_on(self, *, requests: Sequence[Message] = (), results: Sequence[Message] = ()) -> None:
+        """Write these; fail unless a reservation that comes after them is made, its caller is told, and its customer as well."""
+        self._number += 1
+        sent = fresh(self._number)
+        async with asyncio.timeout(PATIENCE_SECONDS), AsyncExitStack() as stack:
+            expected = await stack.enter_async_context(self.outcomes.expecting(sent.request_id))
+            assert expected is not None
+            # Somebody waits for each of these as well, and is to be answered whatever it tells.
+            foreign = {f"{sent.request_id}-{place}": message for place, message in enumerate(results)}
+            waiting = [await stack.enter_async_context(self.outcomes.expecting(about)) for about in foreign]
+            await self.write(requests=requests, results=[_about(*each) for each in foreign.items()])
+            await self.write(requests=[message_of(sent)], results=())
+            told = await expected.within(PATIENCE_SECONDS - 2, _for_ever)
+            self._look()
+            assert told is not None
+            assert told.status is Status.CONFIRMED
+            while f"{sent.request_id}.1" not in self.sender.to(URL):
+                self._look()
+                await asyncio.sleep(0.005)
+            for one in waiting:
+                assert one is not None
+                if (settled := await one.within(0.0, _for_ever)) is not None:
+                    answer(Receipt(sent.request_id, "", settled), Wait(1.0), "", 1)
+        stored = await self.reader.submission("acc", sent.request_id)
+        assert stored is not None
+        assert stored.status is Status.CONFIRMED
+
+    def _look(self) -> None:
+        for task in self.running:
+            if task.done():
+                task.result()
+
+
+async def _for_ever() -> None:
+    """For a caller who stays."""
+    await asyncio.Event().wait()
+
+
+def _about(request_id: str, message: Message) -> Message:
+    """`message`, about that submission, if it is about one."""
+    told = tuple((name, request_id.encode() if name == "ce_subject" else value) for name, value in message.headers)
+    return replace(message, headers=told)
+
+
+def _read() -> int:
+    return sum(int(TAKEN_IN.labels(result)._value.get()) for result in ("taken_in", "cancellation", "undecodable"))
+
+
+@asynccontextmanager
+async def foreign_site(log: Log, topics: Topics, database: str | Path) -> AsyncIterator[ForeignSite]:
+    """A worker, a notifier and a waiter at work; stopped at the end, where they raise what ended them before."""
+    engine, clock, stop = open_engine(database), SystemClock(), asyncio.Event()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(engine.dispose)
+        async with log.admin() as admin:
+            await admin.create(dict.fromkeys(topics.all(), 2))
+        publisher = await stack.enter_async_context(log.publisher())
+        outcomes = OutcomeListener(await stack.enter_async_context(log.tail(topics.results)), clock)
+        site = ForeignSite(publisher, topics, engine, outcomes)
+        vault, recorder, pms = SecretVault([SECRET]), SqlRecorder(engine), Pms()
+        worker = WorkerParts(log, topics, publisher, recorder, Accounts(), vault, pms, clock, SETTINGS)
+        endpoints, settings = (
+            SqlEndpoints(engine),
+            NotifierSettings(sweep_seconds=0.05, intake_wait_seconds=0.05, idle_seconds=0.0),
+        )
+        queue = SqlDeliveryQueue(engine)
+        notifier = NotifierParts(log, topics, queue, endpoints, vault, site.sender, clock, settings)
+        await SqlRegistry(engine).add_workspace(WORKSPACE)
+        hooks = WebhooksParts(endpoints, SqlDeliveryLog(engine), sealer_of(SECRET), public_targets(), clock)
+        await Webhooks(hooks).add(WORKSPACE, URL)
+        site.running = [
+            asyncio.create_task(Worker(worker).run(stop)),
+            asyncio.create_task(Notifier(notifier).run(stop)),
+        ]
+        waiting = asyncio.create_task(outcomes.run())
+        await asyncio.sleep(0)  # it has begun: before that nobody can wait
+        try:
+            yield site
+        finally:
+            stop.set()
+            waiting.cancel()
+            await asyncio.wait([*site.running, waiting])
+        for task in site.running:
+            task.result()

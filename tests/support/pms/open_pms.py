@@ -1,0 +1,58 @@
+"""A PMS of the open contract as a table of answers: what comes of each."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from forwarder.pms.directory import open_directory
+from forwarder.pms.port import AccountConnection, Pms
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import Lookup, Outcome, Rejected
+from tests.support.simulator.server import QuickClock, booking
+
+Answer = Callable[[httpx.Request], httpx.Response]
+
+
+@asynccontextmanager
+async def pms_that(
+    answer: Answer | None = None,
+    *,
+    kind: str = "generic",
+    base_url: str = "http://pms.test/api/",
+    credential: str = "key-7",
+    transport: httpx.AsyncBaseTransport | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> AsyncIterator[Pms]:
+    """A PMS that answers so, or by whatever `transport` leads to."""
+    way = transport or httpx.MockTransport(answer or _nobody)
+    async with open_directory(QuickClock(), transport=way) as directory:
+        yield directory.connect(AccountConnection("acme", kind, base_url, credential, options=options or {}))
+
+
+def _nobody(_request: httpx.Request) -> httpx.Response:
+    raise AssertionError("nothing was to be asked")
+
+
+async def created(status: int, body: object, asked: Booking | None = None) -> Outcome:
+    """What a create comes to that is answered so."""
+    async with pms_that(lambda _: response(status, body)) as pms:
+        return await pms.create(asked or booking())
+
+
+async def found(body: object, status: int = 200) -> Lookup:
+    async with pms_that(lambda _: response(status, body)) as pms:
+        return await pms.find(booking())
+
+
+def response(status: int, body: object) -> httpx.Response:
+    return httpx.Response(status, content=body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+def refused(outcome: Outcome) -> str:
+    assert isinstance(outcome, Rejected), outcome
+    assert outcome.problem.status == 409
+    assert outcome.problem.request_id is not None
+    return outcome.problem.code

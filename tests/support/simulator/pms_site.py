@@ -1,0 +1,94 @@
+"""A simulated PMS of a test's own, the account that speaks to it, and what each kind says in words of its own."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from forwarder.pms.port import UNPACED, AccountConnection, Pace, Pms, PmsDirectory
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import Deferred, InDoubt
+from tests.support.simulator.server import OPTIONS, QuickClock, Simulator, booking
+
+CREDENTIAL = "s3cr3t-credential"
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """`amounts`: what of the price the PMS shows again. `unavailable`: what a bare 503 to a create comes to. `says_how_long`: its
+    503 can name the wait; then it is its own word, and not that of a gateway that lost a server which may have booked."""
+
+    amounts: Literal["all", "price", "none"] = "all"
+    unavailable: type[Deferred | InDoubt] = Deferred
+    says_how_long: bool = True
+
+
+WORDINGS: Final[Mapping[str, Wording]] = {
+    "beds24": Wording(amounts="price"),
+    "booking-sync": Wording(says_how_long=False),  # X-RateLimit-Reset alone
+    "cloudbeds": Wording(amounts="none", unavailable=InDoubt),
+    "generic": Wording(),
+    "hostaway": Wording(unavailable=InDoubt),
+    "website-builder": Wording(),
+}
+"""Kind → how its simulator, as the PMS does, differs from the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What all tests share: one simulator, and two ways to it, of which one is soon out of patience."""
+
+    simulator: Simulator
+    directory: PmsDirectory
+    impatient: PmsDirectory
+    clock: QuickClock
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A simulated PMS of the test's own, and the account that speaks to it."""
+
+    kind: str
+    name: str
+    house: House
+
+    @property
+    def wording(self) -> Wording:
+        return WORDINGS[self.kind]
+
+    @property
+    def pms(self) -> Pms:
+        return self.reach()
+
+    @property
+    def impatient_pms(self) -> Pms:
+        """The same, with a push time-out of a fraction of a second."""
+        return self.reach(self.house.impatient)
+
+    @property
+    def made(self) -> int:
+        """How many bookings there were made."""
+        count: int = self.house.simulator.world.stats()["by_account"][self.name]
+        return count
+
+    def reach(
+        self,
+        directory: PmsDirectory | None = None,
+        *,
+        credential: str = CREDENTIAL,
+        base_url: str | None = None,
+        pace: Pace = UNPACED,
+    ) -> Pms:
+        at = self.house.simulator.base_url(self.kind, self.name) if base_url is None else base_url
+        connection = AccountConnection("acme", self.kind, at, credential, pace, OPTIONS.get(self.kind, {}))
+        return (directory or self.house.directory).connect(connection)
+
+    def go_wrong(self, mode: str, **more: Any) -> None:
+        self.house.simulator.go_wrong(mode, self.name, **more)
+
+    def recover(self) -> None:
+        self.house.simulator.work(self.name)
+
+    def booking(self, number: int = 1, **fields: Any) -> Booking:
+        """A booking whose reference no other test has."""
+        asked = booking(number, **fields)
+        return replace(asked, reference=f"{asked.reference}-{self.name}")

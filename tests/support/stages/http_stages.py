@@ -1,0 +1,207 @@
+"""Ingress and query in one application on parts in memory, called without a socket; and the worker's part, by hand."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from pydantic_core import from_json, to_json
+from starlette.types import ASGIApp
+
+from forwarder.http.app import http_app
+from forwarder.ingress.parts import IngressParts, IngressSettings
+from forwarder.ingress.routes import ingress_routes
+from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
+from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.process.clock import iso
+from forwarder.published.routes import published_routes
+from forwarder.query.parts import QueryParts
+from forwarder.query.routes import query_routes
+from forwarder.reservation.cancellation import Cancellation
+from forwarder.reservation.identity import RequestIds
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.record import Standing, compose_record
+from forwarder.reservation.result import ResultEvent, result_data
+from forwarder.store.lists.port import Stored
+from forwarder.tenancy.limits import RateLimits
+from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
+from forwarder.tenancy.sealing import KeyPair, PublicSealer, SecretVault
+from forwarder.topics.codec import decode_submission, encode_result
+from forwarder.topics.outcomes import OutcomeListener
+from forwarder.topics.port import Message
+from tests.support.memory.clock import ManualClock, settle
+from tests.support.memory.log import MemoryLog, MemoryTail
+from tests.support.memory.named_hosts import named_hosts
+from tests.support.memory.reader import MemoryReader
+from tests.support.memory.webhooks import MemoryDeliveries, MemoryEndpoints
+
+BOOKING_ENGINE_PATH = "/api/v1/vrs/reservations/booking-engine"
+GENERAL_PATH = "/api/v1/vrs/reservations"
+BULK_PATH = "/api/v1/vrs/reservations/bulk"
+SECRET = "a secret of these tests alone"
+REQUESTS, RESULTS = "reservations.requests", "reservations.results"
+
+HEADERS = {"Authorization": "Bearer token-alpha", "workspaceId": "alpha", "integrationAccountId": "alpha-1"}
+OTHER_ACCOUNT = {**HEADERS, "integrationAccountId": "alpha-2"}
+OTHER_WORKSPACE = {"Authorization": "Bearer token-beta", "workspaceId": "beta", "integrationAccountId": "beta-1"}
+
+
+@dataclass
+class MemoryDirectory:
+    """Implements `Directory`: two workspaces, of which the first has two accounts."""
+
+    away: bool = False
+    keys: Mapping[str, ApiKey] = field(
+        default_factory=lambda: {
+            "token-alpha": ApiKey("key-alpha", "alpha"),
+            "token-beta": ApiKey("key-beta", "beta"),
+        }
+    )
+    accounts: Mapping[str, Account] = field(
+        default_factory=lambda: {
+            name: Account(name, name.partition("-")[0], "generic", "http://pms.test", "")
+            for name in ("alpha-1", "alpha-2", "beta-1")
+        }
+    )
+
+    async def key(self, token: str) -> ApiKey | None:
+        self._require()
+        return self.keys.get(token)
+
+    async def account(self, account_id: str) -> Account | None:
+        self._require()
+        return self.accounts.get(account_id)
+
+    def _require(self) -> None:
+        if self.away:
+            raise TenancyUnavailable("the directory is away")
+
+
+class Stages:
+    """The application and everything under it."""
+
+    def __init__(self, settings: IngressSettings, *, max_waiting: int) -> None:
+        self.clock = ManualClock()
+        self.log = MemoryLog(self.clock)
+        self.reader = MemoryReader()
+        self.directory = MemoryDirectory()
+        keys = KeyPair.from_secret(SECRET)
+        self.key_id = keys.key_id
+        self.vault = SecretVault([SECRET])
+        self.ids = RequestIds(b"0123456789abcdef")
+        self.tail: MemoryTail = self.log.tail(RESULTS)
+        self.outcomes = OutcomeListener(self.tail, self.clock, max_waiting=max_waiting)
+        ingress = IngressParts(
+            publisher=self.log,
+            requests_topic=REQUESTS,
+            directory=self.directory,
+            sealer=PublicSealer(keys.key_id, keys.public_key),
+            ids=self.ids,
+            reader=self.reader,
+            outcomes=self.outcomes,
+            clock=self.clock,
+            can_cancel=lambda account: account.kind != "one-way",
+            limits=RateLimits(self.clock),
+            settings=settings,
+        )
+        query = QueryParts(self.directory, self.reader, self.ids, self.outcomes, self.clock)
+        self.endpoints, self.deliveries = MemoryEndpoints("alpha", "beta"), MemoryDeliveries()
+        webhooks = WebhooksParts(self.endpoints, self.deliveries, ingress.sealer, named_hosts(), self.clock)
+        hooks = webhook_routes(WebhookApiParts(self.directory, Webhooks(webhooks)))
+        self.routes = [*ingress_routes(ingress), *query_routes(query), *hooks, *published_routes()]
+        self.app: ASGIApp = http_app(self.routes, self.clock)
+        self.client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(self.app), base_url="http://forwarder.test", headers=HEADERS
+        )
+
+    @property
+    def requests(self) -> list[Message]:
+        """What was published for the worker."""
+        return self.log.topics[REQUESTS]
+
+    def published(self) -> dict[str, Any]:
+        """The value of the last message published for the worker."""
+        value: dict[str, Any] = from_json(self.requests[-1].value)
+        return value
+
+    async def requested(self, count: int = 1) -> Message:
+        """The last message for the worker, once so many have come and their callers wait, if they do."""
+        await self.log.holds(REQUESTS, count)
+        await settle()
+        return self.requests[-1]
+
+    def take_in(
+        self,
+        message: Message,
+        status: Status = Status.PENDING,
+        *,
+        revision: int = 0,
+        cancellation: Cancellation | None = None,
+        **known: Any,
+    ) -> Stored:
+        """Store a submission as the worker would; the id counts up from 1 and stays with it."""
+        submission = decode_submission(message)
+        earlier = [row.id for _, row in self.reader.rows if row.request_id == submission.request_id]
+        standing = Standing(
+            id=earlier[0] if earlier else len(self.reader.rows) + 1,
+            request_id=submission.request_id,
+            status=status,
+            created_at=iso(submission.accepted_at),
+            updated_at=iso(self.clock.now()),
+            **known,
+        )
+        record = to_json(compose_record(submission.reservation, standing)).decode()
+        stored = Stored(
+            standing.id,
+            submission.request_id,
+            status,
+            iso(submission.accepted_at),
+            standing.updated_at,
+            submission.fingerprint,
+            record,
+            (),
+            standing.problem,
+            submission.property_id,
+            revision,
+            cancellation,
+        )
+        self.reader.put(submission.account_id, stored)
+        return stored
+
+    async def settle(
+        self,
+        message: Message,
+        status: Status,
+        *,
+        revision: int = 1,
+        cancellation: Cancellation | None = None,
+        **known: Any,
+    ) -> Stored:
+        """Store the outcome of a submission and announce it, as the worker would."""
+        stored = self.take_in(message, status, revision=revision, cancellation=cancellation, **known)
+        submission = decode_submission(message)
+        data = result_data(
+            request_id=submission.request_id,
+            workspace_id=submission.workspace_id,
+            account_id=submission.account_id,
+            status=status,
+            record=from_json(stored.record),
+            cancellation=cancellation,
+        )
+        event = ResultEvent(submission.request_id, revision, status, submission.key, stored.updated_at, data)
+        await self.log.publish(RESULTS, [encode_result(event)])
+        return stored
+
+
+@asynccontextmanager
+async def stages(settings: IngressSettings | None = None, *, max_waiting: int = 100) -> AsyncIterator[Stages]:
+    """The stages, running; stopped and closed afterwards."""
+    built = Stages(settings or IngressSettings(), max_waiting=max_waiting)
+    following = asyncio.create_task(built.outcomes.run())
+    await asyncio.sleep(0)
+    async with built.client:
+        yield built
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)

@@ -1,0 +1,105 @@
+"""A notifier's parts in memory, on a clock that is moved by hand."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from forwarder.notifier.backoff import Backoff
+from forwarder.notifier.dispatcher import EndpointDispatcher
+from forwarder.notifier.endpoint_queue import EndpointQueue
+from forwarder.notifier.intake import Intake
+from forwarder.notifier.posting import Posting
+from forwarder.notifier.settings import NotifierSettings
+from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.store.webhooks.port import DeliveryStatus, NewDelivery
+from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.topics.port import ConsumedMessage
+from tests.support.memory.clock import ManualClock, settle
+from tests.support.memory.webhooks import MemoryDeliveries, MemoryEndpoints, MemorySender, public_targets
+
+SECRET = "the secret of these tests"
+
+
+@dataclass
+class Batches:
+    """Implements what the intake needs of `Consumer`."""
+
+    waiting: list[Sequence[ConsumedMessage]] = field(default_factory=list)
+    committed: list[Sequence[ConsumedMessage]] = field(default_factory=list)
+
+    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        return self.waiting.pop(0) if self.waiting else ()
+
+    async def commit(self, deliveries: Sequence[ConsumedMessage]) -> None:
+        self.committed.append(deliveries)
+
+
+class Hooks:
+    """A notifier's parts on a clock that is moved by hand. `sweep` does what its loop does."""
+
+    def __init__(self, settings: NotifierSettings | None = None) -> None:
+        self.settings = settings or NotifierSettings()
+        self.clock = ManualClock()
+        self.endpoints, self.queue, self.sender = MemoryEndpoints("ws-1", "ws-2"), MemoryDeliveries(), MemorySender()
+        self.consumer = Batches()
+        self.go_on = True
+        self.restart()
+        sealer = sealer_of(SECRET)
+        self.webhooks = Webhooks(WebhooksParts(self.endpoints, self.queue, sealer, public_targets(), self.clock))
+
+    def restart(self) -> None:
+        """Another process, which knows nothing of what the one before saw."""
+        self.rests = Backoff(self.clock, self.settings)
+        posting = Posting(
+            self.queue,
+            self.endpoints,
+            SecretVault([SECRET]),
+            self.sender,
+            self.clock,
+            record_batch=10,
+            luck=lambda: 0.5,
+        )
+        lane = EndpointQueue(
+            self.queue,
+            self.endpoints,
+            posting,
+            self.rests,
+            self.clock,
+            self.settings,
+            may_go_on=lambda: self.go_on and not self.lanes.crowded,
+        )
+        self.lanes = EndpointDispatcher(lane.run, self.rests, at_most=self.settings.max_endpoints)
+        self.intake = Intake(self.queue, self.endpoints, self.clock, self.settings, start=self.lanes.start)
+
+    async def add(self, name: str, workspace: str = "ws-1", types: Sequence[str] | None = None) -> str:
+        """An endpoint; its id."""
+        endpoint, _ = await self.webhooks.add(workspace, url(name), types=types)
+        return endpoint.id
+
+    async def queued(self, endpoint_id: str, *numbers: int) -> None:
+        new = [NewDelivery(endpoint_id, f"event-{number}", "t", "{}") for number in numbers]
+        await self.queue.queue(new, now=self.clock.now())
+
+    async def sweep(self) -> None:
+        self.lanes.start(await self.queue.endpoints_due(now=self.clock.now()))
+        await settle()
+
+    async def after(self, seconds: float) -> None:
+        await self.clock.advance(seconds)
+        await self.sweep()
+
+    async def work(self, days: float) -> None:
+        """Sweep for so long: whenever something is due, and each minute where it has to wait."""
+        end = self.clock.monotonic() + timedelta(days=days).total_seconds()
+        await self.sweep()
+        while (left := end - self.clock.monotonic()) > 0:
+            due = (await self.queue.pending()).oldest_due_at
+            pause = left if due is None else (due - self.clock.now()).total_seconds()
+            await self.after(min(left, pause if pause > 0 else 60.0))
+
+    def statuses(self, endpoint_id: str) -> list[DeliveryStatus]:
+        return [entry.status for entry in self.queue.of(endpoint_id)]
+
+
+def url(name: str) -> str:
+    return f"https://{name}.example/hook"

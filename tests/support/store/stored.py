@@ -1,0 +1,86 @@
+"""What goes into the store and what comes out of it, as its contract's tests need them."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.process.clock import iso
+from forwarder.reservation.card import SealedCard
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.record import Standing, compose_record
+from forwarder.reservation.result import ResultEvent, result_data
+from forwarder.store.submissions.port import Recorder
+from forwarder.store.submissions.work import Arrival, Attempt, Final, OutboxEvent, Postponed, Work
+from forwarder.store.tables import reservations
+from tests.support.worker.works import NOW, submission
+
+NOBODY_LISTENS = "postgresql://forwarder@127.0.0.1:1/forwarder"
+"""The URL of a database that cannot be reached."""
+
+CARD = SealedCard("0123456789abcdef", "c2VhbGVk")
+LATER = NOW + timedelta(minutes=5)
+DEADLINE = NOW + timedelta(days=1)
+
+
+def arrival(number: int, *, held: bool = True, partition: int = 0, account: str = "acc", **fields: Any) -> Arrival:
+    """The `number`-th submission, arriving."""
+    return Arrival(submission(number, account=account, card=CARD, **fields), partition, DEADLINE, held)
+
+
+def arrivals(numbers: Iterable[int], *, held: bool = True, partition: int = 0, account: str = "acc") -> list[Arrival]:
+    """Several of them."""
+    return [arrival(number, held=held, partition=partition, account=account) for number in numbers]
+
+
+async def lease(recorder: Recorder, worker_id: str) -> bool:
+    """Renew the worker's lease."""
+    return await recorder.renew(worker_id, seconds=30.0)
+
+
+async def take_over(recorder: Recorder, *worker_ids: str, now: datetime = LATER) -> int:
+    """Take over from these workers, as if they had not renewed for long; how many rows were freed."""
+    stopped = [pulse for pulse in await recorder.pulses() if pulse.worker_id in worker_ids]
+    return await recorder.take_over(stopped, now=now)
+
+
+async def unpublished(
+    recorder: Recorder, *, before: datetime = NOW + timedelta(days=30), at_most: int = 10
+) -> Sequence[OutboxEvent]:
+    """The events that are offered again, as if nobody had offered them for long."""
+    return await recorder.offer_again(before=before, now=NOW, at_most=at_most)
+
+
+def attempt(number: int = 1, outcome: str = "confirmed") -> Attempt:
+    """One try at a submission."""
+    return Attempt(number, "create", iso(NOW), 12, outcome, "a_reason", 'what was said: "é"')
+
+
+def final(work: Work, *, status: Status = Status.CONFIRMED, at: datetime = LATER, **answer: Any) -> Final:
+    """How `work` ended; `answer` is what the PMS gave."""
+    taken = work.submission
+    problem = None if status is Status.CONFIRMED else {"code": "said_no", "title": "No"}
+    pms_id = "pms-1" if status is Status.CONFIRMED else None
+    standing = Standing(
+        work.id, taken.request_id, status, work.created_at, iso(at), "", pms_id, answer=answer, problem=problem
+    )
+    record = compose_record(taken.reservation, standing)
+    data = result_data(
+        request_id=taken.request_id, workspace_id="demo", account_id=taken.account_id, status=status, record=record
+    )
+    event = ResultEvent(taken.request_id, work.revision + 1, status, taken.key, iso(at), data, "00-trace-span-01")
+    return Final(work.id, status, [attempt()], at, event, pms_id, problem)
+
+
+def postponed(work: Work, *, due_at: datetime = LATER, doubtful: bool = False) -> Postponed:
+    """`work` to be tried again."""
+    return Postponed(work.id, [*work.attempts, attempt(outcome="deferred")], NOW, due_at, doubtful)
+
+
+async def row(engine: AsyncEngine, work_id: int) -> dict[str, Any]:
+    """The row of `work_id`, as an operator sees it."""
+    async with engine.connect() as connection:
+        found = await connection.execute(select(reservations).where(reservations.c.id == work_id))
+        return dict(found.mappings().one())

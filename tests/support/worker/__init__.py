@@ -1,0 +1,1 @@
+"""Workers and parts of one, with pushes that are answered by hand."""

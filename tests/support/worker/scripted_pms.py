@@ -1,0 +1,89 @@
+"""A PMS that answers by script, and a pusher that pushes to it."""
+
+from collections.abc import Callable, Sequence
+
+from forwarder.pms.port import AccountConnection, Capabilities, Limits, UnknownKind
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.card import SealedCard
+from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
+from forwarder.reservation.request import CardDetails
+from forwarder.tenancy.port import CannotOpen
+from forwarder.worker.push.pusher import MaySend, Pusher
+from tests.support.memory.clock import ManualClock
+
+KEY = Capabilities(idempotent_create=True, find_by_reference=True, cancel=True)
+FIND = Capabilities(idempotent_create=False, find_by_reference=True, cancel=True)
+ONLY_KEY = Capabilities(idempotent_create=True, find_by_reference=False, cancel=True)
+NEITHER = Capabilities(idempotent_create=False, find_by_reference=False, cancel=False)
+
+REFUSES_INTENT = 13
+"""The id of the row whose intent to push is never made durable."""
+
+Answer = Outcome | Lookup | Cancellation
+
+
+class ScriptedPms:
+    """Gives `answers` in their order, whatever it is asked, and notes what that was. The directory of itself."""
+
+    def __init__(self, capabilities: Capabilities, *answers: Answer | Exception) -> None:
+        self.capabilities = capabilities
+        self._answers = list(answers)
+        self.calls: list[str] = []
+        self.bookings: list[Booking] = []
+        self.cancelled: list[str] = []
+
+    def while_held(self, held: Callable[[], bool]) -> "ScriptedPms":
+        return self
+
+    async def create(self, booking: Booking) -> Outcome:
+        return self._answer("create", booking)  # type: ignore[return-value]
+
+    async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
+        return [await self.create(booking) for booking in bookings]
+
+    async def find(self, booking: Booking) -> Lookup:
+        return self._answer("find", booking)  # type: ignore[return-value]
+
+    async def cancel(self, booking: Booking, pms_reservation_id: str) -> Cancellation:
+        self.cancelled.append(pms_reservation_id)
+        return self._answer("cancel", booking)  # type: ignore[return-value]
+
+    def _answer(self, action: str, booking: Booking) -> Answer:
+        self.calls.append(action)
+        self.bookings.append(booking)
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def kinds(self) -> list[str]:
+        return ["generic"]
+
+    def limits(self, kind: str) -> Limits:
+        return Limits()
+
+    def connect(self, connection: AccountConnection) -> "ScriptedPms":
+        if connection.kind == "unknown":
+            raise UnknownKind("There is no PMS kind 'unknown'.")
+        return self
+
+
+class _Vault:
+    def open_card(self, card: SealedCard) -> CardDetails:
+        if card.sealed == "damaged":
+            raise CannotOpen("The card was sealed with a key that is not ours.")
+        return CardDetails(cardNumber=card.sealed)
+
+    def open_text(self, sealed: str) -> str:
+        return sealed
+
+
+def pusher_to(pms: ScriptedPms, *, may_send: MaySend = lambda _: True, intents: list[int] | None = None) -> Pusher:
+    """`intents`: where the ids go of the rows that are marked before they are pushed."""
+
+    async def intend(work_id: int) -> bool:
+        if intents is not None:
+            intents.append(work_id)
+        return work_id != REFUSES_INTENT
+
+    return Pusher(pms, _Vault(), ManualClock(), may_send=may_send, intend=intend)

@@ -1,0 +1,249 @@
+"""Whole workers on the embedded log and store, with a PMS that answers by hand."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_json
+
+from forwarder.pms.port import AccountConnection, Capabilities, Limits
+from forwarder.process.clock import SystemClock, iso
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.reservation.outcome import Absent, Cancellation, Cancelled, Confirmed, Deferred, Lookup, Outcome
+from forwarder.reservation.submission import Submission
+from forwarder.store.engine import Engine, open_engine
+from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.lists.port import Stored, Summary
+from forwarder.store.lists.reader import SqlReader
+from forwarder.store.migrate import migrate
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.tenancy.port import Account
+from forwarder.tenancy.sealing import KeyPair, PublicSealer, SecretVault
+from forwarder.topics.cancellations import encode_cancellation
+from forwarder.topics.codec import encode_submission
+from forwarder.topics.embedded import file as embedded_file
+from forwarder.topics.embedded.log import EmbeddedLog
+from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Publisher, Topics
+from forwarder.worker.service import Worker, WorkerParts
+from forwarder.worker.settings import WorkerSettings
+from tests.support.worker.works import submission
+
+TOPICS = Topics()
+SETTINGS = WorkerSettings(
+    intake_wait_seconds=0.05,
+    sweep_seconds=0.05,
+    grace_seconds=5.0,
+    lease_seconds=30.0,
+    settle_seconds=0.2,
+    reoffer_seconds=0.2,
+)
+PATIENCE_SECONDS = 20.0
+SECRET = "a secret of these tests alone"
+
+
+class Pms:
+    """A PMS that confirms, unless told to put off, once `answering` is set; it notes what it was asked. The directory of itself."""
+
+    capabilities = Capabilities(idempotent_create=True, find_by_reference=True, cancel=True)
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.to_cancel: list[str] = []
+        self.together: list[int] = []
+        self.putting_off = False
+        self.cancels: Cancellation = Cancelled()
+        self.when_asked: Callable[[], None] = lambda: None
+        self.answering = asyncio.Event()
+        self.answering.set()
+
+    def while_held(self, held: Callable[[], bool]) -> "Pms":
+        return self
+
+    async def create(self, booking: Booking) -> Outcome:
+        self.asked.append(booking.reference)
+        self.when_asked()
+        await self.answering.wait()
+        if self.putting_off:
+            return Deferred("pms_unavailable", "Down.")
+        return Confirmed(f"pms-{booking.reference}")
+
+    async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
+        self.together.append(len(bookings))
+        return [await self.create(booking) for booking in bookings]
+
+    async def find(self, booking: Booking) -> Lookup:
+        return Absent()
+
+    async def cancel(self, booking: Booking, pms_reservation_id: str) -> Cancellation:
+        self.to_cancel.append(pms_reservation_id)
+        return self.cancels
+
+    def kinds(self) -> Sequence[str]:
+        return ["generic"]
+
+    def limits(self, kind: str) -> Limits:
+        return Limits()
+
+    def connect(self, connection: AccountConnection) -> "Pms":
+        return self
+
+
+class Accounts:
+    """A directory of one account, which may be changed."""
+
+    def __init__(self) -> None:
+        self.one = Account("acc", "demo", "generic", "http://pms.test", _sealed("token"))
+
+    async def key(self, token: str) -> None:
+        raise AssertionError("a worker authenticates nobody")
+
+    async def account(self, account_id: str) -> Account | None:
+        return self.one if account_id == "acc" else None
+
+
+class Skipping(SystemClock):
+    """The machine's clock, as a process sees it that is stopped for a while in the middle."""
+
+    def __init__(self) -> None:
+        self._skipped = 0.0
+
+    def skip(self, seconds: float) -> None:
+        self._skipped += seconds
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._skipped
+
+
+class FailsFirst:
+    """A publisher that loses the log, once, for one topic."""
+
+    def __init__(self, publisher: Publisher, topic: str) -> None:
+        self._publisher = publisher
+        self._topic = topic
+
+    async def publish(self, topic: str, messages: Sequence[Message]) -> None:
+        if topic == self._topic:
+            self._topic = ""
+            raise LogUnavailable("away, once")
+        await self._publisher.publish(topic, messages)
+
+    async def ready(self) -> bool:
+        return True
+
+
+class Bench:
+    """A log, a store and a PMS to run workers against."""
+
+    def __init__(self, log: EmbeddedLog, engine: Engine, publisher: Publisher) -> None:
+        self.log = log
+        self.engine = engine
+        self.publisher = publisher
+        self.pms = Pms()
+        self.accounts = Accounts()
+        self.clock = Skipping()
+        self.settings = SETTINGS
+
+    @asynccontextmanager
+    async def worker(
+        self, publisher: Publisher | None = None, recorder: SqlRecorder | None = None
+    ) -> AsyncIterator[Worker]:
+        stop = asyncio.Event()
+        worker = Worker(
+            WorkerParts(
+                log=self.log,
+                topics=TOPICS,
+                publisher=publisher or self.publisher,
+                recorder=recorder or SqlRecorder(self.engine),
+                directory=self.accounts,
+                vault=SecretVault([SECRET]),
+                pms=self.pms,
+                clock=self.clock,
+                settings=self.settings,
+            )
+        )
+        running = asyncio.create_task(worker.run(stop))
+        try:
+            yield worker
+        finally:
+            stop.set()
+            await running
+
+    async def submit(self, *submissions: Submission) -> None:
+        await self.publisher.publish(TOPICS.requests, [message_of(submission) for submission in submissions])
+
+    async def cancel(self, *requests: CancellationRequest) -> None:
+        await self.publisher.publish(TOPICS.requests, [encode_cancellation(request) for request in requests])
+
+    async def stored(self, number: int = 1) -> Stored:
+        stored = await SqlReader(self.engine).submission("acc", submission(number).request_id)
+        assert stored is not None
+        return stored
+
+    async def rows(self, status: str, count: int) -> Sequence[Summary]:
+        overview = SqlOverview(self.engine)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                rows = [
+                    row
+                    for row in await overview.latest(status=None, account_id=None, limit=100)
+                    if row.status == status
+                ]
+                if len(rows) >= count:
+                    return rows
+                await asyncio.sleep(0.01)
+
+    async def taken_in(self) -> None:
+        """Return once the workers' group is past all that is on the requests topic."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while await asyncio.to_thread(self._behind):
+                await asyncio.sleep(0.01)
+
+    def _behind(self) -> bool:
+        """As the log's file has it: the group has one consumer, which is the worker's."""
+        with closing(embedded_file.open_file(self.log._path)) as connection:
+            topic = embedded_file.known_topic(connection, TOPICS.requests)
+            ends = embedded_file.heads(connection, topic)
+            return embedded_file.committed(connection, topic, self.settings.group) != ends
+
+    async def read(self, topic: str, count: int) -> list[ConsumedMessage]:
+        found: list[ConsumedMessage] = []
+        async with asyncio.timeout(PATIENCE_SECONDS), self.log.tail(topic, from_beginning=True) as tail:
+            while len(found) < count:
+                found += await tail.receive(max_messages=100, wait_seconds=0.1)
+        return found
+
+
+def message_of(submission: Submission) -> Message:
+    return encode_submission(submission, iso(submission.accepted_at), to_json(dict(submission.reservation)))
+
+
+def cancellation(number: int = 1, *, revision: int = 0, key: str | None = None) -> CancellationRequest:
+    """Of the `number`-th submission, asked for now."""
+    about = submission(number)
+    return CancellationRequest(about.request_id, "acc", key or about.key, SystemClock().now(), "Ill.", revision)
+
+
+def fresh(number: int, **fields: Any) -> Submission:
+    return replace(submission(number, **fields), accepted_at=SystemClock().now())
+
+
+def _sealed(text: str) -> str:
+    pair = KeyPair.from_secret(SECRET)
+    return PublicSealer(pair.key_id, pair.public_key).seal_text(text)
+
+
+@asynccontextmanager
+async def open_bench(directory: Path) -> AsyncIterator[Bench]:
+    """A bench with its files in `directory`."""
+    await migrate(directory / "store.sqlite3")
+    engine = open_engine(directory / "store.sqlite3")
+    log = EmbeddedLog(directory / "log.sqlite3", partitions=2)
+    try:
+        async with log.publisher() as publisher:
+            yield Bench(log, engine, publisher)
+    finally:
+        await engine.dispose()

@@ -1,0 +1,167 @@
+"""Apache Kafka as local processes: KRaft, one broker or three, each of which can be killed and brought back.
+
+For tests and benchmarks. Writes only below the directory that the reaper gives it.
+"""
+
+import base64
+import subprocess
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from tools.servers.kafka_jars import jars
+from tools.servers.reaper import Reaper
+from tools.servers.server_process import LOCALHOST, Command, ServerFailed, ServerProcess, free_ports
+
+T = TypeVar("T")
+
+_JAVA_OPTIONS = (
+    "-Xms128m",
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+)
+_SHORT_LIVED = ("-XX:TieredStopAtLevel=1",)
+"""Without the compiler that pays off after minutes: a third less processor time until it serves."""
+_FORMAT_SECONDS = 60
+
+
+def broker_properties(brokers: int) -> Mapping[str, str]:
+    """What the tests want of a broker: small, quick to form groups, replicated where there are three."""
+    replicas = str(min(3, brokers))
+    in_sync = "2" if brokers > 1 else "1"
+    return {
+        "auto.create.topics.enable": "false",
+        "num.partitions": "8",
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": replicas,
+        "offsets.topic.num.partitions": "4",
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
+        "broker.heartbeat.interval.ms": "500",
+        "broker.session.timeout.ms": "3000",
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+        "log.cleaner.dedupe.buffer.size": "4194304",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """Where one node listens and keeps its data."""
+
+    number: int
+    home: Path
+    broker_port: int
+    controller_port: int
+
+    @property
+    def address(self) -> str:
+        return f"{LOCALHOST}:{self.broker_port}"
+
+    @property
+    def configuration(self) -> Path:
+        return self.home / "server.properties"
+
+
+class KafkaBroker(ServerProcess):
+    """One node, broker and controller in one. `stop` is a controlled shutdown, `kill` is kill -9."""
+
+    def __init__(self, node: _Node, java: Sequence[str], reaper: Reaper) -> None:
+        self.address = node.address
+        command = Command(
+            name=f"Kafka broker {node.number}",
+            arguments=[*java, "kafka.Kafka", str(node.configuration)],
+            log=node.home / "broker.log",
+            ready="Kafka Server started",
+        )
+        super().__init__(command, reaper)
+
+
+class KafkaCluster:
+    """One broker (replication factor 1) or three (replication factor 3, two in sync), on the same ports throughout.
+
+    All calls block: from a coroutine, use a thread. `start` raises `ServerFailed`; making one raises `Unavailable`
+    where the jars cannot be had. What is measured is not `short_lived`.
+    """
+
+    def __init__(self, reaper: Reaper, *, brokers: int = 1, short_lived: bool = True) -> None:
+        self._classpath = f"{jars()}/*"
+        java = ["java", *_JAVA_OPTIONS, *(_SHORT_LIVED if short_lived else ()), "-cp", self._classpath]
+        self._nodes = _lay_out(reaper.directory(), brokers)
+        self._formatted = False
+        self.brokers: Sequence[KafkaBroker] = [KafkaBroker(node, java, reaper) for node in self._nodes]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(broker.address for broker in self.brokers)
+
+    def start(self) -> None:
+        """Start the brokers that do not run, let those go on that are frozen; return when each of them serves."""
+        if not self._formatted:
+            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            _together(lambda node: self._format(node, cluster), self._nodes)
+            self._formatted = True
+        _together(KafkaBroker.start, self.brokers)
+
+    def stop(self) -> None:
+        _together(KafkaBroker.stop, self.brokers)
+
+    def kill(self) -> None:
+        """All at once, as when the power fails."""
+        _together(KafkaBroker.kill, self.brokers)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def _format(self, node: _Node, cluster: str) -> None:
+        tool = ["java", *_JAVA_OPTIONS, *_SHORT_LIVED, "-cp", self._classpath, "kafka.tools.StorageTool"]
+        done = subprocess.run(
+            [*tool, "format", f"--cluster-id={cluster}", "--config", node.configuration],
+            capture_output=True,
+            text=True,
+            timeout=_FORMAT_SECONDS,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise ServerFailed(f"Kafka's storage could not be formatted: {done.stdout}{done.stderr}")
+
+
+def _lay_out(directory: Path, brokers: int) -> list[_Node]:
+    """A home for each node, with a configuration that names them all."""
+    ports = free_ports(2 * brokers)
+    nodes = [_Node(n + 1, directory / f"node-{n + 1}", ports[2 * n], ports[2 * n + 1]) for n in range(brokers)]
+    for node in nodes:
+        node.home.mkdir()
+        settings = _node_properties(node, nodes) | dict(broker_properties(brokers))
+        node.configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return nodes
+
+
+def _node_properties(node: _Node, nodes: Sequence[_Node]) -> dict[str, str]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.number),
+        "controller.quorum.voters": ",".join(f"{each.number}@{LOCALHOST}:{each.controller_port}" for each in nodes),
+        "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{LOCALHOST}:{node.controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{node.address}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(node.home / "data"),
+    }
+
+
+def _together(act: Callable[[T], None], targets: Sequence[T]) -> None:
+    """On all at once: brokers of one cluster wait for each other."""
+    with ThreadPoolExecutor(max(1, len(targets))) as threads:
+        list(threads.map(act, targets))
