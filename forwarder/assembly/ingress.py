@@ -21,7 +21,7 @@ from forwarder.tenancy.sql.usage import SqlUsage
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher
 
-_CAN_CANCEL: Final = "forwarder.assembly.cancelling:takes_cancellations"
+_CAN_CANCEL: Final = "forwarder.operations.cancellation:takes_cancellations"
 """Loaded with the first cancellation, and with it the kind of its account: an ingress needs the PMSs for nothing else."""
 
 

@@ -1,7 +1,9 @@
 """Running an asynchronous command against the configured backend, opened before and closed after."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from forwarder.assembly.backend import Backend, open_backend, open_log
@@ -31,3 +33,24 @@ def with_log(command: Callable[[Log, Topics], Awaitable[R]]) -> R:
             return await command(log, settings.topics)
 
     return asyncio.run(run())
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[asyncio.Event]:
+    """An event that the first SIGINT or SIGTERM sets; a second one ends the process as it would have."""
+    loop, stop, numbers = asyncio.get_running_loop(), asyncio.Event(), (signal.SIGINT, signal.SIGTERM)
+
+    def leave() -> None:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+    def first() -> None:
+        stop.set()
+        leave()
+
+    for number in numbers:
+        loop.add_signal_handler(number, first)
+    try:
+        yield stop
+    finally:
+        leave()

@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
+from forwarder.operations.dead_letter_messages import EVENT_ID, FAILURE_CLASS, FAILURE_CLASSES
 from forwarder.topics.codec import REPLAY_OF, TEST_MODE
 from forwarder.topics.port import Message
-from forwarder.worker.outcome.dead_letters import EVENT_ID, FAILURE_CLASS, FAILURE_CLASSES
 
 _TEST: Final = TEST_MODE[0]
 _TEXT: Final = {"type": "string"}

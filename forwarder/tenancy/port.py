@@ -3,11 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.mode import is_test
 from forwarder.reservation.request import CardDetails
+
+DEFAULT_DEADLINE_SECONDS: Final = 24 * 60 * 60
+"""How long a submission is tried, where its account says nothing else."""
 
 
 class TenancyUnavailable(Exception):
@@ -73,7 +76,7 @@ class Account:
     credential: str = field(repr=False)
     concurrency: int = 64
     rate_per_second: float | None = None
-    deadline_seconds: int = 24 * 60 * 60
+    deadline_seconds: int = DEFAULT_DEADLINE_SECONDS
     paused: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -128,6 +131,10 @@ class Registry(Protocol):
         ...
 
     async def pause(self, account_id: str, *, paused: bool) -> None: ...
+
+    async def forget_grants(self, account_id: str, *, but: str) -> None:
+        """Forget the grants of every credential of the account but the one with the digest `but`."""
+        ...
 
 
 class CardSealer(Protocol):

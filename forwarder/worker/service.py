@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from forwarder.observability import metrics
+from forwarder.operations.dead_letter_messages import DeadLetterWriter
 from forwarder.pms.port import PmsDirectory
 from forwarder.process.batching import Batcher
 from forwarder.process.clock import Clock
@@ -25,7 +26,6 @@ from forwarder.worker.dispatch.throttle import Throttles
 from forwarder.worker.intake.consumer import Intake
 from forwarder.worker.intake.sweep import Sweep
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.dead_letters import DeadLetters
 from forwarder.worker.outcome.deadlines import DeadlineKeeper
 from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
 from forwarder.worker.outcome.recorder import OutcomeRecorder
@@ -62,7 +62,7 @@ class Worker:
         self._parts = parts
         settings, clock, recorder = parts.settings, parts.clock, parts.recorder
         self._lease = Lease(recorder, clock, settings.lease_seconds)
-        letters = DeadLetters(parts.topics, settings.group)
+        letters = DeadLetterWriter(parts.topics, settings.group)
         self._announcer = OutboxPublisher(recorder, parts.publisher, parts.topics, clock, settings)
         self._settlement = OutcomeRecorder(recorder, self._announcer, letters, self._lease, clock, settings)
         self._intents: Batcher[int, bool] = Batcher(self._mark_pushing, at_most=settings.record_batch)

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from forwarder.assembly.accounts import add_account, change_account
 from forwarder.assembly.pms_catalog import pms_kinds
 from forwarder.cli.backend import with_backend
 from forwarder.cli.manage.account_options import credential_from, options_from
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
+from forwarder.operations.accounts import Accounts
 from forwarder.pms.port import BadOptions
 from forwarder.reservation.mode import MARK
 from forwarder.tenancy.port import Account
@@ -74,7 +74,7 @@ def add(
     account = Account(new_id, workspace, kind, base_url.rstrip("/"), "", concurrency, rate, deadline, options=options)
     secret = credential_from(credential, credential_file)
     with _options_in_words(kind):
-        with_backend(lambda backend: add_account(backend, account, secret))
+        with_backend(lambda backend: Accounts(backend.registry, backend.sealer).add(account, secret))
     if as_json:
         show_json({"id": new_id})
     else:
@@ -97,8 +97,8 @@ def change(
     secret = credential_from(credential, credential_file) if given else None
     with _options_in_words(account_id):
         changed = with_backend(
-            lambda backend: change_account(
-                backend, account_id, credential=secret, options=options, all_options=options_file is not None
+            lambda backend: Accounts(backend.registry, backend.sealer).change(
+                account_id, credential=secret, options=options, all_options=options_file is not None
             )
         )
     if as_json:

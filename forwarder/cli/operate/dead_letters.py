@@ -10,11 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.cli.backend import with_backend
+from forwarder.cli.backend import stop_on_signal, with_backend
 from forwarder.cli.moments import moment
-from forwarder.cli.operate.letter_view import COLUMNS, headers_of, row, value_of
-from forwarder.cli.operate.letters import Letter, Letters, Standing, Wanted
-from forwarder.cli.operate.replay import Replay, stop_on_signal
 from forwarder.cli.output import (
     AsJson,
     Failed,
@@ -27,11 +24,15 @@ from forwarder.cli.output import (
     show_one,
     show_rows,
 )
+from forwarder.operations.dead_letter_messages import FAILURE_CLASSES, UNDECODABLE
+from forwarder.operations.dead_letters import Letter, Letters, Standing, Wanted, headers_of, row, value_of
+from forwarder.operations.replay import Replay
 from forwarder.process.clock import SystemClock
 from forwarder.topics.port import LogUnavailable, Message
-from forwarder.worker.outcome.dead_letters import FAILURE_CLASSES, UNDECODABLE
 
 _FASTEST = 100_000
+_COLUMNS = ("id", "at", "account", "failureClass", "reason", "attempts", "standing")
+"""What a table has room for: a failure's id begins with its requestId."""
 
 _OfAccount = Annotated[str | None, typer.Option("--account", help="Only of this integration account.")]
 _OfClass = Annotated[str | None, typer.Option("--class", help=f"Only of this class: {', '.join(FAILURE_CLASSES)}.")]
@@ -68,7 +69,7 @@ def list_letters(
     wanted = _wanted(account, failure_class, since, until)
     found = with_backend(lambda backend: _letters(backend).find(wanted))
     rows = [row(letter, standing) for letter, standing in found if everything or standing is not Standing.REPLAYED]
-    show_rows(rows[:limit], COLUMNS, as_json=as_json)
+    show_rows(rows[:limit], _COLUMNS, as_json=as_json)
     if len(rows) > limit:
         note(f"The newest {limit} of {len(rows)}; --limit shows more.")
 
@@ -176,7 +177,7 @@ def _show_plan(chosen: _Found, passed_over: Counter[Standing], *, as_json: bool)
     if as_json:
         show_json({**_summary(len(rows), 0, passed_over, dry_run=True, interrupted=False), "letters": rows})
         return
-    show_rows(rows, COLUMNS, as_json=False)
+    show_rows(rows, _COLUMNS, as_json=False)
     say(f"{len(rows)} would be put back.{_passed_over(passed_over)}")
 
 

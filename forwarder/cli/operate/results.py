@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from forwarder.cli.backend import with_log
+from forwarder.cli.backend import stop_on_signal, with_log
 from forwarder.cli.moments import moment
-from forwarder.cli.operate.replay import stop_on_signal
 from forwarder.cli.operate.result_events import Stretch, Wanted, print_events
 from forwarder.cli.output import Failed, WrongUsage, while_read
 from forwarder.process.clock import SystemClock

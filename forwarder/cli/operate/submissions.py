@@ -8,12 +8,14 @@ from pydantic_core import from_json
 
 from forwarder.assembly.backend import Backend
 from forwarder.cli.backend import with_backend
-from forwarder.cli.operate import cancellation
-from forwarder.cli.operate.cancellation import RequestId, not_taken_in
 from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json, show_one, show_rows
+from forwarder.operations.cancellation import Cancellations, CannotCancel
+from forwarder.operations.settle import NotInDoubt, Repair, account_deadline_seconds
+from forwarder.reservation.cancellation import MAX_REASON
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import Summary
-from forwarder.worker.outcome.settle import NotInDoubt, Repair
+
+RequestId = Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")]
 
 _COLUMNS = ("id", "status", "requestId", "account", "attempts", "problem")
 
@@ -26,7 +28,7 @@ def commands() -> typer.Typer:
     group.command("show")(show)
     group.command("list")(list_submissions)
     group.command("settle")(settle)
-    group.command("cancel")(cancellation.cancel)
+    group.command("cancel")(cancel)
     return group
 
 
@@ -34,7 +36,7 @@ def show(request_id: RequestId, as_json: AsJson = False) -> None:
     """Show one submission: its standing, every attempt, its record."""
     found = with_backend(lambda backend: backend.overview.find(request_id))
     if found is None:
-        raise not_taken_in(request_id)
+        raise _not_taken_in(request_id)
     summary, stored = found
     attempts = [
         {
@@ -106,29 +108,18 @@ async def _settle(request_id: str, confirmed: str | None, rejected: str | None, 
         if rejected is not None:
             await repair.reject(request_id, rejected.strip())
             return Status.REJECTED, "A worker publishes its result event within half a minute."
-        seconds = await _deadline_seconds(backend, request_id)
+        seconds = await account_deadline_seconds(request_id, backend.overview, backend.directory)
         await repair.push_again(request_id, deadline_seconds=seconds)
     except NotInDoubt:
         raise await _not_in_doubt(backend, request_id) from None
     return Status.PENDING, f"A worker pushes it again, for up to {seconds:,} s, the deadline of its account."
 
 
-async def _deadline_seconds(backend: Backend, request_id: str) -> int:
-    """For how long the submission's account has it tried. Raises `NotInDoubt` where there is no such submission."""
-    found = await backend.overview.find(request_id)
-    if found is None:
-        raise NotInDoubt
-    account = await backend.directory.account(found[0].account_id)
-    if account is None:
-        raise Failed(f"its account {found[0].account_id} is not there any more, and so nothing can be pushed for it")
-    return account.deadline_seconds
-
-
 async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
     """What the submission is instead, and what can be done."""
     found = await backend.overview.find(request_id)
     if found is None:
-        return not_taken_in(request_id)
+        return _not_taken_in(request_id)
     summary = found[0]
     match summary.status:
         case Status.PENDING:
@@ -142,6 +133,41 @@ async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
         case _:
             assert_never(summary.status)
     return Failed(f"{request_id} is {summary.status.value}: {advice}.")
+
+
+def cancel(
+    request_id: RequestId,
+    reason: Annotated[str | None, typer.Option(help="Why; its callers read it.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have one submission cancelled: not sent any more, or cancelled in its PMS. Asking twice cancels once."""
+    if reason is not None and (len(reason) > MAX_REASON or "\0" in reason):
+        raise WrongUsage(f"--reason has at most {MAX_REASON:,} characters, and not the character U+0000.")
+    status, following = with_backend(partial(_cancel, request_id, reason))
+    if as_json:
+        show_json({"requestId": request_id, "status": status.value, "next": following})
+    else:
+        say(f"{request_id} is {status.value}. {following}")
+
+
+async def _cancel(request_id: str, reason: str | None, backend: Backend) -> tuple[Status, str]:
+    """How it stands, and what happens next."""
+    topic = backend.settings.topics.requests
+    cancellations = Cancellations(backend.overview, backend.directory, backend.log, topic, backend.clock)
+    try:
+        status = await cancellations.request(request_id, reason)
+    except CannotCancel as error:
+        raise Failed(str(error)) from None
+    if status is None:
+        raise _not_taken_in(request_id)
+    if status is Status.CANCELLED:
+        return status, "There is nothing left to do."
+    return status, "A worker cancels it; `forwarder submissions show` tells what came of it."
+
+
+def _not_taken_in(request_id: str) -> Failed:
+    """Nothing is known of it here."""
+    return Failed(f"no submission {request_id} was taken in; if it was just accepted, the worker has yet to reach it")
 
 
 def _letter_id(summary: Summary) -> str:

@@ -5,7 +5,7 @@ Every method is one short transaction: nothing is locked while somebody asks an 
 
 from dataclasses import dataclass, field
 
-from sqlalchemy import ColumnElement, Executable, delete, select, update
+from sqlalchemy import ColumnElement, Executable, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.tenancy.port import CardSealer, Vault
@@ -73,13 +73,6 @@ class SqlGrants:
         released = update(grants).where(*_of(account_id, credential), grants.c.claim == claimant).values(claim=None)
         async with transaction(self._engine, writes=True) as connection:
             await connection.execute(released)
-
-
-async def forget_grants(engine: AsyncEngine, account_id: str, *, but: str) -> None:
-    """Forget what came of any other credential of the account than the one with the digest `but`. Raises `TenancyUnavailable`."""
-    forgotten = delete(grants).where(grants.c.account_id == account_id, grants.c.credential != but)
-    async with transaction(engine, writes=True) as connection:
-        await connection.execute(forgotten)
 
 
 def _of(account_id: str, credential: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:

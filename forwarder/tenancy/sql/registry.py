@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from sqlalchemy import func, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.tenancy.port import Account, AlreadyExists, ApiKey, KnownKey, NotKnown, RateLimit
 from forwarder.tenancy.sql.database import insert_into, transaction
 from forwarder.tenancy.sql.directory import ACCOUNT, account_of, limit_of
-from forwarder.tenancy.sql.tables import api_keys, integration_accounts, workspaces
+from forwarder.tenancy.sql.tables import api_keys, grants, integration_accounts, workspaces
 from forwarder.tenancy.tokens import new_key_id, new_token, token_hash
 
 
@@ -95,6 +95,11 @@ class SqlRegistry:
         async with transaction(self._engine, writes=True) as connection:
             if (await connection.execute(changed)).rowcount == 0:
                 raise NotKnown(f"There is no account {account_id!r}.")
+
+    async def forget_grants(self, account_id: str, *, but: str) -> None:
+        forgotten = delete(grants).where(grants.c.account_id == account_id, grants.c.credential != but)
+        async with transaction(self._engine, writes=True) as connection:
+            await connection.execute(forgotten)
 
 
 def _limit(limit: RateLimit | None) -> dict[str, int | None]:

@@ -12,6 +12,7 @@ from typing import TypeVar
 import structlog
 
 from forwarder.observability import metrics
+from forwarder.operations.dead_letter_messages import DeadLetterWriter
 from forwarder.process.batching import CROWD
 from forwarder.process.clock import Clock
 from forwarder.process.loops import by_halves, keep_trying
@@ -26,7 +27,6 @@ from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable, Pub
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake.cancellations import CancellationIntake
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.dead_letters import DeadLetters
 from forwarder.worker.settings import WorkerSettings
 
 _log = structlog.get_logger(__name__)
@@ -52,7 +52,7 @@ class Intake:
         lanes: Dispatcher,
         lease: Lease,
         publisher: Publisher,
-        letters: DeadLetters,
+        letters: DeadLetterWriter,
         clock: Clock,
         settings: WorkerSettings,
     ) -> None:

@@ -7,16 +7,14 @@
 It may be asked for any number of times, so that a doubt about one is no more than a delay.
 """
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
+from forwarder.operations.completion import cancellation_of, event_of
 from forwarder.process.clock import iso
-from forwarder.reservation.cancellation import Cancellation, cancellation_failed, cancellation_status
+from forwarder.reservation.cancellation import cancellation_failed
 from forwarder.reservation.outcome import Cancelled, Deferred, Rejected, Status
 from forwarder.reservation.problem import Problem
 from forwarder.store.submissions.work import Final, Made, Postponed, Work
-from forwarder.worker.outcome.result_event import event_of
 from forwarder.worker.outcome.retry import next_try
 from forwarder.worker.push.result import PushResult
 
@@ -36,14 +34,6 @@ def decide_cancellation(work: Work, made: Made, pushed: PushResult, *, now: date
             return _kept(work, made, pushed, now, cancellation_failed(request_id, *_last(pushed, reason, detail)))
         case other:
             raise TypeError(f"no outcome of a cancellation: {type(other).__name__}")
-
-
-def cancellation_of(work: Work, status: Status, problem: Mapping[str, Any] | None = None) -> Cancellation | None:
-    """How the cancellation of `work` stands, that now is of `status`; None where none was asked for."""
-    if work.cancel is None:
-        return None
-    asked = work.cancel
-    return Cancellation(cancellation_status(status, problem), asked.requested_at, asked.reason, problem)
 
 
 def _cancelled(work: Work, made: Made, pushed: PushResult, now: datetime) -> Final:

@@ -12,13 +12,13 @@ from datetime import timedelta
 import structlog
 
 from forwarder.observability import metrics
+from forwarder.operations.dead_letter_messages import letter_message
 from forwarder.process.batching import Batcher
 from forwarder.process.clock import Clock
 from forwarder.store.submissions.port import Recorder, StoreUnavailable
 from forwarder.store.submissions.work import OutboxEvent
 from forwarder.topics.codec import encode_result
 from forwarder.topics.port import LogUnavailable, Publisher, Topics
-from forwarder.worker.outcome.dead_letters import letter_message
 from forwarder.worker.settings import WorkerSettings
 
 _log = structlog.get_logger(__name__)

@@ -11,19 +11,15 @@ looked for again.
 What is to be cancelled and was surely not made is CANCELLED. What was made of it is cancelled by `cancellation`.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import assert_never
 
-from forwarder.process.clock import iso
+from forwarder.operations.completion import completed
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, InDoubt, Rejected, Status
-from forwarder.reservation.problem import Problem
 from forwarder.reservation.problems import endings
-from forwarder.reservation.record import Standing, compose_record
-from forwarder.store.submissions.work import Attempt, Final, Postponed, Work
-from forwarder.worker.outcome.cancellation_policy import cancellation_of, decide_cancellation
-from forwarder.worker.outcome.result_event import event_of
+from forwarder.store.submissions.work import Final, Postponed, Work
+from forwarder.worker.outcome.cancellation_policy import decide_cancellation
 from forwarder.worker.outcome.retry import next_look, next_try
 from forwarder.worker.push.result import PushResult
 
@@ -42,11 +38,13 @@ def decide(
     if work.made is not None:
         return decide_cancellation(work, work.made, pushed, now=now, luck=luck)
     if isinstance(pushed.outcome, Confirmed):
-        return ended(work, pushed.attempts, Status.CONFIRMED, now=now, confirmed=pushed.outcome, cancel_by=cancel_by)
+        return completed(
+            work, pushed.attempts, Status.CONFIRMED, now=now, confirmed=pushed.outcome, cancel_by=cancel_by
+        )
     judge = _Judge(work, pushed, now, settle_seconds, luck)
     match pushed.outcome:
         case Rejected(problem):
-            return ended(work, pushed.attempts, Status.REJECTED, now=now, problem=problem)
+            return completed(work, pushed.attempts, Status.REJECTED, now=now, problem=problem)
         case Cancelled():
             return judge.never_made()
         case Deferred() | InDoubt() if work.status is Status.IN_DOUBT and pushed.doubtful:
@@ -91,17 +89,17 @@ class _Judge:
         problem = endings.DELIVERY_FAILED.problem(
             f"The PMS could not be made to take it before the deadline. Last: {reason}: {detail}",
         )
-        return ended(self.work, self.pushed.attempts, Status.FAILED, now=self.now, problem=problem)
+        return completed(self.work, self.pushed.attempts, Status.FAILED, now=self.now, problem=problem)
 
     def never_made(self) -> Final:
         """Cancelled before anything was made."""
-        return ended(self.work, self.pushed.attempts, Status.CANCELLED, now=self.now)
+        return completed(self.work, self.pushed.attempts, Status.CANCELLED, now=self.now)
 
     def park(self, reason: str, detail: str) -> Final:
         problem = endings.IN_DOUBT.problem(
             f"The PMS did not say. It is not sent again until that is settled. Last: {reason}: {detail}",
         )
-        final = ended(self.work, self.pushed.attempts, Status.IN_DOUBT, now=self.now, problem=problem)
+        final = completed(self.work, self.pushed.attempts, Status.IN_DOUBT, now=self.now, problem=problem)
         return replace(final, look_at=self._look_at() if self.pushed.findable else None, doubt=self.pushed.doubt)
 
     def _look_at(self) -> datetime | None:
@@ -115,44 +113,3 @@ class _Judge:
 
     def _postponed(self, due: datetime | None) -> Postponed:
         return Postponed(self.work.id, self.pushed.attempts, self.now, due, self.pushed.doubtful, self.pushed.doubt)
-
-
-def ended(
-    work: Work,
-    attempts: Sequence[Attempt],
-    status: Status,
-    *,
-    now: datetime,
-    confirmed: Confirmed | None = None,
-    problem: Problem | None = None,
-    cancel_by: datetime | None = None,
-) -> Final:
-    """How `work` ended: its record and its event. Of a confirmed one `confirmed` is what the PMS gave, of any other `problem` says
-    why."""
-    moment = iso(now)
-    described = None if problem is None else replace(problem, request_id=work.submission.request_id).as_json()
-    standing = Standing(
-        work.id,
-        work.submission.request_id,
-        status,
-        work.created_at,
-        moment,
-        cancelled_at=moment if status is Status.CANCELLED else "",
-        pms_reservation_id=None if confirmed is None else confirmed.pms_reservation_id,
-        answer=None if confirmed is None else confirmed.record,
-        problem=described,
-    )
-    record = compose_record(work.submission.reservation, standing)
-    cancellation = cancellation_of(work, status) if status is Status.CANCELLED else None
-    event = event_of(work, status, moment, record, cancellation)
-    return Final(
-        work.id,
-        status,
-        attempts,
-        now,
-        event,
-        standing.pms_reservation_id,
-        described,
-        cancelled_at=now if status is Status.CANCELLED else None,
-        cancel_by=cancel_by,
-    )

@@ -9,6 +9,7 @@ import structlog
 from prometheus_client import Counter, Histogram
 
 from forwarder.observability import metrics
+from forwarder.operations.dead_letter_messages import DeadLetterWriter
 from forwarder.process.batching import Batcher
 from forwarder.process.clock import Clock
 from forwarder.process.loops import keep_trying
@@ -17,7 +18,6 @@ from forwarder.reservation.value import value
 from forwarder.store.submissions.port import Recorder, StoreUnavailable
 from forwarder.store.submissions.work import Final, Postponed, Work
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.dead_letters import DeadLetters
 from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
 from forwarder.worker.settings import WorkerSettings
 
@@ -49,7 +49,7 @@ class OutcomeRecorder:
         self,
         recorder: Recorder,
         announcer: OutboxPublisher,
-        letters: DeadLetters,
+        letters: DeadLetterWriter,
         lease: Lease,
         clock: Clock,
         settings: WorkerSettings,

@@ -3,31 +3,22 @@
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import cache
-from typing import TypeVar, assert_never
+from typing import TypeVar
 
 import structlog
 from prometheus_client import Counter, Histogram
 
 from forwarder.observability import metrics
+from forwarder.operations.completion import AnyOutcome, with_attempt
 from forwarder.process.clock import Clock, iso
 from forwarder.reservation.outcome import (
-    Absent,
     Cancellation,
-    Cancelled,
-    Confirmed,
-    Deferred,
-    InDoubt,
     Lookup,
     Outcome,
-    Rejected,
 )
 from forwarder.store.submissions.work import Attempt
 
 _log = structlog.get_logger(__name__)
-
-_ATTEMPTS_KEPT = 50
-
-AnyOutcome = Outcome | Lookup | Cancellation
 
 R = TypeVar("R", Outcome, Lookup, Cancellation)
 
@@ -66,32 +57,3 @@ class Attempts:
 def _pushes(kind: str, action: str, outcome: str) -> tuple[Counter, Histogram]:
     """What counts and times them, kept: to look it up by its labels costs more than to count."""
     return metrics.PUSHES.labels(kind, action, outcome), metrics.PUSH_SECONDS.labels(kind, action)
-
-
-def with_attempt(
-    attempts: tuple[Attempt, ...], action: str, started_at: str, seconds: float, outcome: AnyOutcome
-) -> tuple[Attempt, ...]:
-    """`attempts` and one more. Of a great many the first are forgotten; the numbers go on."""
-    number = attempts[-1].number + 1 if attempts else 1
-    name, reason, detail = describe(outcome)
-    latest = Attempt(number, action, started_at, round(seconds * 1000), name, reason, detail)
-    return (*attempts, latest)[-_ATTEMPTS_KEPT:]
-
-
-def describe(outcome: AnyOutcome) -> tuple[str, str | None, str | None]:
-    """An outcome's name, reason and detail, as attempts and log lines show them."""
-    match outcome:
-        case Confirmed():
-            return "confirmed", None, None
-        case Absent():
-            return "absent", None, None
-        case Cancelled():
-            return "cancelled", None, None
-        case Rejected(problem):
-            return "rejected", problem.code, problem.detail
-        case Deferred(reason, detail):
-            return "deferred", reason, detail
-        case InDoubt(reason, detail):
-            return "in_doubt", reason, detail
-        case _:
-            assert_never(outcome)

@@ -7,6 +7,7 @@ from functools import partial
 
 import structlog
 
+from forwarder.operations.completion import describe
 from forwarder.process.clock import Clock
 from forwarder.store.submissions.work import Final, Postponed, Work
 from forwarder.tenancy.port import Account
@@ -15,7 +16,6 @@ from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.outcome.recorder import DecidedOutcome, OutcomeRecorder
 from forwarder.worker.push.ambiguity import QuietPeriods
-from forwarder.worker.push.attempts import describe
 from forwarder.worker.push.batch_push import BatchPusher
 from forwarder.worker.push.health_signal import NOT_ATTEMPTED, HealthSignal, combined_signal, health_signal
 from forwarder.worker.push.pusher import Pusher

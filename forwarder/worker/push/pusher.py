@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple, assert_never
 
+from forwarder.operations.completion import with_attempt
 from forwarder.pms.port import (
     CANCELLED_IN_PMS,
     UNPACED,
@@ -42,7 +43,7 @@ from forwarder.reservation.request import CardDetails
 from forwarder.reservation.rules import apply_rules, booking_without_card
 from forwarder.store.submissions.work import Made, Work
 from forwarder.tenancy.port import Account, CannotOpen, Vault
-from forwarder.worker.push.attempts import Attempts, with_attempt
+from forwarder.worker.push.attempts import Attempts
 from forwarder.worker.push.result import LeaseLost, PushResult, held_throughout, too_late
 from forwarder.worker.push.safeguards import NONE, Safeguards, read_safeguards, safeguards_of
 

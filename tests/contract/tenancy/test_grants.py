@@ -16,7 +16,8 @@ from forwarder.process.clock import Clock, SystemClock
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 from forwarder.tenancy.sealing import SecretVault, sealer_of
-from forwarder.tenancy.sql.grants import SqlGrants, forget_grants
+from forwarder.tenancy.sql.grants import SqlGrants
+from forwarder.tenancy.sql.registry import SqlRegistry
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.authorization_server import RotatingServer
 from tests.support.simulator.server import running_simulator
@@ -271,7 +272,7 @@ async def test_another_credential_begins_anew_and_the_same_one_goes_on(engine: A
     assert await grants_of(engine, credential="a new one").current("acc-1") is None
     await grants_of(engine, credential="a new one").renew("acc-1", None, RotatingServer().ask)
     assert await grants_of(engine).current("acc-1") == first
-    await forget_grants(engine, "acc-1", but=credential_digest("a new one"))
+    await SqlRegistry(engine).forget_grants("acc-1", but=credential_digest("a new one"))
     assert await grants_of(engine).current("acc-1") is None
     assert await grants_of(engine, credential="a new one").current("acc-1") is not None
 

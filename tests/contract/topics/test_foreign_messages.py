@@ -15,12 +15,12 @@ import structlog
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from forwarder.cli.operate.letter_view import headers_of, row, value_of
-from forwarder.cli.operate.letters import Letters, Standing, Wanted
-from forwarder.cli.operate.replay import Replay
 from forwarder.cli.operate.result_events import Stretch, print_events
 from forwarder.cli.operate.result_events import Wanted as WantedEvents
 from forwarder.cli.output import json_line
+from forwarder.operations.dead_letter_messages import DeadLetterWriter
+from forwarder.operations.dead_letters import Letters, Standing, Wanted, headers_of, row, value_of
+from forwarder.operations.replay import Replay
 from forwarder.process.clock import SystemClock
 from forwarder.published.messages import result_messages
 from forwarder.reservation.card import SealedCard
@@ -30,7 +30,6 @@ from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import ConsumedMessage, Log, Message, Topics
 from forwarder.topics.to_end import read_to_end
-from forwarder.worker.outcome.dead_letters import DeadLetters
 from tests.support.backends import Backend, only
 from tests.support.log.foreign_batches import STANDS_FOR, Raw, write_batch
 from tests.support.log.foreign_messages import LARGE, every_odd_header, every_odd_member, foreign_to
@@ -54,7 +53,7 @@ def _result() -> Message:
 
 def _letter() -> Message:
     place = ConsumedMessage("reservations.requests", 0, 7, 0, message_of(fresh(1)))
-    return DeadLetters(Topics(), "workers").undecodable(place, Undecodable("not a submission"))
+    return DeadLetterWriter(Topics(), "workers").undecodable(place, Undecodable("not a submission"))
 
 
 def _submission() -> Message:

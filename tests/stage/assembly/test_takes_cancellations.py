@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.assembly.cancelling import takes_cancellations
+from forwarder.operations.cancellation import takes_cancellations
 from forwarder.pms.options import registered
 from tests.support.memory.clock import ManualClock
 from tests.support.worker.works import account

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from forwarder.cli.operate.letter_view import headers_of, row, value_of
-from forwarder.cli.operate.letters import Letter, Letters, Standing, Wanted, letter_of
+from forwarder.operations.completion import with_attempt
+from forwarder.operations.dead_letter_messages import DeadLetterWriter, letter_message, replayed
+from forwarder.operations.dead_letters import Letter, Letters, Standing, Wanted, headers_of, letter_of, row, value_of
 from forwarder.process.clock import iso
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Deferred, Status
@@ -21,14 +22,12 @@ from forwarder.store.submissions.work import Final, Work
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, Publisher, Topics
-from forwarder.worker.outcome.dead_letters import DeadLetters, letter_message, replayed
-from forwarder.worker.push.attempts import with_attempt
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import CARD, DEADLINE, arrival, final
 from tests.support.worker.works import NOW
 
 TOPICS = Topics()
-LETTERS = DeadLetters(TOPICS, "workers")
+LETTERS = DeadLetterWriter(TOPICS, "workers")
 
 
 def failure(work: Work, reason: str = "pms_unavailable") -> tuple[Final, Message]:

@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from forwarder.cli.operate.replay import Replay
+from forwarder.operations.dead_letter_messages import DeadLetterWriter, replayed
+from forwarder.operations.replay import Replay
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Topics
-from forwarder.worker.outcome.dead_letters import DeadLetters, replayed
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog
 
 TOPICS = Topics()
-LETTERS = DeadLetters(TOPICS, "workers")
+LETTERS = DeadLetterWriter(TOPICS, "workers")
 
 
 async def in_batches(messages: Sequence[Message], size: int) -> AsyncIterator[Sequence[Message]]:

@@ -16,8 +16,8 @@ from typing import Any
 
 import httpx
 
-from forwarder.assembly.accounts import add_account
 from forwarder.assembly.backend import migrate_backend, open_backend
+from forwarder.operations.accounts import Accounts
 from forwarder.tenancy.port import Account
 from tests.support.deployment.site import Site, settings_of, site_settings
 from tools.servers.server_process import LOCALHOST, Command, ServerProcess, free_ports
@@ -105,7 +105,7 @@ class Deployment:
         """An integration account whose PMS is simulated under its own name."""
         account = Account(account_id, "demo", kind, f"{self.url('simulate')}/{account_id}/{path}", "")
         async with open_backend(settings_of(self.site)) as backend:
-            await add_account(backend, account, "secret")
+            await Accounts(backend.registry, backend.sealer).add(account, "secret")
 
     def headers(self, account: str, **more: str) -> dict[str, str]:
         return {

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
+from forwarder.operations.dead_letter_messages import EVENT_ID, replayed
+from forwarder.operations.settle import NotInDoubt, Repair
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.topics.port import Message
-from forwarder.worker.outcome.dead_letters import EVENT_ID, replayed
-from forwarder.worker.outcome.settle import NotInDoubt, Repair
 from tests.support.machine.worlds.log import TOPICS, GroupLog
 from tests.support.machine.worlds.pms import Pmss
 from tests.support.machine.worlds.process import Process

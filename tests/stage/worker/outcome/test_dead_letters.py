@@ -8,19 +8,19 @@ import pytest
 from pydantic_core import from_json, to_json
 
 import forwarder
+from forwarder.operations.completion import with_attempt
+from forwarder.operations.dead_letter_messages import FAILURE_CLASSES, DeadLetterWriter, letter_message, replayed
 from forwarder.process.clock import iso
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Deferred, Status
 from forwarder.store.submissions.work import DeadLetter
 from forwarder.topics.codec import Undecodable, decode_submission, encode_submission, replay_revision
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Headers, Message, Topics
-from forwarder.worker.outcome.dead_letters import FAILURE_CLASSES, DeadLetters, letter_message, replayed
-from forwarder.worker.push.attempts import with_attempt
 from tests.support.store.stored import final
 from tests.support.worker.works import NOW, work
 
 TOPICS = Topics("staging.")
-LETTERS = DeadLetters(TOPICS, "workers")
+LETTERS = DeadLetterWriter(TOPICS, "workers")
 CARD = SealedCard("key-1", "c2VhbGVk")
 ROW = replace(work(7, card=CARD, notes="é"), offset=41, timestamp_ms=1_800_000_000_000, revision=2)
 

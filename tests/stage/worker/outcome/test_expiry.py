@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from forwarder.operations.dead_letter_messages import EVENT_ID, FAILURE_CLASS, DeadLetterWriter
 from forwarder.reservation.outcome import Status
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.overview import SqlOverview
@@ -18,7 +19,6 @@ from forwarder.topics.codec import header, subject
 from forwarder.topics.port import Message, Topics
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.dead_letters import EVENT_ID, FAILURE_CLASS, DeadLetters
 from forwarder.worker.outcome.deadlines import DeadlineKeeper
 from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
 from forwarder.worker.outcome.recorder import OutcomeRecorder
@@ -61,7 +61,7 @@ class _Worker:
         self.lanes = Dispatcher(self.clock, self.pushes.deliver, held_at_most=1000)
         self.lease = Lease(self.recorder, self.clock, 7 * 24 * 3600.0)
         self.announcer = OutboxPublisher(self.recorder, self.log, TOPICS, self.clock, SETTINGS)
-        letters = DeadLetters(TOPICS, "workers")
+        letters = DeadLetterWriter(TOPICS, "workers")
         settlement = OutcomeRecorder(self.recorder, self.announcer, letters, self.lease, self.clock, SETTINGS)
         self._expiry = DeadlineKeeper(
             self.recorder,

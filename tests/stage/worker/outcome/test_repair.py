@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic_core import from_json
 
+from forwarder.operations.completion import with_attempt
+from forwarder.operations.settle import NotInDoubt, Repair
 from forwarder.reservation.outcome import InDoubt, Status
 from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.port import Stored
@@ -16,8 +18,6 @@ from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.repairs import SqlRepairs
 from forwarder.store.submissions.work import Attempt, OutboxEvent, Work
-from forwarder.worker.outcome.settle import NotInDoubt, Repair
-from forwarder.worker.push.attempts import with_attempt
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import CARD, arrival, final
 from tests.support.worker.works import NOW

@@ -7,11 +7,11 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
+from forwarder.operations.dead_letter_messages import DeadLetterWriter
 from forwarder.store.submissions.port import Recorder
 from forwarder.store.submissions.work import Final, OutboxEvent, Postponed
 from forwarder.topics.port import Topics
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.dead_letters import DeadLetters
 from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
 from forwarder.worker.outcome.recorder import DecidedOutcome, OutcomeRecorder
 from forwarder.worker.settings import WorkerSettings
@@ -42,7 +42,7 @@ class _Site:
         recorder, settings = cast("Recorder", self.store), WorkerSettings(pause_seconds=0.0)
         self.lease = Lease(recorder, clock, 30.0)
         announcer = OutboxPublisher(recorder, MemoryLog(clock), topics, clock, settings)
-        letters = DeadLetters(topics, "workers")
+        letters = DeadLetterWriter(topics, "workers")
         self.settlement = OutcomeRecorder(recorder, announcer, letters, self.lease, clock, settings)
         self.told: list[tuple[int, bool]] = []
 

@@ -5,12 +5,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from forwarder.operations.completion import with_attempt
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
 from forwarder.store.submissions.work import Final, Postponed, Work
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.outcome.retry import LAST_CALL, LOOKED_FOR
-from forwarder.worker.push.attempts import with_attempt
 from forwarder.worker.push.result import PushResult
 from tests.support.worker.works import NOW, work
 

@@ -6,13 +6,13 @@ from typing import cast
 
 import pytest
 
+from forwarder.operations.completion import describe
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome
 from forwarder.store.submissions.work import Attempt, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.breaker import Health
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.recorder import DecidedOutcome, OutcomeRecorder
-from forwarder.worker.push.attempts import describe
 from forwarder.worker.push.delivery import PushPipeline
 from forwarder.worker.push.health_signal import NOT_ATTEMPTED, HealthSignal
 from forwarder.worker.push.pusher import Pusher

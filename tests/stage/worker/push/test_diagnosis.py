@@ -6,13 +6,13 @@ import httpx
 import pytest
 
 import forwarder.pms
+from forwarder.operations.completion import describe
 from forwarder.pms.http.failure import failure_of, outcome_of
 from forwarder.pms.port import CANCELLED_IN_PMS, LEASE_LOST, NOT_ABOUT_THE_PMS
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from forwarder.reservation.problem import Problem
 from forwarder.store.submissions.work import Attempt, Work
 from forwarder.worker.dispatch.breaker import Health
-from forwarder.worker.push.attempts import describe
 from forwarder.worker.push.health_signal import NOT_ATTEMPTED, HealthSignal, health_signal
 from forwarder.worker.push.result import PushResult
 from tests.support.worker.works import work

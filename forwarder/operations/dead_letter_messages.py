@@ -58,7 +58,7 @@ FAILURE_CLASSES: Constant = (*_CLASSES, UNDECODABLE, OTHER)
 _CLASS_OF: Constant = {reason: name for name, reasons in _CLASSES.items() for reason in reasons}
 
 
-class DeadLetters:
+class DeadLetterWriter:
     """Writes the letters of one worker group. `topic` is where they go."""
 
     def __init__(self, topics: Topics, group: str) -> None:

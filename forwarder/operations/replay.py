@@ -1,19 +1,17 @@
 """Putting dead letters back on the topic that they came from, at a rate, until the last or until it is interrupted."""
 
 import asyncio
-import signal
-from collections.abc import AsyncIterable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterable, Callable, Sequence
 
+from forwarder.operations.dead_letter_messages import replayed
 from forwarder.process.clock import Clock
 from forwarder.topics.port import Message, Publisher
-from forwarder.worker.outcome.dead_letters import replayed
 
 _STEPS_A_SECOND = 10
 """How often letters are published: what falls to one step goes out together."""
 
-Told = Callable[[int], None]
-"""Is told of so many letters more that the log has acknowledged."""
+OnPublished = Callable[[int], None]
+"""Called with how many more letters the log has acknowledged."""
 
 
 class Replay:
@@ -29,7 +27,7 @@ class Replay:
         self.put_back = 0
         """How many the log has acknowledged so far."""
 
-    async def run(self, letters: AsyncIterable[Sequence[Message]], told: Told) -> None:
+    async def run(self, letters: AsyncIterable[Sequence[Message]], on_published: OnPublished) -> None:
         """Put `letters` back in their order. Raises `LogUnavailable`: then of the last few it is not known whether they are."""
         at_once = max(1, int(self._rate / _STEPS_A_SECOND))
         async for some in letters:
@@ -37,7 +35,7 @@ class Replay:
                 await self._pause(self._due_at - self._clock.monotonic())
                 if self._stop.is_set():
                     return
-                told(await self._put_back(some[first : first + at_once]))
+                on_published(await self._put_back(some[first : first + at_once]))
 
     async def _put_back(self, letters: Sequence[Message]) -> int:
         # The next turn counts from this one's beginning, late or not: what an outage held up is not made up for.
@@ -54,24 +52,3 @@ class Replay:
         finally:
             for end in ends:
                 end.cancel()
-
-
-@contextmanager
-def stop_on_signal() -> Iterator[asyncio.Event]:
-    """An event that the first SIGINT or SIGTERM sets; a second one ends the process as it would have."""
-    loop, stop, numbers = asyncio.get_running_loop(), asyncio.Event(), (signal.SIGINT, signal.SIGTERM)
-
-    def leave() -> None:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-    def first() -> None:
-        stop.set()
-        leave()
-
-    for number in numbers:
-        loop.add_signal_handler(number, first)
-    try:
-        yield stop
-    finally:
-        leave()

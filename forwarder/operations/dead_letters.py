@@ -1,20 +1,23 @@
-"""Dead letters as an operator sees them: read from the beginning of their topic to its end as of now, selected, and held against
-the store. What is printed of them is in `dead_letters`, how they are put back in `replay`."""
+"""Dead letters as an operator sees them: read from the beginning of their topic to its end as of now, selected, held against the
+store, and shown. A card never is, sealed or not: where there is one, it says `sealed`."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
 
+from forwarder.operations.dead_letter_messages import CUT, EVENT_ID, FAILURE_CLASS, UNDECODABLE, replayed
+from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import Overview
 from forwarder.topics.codec import Undecodable, decode_data, header
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Message
 from forwarder.topics.to_end import read_to_end
-from forwarder.worker.outcome.dead_letters import CUT, EVENT_ID, FAILURE_CLASS, UNDECODABLE, replayed
 
 _ASKED_AT_A_TIME = 1000
+_SEALED = "sealed"
 _DIGITS = 9  # of a number that one of ours wrote
 
 Place = tuple[int, int]
@@ -178,3 +181,44 @@ def _standing(letter: Letter, failed: Collection[tuple[str, int]]) -> Standing:
     if letter.revision is None:
         return Standing.UNDECODABLE
     return Standing.OPEN if (letter.request_id, letter.revision) in failed else Standing.REPLAYED
+
+
+def row(letter: Letter, standing: Standing) -> dict[str, Any]:
+    """A letter in a list."""
+    return {
+        "id": letter.id,
+        "at": iso(letter.set_aside_at),
+        "account": letter.account,
+        "failureClass": letter.failure_class,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "requestId": letter.request_id or None,
+        "standing": standing.value,
+    }
+
+
+def headers_of(message: Message) -> dict[str, str]:
+    """The headers as text; what came several times under one name is joined, as HTTP does."""
+    headers: dict[str, str] = {}
+    for name, value in message.headers:
+        text = value.decode("utf-8", "backslashreplace")
+        headers[name] = f"{headers[name]}, {text}" if name in headers else text
+    return headers
+
+
+def value_of(letter: Letter, message: Message) -> dict[str, Any] | None:
+    """The value of a letter that tells of a failure, without the card. None of one that could not be read: it may hold anything."""
+    if letter.revision is None:
+        return None
+    try:
+        value = dict(decode_data(message))
+    except Undecodable:
+        return None
+    reservation = value.get("reservation")
+    if isinstance(reservation, dict):
+        value["reservation"] = _with_sealed(reservation, "cardDetails")
+    return _with_sealed(value, "card")
+
+
+def _with_sealed(value: dict[str, Any], name: str) -> dict[str, Any]:
+    return {**value, name: _SEALED} if value.get(name) is not None else value

@@ -1,0 +1,42 @@
+"""Integration accounts as operators add and change them: checked for their kind of PMS, credentials sealed. Pausing and resuming
+needs no more than the registry."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from forwarder.pms.auth.shared_grants import credential_digest
+from forwarder.pms.options import check_options
+from forwarder.tenancy.port import Account, CardSealer, NotKnown, Registry
+
+
+class Accounts:
+    """Adds and changes the accounts of `registry`. `sealer` fetches what seals to the workers' key."""
+
+    def __init__(self, registry: Registry, sealer: Callable[[], Awaitable[CardSealer]]) -> None:
+        self._registry = registry
+        self._sealer = sealer
+
+    async def add(self, account: Account, credential: str) -> None:
+        """Add `account` with this credential. Raises `UnknownKind`, `BadOptions`, `AlreadyExists`, `NotKnown`."""
+        check_options(account.kind, account.options)
+        await self._registry.put_account(replace(account, credential=(await self._sealer()).seal_text(credential)))
+
+    async def change(
+        self, account_id: str, *, credential: str | None, options: Mapping[str, Any], all_options: bool
+    ) -> Account:
+        """The account with another credential, where one is given, and other options: `options` replaces all of them, or only
+        those that it names; None removes one. Grants obtained with an old credential are forgotten. Raises `BadOptions`,
+        `NotKnown`."""
+        account = next((known for known in await self._registry.accounts() if known.id == account_id), None)
+        if account is None:
+            raise NotKnown(f"There is no account {account_id!r}.")
+        wanted = dict(options) if all_options else {**account.options, **options}
+        changed = replace(account, options={name: value for name, value in wanted.items() if value is not None})
+        check_options(changed.kind, changed.options)
+        if credential is not None:
+            changed = replace(changed, credential=(await self._sealer()).seal_text(credential))
+        await self._registry.put_account(changed, replace=True)
+        if credential is not None:
+            await self._registry.forget_grants(account_id, but=credential_digest(credential))
+        return changed

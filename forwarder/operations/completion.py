@@ -1,0 +1,125 @@
+"""What is recorded of a submission when something is decided about it, by a worker or by an operator: the attempt, the event, and
+how it completed. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, assert_never
+
+from forwarder.process.clock import iso
+from forwarder.reservation import outcome as outcomes
+from forwarder.reservation.cancellation import Cancellation, cancellation_status
+from forwarder.reservation.outcome import (
+    Absent,
+    Cancelled,
+    Confirmed,
+    Deferred,
+    InDoubt,
+    Lookup,
+    Outcome,
+    Rejected,
+    Status,
+)
+from forwarder.reservation.problem import Problem
+from forwarder.reservation.record import Standing, compose_record
+from forwarder.reservation.result import ResultEvent, result_data
+from forwarder.store.submissions.work import Attempt, Final, Work
+
+_ATTEMPTS_KEPT = 50
+
+AnyOutcome = Outcome | Lookup | outcomes.Cancellation
+
+
+def with_attempt(
+    attempts: tuple[Attempt, ...], action: str, started_at: str, seconds: float, outcome: AnyOutcome
+) -> tuple[Attempt, ...]:
+    """`attempts` and one more. Of a great many the first are forgotten; the numbers go on."""
+    number = attempts[-1].number + 1 if attempts else 1
+    name, reason, detail = describe(outcome)
+    latest = Attempt(number, action, started_at, round(seconds * 1000), name, reason, detail)
+    return (*attempts, latest)[-_ATTEMPTS_KEPT:]
+
+
+def describe(outcome: AnyOutcome) -> tuple[str, str | None, str | None]:
+    """An outcome's name, reason and detail, as attempts and log lines show them."""
+    match outcome:
+        case Confirmed():
+            return "confirmed", None, None
+        case Absent():
+            return "absent", None, None
+        case Cancelled():
+            return "cancelled", None, None
+        case Rejected(problem):
+            return "rejected", problem.code, problem.detail
+        case Deferred(reason, detail):
+            return "deferred", reason, detail
+        case InDoubt(reason, detail):
+            return "in_doubt", reason, detail
+        case _:
+            assert_never(outcome)
+
+
+def completed(
+    work: Work,
+    attempts: Sequence[Attempt],
+    status: Status,
+    *,
+    now: datetime,
+    confirmed: Confirmed | None = None,
+    problem: Problem | None = None,
+    cancel_by: datetime | None = None,
+) -> Final:
+    """How `work` ended, with its event. `confirmed`: what the PMS gave, of a confirmed one; `problem`: why, of any other."""
+    moment = iso(now)
+    described = None if problem is None else replace(problem, request_id=work.submission.request_id).as_json()
+    standing = Standing(
+        work.id,
+        work.submission.request_id,
+        status,
+        work.created_at,
+        moment,
+        cancelled_at=moment if status is Status.CANCELLED else "",
+        pms_reservation_id=None if confirmed is None else confirmed.pms_reservation_id,
+        answer=None if confirmed is None else confirmed.record,
+        problem=described,
+    )
+    record = compose_record(work.submission.reservation, standing)
+    cancellation = cancellation_of(work, status) if status is Status.CANCELLED else None
+    event = event_of(work, status, moment, record, cancellation)
+    return Final(
+        work.id,
+        status,
+        attempts,
+        now,
+        event,
+        standing.pms_reservation_id,
+        described,
+        cancelled_at=now if status is Status.CANCELLED else None,
+        cancel_by=cancel_by,
+    )
+
+
+def event_of(
+    work: Work, status: Status, moment: str, record: Mapping[str, Any], cancellation: Cancellation | None
+) -> ResultEvent:
+    """What is announced of `work` as of `moment` (ISO 8601): the revision after the one that it has."""
+    submission = work.submission
+    data = result_data(
+        request_id=submission.request_id,
+        workspace_id=submission.workspace_id,
+        account_id=submission.account_id,
+        status=status,
+        record=record,
+        cancellation=cancellation,
+    )
+    return ResultEvent(
+        submission.request_id, work.revision + 1, status, submission.key, moment, data, submission.traceparent
+    )
+
+
+def cancellation_of(work: Work, status: Status, problem: Mapping[str, Any] | None = None) -> Cancellation | None:
+    """How the cancellation of `work` stands, that now is of `status`; None where none was asked for."""
+    if work.cancel is None:
+        return None
+    asked = work.cancel
+    return Cancellation(cancellation_status(status, problem), asked.requested_at, asked.reason, problem)
