@@ -45,7 +45,9 @@ def decide(
     if status == HTTPStatus.GONE:
         return Decision(TriedDelivery(delivery, DeliveryStatus.FAILED, attempt, now), "gone")
     asked = reply.wait_seconds if isinstance(reply, EndpointResponse) else None
-    due_at = next_try(delivery.tries + 1, began_at=delivery.began_at, now=now, asked_seconds=asked, luck=luck)
+    due_at = next_try(
+        delivery.tries + 1, retrying_since=delivery.retrying_since, now=now, asked_seconds=asked, luck=luck
+    )
     if due_at is None:
         return Decision(TriedDelivery(delivery, DeliveryStatus.FAILED, attempt, now), "failed")
     put_off = TriedDelivery(delivery, DeliveryStatus.PENDING, attempt, now, due_at)

@@ -115,14 +115,18 @@ class Posting:
 def _counted(delivery: DueDelivery, now: datetime, failing_seconds: float) -> DueDelivery:
     """The delivery, for a try that starts `now`."""
     last_at = datetime.fromisoformat(delivery.attempts[-1].at) if delivery.attempts else None
-    began_at = counts_from(
-        delivery.tries, began_at=delivery.began_at, last_at=last_at, now=now, failing_seconds=failing_seconds
+    retrying_since = counts_from(
+        delivery.tries,
+        retrying_since=delivery.retrying_since,
+        last_at=last_at,
+        now=now,
+        failing_seconds=failing_seconds,
     )
-    return replace(delivery, began_at=began_at)
+    return replace(delivery, retrying_since=retrying_since)
 
 
 def _first_try(delivery: DueDelivery) -> datetime:
     """When the first try of this series was made, as far as tries are kept. Earlier than what counts, after an outage."""
     if not delivery.tries:
-        return delivery.began_at
+        return delivery.retrying_since
     return datetime.fromisoformat(delivery.attempts[-min(delivery.tries, len(delivery.attempts))].at)

@@ -18,7 +18,7 @@ _SHORTEST: Final = timedelta(seconds=1)
 
 
 def counts_from(
-    tried: int, *, began_at: datetime, last_at: datetime | None, now: datetime, failing_seconds: float
+    tried: int, *, retrying_since: datetime, last_at: datetime | None, now: datetime, failing_seconds: float
 ) -> datetime:
     """From when on its time of trying counts, for a try that starts `now` after `tried` others, of which the last was at `last_at`.
 
@@ -28,17 +28,17 @@ def counts_from(
     if not tried or last_at is None:
         return now
     planned = 2 * PAUSES[min(tried, len(PAUSES)) - 1]
-    return began_at + max(now - last_at - max(planned, timedelta(seconds=failing_seconds)), timedelta(0))
+    return retrying_since + max(now - last_at - max(planned, timedelta(seconds=failing_seconds)), timedelta(0))
 
 
 def next_try(
-    tried: int, *, began_at: datetime, now: datetime, asked_seconds: float | None, luck: float
+    tried: int, *, retrying_since: datetime, now: datetime, asked_seconds: float | None, luck: float
 ) -> datetime | None:
     """When to try again after `tried` tries, None where it was tried for long enough.
 
     `asked_seconds` is what the endpoint asked for (`Retry-After`): not before. `luck` is the jitter, evenly drawn from [0, 1).
     """
-    end = began_at + TRIED_FOR
+    end = retrying_since + TRIED_FOR
     if now >= end:
         return None
     pause = max(PAUSES[min(tried, len(PAUSES)) - 1] * 2 * luck, _SHORTEST)

@@ -23,7 +23,7 @@ from forwarder.reservation.outcome import (
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.record import Standing, compose_record
 from forwarder.reservation.result import ResultEvent, result_data
-from forwarder.store.submissions.work import Attempt, Final, Work
+from forwarder.store.submissions.work import Attempt, Ended, Work
 
 _ATTEMPTS_KEPT = 50
 
@@ -68,7 +68,7 @@ def completed(
     confirmed: Confirmed | None = None,
     problem: Problem | None = None,
     cancel_by: datetime | None = None,
-) -> Final:
+) -> Ended:
     """How `work` ended, with its event. `confirmed`: what the PMS gave, of a confirmed one; `problem`: why, of any other."""
     moment = iso(now)
     described = None if problem is None else replace(problem, request_id=work.submission.request_id).as_json()
@@ -86,7 +86,7 @@ def completed(
     record = compose_record(work.submission.reservation, standing)
     cancellation = cancellation_of(work, status) if status is Status.CANCELLED else None
     event = event_of(work, status, moment, record, cancellation)
-    return Final(
+    return Ended(
         work.id,
         status,
         attempts,
@@ -119,7 +119,7 @@ def event_of(
 
 def cancellation_of(work: Work, status: Status, problem: Mapping[str, Any] | None = None) -> Cancellation | None:
     """How the cancellation of `work` stands, that now is of `status`; None where none was asked for."""
-    if work.cancel is None:
+    if work.cancellation is None:
         return None
-    asked = work.cancel
+    asked = work.cancellation
     return Cancellation(cancellation_status(status, problem), asked.requested_at, asked.reason, problem)

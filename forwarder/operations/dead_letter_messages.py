@@ -6,27 +6,27 @@ failure that a letter tells of. A letter that is put back on its topic carries i
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final as Constant
+from typing import Final
 
 from pydantic_core import to_json
 
 from forwarder.process.clock import iso
-from forwarder.store.submissions.work import DeadLetter, Final, Work
+from forwarder.store.submissions.work import DeadLetter, Ended, Work
 from forwarder.topics.codec import REPLAY_OF, encode_submission
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, Topics
 
-EVENT_ID: Constant = "dlt-event-id"
-FAILURE_CLASS: Constant = "dlt-failure-class"
-CUT: Constant = "dlt-cut-from-bytes"
+EVENT_ID: Final = "dlt-event-id"
+FAILURE_CLASS: Final = "dlt-failure-class"
+CUT: Final = "dlt-cut-from-bytes"
 """Of a letter that has not all of its message, which was too large for it: how many bytes that has where it stands."""
 
-_PREFIX: Constant = "dlt-"
-_KEY_BYTES: Constant = 1024
+_PREFIX: Final = "dlt-"
+_KEY_BYTES: Final = 1024
 
-UNDECODABLE: Constant = "undecodable"
-EXPIRED: Constant = "expired"
-OTHER: Constant = "other"
-_CLASSES: Constant[Mapping[str, tuple[str, ...]]] = {
+UNDECODABLE: Final = "undecodable"
+EXPIRED: Final = "expired"
+OTHER: Final = "other"
+_CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
     EXPIRED: ("deadline_passed", "not_made"),
     "throttled": ("pms_throttled",),
     "unreachable": ("pms_unreachable", "pms_connect_timed_out", "no_connection_free", "push_timed_out"),
@@ -52,10 +52,10 @@ _CLASSES: Constant[Mapping[str, tuple[str, ...]]] = {
         "pms_unauthorized",
     ),
 }
-FAILURE_CLASSES: Constant = (*_CLASSES, UNDECODABLE, OTHER)
+FAILURE_CLASSES: Final = (*_CLASSES, UNDECODABLE, OTHER)
 """`expired`: its deadline came before it could be sent. `misconfigured`: the account's settings need an operator."""
 
-_CLASS_OF: Constant = {reason: name for name, reasons in _CLASSES.items() for reason in reasons}
+_CLASS_OF: Final = {reason: name for name, reasons in _CLASSES.items() for reason in reasons}
 
 
 class DeadLetterWriter:
@@ -80,7 +80,7 @@ class DeadLetterWriter:
         letter = _with_headers(replace(message, headers=own), headers)
         return letter if letter.size <= MAX_MESSAGE_BYTES else _cut(message, headers)
 
-    def failed(self, work: Work, final: Final) -> DeadLetter:
+    def failed(self, work: Work, final: Ended) -> DeadLetter:
         """The submission of `work`, its card sealed as it was, which ended FAILED by `final`."""
         submission = work.submission
         last = final.attempts[-1] if final.attempts else None

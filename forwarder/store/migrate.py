@@ -1,8 +1,11 @@
-"""Brings a database to the tables that this version needs, by Alembic's revisions in `migrations/`; tells whether it has them."""
+"""Creates and updates the tables that this version needs, by Alembic's revisions in `migrations/`; tells whether they are there.
+
+Alembic is imported only where there is something for it to do: importing it is a tenth of a start.
+"""
 
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -11,15 +14,19 @@ from forwarder.process.on_demand import load
 from forwarder.store.database import Database, outages_translated
 from forwarder.store.engine import open_engine
 
-HEAD: Final = "0008"
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+HEAD: Final = "0001"
 """The newest revision in `migrations/`."""
 
-_TURN_TO_MIGRATE = 0x6D696772
-"""The number of a lock: any that nobody else takes."""
+_SCRIPTS: Final = Path(__file__).parent / "migrations"
+_MIGRATION_LOCK: Final = 0x6D696772
+"""The number of a PostgreSQL advisory lock that nothing else uses."""
 
 
 class NotMigrated(RuntimeError):
-    """The database has not the tables that this version needs."""
+    """The database lacks the tables that this version needs."""
 
 
 async def migrate(database_url: str | Path) -> list[str]:
@@ -40,21 +47,39 @@ async def is_current(engine: AsyncEngine) -> bool:
     """Whether the database has what this version needs. So has one that a newer version migrated. Raises `StoreUnavailable`."""
     async with Database(engine).transaction() as connection:
         applied = await connection.run_sync(_applied)
-    return bool(applied) and (HEAD in applied or not applied <= _known())
+    return bool(applied) and (HEAD in applied or not applied <= known_revisions())
 
 
 async def require_current(engine: AsyncEngine) -> None:
     """Raise `NotMigrated` with what to do about it, where `is_current` is false. Raises `StoreUnavailable`."""
     if not await is_current(engine):
-        raise NotMigrated("The database has not the tables that this version needs: run `forwarder migrate`.")
+        raise NotMigrated("The database lacks the tables that this version needs: run `forwarder migrate`.")
+
+
+def alembic_config() -> "Config":
+    """Alembic's configuration: where the revisions are."""
+    config: Config = load("alembic.config:Config")()
+    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+@cache
+def known_revisions() -> frozenset[str]:
+    """Every revision that this version has."""
+    scripts = load("alembic.script:ScriptDirectory").from_config(alembic_config())
+    return frozenset(script.revision for script in scripts.walk_revisions())
 
 
 def _upgrade(connection: Connection) -> list[str]:
+    """Apply the revisions that are missing, in the transaction of `connection`; which they were, in order."""
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:turn)"), {"turn": _TURN_TO_MIGRATE})
-    if HEAD in _applied(connection):
-        return []
-    applied: list[str] = load("forwarder.store.upgrade:upgrade")(connection)
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _MIGRATION_LOCK})
+    applied: list[str] = []
+    if HEAD not in _applied(connection):
+        config = alembic_config()
+        config.attributes |= {"connection": connection, "applied": applied}
+        load("alembic.command:upgrade")(config, "head")
     return applied
 
 
@@ -63,9 +88,3 @@ def _applied(connection: Connection) -> set[str]:
     if not inspect(connection).has_table("alembic_version"):
         return set()
     return set(connection.scalars(text("SELECT version_num FROM alembic_version")))
-
-
-@cache
-def _known() -> frozenset[str]:
-    known: frozenset[str] = load("forwarder.store.upgrade:known_revisions")()
-    return known

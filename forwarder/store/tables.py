@@ -1,4 +1,4 @@
-"""The store's tables. Used by its statements and compared with the migrations by a test; creates nothing itself."""
+"""The store's tables. The statements use them, and a test compares them with the migrations."""
 
 from datetime import date, datetime
 from typing import Any
@@ -81,7 +81,7 @@ reservations = Table(
     Column("account_id", Key, nullable=False),
     Column("partition", Integer, nullable=False),
     Column("log_offset", BigInteger, nullable=False, server_default=text("0")),
-    Column("logged_ms", BigInteger, nullable=False, server_default=text("0")),
+    Column("log_timestamp_ms", BigInteger, nullable=False, server_default=text("0")),
     Column("operation", Text, nullable=False),
     Column("property_id", Text, nullable=False),
     Column("room_id", Text, nullable=False),
@@ -99,9 +99,9 @@ reservations = Table(
     Column("due_at", Moment),
     Column("leased_by", Key),
     Column("pushing", Boolean, nullable=False, server_default=text("false")),
-    Column("doubtful", Boolean, nullable=False, server_default=text("false")),
+    Column("possibly_sent", Boolean, nullable=False, server_default=text("false")),
     Column("safeguards", Text),
-    Column("doubt", Text),
+    Column("sent_safeguards", Text),
     Column("takeovers", Integer, nullable=False, server_default=text("0")),
     Column("attempts", Text, nullable=False, server_default=text("'[]'")),
     Column("tries", Integer, nullable=False, server_default=text("0")),
@@ -118,16 +118,20 @@ reservations = Table(
     # they are: compressing each on its way costs more than it saves.
     postgresql_with={"toast_tuple_target": 8160, "autovacuum_vacuum_scale_factor": 0.05},
 )
-"""One row a submission. `status` is a value of `Status`. `request`, `card`, `attempts`, `record` and `problem` are JSON texts.
+"""One row per submission. `status` is a value of `Status`. `request`, `card`, `attempts`, `record`, `problem` and `cancel_problem`
+are JSON texts.
 
-`partition`, `log_offset` and `logged_ms` (UTC milliseconds since 1970) are where and when the requests topic had it.
-`card` is the sealed card; null once the outcome is final. `due_at` is when the row is, or since when it was, to be worked on; null
-once nothing is left to do, or only for an operator. `leased_by` is the worker that holds it. `pushing`: an intent to push was made
-durable and nothing has settled since whether it was carried out. `doubtful`: an earlier push may have been made. `safeguards`:
-what pushes carry under the present lease, or the last; `doubt`: what the push that may have been made carried (`Work` says more of
-both). `takeovers` counts the workers that it was taken over from. `tries` counts those since it became pending, or its cancellation
-could first be tried, which `attempts` need not hold all. `deadline_at` is until when that is tried. `cancel_problem` (JSON) says
-why a cancellation that was asked for came to nothing.
+- `partition`, `log_offset`, `log_timestamp_ms` (UTC, since 1970): where and when the requests topic had it.
+- `card`: the sealed card; null once the outcome is final.
+- `due_at`: when the row is to be worked on, or since when; null once nothing is left to do, or only for an operator.
+- `deadline_at`: until when that is tried.
+- `leased_by`: the worker that holds it.
+- `pushing`: an intent to push was made durable, and its end is not known.
+- `possibly_sent`: an earlier push may have reached the PMS; `sent_safeguards`: what it carried.
+- `safeguards`: what pushes carry under the present lease, or the last (see `Work`).
+- `takeovers`: how many workers it was taken over from.
+- `tries`: how many since it became pending, or its cancellation could first be tried; `attempts` need not hold all of them.
+- `cancel_problem`: why a requested cancellation failed.
 """
 
 Index("reservations_request_id", reservations.c.request_id, unique=True)
@@ -179,18 +183,18 @@ parked_cancellations = Table(
     Column("requested_at", Moment, nullable=False),
     Column("reason", Text),
 )
-"""Cancellations whose submission has not been taken in yet."""
+"""Cancellations that arrived before their submission."""
 
 workers = Table(
     "workers",
     metadata,
     Column("id", Key, primary_key=True),
-    Column("beat", BigInteger, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
     Column("lease_seconds", Double, nullable=False),
     postgresql_with={"fillfactor": 50},
 )
-"""The lease holders. `beat` counts renewals: whoever's stands still for `lease_seconds`, by the clock of the one who watches, has
-lost its lease. Whoever is not in here holds nothing for much longer."""
+"""The lease holders. `sequence` counts renewals: a worker whose sequence stands still for `lease_seconds`, by the clock of whoever
+watches, has lost its lease. A worker that is not in here will soon hold nothing."""
 
 outbox = Table(
     "outbox",
@@ -204,8 +208,8 @@ outbox = Table(
     Column("occurred_at", Text, nullable=False),
     Column("data", Text, nullable=False),
     Column("traceparent", Text),
-    Column("letter", Text),
-    Column("offered_at", Moment, nullable=False),
+    Column("dead_letter", Text),
+    Column("publish_attempted_at", Moment, nullable=False),
     sqlite_autoincrement=True,
     # Rows live for milliseconds: what matters is that their places are used again soon.
     postgresql_with={
@@ -214,8 +218,8 @@ outbox = Table(
         "autovacuum_vacuum_threshold": 5000,
     },
 )
-"""Events that were recorded with their outcome and are not known to be published yet. `letter`: the dead letter that goes with it.
-`offered_at` is when it was last offered to the log, or recorded to be."""
+"""Events that were recorded with their outcome and are not known to be published. `dead_letter` (JSON) goes out with the event.
+`publish_attempted_at`: when it was last handed out to be published; at first, when it was recorded."""
 
 webhook_deliveries = Table(
     "webhook_deliveries",
@@ -227,7 +231,7 @@ webhook_deliveries = Table(
     Column("body", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("created_at", Moment, nullable=False),
-    Column("began_at", Moment, nullable=False),
+    Column("retrying_since", Moment, nullable=False),
     Column("due_at", Moment),
     Column("ended_at", Moment),
     Column("claims", Integer, nullable=False, server_default=text("0")),
@@ -235,12 +239,12 @@ webhook_deliveries = Table(
     Column("attempts", Text, nullable=False, server_default=text("'[]'")),
     sqlite_autoincrement=True,
 )
-"""What is to be posted to customers' endpoints, and what became of it. `due_at` is set while it is pending; a claim puts it off,
-so that what its claimant does not end is due again. `began_at`: from when on this series of tries counts, its first try,
-once there is one. `claims` counts claims, to tell one from another."""
+"""Deliveries to customers' endpoints, and how they ended. `due_at` is set while one is pending; a claim postpones it, so that a
+delivery whose claimant dies is due again. `retrying_since`: the first try of this series; before that, when it was queued.
+`claims` counts claims, to tell one from another."""
 
 Index(
-    "webhook_deliveries_once",
+    "webhook_deliveries_event",
     webhook_deliveries.c.endpoint_id,
     webhook_deliveries.c.event_id,
     unique=True,
@@ -252,4 +256,4 @@ Index(
     postgresql_where=text("due_at IS NOT NULL"),
     sqlite_where=text("due_at IS NOT NULL"),
 )
-Index("webhook_deliveries_of", webhook_deliveries.c.endpoint_id, webhook_deliveries.c.id)
+Index("webhook_deliveries_endpoint", webhook_deliveries.c.endpoint_id, webhook_deliveries.c.id)

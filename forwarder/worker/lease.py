@@ -17,7 +17,7 @@ import structlog
 
 from forwarder.process.clock import Clock
 from forwarder.store.submissions.port import Recorder, StoreUnavailable
-from forwarder.store.submissions.work import Pulse, Work
+from forwarder.store.submissions.work import Heartbeat, Work
 
 _log = structlog.get_logger(__name__)
 
@@ -47,7 +47,7 @@ class Lease:
 
     def covers(self, work: Work) -> bool:
         """True while nobody else can have taken over `work`: it was leased under this very lease, which is still held."""
-        return work.held_by == self.worker_id and self.held()
+        return work.leased_by == self.worker_id and self.held()
 
     async def renew(self) -> bool:
         """Prolong the lease. False when it was lost: then this is a new worker, with a new id, that holds nothing yet.
@@ -101,11 +101,11 @@ class Lease:
         as this worker lives. Raises `StoreUnavailable`."""
         async with self._changing_hands:
             worker_id = self.worker_id
-            held = frozenset(await self._recorder.held_by(worker_id))
+            held = frozenset(await self._recorder.leased_ids(worker_id))
             strays = held.difference(in_memory(), self._unpushed)
             if strays:
                 _log.warning("rows.strayed", worker_id=worker_id, count=len(strays))
-                await self._recorder.give_up(worker_id, strays, now=self._clock.now())
+                await self._recorder.abandon(worker_id, strays, now=self._clock.now())
 
     async def claim(self, claim: Callable[[str], Awaitable[Sequence[Work]]]) -> Sequence[Work]:
         """What `claim` leases to this worker, to be put into memory before anything is awaited. A row whose giving back was not
@@ -118,7 +118,7 @@ class Lease:
     async def give_up(self) -> None:
         """Let go at once of whatever is still held under this lease. Raises `StoreUnavailable`."""
         self._ends = float("-inf")
-        await self._recorder.leave(self.worker_id)
+        await self._recorder.end_lease(self.worker_id)
 
     async def keep(self) -> bool:
         """As `renew`, but True when the store could not be asked: nothing is known to be lost."""
@@ -136,14 +136,16 @@ class LeaseWatch:
         self._clock = clock
         self._seen: dict[str, tuple[int, float]] = {}
 
-    def stopped(self, pulses: Sequence[Pulse]) -> Sequence[Pulse]:
-        """Those of `pulses` whose beat was first seen a lease ago."""
+    def stopped(self, heartbeats: Sequence[Heartbeat]) -> Sequence[Heartbeat]:
+        """Those of `heartbeats` whose beat was first seen a lease ago."""
         now = self._clock.monotonic()
         before, self._seen = self._seen, {}
-        for pulse in pulses:
-            beat, since = before.get(pulse.worker_id, (None, now))
-            self._seen[pulse.worker_id] = (pulse.beat, since if beat == pulse.beat else now)
-        return [pulse for pulse in pulses if now - self._seen[pulse.worker_id][1] >= pulse.lease_seconds]
+        for heartbeat in heartbeats:
+            sequence, since = before.get(heartbeat.worker_id, (None, now))
+            self._seen[heartbeat.worker_id] = (heartbeat.sequence, since if sequence == heartbeat.sequence else now)
+        return [
+            heartbeat for heartbeat in heartbeats if now - self._seen[heartbeat.worker_id][1] >= heartbeat.lease_seconds
+        ]
 
 
 def _new_id() -> str:

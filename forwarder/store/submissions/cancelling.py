@@ -66,7 +66,7 @@ def ask() -> Executable:
     )
     came_to_nothing = and_(_row.cancel_problem.is_not(None), _row.revision == batch.c.revision)
     news = and_(or_(~ASKED, came_to_nothing), _row.status != literal_column("'CANCELLED'"))
-    unsent = and_(_row.status == PENDING, _row.leased_by.is_(None), ~_row.doubtful)
+    unsent = and_(_row.status == PENDING, _row.leased_by.is_(None), ~_row.possibly_sent)
     made = _row.status == CONFIRMED
     values = {
         "cancel_requested_at": batch.c.cancel_requested_at,
@@ -122,6 +122,6 @@ def _there(request_id: ColumnElement[str]) -> ColumnElement[int | None]:
     return select(_row.id).where(_row.request_id == request_id).scalar_subquery()
 
 
-def unsent_unless(doubtful: ColumnElement[bool]) -> ColumnElement[bool]:
+def unsent_unless(possibly_sent: ColumnElement[bool]) -> ColumnElement[bool]:
     """Whether a row that is given up is one that was surely not sent, and is not to be any more."""
-    return and_(ASKED, _row.status == PENDING, ~doubtful)
+    return and_(ASKED, _row.status == PENDING, ~possibly_sent)

@@ -34,31 +34,31 @@ _now = bindparam("now", type_=Moment())
 
 def renew_first(dialect: Dialect) -> Executable:
     """A worker's first lease. Takes `worker_id` and `seconds`."""
-    values = {"id": _worker, "beat": 0, "lease_seconds": bindparam("seconds", type_=Double)}
+    values = {"id": _worker, "sequence": 0, "lease_seconds": bindparam("seconds", type_=Double)}
     first = insert_into(dialect, workers).values(values)
-    return first.on_conflict_do_update(index_elements=["id"], set_={"beat": workers.c.beat + 1})
+    return first.on_conflict_do_update(index_elements=["id"], set_={"sequence": workers.c.sequence + 1})
 
 
 def renew_again() -> Executable:
     """Prolong a lease; no row where it was taken over."""
-    beat = workers.c.beat + 1
-    return update(workers).where(workers.c.id == _worker).values(beat=beat).returning(workers.c.id)
+    sequence = workers.c.sequence + 1
+    return update(workers).where(workers.c.id == _worker).values(sequence=sequence).returning(workers.c.id)
 
 
-def pulses() -> Executable:
+def heartbeats() -> Executable:
     """Every lease holder, and how often it has renewed."""
     return select(workers)
 
 
-def leave() -> Executable:
+def end_lease() -> Executable:
     """End a worker's own lease."""
     return delete(workers).where(workers.c.id == _worker)
 
 
 def end_leases() -> Executable:
     """Forget the workers of a batch, unless they have renewed since."""
-    batch = batch_of(workers.c.id, workers.c.beat)
-    stands_still = exists().where(batch.c.id == workers.c.id, batch.c.beat == workers.c.beat)
+    batch = batch_of(workers.c.id, workers.c.sequence)
+    stands_still = exists().where(batch.c.id == workers.c.id, batch.c.sequence == workers.c.sequence)
     return delete(workers).where(stands_still)
 
 
@@ -68,17 +68,17 @@ def free_the_unheld() -> Executable:
     holders = distinct(_row.leased_by.is_not(None), _row.leased_by)
     alive = exists().where(workers.c.id == holders.c.value)
     picked = locked(select(_row.id).where(key_among(_row.leased_by, select(holders.c.value).where(~alive))))
-    return update_of(picked).values(_given_up()).returning(_row.id)
+    return update_of(picked).values(_abandoned()).returning(_row.id)
 
 
-def give_up() -> Executable:
+def abandon() -> Executable:
     """As `free_the_unheld`, those of a batch that the worker itself holds."""
     batch = batch_of(_row.id)
     mine = update(reservations).where(key_among(_row.id, select(batch.c.id)), HELD)
-    return mine.values(_given_up()).returning(_row.id)
+    return mine.values(_abandoned()).returning(_row.id)
 
 
-def _given_up() -> dict[str, Any]:
+def _abandoned() -> dict[str, Any]:
     """Of a row whose holder does not say any more what it did: whether it may have been pushed, and what that push carried.
 
     Who pushes without safeguards marks it first. Where an earlier push may have been made too, which carried something else,
@@ -87,11 +87,11 @@ def _given_up() -> dict[str, Any]:
     none: ColumnElement[str] = literal_column("''")
     safeguards = func.coalesce(_row.safeguards, none)
     sent = or_(_row.pushing, safeguards != none)
-    alike = or_(~_row.doubtful, func.coalesce(_row.doubt, none) == safeguards)
+    alike = or_(~_row.possibly_sent, func.coalesce(_row.sent_safeguards, none) == safeguards)
     return {
         "leased_by": null(),
         "due_at": _now,
-        "doubtful": or_(_row.doubtful, sent),
-        "doubt": case((and_(sent, alike), safeguards), (sent, none), else_=_row.doubt),
+        "possibly_sent": or_(_row.possibly_sent, sent),
+        "sent_safeguards": case((and_(sent, alike), safeguards), (sent, none), else_=_row.sent_safeguards),
         "takeovers": _row.takeovers + 1,
     }

@@ -50,7 +50,7 @@ _GIVEN = (
     _row.account_id,
     _row.partition,
     _row.log_offset,
-    _row.logged_ms,
+    _row.log_timestamp_ms,
     _row.operation,
     _row.property_id,
     _row.room_id,
@@ -69,7 +69,7 @@ WORK = (
     _row.account_id,
     _row.partition,
     _row.log_offset,
-    _row.logged_ms,
+    _row.log_timestamp_ms,
     _row.operation,
     _row.status,
     _row.request,
@@ -82,10 +82,10 @@ WORK = (
     _row.attempts,
     _row.tries,
     _row.revision,
-    _row.doubtful,
+    _row.possibly_sent,
     _row.pushing,
     _row.safeguards,
-    _row.doubt,
+    _row.sent_safeguards,
     _row.takeovers,
     _row.traceparent,
     _row.cancel_requested_at,
@@ -95,7 +95,7 @@ WORK = (
 )
 
 
-def take_in(dialect: Dialect) -> Executable:
+def ingest(dialect: Dialect) -> Executable:
     """Insert what is not known yet of a batch, in the batch's order; what is held is leased, if the worker has a lease.
 
     A reader that has seen an id must have missed none below it. But PostgreSQL gives ids out before their rows can be seen: of
@@ -180,11 +180,11 @@ def revive() -> Executable:
 
 def release() -> Executable:
     """Give rows of a batch back as they were. What is to be cancelled and was not sent had its deadline when it was last due."""
-    deadline_at = case((unsent_unless(_row.doubtful), _row.due_at), else_=_row.deadline_at)
-    return _of_the_batch().values(leased_by=null(), pushing=settled_unless(_row.doubtful), deadline_at=deadline_at)
+    deadline_at = case((unsent_unless(_row.possibly_sent), _row.due_at), else_=_row.deadline_at)
+    return _of_the_batch().values(leased_by=null(), pushing=settled_unless(_row.possibly_sent), deadline_at=deadline_at)
 
 
-def held_by() -> Executable:
+def leased_ids() -> Executable:
     """The ids of a worker's rows."""
     return select(_row.id).where(_row.leased_by == _worker)
 
@@ -194,9 +194,9 @@ def mark_pushing() -> Executable:
     return _of_the_batch().values(pushing=true()).returning(_row.id)
 
 
-def settled_unless(doubtful: ColumnElement[bool]) -> ColumnElement[bool]:
+def settled_unless(possibly_sent: ColumnElement[bool]) -> ColumnElement[bool]:
     """An intent to push is settled where nothing was sent for it; where that is not known, it stays."""
-    return case((doubtful, _row.pushing), else_=false())
+    return case((possibly_sent, _row.pushing), else_=false())
 
 
 def _of_the_batch() -> Update:

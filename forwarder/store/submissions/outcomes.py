@@ -54,7 +54,7 @@ _OF_THE_EVENT = (
     column("before", Text()),
     column("after", Text()),
     outbox.c.traceparent,
-    outbox.c.letter,
+    outbox.c.dead_letter,
 )
 
 
@@ -91,7 +91,7 @@ def reopen() -> Executable:
             attempts=batch.c.attempts,
             deadline_at=batch.c.deadline_at,
             tries=literal_column("0"),
-            doubtful=False,
+            possibly_sent=False,
             pushing=False,
             leased_by=null(),
             record=null(),
@@ -102,7 +102,14 @@ def reopen() -> Executable:
 
 
 def _outcomes() -> TableValuedAlias:
-    own = (column("position", Integer), _row.id, _row.revision, *_FINAL, column("cancel_by", Moment()), _row.doubt)
+    own = (
+        column("position", Integer),
+        _row.id,
+        _row.revision,
+        *_FINAL,
+        column("cancel_by", Moment()),
+        _row.sent_safeguards,
+    )
     return batch_of(*own, *_OF_THE_EVENT, apart=_row.record)
 
 
@@ -114,8 +121,8 @@ def _finish(condition: ColumnElement[bool], batch: FromClause) -> Update:
         "card": case((batch.c.status == _IN_DOUBT, _row.card)),
         "leased_by": null(),
         "pushing": False,
-        "doubtful": batch.c.status == _IN_DOUBT,
-        "doubt": batch.c.doubt,
+        "possibly_sent": batch.c.status == _IN_DOUBT,
+        "sent_safeguards": batch.c.sent_safeguards,
         "tries": case((batch.c.status == CONFIRMED, literal_column("0")), else_=_row.tries + 1),
         "revision": batch.c.revision,
         "due_at": case((to_cancel, batch.c.updated_at), else_=batch.c.due_at),
@@ -127,8 +134,8 @@ def _finish(condition: ColumnElement[bool], batch: FromClause) -> Update:
 
 def postpone() -> Executable:
     """Record a batch of tries after which there will be another."""
-    batch = batch_of(_row.id, _row.updated_at, _row.attempts, _row.due_at, _row.doubtful, _row.doubt)
-    over = unsent_unless(batch.c.doubtful)
+    batch = batch_of(_row.id, _row.updated_at, _row.attempts, _row.due_at, _row.possibly_sent, _row.sent_safeguards)
+    over = unsent_unless(batch.c.possibly_sent)
     return (
         update(reservations)
         .where(same_key(_row.id, batch.c.id), HELD)
@@ -138,9 +145,9 @@ def postpone() -> Executable:
             tries=_row.tries + 1,
             due_at=case((over, batch.c.updated_at), else_=batch.c.due_at),
             deadline_at=case((over, batch.c.updated_at), else_=_row.deadline_at),
-            doubtful=batch.c.doubtful,
-            doubt=batch.c.doubt,
-            pushing=settled_unless(batch.c.doubtful),
+            possibly_sent=batch.c.possibly_sent,
+            sent_safeguards=batch.c.sent_safeguards,
+            pushing=settled_unless(batch.c.possibly_sent),
             leased_by=null(),
         )
     )
@@ -162,8 +169,8 @@ def _event_of(batch: FromClause) -> dict[str, ColumnElement[Any]]:
         "occurred_at": batch.c.occurred_at,
         "data": batch.c.before + batch.c.record + batch.c.after,
         "traceparent": batch.c.traceparent,
-        "letter": batch.c.letter,
-        "offered_at": batch.c.updated_at,
+        "dead_letter": batch.c.dead_letter,
+        "publish_attempted_at": batch.c.updated_at,
     }
 
 
@@ -179,10 +186,10 @@ def unpublished_of() -> Executable:
     return select(outbox.c.reservation_id).where(waiting).distinct()
 
 
-def offer_again() -> Executable:
+def republish() -> Executable:
     """Events that were last offered before a moment, oldest first, now offered anew. Of one submission an event waits for those
     before it, so that none is ever published after a later one."""
-    stale = outbox.c.offered_at < bindparam("before", type_=Moment())
+    stale = outbox.c.publish_attempted_at < bindparam("before", type_=Moment())
     earlier = outbox.alias("earlier")
     held_up = exists().where(earlier.c.reservation_id == outbox.c.reservation_id, earlier.c.id < outbox.c.id)
     # Nearly all are first ones: for them alone nothing is looked up.
@@ -191,11 +198,11 @@ def offer_again() -> Executable:
     picked = (
         oldest.limit(bindparam("at_most", type_=Integer)).with_for_update(skip_locked=True, of=outbox).cte("picked")
     )
-    offered_at = bindparam("now", type_=Moment())
+    publish_attempted_at = bindparam("now", type_=Moment())
     return (
         update(outbox)
         .where(key_among(outbox.c.id, select(picked.c.id)))
-        .values(offered_at=offered_at)
+        .values(publish_attempted_at=publish_attempted_at)
         .returning(*outbox.c)
     )
 

@@ -1,9 +1,9 @@
-"""What the worker and the operators' repairs ask of the store, and nothing of how it is kept. What readers ask is in `reading`.
+"""What the worker and the operators' repairs need of the store, independent of how it is kept. Reading is in `store.lists.port`.
 
 Exception
-├── StoreUnavailable     whatever raised it was either done whole or not at all
+├── StoreUnavailable     the call was carried out completely or not at all
 └── ValueError
-    └── Unstorable       only whoever takes in what others wrote has to expect it
+    └── Unstorable       expected only where foreign content is ingested
 
 The SQL store translates its drivers' errors into these in one place.
 """
@@ -18,10 +18,10 @@ from forwarder.store.submissions.work import (
     Attempt,
     Backlog,
     CancellationArrival,
-    Final,
+    Ended,
+    Heartbeat,
     OutboxEvent,
     Postponed,
-    Pulse,
     Work,
 )
 
@@ -31,39 +31,40 @@ class StoreUnavailable(Exception):
 
 
 class Unstorable(ValueError):
-    """The database takes none of what it was given, for what is in it: to try again changes nothing. Not one row was changed."""
+    """The database rejects the values it was given: trying again changes nothing. No row was changed."""
 
 
 class Recorder(Protocol):
-    """The worker's side. Everything takes a batch; each call is one transaction.
+    """The worker's side. Every method takes a batch and is one transaction.
 
-    A worker is a lease holder by `worker_id`: it holds rows for as long as it renews, and what it records of a row that it no
+    A worker is a lease holder, by `worker_id`: it holds rows for as long as it renews, and what it records of a row that it no
     longer holds changes nothing. Before its first `renew`, and after its lease was taken over, it is given no rows: what it
-    takes in waits. When `take_in` or `claim` raises, nothing is held by it, whatever the store may have done.
+    ingests waits. When `ingest` or `claim` raises, the worker holds none of those rows, whatever the store may have done.
     """
 
     async def renew(self, worker_id: str, *, seconds: float) -> bool:
-        """Hold this worker's lease for `seconds` more. False when it was taken over: it holds nothing any more."""
+        """Extend this worker's lease by `seconds`. False when it was taken over: the worker holds nothing any more."""
         ...
 
-    async def leave(self, worker_id: str) -> None:
-        """End this worker's lease: the next `take_over`, whoever's it is, frees what it still holds."""
+    async def end_lease(self, worker_id: str) -> None:
+        """End this worker's lease: the next `take_over`, by any worker, frees what it still holds."""
         ...
 
-    async def take_in(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
-        """Insert as PENDING each submission that is not known yet; those of them that are `held`, as leased work. One that FAILED
-        with the revision of `replay_of` becomes PENDING again, due at once. One whose cancellation came first is not held.
+    async def ingest(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
+        """Insert as PENDING each submission that is not known yet; those of them that are `held` are returned as leased work. One
+        that FAILED with the revision of `replay_of` becomes PENDING again, due at once. One whose cancellation came first is not
+        leased.
 
-        Ids are given out in the order in which they become visible, so that a reader who has seen an id has missed none below.
+        Ids are assigned in the order in which they become visible: a reader that has seen an id has missed none below it.
         """
         ...
 
     async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> None:
-        """Note on each submission that it is to be cancelled; whoever holds it goes on with what is under way.
+        """Note on each submission that it is to be cancelled; whoever holds it finishes what is under way.
 
         What was surely not sent has its deadline brought forward to `now`; what is CONFIRMED is due at once, to be cancelled. What
-        is not known yet is noted as it is taken in, and then is not held. Changes nothing where it was asked for before, unless
-        that came to nothing with the revision that the request names.
+        is not known yet is noted when it is ingested, and then is not leased. Changes nothing where a cancellation was noted
+        before, unless that one failed with the revision that the request names.
         """
         ...
 
@@ -77,59 +78,59 @@ class Recorder(Protocol):
         at_most: int,
         safeguards: str | None = UNKNOWN_SAFEGUARDS,
     ) -> Sequence[Work]:
-        """Lease up to `at_most` rows of the account that are due, oldest due first, of these partitions. `safeguards`: what pushes
-        of them carry, as in `Work`."""
+        """Lease up to `at_most` due rows of the account in these partitions, oldest due first. `safeguards`: as in `Work`."""
         ...
 
     async def claim_expired(
         self, worker_id: str, partitions: Collection[int], *, now: datetime, at_most: int
     ) -> Sequence[Work]:
-        """As `claim`, those rows of every account, PENDING or to be cancelled, whose deadline has passed, due or not. None of them
+        """Like `claim`, but rows of any account, PENDING or to be cancelled, whose deadline has passed, due or not. None of them
         is to be pushed."""
         ...
 
     async def accounts_due(self, partitions: Collection[int], *, now: datetime) -> Sequence[str]:
-        """The accounts that have rows due and not held, in these partitions."""
+        """The accounts that have rows in these partitions that are due and not leased."""
         ...
 
-    async def pulses(self) -> Sequence[Pulse]:
-        """Every lease holder."""
+    async def heartbeats(self) -> Sequence[Heartbeat]:
+        """The heartbeat of every lease holder."""
         ...
 
-    async def take_over(self, stopped: Sequence[Pulse], *, now: datetime) -> int:
-        """End the leases of those of `stopped` that have not renewed since, and give up, due at once, every row whose holder has no
-        lease; how many they were. Each is doubtful unless it was surely not pushed: its pushes carried nothing, and it was not
-        marked. Rows that are being written at this moment are left for the next call."""
+    async def take_over(self, stopped: Sequence[Heartbeat], *, now: datetime) -> int:
+        """End the leases of those of `stopped` that have not renewed since, and free, due at once, every row whose holder has no
+        lease; how many rows. Each counts as possibly sent, unless its pushes carried no safeguards and it was not marked. Rows
+        that are being written at this moment are left for the next call."""
         ...
 
-    async def held_by(self, worker_id: str) -> Collection[int]:
+    async def leased_ids(self, worker_id: str) -> Collection[int]:
         """The ids of all rows that this worker holds."""
         ...
 
-    async def give_up(self, worker_id: str, work_ids: Collection[int], *, now: datetime) -> int:
-        """Give up rows of this worker's of which it does not know what became of them, as `take_over` would; how many they were."""
+    async def abandon(self, worker_id: str, work_ids: Collection[int], *, now: datetime) -> int:
+        """Free rows of this worker whose fate it does not know, as `take_over` would; how many there were."""
         ...
 
     async def release(self, worker_id: str, work_ids: Collection[int]) -> None:
-        """Give up rows that were not pushed: due at once, by anyone. What was doubtful of them before stays so; of the others what
-        is to be cancelled has its deadline brought forward."""
+        """Free rows that were not pushed: anyone may claim them at once. What was possibly sent before stays so; of the rest,
+        what is to be cancelled has its deadline brought forward."""
         ...
 
     async def mark_pushing(self, worker_id: str, work_ids: Collection[int]) -> Collection[int]:
-        """Make durable, before the first byte, that these rows are about to be pushed: should their lease run out, they are
-        doubtful. The ids of those still held by this worker. Only needed of rows that were leased without safeguards."""
+        """Make durable, before the first byte, that these rows are about to be pushed: should the lease run out, they count as
+        possibly sent. The ids of those that this worker still holds. Only needed for rows leased without safeguards."""
         ...
 
     async def record(
-        self, worker_id: str, finals: Sequence[Final], postponed: Sequence[Postponed]
+        self, worker_id: str, finals: Sequence[Ended], postponed: Sequence[Postponed]
     ) -> Mapping[int, OutboxEvent]:
-        """Record outcomes. Final ones drop the sealed card (IN_DOUBT ones keep it) and put their event in the outbox in the same
-        transaction; the events, by work id. What this worker no longer holds is left as it is and is absent from the answer."""
+        """Record outcomes. Those that ended drop the sealed card (IN_DOUBT ones keep it) and put their event in the outbox in the
+        same transaction; the events, by work id. Rows that this worker no longer holds are left alone and absent from the
+        result."""
         ...
 
-    async def offer_again(self, *, before: datetime, now: datetime, at_most: int) -> Sequence[OutboxEvent]:
-        """Events recorded, or last given out here, before `before` and not yet published, oldest first: those that a crash left
-        behind, for the caller to publish. Of one submission never one before whose predecessor is published."""
+    async def republish(self, *, before: datetime, now: datetime, at_most: int) -> Sequence[OutboxEvent]:
+        """Events recorded, or last returned here, before `before` and not published yet, oldest first, for the caller to publish:
+        those that a crash left behind. Of one submission, an event is returned only once the earlier ones are published."""
         ...
 
     async def published(self, outbox_ids: Collection[int]) -> None:
@@ -137,22 +138,22 @@ class Recorder(Protocol):
         ...
 
     async def backlog(self, *, now: datetime) -> Backlog:
-        """What is due and not held."""
+        """What is due and not leased."""
         ...
 
 
 class Repairs(Protocol):
-    """What an operator does to a submission by hand. Each is fenced: it changes nothing where something else changed the row since
-    it was read."""
+    """What an operator does to a submission by hand. Each call is fenced: it changes nothing where the row was changed since it
+    was read."""
 
     async def in_doubt(self, request_id: str) -> Work | None:
-        """The submission, if it is IN_DOUBT. Nothing is leased: a worker may look for it at the same time."""
+        """The submission, if it is IN_DOUBT. Nothing is leased: a worker may be looking it up at the same time."""
         ...
 
-    async def settle(self, final: Final) -> bool:
-        """Record how it ended, with its event, which the workers will publish. False where it was no longer in doubt."""
+    async def settle(self, final: Ended) -> bool:
+        """Record how it ended, with its event, which the workers will publish. False where it is not IN_DOUBT any more."""
         ...
 
     async def reopen(self, work: Work, *, attempts: Sequence[Attempt], now: datetime, deadline_at: datetime) -> bool:
-        """Make it PENDING again, due at once and not doubtful. False where it was no longer in doubt."""
+        """Make it PENDING again, due at once, as never sent. False where it is not IN_DOUBT any more."""
         ...

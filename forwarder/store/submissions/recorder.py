@@ -27,10 +27,10 @@ from forwarder.store.submissions.work import (
     Arrival,
     Backlog,
     CancellationArrival,
-    Final,
+    Ended,
+    Heartbeat,
     OutboxEvent,
     Postponed,
-    Pulse,
     Work,
 )
 
@@ -45,19 +45,19 @@ class SqlRecorder:
         self._database = Database(engine)
         dialect = self._database.dialect
         self._renew_first, self._renew_again = holders.renew_first(dialect), holders.renew_again()
-        self._leave, self._pulses = holders.leave(), holders.pulses()
-        self._take_in, self._revive = leasing.take_in(dialect), leasing.revive()
+        self._end_lease, self._heartbeats = holders.end_lease(), holders.heartbeats()
+        self._ingest, self._revive = leasing.ingest(dialect), leasing.revive()
         self._ask, self._park = cancelling.ask(), cancelling.park(dialect)
         self._any_parked, self._unpark = cancelling.any_parked(), cancelling.unpark()
         self._claim, self._claim_expired = leasing.claim(), leasing.claim_expired()
         self._accounts_due, self._backlog = leasing.accounts_due(), leasing.backlog()
         self._end_leases, self._free_the_unheld = holders.end_leases(), holders.free_the_unheld()
         self._release, self._mark_pushing = leasing.release(), leasing.mark_pushing()
-        self._held_by, self._give_up = leasing.held_by(), holders.give_up()
+        self._leased_ids, self._abandon = leasing.leased_ids(), holders.abandon()
         self._record_at_once = outcomes.record() if dialect == "postgresql" else None
         self._finish, self._postpone = outcomes.finish(), outcomes.postpone()
         self._unpublished_of, self._keep_events = outcomes.unpublished_of(), outcomes.keep_events()
-        self._offer_again, self._forget_events = outcomes.offer_again(), outcomes.forget_events()
+        self._republish, self._forget_events = outcomes.republish(), outcomes.forget_events()
         self._introduced: set[str] = set()
         self._uncertain: dict[str, set[int]] = {}
         self._leasing = asyncio.Lock()
@@ -69,17 +69,17 @@ class SqlRecorder:
         self._introduced.add(worker_id)
         return True
 
-    async def leave(self, worker_id: str) -> None:
-        await self._database.run(self._leave, {"worker_id": worker_id})
+    async def end_lease(self, worker_id: str) -> None:
+        await self._database.run(self._end_lease, {"worker_id": worker_id})
 
-    async def take_in(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
+    async def ingest(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
         if not arrivals:
             return ()
         replays = [replay_row(arrival) for arrival in arrivals if arrival.replay_of is not None]
         if replays:
             await self._database.run(self._revive, {PARAMETER: as_batch(replays), "now": now})
         batch = arrival_batch(self._database.dialect, arrivals)
-        rows = await self._lease(worker_id, self._take_in, {**batch, "now": now}, self._without_cancelled)
+        rows = await self._lease(worker_id, self._ingest, {**batch, "now": now}, self._without_cancelled)
         # Where a batch names one submission twice, the first was inserted.
         arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
         held = sorted((row.id, row.request_id) for row in rows if row.leased_by is not None)
@@ -126,24 +126,24 @@ class SqlRecorder:
         rows = await self._database.read(self._accounts_due, {"partitions": list(partitions), "now": now})
         return [row.value for row in rows]
 
-    async def pulses(self) -> Sequence[Pulse]:
-        rows = await self._database.read(self._pulses)
-        return [Pulse(row.id, row.beat, row.lease_seconds) for row in rows]
+    async def heartbeats(self) -> Sequence[Heartbeat]:
+        rows = await self._database.read(self._heartbeats)
+        return [Heartbeat(row.id, row.sequence, row.lease_seconds) for row in rows]
 
-    async def take_over(self, stopped: Sequence[Pulse], *, now: datetime) -> int:
+    async def take_over(self, stopped: Sequence[Heartbeat], *, now: datetime) -> int:
         async with self._database.transaction() as connection:
             if stopped:
-                batch = as_batch([{"id": pulse.worker_id, "beat": pulse.beat} for pulse in stopped])
+                batch = as_batch([{"id": heartbeat.worker_id, "sequence": heartbeat.sequence} for heartbeat in stopped])
                 await connection.execute(self._end_leases, {PARAMETER: batch})
             freed = await connection.execute(self._free_the_unheld, {"now": now})
             return len(freed.all())
 
-    async def held_by(self, worker_id: str) -> Collection[int]:
-        return {row.id for row in await self._database.read(self._held_by, {"worker_id": worker_id})}
+    async def leased_ids(self, worker_id: str) -> Collection[int]:
+        return {row.id for row in await self._database.read(self._leased_ids, {"worker_id": worker_id})}
 
-    async def give_up(self, worker_id: str, work_ids: Collection[int], *, now: datetime) -> int:
+    async def abandon(self, worker_id: str, work_ids: Collection[int], *, now: datetime) -> int:
         parameters = {"worker_id": worker_id, "now": now, PARAMETER: _ids(work_ids)}
-        return len(await self._database.run(self._give_up, parameters)) if work_ids else 0
+        return len(await self._database.run(self._abandon, parameters)) if work_ids else 0
 
     async def release(self, worker_id: str, work_ids: Collection[int]) -> None:
         await self._run_batch(self._release, worker_id, work_ids)
@@ -152,7 +152,7 @@ class SqlRecorder:
         return {row.id for row in await self._run_batch(self._mark_pushing, worker_id, work_ids)}
 
     async def record(
-        self, worker_id: str, finals: Sequence[Final], postponed: Sequence[Postponed]
+        self, worker_id: str, finals: Sequence[Ended], postponed: Sequence[Postponed]
     ) -> Mapping[int, OutboxEvent]:
         if self._record_at_once is not None and not postponed and all(_is_first(final) for final in finals):
             return await self._record_first(self._record_at_once, worker_id, finals)
@@ -165,9 +165,9 @@ class SqlRecorder:
                 events = await self._finish_all(connection, worker_id, finals)
         return events
 
-    async def offer_again(self, *, before: datetime, now: datetime, at_most: int) -> Sequence[OutboxEvent]:
+    async def republish(self, *, before: datetime, now: datetime, at_most: int) -> Sequence[OutboxEvent]:
         asked = {"before": before, "now": now, "at_most": at_most}
-        rows = await self._database.run(self._offer_again, asked)
+        rows = await self._database.run(self._republish, asked)
         return sorted((event_of(row) for row in rows), key=lambda entry: entry.id)
 
     async def published(self, outbox_ids: Collection[int]) -> None:
@@ -179,7 +179,7 @@ class SqlRecorder:
         return Backlog(row.due, row.oldest_due_at)
 
     async def _record_first(
-        self, statement: Executable, worker_id: str, finals: Sequence[Final]
+        self, statement: Executable, worker_id: str, finals: Sequence[Ended]
     ) -> Mapping[int, OutboxEvent]:
         """First outcomes alone, which nearly all are: one statement, and nothing to look up."""
         if not finals:
@@ -190,7 +190,7 @@ class SqlRecorder:
         return {row.reservation_id: _outbox_event(row.id, recorded[row.reservation_id], in_turn=True) for row in kept}
 
     async def _finish_all(
-        self, connection: AsyncConnection, worker_id: str, finals: Sequence[Final]
+        self, connection: AsyncConnection, worker_id: str, finals: Sequence[Ended]
     ) -> dict[int, OutboxEvent]:
         batch = outcome_batch(self._database.dialect, finals)
         finished = await connection.execute(self._finish, {"worker_id": worker_id, **batch})
@@ -209,7 +209,7 @@ class SqlRecorder:
             for row in kept
         }
 
-    async def _with_unpublished(self, connection: AsyncConnection, finals: Sequence[Final]) -> set[int]:
+    async def _with_unpublished(self, connection: AsyncConnection, finals: Sequence[Ended]) -> set[int]:
         """The rows among these of which an earlier event may not be published. Nearly all events are first ones: for them alone
         nothing is looked up."""
         later = [{"reservation_id": final.work_id} for final in finals if not _is_first(final)]
@@ -259,12 +259,12 @@ class SqlRecorder:
             return kept
 
 
-def _is_first(final: Final) -> bool:
+def _is_first(final: Ended) -> bool:
     return final.event.revision == 1
 
 
-def _outbox_event(outbox_id: int, final: Final, *, in_turn: bool) -> OutboxEvent:
-    return OutboxEvent(outbox_id, final.event, final.letter, in_turn)
+def _outbox_event(outbox_id: int, final: Ended, *, in_turn: bool) -> OutboxEvent:
+    return OutboxEvent(outbox_id, final.event, final.dead_letter, in_turn)
 
 
 def _ids(ids: Collection[int]) -> str:

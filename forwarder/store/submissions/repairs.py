@@ -13,7 +13,7 @@ from forwarder.store.submissions import outcomes
 from forwarder.store.submissions.batch import PARAMETER, as_batch
 from forwarder.store.submissions.leasing import WORK
 from forwarder.store.submissions.rows import outcome_batch, work_of
-from forwarder.store.submissions.work import Attempt, Final, Work
+from forwarder.store.submissions.work import Attempt, Ended, Work
 from forwarder.store.tables import reservations
 
 
@@ -28,7 +28,7 @@ class SqlRepairs:
         rows = await self._database.read(select(*WORK).where(*wanted))
         return work_of(rows[0]) if rows else None
 
-    async def settle(self, final: Final) -> bool:
+    async def settle(self, final: Ended) -> bool:
         async with self._database.transaction() as connection:
             batch = outcome_batch(self._database.dialect, [final])
             settled = await connection.execute(outcomes.settle(), batch)

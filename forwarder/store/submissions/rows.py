@@ -16,20 +16,20 @@ from forwarder.store.database import Dialect
 from forwarder.store.submissions.batch import batch_with_texts
 from forwarder.store.submissions.work import (
     Arrival,
-    Asked,
     Attempt,
     CancellationArrival,
     DeadLetter,
-    Final,
-    Made,
+    Ended,
+    NotedCancellation,
     OutboxEvent,
+    PmsReservation,
     Postponed,
     Work,
 )
 
 
 def arrival_batch(dialect: Dialect, arrivals: Sequence[Arrival]) -> dict[str, Any]:
-    """Arrivals as `take_in` takes them."""
+    """Arrivals as `ingest` takes them."""
     rows = [_arrival_row(position, arrival) for position, arrival in enumerate(arrivals)]
     texts = (each.request or to_json(each.submission.reservation) for each in arrivals)
     return batch_with_texts(dialect, rows, "request", texts)
@@ -45,7 +45,7 @@ def _arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
         "account_id": submission.account_id,
         "partition": arrival.partition,
         "log_offset": arrival.offset,
-        "logged_ms": arrival.timestamp_ms,
+        "log_timestamp_ms": arrival.timestamp_ms,
         "operation": submission.operation,
         "property_id": submission.property_id,
         "room_id": submission.room_id,
@@ -88,13 +88,13 @@ def cancellation_row(arrival: CancellationArrival) -> dict[str, Any]:
     }
 
 
-def outcome_batch(dialect: Dialect, finals: Collection[Final]) -> dict[str, Any]:
+def outcome_batch(dialect: Dialect, finals: Collection[Ended]) -> dict[str, Any]:
     """Outcomes and their events as `finish`, `keep_events` and `record` take them."""
     rows = [_outcome_row(position, final) for position, final in enumerate(finals)]
     return batch_with_texts(dialect, rows, "record", (final.event.written.record for final in finals))
 
 
-def _outcome_row(position: int, final: Final) -> dict[str, Any]:
+def _outcome_row(position: int, final: Ended) -> dict[str, Any]:
     event = final.event
     before, _, after = event.written
     return {
@@ -116,8 +116,8 @@ def _outcome_row(position: int, final: Final) -> dict[str, Any]:
         "before": before.decode(),
         "after": after.decode(),
         "traceparent": event.traceparent,
-        "letter": final.letter and asdict(final.letter),
-        "doubt": final.doubt if final.status is Status.IN_DOUBT else None,
+        "dead_letter": final.dead_letter and asdict(final.dead_letter),
+        "sent_safeguards": final.sent_safeguards if final.status is Status.IN_DOUBT else None,
     }
 
 
@@ -128,13 +128,13 @@ def postponed_row(postponed: Postponed) -> dict[str, Any]:
         "updated_at": iso(postponed.updated_at),
         "attempts": _attempt_rows(postponed.attempts),
         "due_at": postponed.due_at and iso(postponed.due_at),
-        "doubtful": postponed.doubtful,
-        "doubt": postponed.doubt if postponed.doubtful else None,
+        "possibly_sent": postponed.possibly_sent,
+        "sent_safeguards": postponed.sent_safeguards if postponed.possibly_sent else None,
     }
 
 
-def work_of(row: Row[Any], held_by: str = "") -> Work:
-    """A row that is leased to `held_by`."""
+def work_of(row: Row[Any], leased_by: str = "") -> Work:
+    """A row that is leased to `leased_by`."""
     return Work(
         id=row.id,
         submission=Submission(
@@ -153,24 +153,28 @@ def work_of(row: Row[Any], held_by: str = "") -> Work:
         deadline_at=row.deadline_at,
         attempts=attempts_of(row.attempts),
         revision=row.revision,
-        doubtful=row.doubtful,
+        possibly_sent=row.possibly_sent,
         pushing=row.pushing,
         status=Status(row.status),
         tries=row.tries,
         offset=row.log_offset,
-        timestamp_ms=row.logged_ms,
-        cancel=None if row.cancel_requested_at is None else Asked(iso(row.cancel_requested_at), row.cancel_reason),
-        made=Made(row.pms_reservation_id, from_json(row.record or "{}")) if row.status == Status.CONFIRMED else None,
-        held_by=held_by,
+        timestamp_ms=row.log_timestamp_ms,
+        cancellation=None
+        if row.cancel_requested_at is None
+        else NotedCancellation(iso(row.cancel_requested_at), row.cancel_reason),
+        pms_reservation=PmsReservation(row.pms_reservation_id, from_json(row.record or "{}"))
+        if row.status == Status.CONFIRMED
+        else None,
+        leased_by=leased_by,
         size=len(row.request) + len(row.card or ""),
         safeguards=row.safeguards,
-        doubt=row.doubt or "",
+        sent_safeguards=row.sent_safeguards or "",
         takeovers=row.takeovers,
     )
 
 
-def new_work(work_id: int, arrival: Arrival, created_at: str, held_by: str) -> Work:
-    """An arrival that was just taken in, and leased to `held_by`. `created_at` is ISO 8601."""
+def new_work(work_id: int, arrival: Arrival, created_at: str, leased_by: str) -> Work:
+    """An arrival that was just taken in, and leased to `leased_by`. `created_at` is ISO 8601."""
     return Work(
         id=work_id,
         submission=arrival.submission,
@@ -179,10 +183,10 @@ def new_work(work_id: int, arrival: Arrival, created_at: str, held_by: str) -> W
         deadline_at=arrival.deadline_at,
         attempts=(),
         revision=0,
-        doubtful=False,
+        possibly_sent=False,
         offset=arrival.offset,
         timestamp_ms=arrival.timestamp_ms,
-        held_by=held_by,
+        leased_by=leased_by,
         size=arrival.size,
         safeguards=arrival.safeguards,
     )
@@ -199,8 +203,8 @@ def event_of(row: Row[Any]) -> OutboxEvent:
         data=from_json(row.data),
         traceparent=row.traceparent,
     )
-    letter = None if row.letter is None else DeadLetter(**from_json(row.letter))
-    return OutboxEvent(row.id, event, letter, in_turn=True)
+    dead_letter = None if row.dead_letter is None else DeadLetter(**from_json(row.dead_letter))
+    return OutboxEvent(row.id, event, dead_letter, in_turn=True)
 
 
 def _attempt_rows(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:

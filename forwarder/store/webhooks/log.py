@@ -55,7 +55,7 @@ class SqlDeliveryLog:
             "body": delivery.body,
             "status": DeliveryStatus.PENDING.value,
             "created_at": now,
-            "began_at": now,
+            "retrying_since": now,
             "due_at": now,
         }
         (row,) = await self._database.run(insert(table).values(values).returning(_row.id))
@@ -80,7 +80,7 @@ def _begun_anew(now: datetime) -> Update:
     """A new claim number: what is being posted at this moment does not end the new series."""
     values: dict[str, Any] = {
         "status": DeliveryStatus.PENDING.value,
-        "began_at": now,
+        "retrying_since": now,
         "due_at": now,
         "ended_at": null(),
         "tries": literal_column("0"),

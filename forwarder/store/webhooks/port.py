@@ -47,7 +47,7 @@ class NewDelivery:
 
 @dataclass(frozen=True, slots=True)
 class DueDelivery:
-    """A delivery that was claimed, to be posted now. `claim` tells this claim from every other one of it; `began_at` is from
+    """A delivery that was claimed, to be posted now. `claim` tells this claim from every other one of it; `retrying_since` is from
     when on this series of tries counts: its first, once there is one. `tries`: how many of them there were."""
 
     id: int
@@ -56,14 +56,14 @@ class DueDelivery:
     type: str
     body: str = field(repr=False)
     claim: int
-    began_at: datetime
+    retrying_since: datetime
     tries: int = 0
     attempts: Sequence[DeliveryAttempt] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TriedDelivery:
-    """What came of a try. `due_at`: when it is tried again, where it stays PENDING. `began_at` is kept as it is here."""
+    """What came of a try. `due_at`: when it is tried again, where it stays PENDING. `retrying_since` is kept as it is here."""
 
     delivery: DueDelivery
     status: DeliveryStatus

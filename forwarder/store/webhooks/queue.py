@@ -118,7 +118,7 @@ def queue(dialect: Dialect) -> Executable:
         "body": batch.c.body,
         "status": PENDING,
         "created_at": _now,
-        "began_at": _now,
+        "retrying_since": _now,
         "due_at": _now,
     }
     # WHERE, because SQLite takes ON CONFLICT after a bare SELECT … FROM for a join's condition.
@@ -145,7 +145,7 @@ def claim() -> Executable:
 
 def record() -> Executable:
     """Write down what came of a batch of claims."""
-    told = ("status", "began_at", "due_at", "ended_at", "tries", "attempts")
+    told = ("status", "retrying_since", "due_at", "ended_at", "tries", "attempts")
     batch = batch_of(_row.id, _row.claims, *(_row[name] for name in told))
     counts = or_(_row.status == PENDING, batch.c.status == DELIVERED)
     same = (same_key(_row.id, batch.c.id), _row.claims == batch.c.claims, counts)

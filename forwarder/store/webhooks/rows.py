@@ -27,7 +27,7 @@ DUE = (
     rows.c.event_type,
     rows.c.body,
     rows.c.claims,
-    rows.c.began_at,
+    rows.c.retrying_since,
     rows.c.tries,
     rows.c.attempts,
 )
@@ -63,7 +63,7 @@ def tried_row(tried: TriedDelivery) -> dict[str, Any]:
     return {
         "id": delivery.id,
         "claims": delivery.claim,
-        "began_at": iso(delivery.began_at),
+        "retrying_since": iso(delivery.retrying_since),
         "status": tried.status.value,
         "due_at": None if tried.due_at is None or ended else iso(tried.due_at),
         "ended_at": iso(tried.now) if ended else None,
@@ -81,7 +81,7 @@ def due_of(row: Row[Any]) -> DueDelivery:
         type=row.event_type,
         body=row.body,
         claim=row.claims,
-        began_at=row.began_at,
+        retrying_since=row.retrying_since,
         tries=row.tries,
         attempts=_attempts_of(row.attempts),
     )

@@ -54,4 +54,4 @@ def take_together(waiting: deque[Work], busy_rooms: Collection[str], most: int) 
 
 
 def _goes_with_others(work: Work) -> bool:
-    return work.status is Status.PENDING and not work.doubtful and work.cancel is None
+    return work.status is Status.PENDING and not work.possibly_sent and work.cancellation is None

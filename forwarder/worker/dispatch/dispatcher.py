@@ -68,7 +68,7 @@ class Dispatcher:
         refused = []
         for work in works:
             ours = self.partitions is None or work.partition in self.partitions
-            cancelled = work.cancel is None and work.submission.request_id in self.being_cancelled
+            cancelled = work.cancellation is None and work.submission.request_id in self.being_cancelled
             if ours and not cancelled and self._held.take(work):
                 lane.offer(work)
             else:

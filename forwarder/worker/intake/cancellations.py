@@ -33,7 +33,7 @@ class CancellationIntake:
         self._lease = lease
         self._clock = clock
 
-    async def take_in(self, requests: Sequence[CancellationRequest]) -> None:
+    async def ingest(self, requests: Sequence[CancellationRequest]) -> None:
         """Return once each is durable. Raises `Unstorable`: then none is."""
 
         async def step() -> None:
@@ -58,7 +58,9 @@ class CancellationIntake:
     async def _give_back(self, request_ids: Collection[str]) -> None:
         """Let go of those that wait in a lane and know nothing of it."""
         await self._lease.withdraw(
-            lambda: self._lanes.withdraw(lambda work: work.cancel is None and work.submission.request_id in request_ids)
+            lambda: self._lanes.withdraw(
+                lambda work: work.cancellation is None and work.submission.request_id in request_ids
+            )
         )
 
     async def _accounts(self, requests: Sequence[CancellationRequest]) -> Mapping[str, Account]:

@@ -79,7 +79,7 @@ class Intake:
             await self._set_aside(undecodable)
         # First: what comes in the same batch and is cancelled already is not held, and not sent.
         await self._store(self._cancel, cancellations)
-        await self._store(self._take_in, received)
+        await self._store(self._ingest, received)
         await consumer.commit(deliveries)
         oldest = min(delivery.timestamp_ms for delivery in deliveries)
         metrics.LAG_SECONDS.set(max(self._clock.now().timestamp() - oldest / 1000, 0.0))
@@ -97,16 +97,16 @@ class Intake:
             await by_halves(take, messages, name="intake", refusal=Unstorable, set_aside=refused)
 
     async def _cancel(self, asked: Sequence[Asked]) -> None:
-        await self._cancellations.take_in([request for _, request in asked])
+        await self._cancellations.ingest([request for _, request in asked])
 
-    async def _take_in(self, received: Sequence[Received]) -> None:
+    async def _ingest(self, received: Sequence[Received]) -> None:
         outages = (StoreUnavailable, TenancyUnavailable)
         await keep_trying(partial(self._record, received), name="intake", clock=self._clock, outages=outages)
 
     async def _record(self, received: Sequence[Received]) -> None:
         arrivals, accounts = await self._arrivals(received)
         now = self._clock.now()
-        works = await self._lease.claim(lambda worker_id: self._recorder.take_in(worker_id, arrivals, now=now))
+        works = await self._lease.claim(lambda worker_id: self._recorder.ingest(worker_id, arrivals, now=now))
         self._offer(works, arrivals, accounts)
 
     async def _arrivals(self, received: Sequence[Received]) -> tuple[list[Arrival], dict[str, Account]]:

@@ -45,8 +45,8 @@ class Sweep:
         if self._lease.held():
             await self._lease.give_back_unpushed()
             await self._give_up_strays()
-            pulses = await self._recorder.pulses()
-            await self._recorder.take_over(self._watch.stopped(pulses), now=self._clock.now())
+            heartbeats = await self._recorder.heartbeats()
+            await self._recorder.take_over(self._watch.stopped(heartbeats), now=self._clock.now())
             due = await self._recorder.accounts_due(self.partitions, now=self._clock.now()) if self.partitions else ()
             await self._fill({*due, *self._lanes.accounts()})
         backlog = await self._recorder.backlog(now=self._clock.now())

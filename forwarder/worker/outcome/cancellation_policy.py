@@ -14,12 +14,14 @@ from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import cancellation_failed
 from forwarder.reservation.outcome import Cancelled, Deferred, Rejected, Status
 from forwarder.reservation.problem import Problem
-from forwarder.store.submissions.work import Final, Made, Postponed, Work
+from forwarder.store.submissions.work import Ended, PmsReservation, Postponed, Work
 from forwarder.worker.outcome.retry import next_try
 from forwarder.worker.push.result import PushResult
 
 
-def decide_cancellation(work: Work, made: Made, pushed: PushResult, *, now: datetime, luck: float) -> Final | Postponed:
+def decide_cancellation(
+    work: Work, made: PmsReservation, pushed: PushResult, *, now: datetime, luck: float
+) -> Ended | Postponed:
     """What to record of the try to cancel what was `made` of `work`. `luck`: jitter in [0, 1)."""
     request_id = work.submission.request_id
     match pushed.outcome:
@@ -30,23 +32,23 @@ def decide_cancellation(work: Work, made: Made, pushed: PushResult, *, now: date
         case Deferred(reason, detail, wait):
             due = next_try(work.tries + 1, now=now, deadline=work.deadline_at, at_least_seconds=wait, luck=luck)
             if due is not None:
-                return Postponed(work.id, pushed.attempts, now, due, doubtful=False)
+                return Postponed(work.id, pushed.attempts, now, due, possibly_sent=False)
             return _kept(work, made, pushed, now, cancellation_failed(request_id, *_last(pushed, reason, detail)))
         case other:
             raise TypeError(f"no outcome of a cancellation: {type(other).__name__}")
 
 
-def _cancelled(work: Work, made: Made, pushed: PushResult, now: datetime) -> Final:
+def _cancelled(work: Work, made: PmsReservation, pushed: PushResult, now: datetime) -> Ended:
     moment, status = iso(now), Status.CANCELLED
     record = {**made.record, "updatedAt": moment, "cancelledAt": moment, "status": status.value}
     event = event_of(work, status, moment, record, cancellation_of(work, status))
-    return Final(work.id, status, pushed.attempts, now, event, made.pms_reservation_id, None, cancelled_at=now)
+    return Ended(work.id, status, pushed.attempts, now, event, made.pms_reservation_id, None, cancelled_at=now)
 
 
-def _kept(work: Work, made: Made, pushed: PushResult, now: datetime, problem: Problem) -> Final:
+def _kept(work: Work, made: PmsReservation, pushed: PushResult, now: datetime, problem: Problem) -> Ended:
     status, described = Status.CONFIRMED, problem.as_json()
     event = event_of(work, status, iso(now), made.record, cancellation_of(work, status, described))
-    return Final(
+    return Ended(
         work.id,
         status,
         pushed.attempts,

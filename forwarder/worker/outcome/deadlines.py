@@ -64,7 +64,7 @@ class DeadlineKeeper:
 
     async def _end(self, work: Work) -> None:
         kind = await self._kind_of(work.submission.account_id)
-        pushed = PushResult(too_late(), work.attempts, work.doubtful, doubt=work.doubt)
+        pushed = PushResult(too_late(), work.attempts, work.possibly_sent, sent_safeguards=work.sent_safeguards)
         decided = decide(work, pushed, now=self._clock.now(), settle_seconds=self._settle_seconds, luck=0.0)
         await self._settlement.record(DecidedOutcome(work, kind, decided))
 

@@ -71,7 +71,7 @@ class OutboxPublisher:
         await self._clock.sleep(self._reoffer_seconds / 2)
         now = self._clock.now()
         before = now - timedelta(seconds=self._reoffer_seconds)
-        left = await self._recorder.offer_again(before=before, now=now, at_most=_BATCH)
+        left = await self._recorder.republish(before=before, now=now, at_most=_BATCH)
         metrics.UNPUBLISHED_RESULTS.set(len(left))
         if left:
             _log.info("results.reoffered", count=len(left))
@@ -101,7 +101,7 @@ class OutboxPublisher:
         return [None] * len(events)
 
     async def _publish_now(self, events: Sequence[OutboxEvent]) -> None:
-        letters = [letter_message(entry.letter) for entry in events if entry.letter is not None]
+        letters = [letter_message(entry.dead_letter) for entry in events if entry.dead_letter is not None]
         if letters:
             await self._publisher.publish(self._topics.dead_letters, letters)
             metrics.DEAD_LETTERS.inc(len(letters))

@@ -18,7 +18,7 @@ from typing import assert_never
 from forwarder.operations.completion import completed
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, InDoubt, Rejected, Status
 from forwarder.reservation.problems import endings
-from forwarder.store.submissions.work import Final, Postponed, Work
+from forwarder.store.submissions.work import Ended, Postponed, Work
 from forwarder.worker.outcome.cancellation_policy import decide_cancellation
 from forwarder.worker.outcome.retry import next_look, next_try
 from forwarder.worker.push.result import PushResult
@@ -32,11 +32,11 @@ def decide(
     settle_seconds: float,
     luck: float,
     cancel_by: datetime | None = None,
-) -> Final | Postponed:
+) -> Ended | Postponed:
     """What to record of `pushed`. `settle_seconds`: how long an ambiguous push is left alone; `luck`: jitter in [0, 1);
     `cancel_by`: as in `Final`, of what is confirmed now."""
-    if work.made is not None:
-        return decide_cancellation(work, work.made, pushed, now=now, luck=luck)
+    if work.pms_reservation is not None:
+        return decide_cancellation(work, work.pms_reservation, pushed, now=now, luck=luck)
     if isinstance(pushed.outcome, Confirmed):
         return completed(
             work, pushed.attempts, Status.CONFIRMED, now=now, confirmed=pushed.outcome, cancel_by=cancel_by
@@ -47,7 +47,7 @@ def decide(
             return completed(work, pushed.attempts, Status.REJECTED, now=now, problem=problem)
         case Cancelled():
             return judge.never_made()
-        case Deferred() | InDoubt() if work.status is Status.IN_DOUBT and pushed.doubtful:
+        case Deferred() | InDoubt() if work.status is Status.IN_DOUBT and pushed.possibly_sent:
             return judge.look_again()
         case Deferred(reason, detail) if work.status is Status.IN_DOUBT:
             return judge.give_up(reason, detail)
@@ -81,26 +81,30 @@ class _Judge:
     def look_again(self) -> Postponed:
         return self._postponed(self._look_at() if self.pushed.findable else None)
 
-    def give_up(self, reason: str, detail: str) -> Final:
-        if self.pushed.doubtful:
+    def give_up(self, reason: str, detail: str) -> Ended:
+        if self.pushed.possibly_sent:
             return self.park(reason, detail)
-        if self.work.cancel is not None:
+        if self.work.cancellation is not None:
             return self.never_made()
         problem = endings.DELIVERY_FAILED.problem(
             f"The PMS could not be made to take it before the deadline. Last: {reason}: {detail}",
         )
         return completed(self.work, self.pushed.attempts, Status.FAILED, now=self.now, problem=problem)
 
-    def never_made(self) -> Final:
+    def never_made(self) -> Ended:
         """Cancelled before anything was made."""
         return completed(self.work, self.pushed.attempts, Status.CANCELLED, now=self.now)
 
-    def park(self, reason: str, detail: str) -> Final:
+    def park(self, reason: str, detail: str) -> Ended:
         problem = endings.IN_DOUBT.problem(
             f"The PMS did not say. It is not sent again until that is settled. Last: {reason}: {detail}",
         )
         final = completed(self.work, self.pushed.attempts, Status.IN_DOUBT, now=self.now, problem=problem)
-        return replace(final, look_at=self._look_at() if self.pushed.findable else None, doubt=self.pushed.doubt)
+        return replace(
+            final,
+            look_at=self._look_at() if self.pushed.findable else None,
+            sent_safeguards=self.pushed.sent_safeguards,
+        )
 
     def _look_at(self) -> datetime | None:
         return next_look(
@@ -112,4 +116,6 @@ class _Judge:
         )
 
     def _postponed(self, due: datetime | None) -> Postponed:
-        return Postponed(self.work.id, self.pushed.attempts, self.now, due, self.pushed.doubtful, self.pushed.doubt)
+        return Postponed(
+            self.work.id, self.pushed.attempts, self.now, due, self.pushed.possibly_sent, self.pushed.sent_safeguards
+        )

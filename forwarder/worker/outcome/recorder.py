@@ -16,7 +16,7 @@ from forwarder.process.loops import keep_trying
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.value import value
 from forwarder.store.submissions.port import Recorder, StoreUnavailable
-from forwarder.store.submissions.work import Final, Postponed, Work
+from forwarder.store.submissions.work import Ended, Postponed, Work
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
 from forwarder.worker.settings import WorkerSettings
@@ -38,7 +38,7 @@ class DecidedOutcome:
 
     work: Work
     kind: str
-    verdict: Final | Postponed
+    verdict: Ended | Postponed
     then: Callable[[bool], None] = _nothing_then
 
 
@@ -78,8 +78,8 @@ class OutcomeRecorder:
     async def _record(self, batch: Sequence[DecidedOutcome]) -> Sequence[bool]:
         # The store's own fence decides what is still ours; a lease of before is known to be lost.
         worker_id = self._lease.worker_id
-        ours = [settled.verdict for settled in batch if settled.work.held_by == worker_id]
-        finals = [verdict for verdict in ours if isinstance(verdict, Final)]
+        ours = [settled.verdict for settled in batch if settled.work.leased_by == worker_id]
+        finals = [verdict for verdict in ours if isinstance(verdict, Ended)]
         postponed = [verdict for verdict in ours if isinstance(verdict, Postponed)]
         recorded: set[int] = set()
 
@@ -103,16 +103,16 @@ class OutcomeRecorder:
 
     def _with_letter(self, settled: DecidedOutcome) -> DecidedOutcome:
         final = settled.verdict
-        if not isinstance(final, Final) or final.status is not Status.FAILED:
+        if not isinstance(final, Ended) or final.status is not Status.FAILED:
             return settled
-        return replace(settled, verdict=replace(final, letter=self._letters.failed(settled.work, final)))
+        return replace(settled, verdict=replace(final, dead_letter=self._letters.failed(settled.work, final)))
 
 
 def _count(recorded: Iterable[DecidedOutcome]) -> None:
     ended: Counting[Counter] = Counting()
     for settled in recorded:
         final = settled.verdict
-        if not isinstance(final, Final):
+        if not isinstance(final, Ended):
             continue
         cancellation = final.event.data.get("cancellation")
         if cancellation is not None:

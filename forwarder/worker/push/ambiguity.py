@@ -30,7 +30,7 @@ class QuietPeriods:
 
     def seconds_left(self, work: Work) -> float:
         """For how long `work` must be neither looked for nor pushed; 0.0 where that is over, or nothing may have been made."""
-        if not work.doubtful:
+        if not work.possibly_sent:
             return 0.0
         last = work.takeovers, _last_push(work.attempts)
         push, since = self._since.get(work.id, (None, 0.0))
@@ -40,7 +40,7 @@ class QuietPeriods:
 
     def note(self, work: Work, pushed: PushResult) -> None:
         """What a push has come to just now."""
-        if not pushed.doubtful:
+        if not pushed.possibly_sent:
             self._since.pop(work.id, None)
             return
         number = _last_push(pushed.attempts)

@@ -50,7 +50,7 @@ class BatchPusher:
         if isinstance(prepared, PushResult):
             return prepared
         if self._clock.now() >= work.deadline_at:
-            return PushResult(too_late(), work.attempts, doubtful=False)
+            return PushResult(too_late(), work.attempts, possibly_sent=False)
         await self._pusher.before_sending(work, prepared.safeguards)
         return _Ready(work, prepared.pms, prepared.booking, prepared.safeguards)
 
@@ -64,9 +64,9 @@ class BatchPusher:
             attempts = Attempts(self._clock, account.kind, each.booking.reference, tuple(each.work.attempts))
             attempts.note("create", began, outcome)
             carried = each.safeguards
-            doubt = str(carried) if isinstance(outcome, InDoubt) else ""
+            sent_safeguards = str(carried) if isinstance(outcome, InDoubt) else ""
             made = PushResult(
-                outcome, attempts.all, isinstance(outcome, InDoubt), bool(carried), carried.reference, doubt
+                outcome, attempts.all, isinstance(outcome, InDoubt), bool(carried), carried.reference, sent_safeguards
             )
             pushed[each.work.id] = LeaseLost() if is_not_held(outcome) else made
         return pushed

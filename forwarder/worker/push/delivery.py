@@ -9,7 +9,7 @@ import structlog
 
 from forwarder.operations.completion import describe
 from forwarder.process.clock import Clock
-from forwarder.store.submissions.work import Final, Postponed, Work
+from forwarder.store.submissions.work import Ended, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.account_queue import Release
 from forwarder.worker.lease import Lease
@@ -110,15 +110,15 @@ class PushPipeline:
         account: Account,
         work: Work,
         pushed: PushResult,
-        decided: Final | Postponed,
+        decided: Ended | Postponed,
         left: Release,
         recorded: bool,  # noqa: FBT001 - as it is called back with
     ) -> None:
         left(work)
-        status = decided.status if isinstance(decided, Final) else work.status
+        status = decided.status if isinstance(decided, Ended) else work.status
         self._log(account, work, pushed, str(status), recorded=recorded)
 
-    def _decide(self, account: Account, work: Work, pushed: PushResult) -> Final | Postponed:
+    def _decide(self, account: Account, work: Work, pushed: PushResult) -> Ended | Postponed:
         luck, now = random.random(), self._clock.now()  # noqa: S311 - jitter, not a secret
         # Its cancellation may have been asked for meanwhile.
         cancel_by = now + timedelta(seconds=account.deadline_seconds)
@@ -127,7 +127,12 @@ class PushPipeline:
     def _leave_alone(self, account: Account, work: Work, seconds: float, left: Release) -> None:
         now = self._clock.now()
         later = Postponed(
-            work.id, work.attempts, now, now + timedelta(seconds=seconds), doubtful=True, doubt=work.doubt
+            work.id,
+            work.attempts,
+            now,
+            now + timedelta(seconds=seconds),
+            possibly_sent=True,
+            sent_safeguards=work.sent_safeguards,
         )
         self._settlement.hand_in(DecidedOutcome(work, account.kind, later, lambda _: left(work)))
 
@@ -136,8 +141,10 @@ class PushPipeline:
         _log.error("delivery.failed", request_id=work.submission.request_id, reservation_id=work.id, exc_info=bug)
         now = self._clock.now()
         carried = read_safeguards(work.safeguards or "")
-        doubt = carried.common_with(read_safeguards(work.doubt)) if work.doubtful else carried
-        again = Postponed(work.id, work.attempts, now, now + _AFTER_A_BUG, doubtful=True, doubt=str(doubt))
+        sent_safeguards = carried.common_with(read_safeguards(work.sent_safeguards)) if work.possibly_sent else carried
+        again = Postponed(
+            work.id, work.attempts, now, now + _AFTER_A_BUG, possibly_sent=True, sent_safeguards=str(sent_safeguards)
+        )
         self._settlement.hand_in(DecidedOutcome(work, account.kind, again, lambda _: left(work)))
 
     def _log(self, account: Account, work: Work, pushed: PushResult, status: str, *, recorded: bool) -> None:

@@ -41,7 +41,7 @@ from forwarder.reservation.outcome import (
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.rules import apply_rules, booking_without_card
-from forwarder.store.submissions.work import Made, Work
+from forwarder.store.submissions.work import PmsReservation, Work
 from forwarder.tenancy.port import Account, CannotOpen, Vault
 from forwarder.worker.push.attempts import Attempts
 from forwarder.worker.push.result import LeaseLost, PushResult, held_throughout, too_late
@@ -91,15 +91,15 @@ class Pusher:
     async def push(self, account: Account, work: Work) -> PushResult:
         """Push `work` once to `account`'s PMS, or cancel there what was made of it. Raises `LeaseLost` where that was no longer
         this worker's to do."""
-        if work.cancel is not None and work.status is Status.PENDING and not work.doubtful:
-            return PushResult(Cancelled(), work.attempts, doubtful=False)
+        if work.cancellation is not None and work.status is Status.PENDING and not work.possibly_sent:
+            return PushResult(Cancelled(), work.attempts, possibly_sent=False)
         ready = self.prepare(account, work)
         if isinstance(ready, PushResult):
             return ready
-        if work.made is not None:
-            return await self._cancel(account, ready, work, work.made)
+        if work.pms_reservation is not None:
+            return await self._cancel(account, ready, work, work.pms_reservation)
         push = _Push(self, self._clock, account.kind, ready, work)
-        if work.doubtful or work.cancel is not None or work.status is Status.IN_DOUBT:
+        if work.possibly_sent or work.cancellation is not None or work.status is Status.IN_DOUBT:
             return await push.run()
         return await push.first()  # as nearly always
 
@@ -107,10 +107,10 @@ class Pusher:
         """What a push needs; or what became of `work`, where that is decided before anything is sent."""
         ready = self._prepare(account, work)
         if isinstance(ready, Rejected):
-            return PushResult(ready, work.attempts, doubtful=False)
+            return PushResult(ready, work.attempts, possibly_sent=False)
         if isinstance(ready, Deferred):
             attempts = with_attempt(work.attempts, "prepare", iso(self._clock.now()), 0, ready)
-            return PushResult(ready, attempts, work.doubtful, doubt=work.doubt)
+            return PushResult(ready, attempts, work.possibly_sent, sent_safeguards=work.sent_safeguards)
         return ready
 
     def max_per_create(self, account: Account) -> int:
@@ -127,22 +127,24 @@ class Pusher:
         except (UnknownKind, BadOptions, CannotOpen):
             return None
 
-    async def _cancel(self, account: Account, ready: Ready, work: Work, made: Made) -> PushResult:
+    async def _cancel(self, account: Account, ready: Ready, work: Work, made: PmsReservation) -> PushResult:
         pms, booking = ready.pms, ready.booking
         if not pms.capabilities.cancel:
-            return PushResult(Rejected(not_supported(booking.reference, account.kind)), work.attempts, doubtful=False)
+            return PushResult(
+                Rejected(not_supported(booking.reference, account.kind)), work.attempts, possibly_sent=False
+            )
         if not self.may_send(work):
             raise LeaseLost
         attempts = Attempts(self._clock, account.kind, booking.reference, work.attempts)
         asking = pms.cancel(booking, made.pms_reservation_id)
         outcome: Cancellation = held_throughout(await attempts.make("cancel", asking, Deferred))
-        return PushResult(outcome, attempts.all, doubtful=False)
+        return PushResult(outcome, attempts.all, possibly_sent=False)
 
     def _prepare(self, account: Account, work: Work) -> Ready | Rejected | Deferred:
         try:
             connected = self._connect(account)
             pms, safeguards = connected.pms.while_held(partial(self.may_send, work)), connected.safeguards
-            if work.made is not None:
+            if work.pms_reservation is not None:
                 return Ready(pms, booking_without_card(account.kind, work.submission), safeguards)
             card = self._open_card(work)
         except UnknownKind as error:
@@ -154,7 +156,7 @@ class Pusher:
         booking = apply_rules(account.kind, work.submission, card)
         if not isinstance(booking, Problem):
             return Ready(pms, booking, safeguards)
-        if not work.doubtful:
+        if not work.possibly_sent:
             return Rejected(booking)
         return Ready(pms, booking_without_card(account.kind, work.submission), safeguards, booking)
 
@@ -196,7 +198,7 @@ class _Push:
         self._work = work
         self._attempts = Attempts(clock, kind, ready.booking.reference, work.attempts)
         self._today = ready.safeguards
-        self._doubt = NONE
+        self._sent_safeguards = NONE
 
     async def first(self) -> PushResult:
         """Create it: nothing was sent of it before."""
@@ -204,9 +206,9 @@ class _Push:
 
     async def run(self) -> PushResult:
         """All of the steps, of what may have been made before or is to be cancelled."""
-        maybe_made = self._work.doubtful or self._work.status is Status.IN_DOUBT
-        self._doubt = read_safeguards(self._work.doubt)
-        if self._work.cancel is not None:
+        maybe_made = self._work.possibly_sent or self._work.status is Status.IN_DOUBT
+        self._sent_safeguards = read_safeguards(self._work.sent_safeguards)
+        if self._work.cancellation is not None:
             return await self._withdraw(maybe_made=maybe_made)
         if not maybe_made:
             return await self.first()
@@ -223,7 +225,7 @@ class _Push:
     @property
     def _usable(self) -> Safeguards:
         """What the earlier push carried that the PMS can be asked by today."""
-        return self._doubt.common_with(self._today)
+        return self._sent_safeguards.common_with(self._today)
 
     def _late(self) -> bool:
         return self._clock.now() >= self._work.deadline_at
@@ -240,8 +242,8 @@ class _Push:
     async def _create_again(self) -> PushResult:
         """Send it again under the key that the earlier push carried: both together make one."""
         outcome = await self.create()
-        doubt = self._usable if isinstance(outcome, InDoubt) else self._doubt
-        return self._pushed(outcome, doubt, still_doubtful=True)
+        sent_safeguards = self._usable if isinstance(outcome, InDoubt) else self._sent_safeguards
+        return self._pushed(outcome, sent_safeguards, still_possibly_sent=True)
 
     async def _withdraw(self, *, maybe_made: bool) -> PushResult:
         """Find out whether there is something to cancel."""
@@ -258,15 +260,15 @@ class _Push:
     async def _look(self, go_on: Callable[[], Awaitable[Outcome | Cancelled]]) -> PushResult:
         """Look it up; `go_on` where it was surely not made."""
         if not self._usable.reference:
-            return self._pushed(_cannot_be_checked(self._today), self._doubt)
+            return self._pushed(_cannot_be_checked(self._today), self._sent_safeguards)
         found = await self._find()
         match found:
             case Confirmed():
                 return self._pushed(found, NONE)
-            case Deferred(reason) if reason == CANCELLED_IN_PMS and self._work.cancel is not None:
+            case Deferred(reason) if reason == CANCELLED_IN_PMS and self._work.cancellation is not None:
                 return self._pushed(Cancelled(), NONE)
             case Deferred():
-                return self._pushed(found, self._doubt, still_doubtful=True)
+                return self._pushed(found, self._sent_safeguards, still_possibly_sent=True)
             case Absent():
                 pass
             case _:
@@ -278,15 +280,22 @@ class _Push:
         late = await self._find()
         if isinstance(late, Absent):
             return self._pushed(outcome, NONE)
-        return self._pushed(late, self._doubt, still_doubtful=True)
+        return self._pushed(late, self._sent_safeguards, still_possibly_sent=True)
 
-    def _pushed(self, outcome: Outcome | Cancelled, doubt: Safeguards, *, still_doubtful: bool = False) -> PushResult:
-        """What the push came to by `outcome`. `doubt`: what the one carried that is left in doubt, if one is. `still_doubtful`: an
-        earlier one may have been made, unless `outcome` tells."""
-        doubtful = isinstance(outcome, InDoubt) or (still_doubtful and isinstance(outcome, Deferred))
-        usable = doubt.common_with(self._today)
+    def _pushed(
+        self, outcome: Outcome | Cancelled, sent_safeguards: Safeguards, *, still_possibly_sent: bool = False
+    ) -> PushResult:
+        """What the push came to by `outcome`. `sent_safeguards`: what the one carried that is left in doubt, if one is.
+        `still_possibly_sent`: an earlier one may have been made, unless `outcome` tells."""
+        possibly_sent = isinstance(outcome, InDoubt) or (still_possibly_sent and isinstance(outcome, Deferred))
+        usable = sent_safeguards.common_with(self._today)
         return PushResult(
-            outcome, self._attempts.all, doubtful, bool(usable), usable.reference, str(doubt) if doubtful else ""
+            outcome,
+            self._attempts.all,
+            possibly_sent,
+            bool(usable),
+            usable.reference,
+            str(sent_safeguards) if possibly_sent else "",
         )
 
     async def create(self) -> Outcome:

@@ -16,18 +16,18 @@ class LeaseLost(Exception):
 
 @value(frozen=True, slots=True)
 class PushResult:
-    """What a push came to. `attempts` are the last there were, earlier ones first; `doubtful`: one of them may have been made.
+    """What a push came to. `attempts` are the last there were, earlier ones first; `possibly_sent`: one of them may have been made.
 
-    `settleable`: the PMS can be asked again about a doubtful one, by key or by look-up; `findable`: by look-up. `doubt`: what the
-    doubtful one carried, as text.
+    `settleable`: the PMS can be asked again about one that was possibly sent, by key or by look-up; `findable`: by look-up.
+    `sent_safeguards`: what that one carried, as text.
     """
 
     outcome: Outcome | Cancellation
     attempts: tuple[Attempt, ...]
-    doubtful: bool
+    possibly_sent: bool
     settleable: bool = True
     findable: bool = True
-    doubt: str = ""
+    sent_safeguards: str = ""
 
 
 def held_throughout(outcome: _T) -> _T:

@@ -17,7 +17,7 @@ from forwarder.store.lists.port import Stored
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.repairs import SqlRepairs
-from forwarder.store.submissions.work import Asked, CancellationArrival, Made, Work
+from forwarder.store.submissions.work import CancellationArrival, NotedCancellation, PmsReservation, Work
 from tests.support.store.stored import (
     DEADLINE,
     LATER,
@@ -35,7 +35,7 @@ from tests.support.worker.works import NOW, submission
 ALL = range(16)
 ASKED_AT = NOW + timedelta(minutes=1)
 CANCEL_BY = NOW + timedelta(days=3)
-ASKED = Asked("2027-01-01T00:01:00.000Z", "Ill.")
+ASKED = NotedCancellation("2027-01-01T00:01:00.000Z", "Ill.")
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def ask(recorder: SqlRecorder, *which: CancellationArrival) -> None:
 
 
 async def taken_in(recorder: SqlRecorder, *numbers: int, held: bool = True) -> list[Work]:
-    return list(await recorder.take_in("w1", arrivals(numbers or [1], held=held), now=NOW))
+    return list(await recorder.ingest("w1", arrivals(numbers or [1], held=held), now=NOW))
 
 
 async def confirmed(recorder: SqlRecorder, number: int = 1) -> Work:
@@ -104,8 +104,8 @@ async def test_what_is_confirmed_is_due_at_once_with_all_that_its_cancellation_t
     assert await claimed(recorder) == []
     await ask(recorder)
     (work,) = await claimed(recorder)
-    assert (work.id, work.status, work.cancel, work.tries) == (made.id, Status.CONFIRMED, ASKED, 0)
-    assert work.made == Made("pms-1", final(made).record)
+    assert (work.id, work.status, work.cancellation, work.tries) == (made.id, Status.CONFIRMED, ASKED, 0)
+    assert work.pms_reservation == PmsReservation("pms-1", final(made).record)
     assert (work.deadline_at, work.revision, work.submission.card) == (CANCEL_BY, 1, None)
     now = await stored(engine)
     assert now.cancellation is not None
@@ -138,7 +138,7 @@ async def test_nothing_that_is_delivered_again_revives_what_was_cancelled(
     await record(recorder, cancelled(work))
     before = await row(engine, work.id)
     assert await taken_in(recorder) == []
-    assert await recorder.take_in("w1", [replace(arrival(1), replay_of=revision)], now=LATER) == []
+    assert await recorder.ingest("w1", [replace(arrival(1), replay_of=revision)], now=LATER) == []
     await ask(recorder, asked(revision=revision))
     assert await row(engine, work.id) == before
     assert await claimed(recorder, at=NOW + timedelta(days=30)) == []
@@ -149,18 +149,23 @@ async def test_what_was_never_sent_is_ended_by_whoever_keeps_deadlines(recorder:
     assert await recorder.claim_expired("w1", ALL, now=LATER, at_most=10) == []
     await ask(recorder)
     (work,) = await recorder.claim_expired("w1", ALL, now=LATER, at_most=10)
-    assert (work.status, work.cancel, work.doubtful, work.made) == (Status.PENDING, ASKED, False, None)
+    assert (work.status, work.cancellation, work.possibly_sent, work.pms_reservation) == (
+        Status.PENDING,
+        ASKED,
+        False,
+        None,
+    )
 
 
 async def test_what_may_have_been_sent_is_worked_on_when_it_is_due(recorder: SqlRecorder) -> None:
     (held,) = await taken_in(recorder)
     due_at = LATER + timedelta(minutes=1)
-    await recorder.record("w1", [], [postponed(held, due_at=due_at, doubtful=True)])
+    await recorder.record("w1", [], [postponed(held, due_at=due_at, possibly_sent=True)])
     await ask(recorder)
     assert await recorder.claim_expired("w1", ALL, now=due_at, at_most=10) == []
     assert await claimed(recorder) == []
     (work,) = await claimed(recorder, at=due_at)
-    assert (work.cancel, work.doubtful, work.deadline_at) == (ASKED, True, DEADLINE)
+    assert (work.cancellation, work.possibly_sent, work.deadline_at) == (ASKED, True, DEADLINE)
 
 
 async def test_a_push_under_way_is_left_to_its_worker_and_cancelled_when_it_went_well(
@@ -174,7 +179,7 @@ async def test_a_push_under_way_is_left_to_its_worker_and_cancelled_when_it_went
     until = NOW + timedelta(days=9)
     await record(recorder, replace(final(held), cancel_by=until))
     (work,) = await claimed(recorder)
-    assert (work.status, work.cancel, work.deadline_at, work.tries) == (Status.CONFIRMED, ASKED, until, 0)
+    assert (work.status, work.cancellation, work.deadline_at, work.tries) == (Status.CONFIRMED, ASKED, until, 0)
 
 
 async def test_a_push_under_way_that_was_put_off_is_not_made_again(recorder: SqlRecorder) -> None:
@@ -182,19 +187,19 @@ async def test_a_push_under_way_that_was_put_off_is_not_made_again(recorder: Sql
     await ask(recorder)
     await recorder.record("w1", [], [postponed(held, due_at=NOW + timedelta(hours=5))])
     (work,) = await recorder.claim_expired("w1", ALL, now=LATER, at_most=10)
-    assert (work.cancel, work.status) == (ASKED, Status.PENDING)
+    assert (work.cancellation, work.status) == (ASKED, Status.PENDING)
 
 
 async def test_what_is_given_back_unsent_is_not_sent_any_more(recorder: SqlRecorder) -> None:
     sure, unsure = await taken_in(recorder, 1, 2)
-    await recorder.record("w1", [], [postponed(unsure, due_at=NOW, doubtful=True)])
+    await recorder.record("w1", [], [postponed(unsure, due_at=NOW, possibly_sent=True)])
     await claimed(recorder, at=NOW)
     await ask(recorder, asked(1), asked(2))
     await recorder.release("w1", [sure.id, unsure.id])
     works = await recorder.claim_expired("w1", ALL, now=LATER, at_most=10)
-    assert [(work.id, work.cancel) for work in works] == [(sure.id, ASKED)]
+    assert [(work.id, work.cancellation) for work in works] == [(sure.id, ASKED)]
     (work,) = await claimed(recorder)
-    assert (work.id, work.doubtful, work.deadline_at) == (unsure.id, True, DEADLINE)
+    assert (work.id, work.possibly_sent, work.deadline_at) == (unsure.id, True, DEADLINE)
 
 
 async def test_a_push_under_way_whose_worker_died_is_in_doubt_as_ever(recorder: SqlRecorder) -> None:
@@ -203,7 +208,7 @@ async def test_a_push_under_way_whose_worker_died_is_in_doubt_as_ever(recorder: 
     await take_over(recorder, "w1")
     await lease(recorder, "w2")
     (work,) = await recorder.claim("w2", "acc", ALL, now=LATER, at_most=10)
-    assert (work.doubtful, work.cancel) == (True, ASKED)
+    assert (work.possibly_sent, work.cancellation) == (True, ASKED)
 
 
 @pytest.mark.parametrize("status", [Status.REJECTED, Status.FAILED])
@@ -223,9 +228,9 @@ async def test_a_failure_that_is_put_back_is_still_to_be_cancelled(recorder: Sql
     (held,) = await taken_in(recorder)
     await ask(recorder)
     await record(recorder, final(held, status=Status.FAILED))
-    await recorder.take_in("w1", [replace(arrival(1), replay_of=1)], now=LATER)
+    await recorder.ingest("w1", [replace(arrival(1), replay_of=1)], now=LATER)
     (work,) = await claimed(recorder)
-    assert (work.status, work.cancel) == (Status.PENDING, ASKED)
+    assert (work.status, work.cancellation) == (Status.PENDING, ASKED)
 
 
 @pytest.mark.parametrize("held", [True, False])
@@ -236,7 +241,7 @@ async def test_one_that_comes_before_its_submission_waits_for_it(
     works = await taken_in(recorder, 1, 2, held=held)
     assert [work.submission.request_id for work in works] == ([submission(2).request_id] if held else [])
     (work,) = await recorder.claim_expired("w1", ALL, now=LATER, at_most=10)
-    assert (work.submission.request_id, work.cancel, work.status) == (
+    assert (work.submission.request_id, work.cancellation, work.status) == (
         submission(1).request_id,
         ASKED,
         Status.PENDING,
@@ -260,18 +265,18 @@ async def test_of_both_at_once_whoever_is_second_finds_the_first(recorder: SqlRe
     async def each(number: int) -> None:
         if number % 2:
             await asyncio.gather(
-                other.take_in("w2", arrivals([number], held=False), now=NOW), ask(recorder, asked(number))
+                other.ingest("w2", arrivals([number], held=False), now=NOW), ask(recorder, asked(number))
             )
         else:
             await asyncio.gather(
-                ask(recorder, asked(number)), other.take_in("w2", arrivals([number], held=False), now=NOW)
+                ask(recorder, asked(number)), other.ingest("w2", arrivals([number], held=False), now=NOW)
             )
 
     await asyncio.gather(*(each(number) for number in numbers))
     assert await parked(engine) == []
     works = await recorder.claim_expired("w1", ALL, now=LATER, at_most=100)
     assert sorted(work.submission.request_id for work in works) == [submission(each).request_id for each in numbers]
-    assert {work.cancel for work in works} == {ASKED}
+    assert {work.cancellation for work in works} == {ASKED}
 
 
 async def test_whose_account_it_is_not_changes_nothing(recorder: SqlRecorder, engine: AsyncEngine) -> None:
@@ -309,7 +314,11 @@ async def test_one_that_was_refused_stays_confirmed_and_may_be_asked_for_anew(
     assert await claimed(recorder) == []
     await ask(recorder, asked(revision=2, requested_at=LATER))
     (again,) = await claimed(recorder)
-    assert (again.cancel, again.revision, again.tries) == (Asked("2027-01-01T00:05:00.000Z", "Ill."), 2, 0)
+    assert (again.cancellation, again.revision, again.tries) == (
+        NotedCancellation("2027-01-01T00:05:00.000Z", "Ill."),
+        2,
+        0,
+    )
     await record(recorder, cancelled(again))
     assert (await stored(engine)).status is Status.CANCELLED
 
@@ -336,7 +345,7 @@ async def test_a_cancellation_whose_worker_died_is_tried_again(recorder: SqlReco
     await take_over(recorder, "w1")
     await lease(recorder, "w2")
     (work,) = await recorder.claim("w2", "acc", ALL, now=LATER, at_most=10)
-    assert (work.status, work.cancel, work.made is not None) == (Status.CONFIRMED, ASKED, True)
+    assert (work.status, work.cancellation, work.pms_reservation is not None) == (Status.CONFIRMED, ASKED, True)
 
 
 async def test_what_an_operator_finds_made_is_cancelled_then(recorder: SqlRecorder, engine: AsyncEngine) -> None:
@@ -344,13 +353,13 @@ async def test_what_an_operator_finds_made_is_cancelled_then(recorder: SqlRecord
     await ask(recorder)
     await record(recorder, final(held, status=Status.IN_DOUBT))
     repairs = SqlRepairs(engine)
-    doubtful = await repairs.in_doubt(held.submission.request_id)
-    assert doubtful is not None
-    assert doubtful.cancel == ASKED
+    possibly_sent = await repairs.in_doubt(held.submission.request_id)
+    assert possibly_sent is not None
+    assert possibly_sent.cancellation == ASKED
     until = NOW + timedelta(days=8)
-    assert await repairs.settle(replace(final(doubtful), cancel_by=until))
+    assert await repairs.settle(replace(final(possibly_sent), cancel_by=until))
     (work,) = await claimed(recorder)
-    assert (work.status, work.cancel, work.deadline_at) == (Status.CONFIRMED, ASKED, until)
+    assert (work.status, work.cancellation, work.deadline_at) == (Status.CONFIRMED, ASKED, until)
 
 
 async def test_a_later_event_is_in_its_turn_once_those_before_it_are_published(recorder: SqlRecorder) -> None:

@@ -57,7 +57,7 @@ LET_GO = [
 ]
 
 
-@pytest.mark.parametrize(("earlier", "safeguards", "marked", "doubtful", "doubt"), LET_GO)
+@pytest.mark.parametrize(("earlier", "safeguards", "marked", "possibly_sent", "sent_safeguards"), LET_GO)
 @pytest.mark.parametrize("way", ["taken over", "given up"])
 async def test_what_a_worker_let_go_of_tells_what_its_push_carried(
     recorder: SqlRecorder,
@@ -65,64 +65,64 @@ async def test_what_a_worker_let_go_of_tells_what_its_push_carried(
     earlier: str | None,
     safeguards: str | None,
     marked: bool,
-    doubtful: bool,
-    doubt: str,
+    possibly_sent: bool,
+    sent_safeguards: str,
 ) -> None:
     await lease(recorder, "reader")
-    await recorder.take_in("w1", [arrival(1, held=False)], now=NOW)
+    await recorder.ingest("w1", [arrival(1, held=False)], now=NOW)
     if earlier is not None:
         work = await claimed(recorder, earlier)
-        await recorder.record("w1", [], [replace(postponed(work, doubtful=True), doubt=earlier)])
+        await recorder.record("w1", [], [replace(postponed(work, possibly_sent=True), sent_safeguards=earlier)])
     work = await claimed(recorder, safeguards)
-    assert (work.safeguards, work.doubt, work.takeovers) == (safeguards, earlier or "", 0)
+    assert (work.safeguards, work.sent_safeguards, work.takeovers) == (safeguards, earlier or "", 0)
     if marked:
         await recorder.mark_pushing("w1", [work.id])
     if way == "taken over":
         found = await taken_over(recorder, "w1")
     else:
-        assert await recorder.give_up("w1", [work.id], now=LATER) == 1
+        assert await recorder.abandon("w1", [work.id], now=LATER) == 1
         found = await claimed(recorder, NONE, by="reader")
-    assert (found.doubtful, found.doubt, found.takeovers) == (doubtful, doubt, 1)
+    assert (found.possibly_sent, found.sent_safeguards, found.takeovers) == (possibly_sent, sent_safeguards, 1)
 
 
 async def test_what_arrived_and_was_let_go_of_tells_it_too(recorder: SqlRecorder) -> None:
     await lease(recorder, "reader")
-    await recorder.take_in("w1", [Arrival(submission(1), 0, DEADLINE, held=True, safeguards=KEY)], now=NOW)
+    await recorder.ingest("w1", [Arrival(submission(1), 0, DEADLINE, held=True, safeguards=KEY)], now=NOW)
     found = await taken_over(recorder, "w1")
-    assert (found.doubtful, found.doubt) == (True, KEY)
+    assert (found.possibly_sent, found.sent_safeguards) == (True, KEY)
 
 
 async def test_who_only_ends_what_has_expired_pushes_nothing(recorder: SqlRecorder) -> None:
     await lease(recorder, "reader")
-    await recorder.take_in("w1", [arrival(1, held=False)], now=NOW)
+    await recorder.ingest("w1", [arrival(1, held=False)], now=NOW)
     await recorder.release("w1", [(await claimed(recorder, KEY)).id])
     (work,) = await recorder.claim_expired("w1", ALL, now=DEADLINE, at_most=10)
     assert work.safeguards is None
-    assert (await taken_over(recorder, "w1")).doubtful is False
+    assert (await taken_over(recorder, "w1")).possibly_sent is False
 
 
 async def test_what_is_recorded_in_doubt_tells_what_it_carried_until_it_ends(
     recorder: SqlRecorder, engine: AsyncEngine
 ) -> None:
-    await recorder.take_in("w1", [arrival(1, held=False)], now=NOW)
+    await recorder.ingest("w1", [arrival(1, held=False)], now=NOW)
     in_doubt = replace(
-        final(await claimed(recorder, REFERENCE), status=Status.IN_DOUBT), doubt=REFERENCE, look_at=LATER
+        final(await claimed(recorder, REFERENCE), status=Status.IN_DOUBT), sent_safeguards=REFERENCE, look_at=LATER
     )
     assert await recorder.record("w1", [in_doubt], [])
     work = await claimed(recorder, KEY)
-    assert (work.status, work.doubtful, work.doubt) == (Status.IN_DOUBT, True, REFERENCE)
+    assert (work.status, work.possibly_sent, work.sent_safeguards) == (Status.IN_DOUBT, True, REFERENCE)
     assert await recorder.record("w1", [final(work)], [])
     ended = await row(engine, work.id)
-    assert (ended["status"], ended["doubtful"], ended["doubt"]) == ("CONFIRMED", False, None)
+    assert (ended["status"], ended["possibly_sent"], ended["sent_safeguards"]) == ("CONFIRMED", False, None)
 
 
 async def test_a_worker_is_told_what_it_holds_and_gives_up_only_that(recorder: SqlRecorder) -> None:
-    works = await recorder.take_in("w1", arrivals([1, 2]), now=NOW)
-    (other,) = await recorder.take_in("w2", arrivals([3]), now=NOW)
-    assert set(await recorder.held_by("w1")) == {work.id for work in works}
-    assert await recorder.give_up("w1", [other.id], now=LATER) == 0
-    assert await recorder.give_up("w1", [], now=LATER) == 0
-    assert set(await recorder.held_by("w2")) == {other.id}
+    works = await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
+    (other,) = await recorder.ingest("w2", arrivals([3]), now=NOW)
+    assert set(await recorder.leased_ids("w1")) == {work.id for work in works}
+    assert await recorder.abandon("w1", [other.id], now=LATER) == 0
+    assert await recorder.abandon("w1", [], now=LATER) == 0
+    assert set(await recorder.leased_ids("w2")) == {other.id}
 
 
 # --- connections that die, and are slow to come back ----------------------------------------------------------------------
@@ -174,12 +174,12 @@ async def test_what_may_have_been_leased_is_given_back_before_it_is_leased_again
     """What an intake gives back, and what the sweep claims meanwhile, are never the same rows."""
     recorder = SqlRecorder(connections.engine)
     await lease(recorder, "w1")
-    await recorder.take_in("w1", [arrival(1, held=False)], now=NOW)
+    await recorder.ingest("w1", [arrival(1, held=False)], now=NOW)
     connections.cut_at_commit()
     with pytest.raises(StoreUnavailable):
         await claimed(recorder, REFERENCE)
     connections.slow_to_come_back()
-    intake = asyncio.create_task(recorder.take_in("w1", arrivals([2]), now=NOW))
+    intake = asyncio.create_task(recorder.ingest("w1", arrivals([2]), now=NOW))
     if engine.dialect.name == "postgresql":
         await connections.asked_for.wait()
     sweep = asyncio.create_task(recorder.claim("w1", "acc", ALL, now=LATER, at_most=10, safeguards=REFERENCE))

@@ -231,12 +231,12 @@ async def test_newest_first_shows_what_was_there_once_while_more_come(engine: As
     recorder = SqlRecorder(engine)
     await lease(recorder, "w1")
     numbers = count(1)
-    works = [work for _ in range(4) for work in await recorder.take_in("w1", arrivals([next(numbers)]), now=NOW)]
+    works = [work for _ in range(4) for work in await recorder.ingest("w1", arrivals([next(numbers)]), now=NOW)]
     there = [work.id for work in works]
 
     async def read(cursor: int) -> Page:
         page = await reader.page("acc", cursor=cursor, limit=2, order="desc")
-        await recorder.take_in("w1", arrivals([next(numbers)]), now=NOW)
+        await recorder.ingest("w1", arrivals([next(numbers)]), now=NOW)
         return page
 
     pages = await followed(read, 2)
@@ -256,7 +256,7 @@ async def test_a_poller_of_a_status_misses_none_while_workers_write(engine: Asyn
         await lease(recorder, worker_id)
         kept: list[int] = []
         for _ in range(15):
-            works = await recorder.take_in(worker_id, [arrival(next(numbers)), arrival(next(numbers))], now=NOW)
+            works = await recorder.ingest(worker_id, [arrival(next(numbers)), arrival(next(numbers))], now=NOW)
             await recorder.record(worker_id, [final(works[0])], [])
             kept.append(works[1].id)
         return kept
@@ -282,7 +282,7 @@ async def waits_in_doubt(engine: AsyncEngine) -> datetime:
     """One reservation that was taken in long before it was changed; the moment of the change."""
     recorder = SqlRecorder(engine)
     await lease(recorder, "w1")
-    (work,) = await recorder.take_in("w1", arrivals([1]), now=NOW)
+    (work,) = await recorder.ingest("w1", arrivals([1]), now=NOW)
     changed = NOW + timedelta(days=40)
     await recorder.record("w1", [final(work, status=Status.IN_DOUBT, at=changed)], [])
     return changed

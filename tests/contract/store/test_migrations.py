@@ -13,10 +13,17 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store import tables as store_tables
 from forwarder.store.engine import open_engine
-from forwarder.store.migrate import HEAD, NotMigrated, is_current, migrate, require_current
+from forwarder.store.migrate import (
+    HEAD,
+    NotMigrated,
+    alembic_config,
+    is_current,
+    known_revisions,
+    migrate,
+    require_current,
+)
 from forwarder.store.migrations import versions
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.store.upgrade import alembic_config, known_revisions
 from forwarder.tenancy.sql import tables as tenancy_tables
 from tests.support.store.stored import NOBODY_LISTENS
 

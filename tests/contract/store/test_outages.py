@@ -32,7 +32,7 @@ SOON = 20.0  # seconds; a bound for failures, not a wait
 
 async def use(recorder: SqlRecorder, number: int) -> None:
     """Something of everything."""
-    works = await recorder.take_in("w1", arrivals([number]), now=NOW)
+    works = await recorder.ingest("w1", arrivals([number]), now=NOW)
     await recorder.claim("w1", "acc", [0], now=NOW, at_most=1)
     events = await recorder.record("w1", [final(work) for work in works], [])
     await recorder.published([entry.id for entry in events.values()])
@@ -89,7 +89,7 @@ async def test_postgresql_killed_and_brought_back(server: PostgresServer, own_en
 
 async def test_a_connection_cut_in_the_middle_leaves_nothing_half_done(own_engine: AsyncEngine) -> None:
     recorder = SqlRecorder(own_engine)
-    works = await recorder.take_in("w1", arrivals([1, 2]), now=NOW)
+    works = await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
     async with own_engine.connect() as other:
         # The outcome waits for this lock when its connection is cut.
         await other.execute(text("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE"))
@@ -164,15 +164,15 @@ async def test_a_file_that_another_process_writes_for_too_long(sqlite_engine: As
 
 async def test_a_full_disk_refuses_and_loses_nothing(sqlite_engine: AsyncEngine) -> None:
     recorder = SqlRecorder(sqlite_engine)
-    works = await recorder.take_in("w1", arrivals(range(50)), now=NOW)
+    works = await recorder.ingest("w1", arrivals(range(50)), now=NOW)
     await _limit_pages(sqlite_engine, 1)
     with pytest.raises(StoreUnavailable, match="full"):
-        await recorder.take_in("w1", arrivals(range(50, 500)), now=NOW)
+        await recorder.ingest("w1", arrivals(range(50, 500)), now=NOW)
     with pytest.raises(StoreUnavailable, match="full"):
         await recorder.record("w1", [final(work, notes="x" * 10_000) for work in works], [])
     await _limit_pages(sqlite_engine, 1_000_000)
     assert len(await recorder.record("w1", [final(work) for work in works], [])) == 50
-    assert len(await recorder.take_in("w1", arrivals(range(50, 500)), now=NOW)) == 450
+    assert len(await recorder.ingest("w1", arrivals(range(50, 500)), now=NOW)) == 450
 
 
 async def _limit_pages(engine: AsyncEngine, pages: int) -> None:
@@ -190,7 +190,7 @@ async def test_a_mistake_of_ours_is_no_outage_and_shows_no_guest(engine: AsyncEn
     async with engine.begin() as connection:
         await connection.execute(text("DROP TABLE reservations"))
     with pytest.raises(SQLAlchemyError) as caught:
-        await recorder.take_in("w1", [arrival(1, notes="for Zoe alone")], now=NOW)
+        await recorder.ingest("w1", [arrival(1, notes="for Zoe alone")], now=NOW)
     assert "Zoe" not in f"{caught.value}{caught.value.__cause__}"
 
 

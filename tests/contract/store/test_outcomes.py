@@ -46,7 +46,7 @@ async def recorder(engine: AsyncEngine) -> SqlRecorder:
 @pytest.fixture
 async def works(recorder: SqlRecorder) -> list[Work]:
     """Three rows that "w1" holds."""
-    return list(await recorder.take_in("w1", arrivals([1, 2, 3]), now=NOW))
+    return list(await recorder.ingest("w1", arrivals([1, 2, 3]), now=NOW))
 
 
 async def test_an_outcome_is_recorded_with_its_event(
@@ -120,18 +120,18 @@ async def test_an_outcome_is_recorded_once(recorder: SqlRecorder, works: list[Wo
     await recorder.record("w1", [final(works[0])], [])
     assert await recorder.record("w1", [final(works[0], status=Status.FAILED)], []) == {}
     assert len(await unpublished(recorder)) == 1
-    assert await recorder.take_in("w1", arrivals([1]), now=NOW) == []
+    assert await recorder.ingest("w1", arrivals([1]), now=NOW) == []
 
 
 async def test_what_is_postponed_is_given_up_until_it_is_due(recorder: SqlRecorder, works: list[Work]) -> None:
     await recorder.mark_pushing("w1", [work.id for work in works])
-    sure, unsure = postponed(works[0]), postponed(works[1], doubtful=True)
+    sure, unsure = postponed(works[0]), postponed(works[1], possibly_sent=True)
     assert await recorder.record("w1", [], [sure, unsure]) == {}
     just_before = LATER - timedelta(milliseconds=1)
     assert await recorder.claim("w1", "acc", ALL, now=just_before, at_most=10) == []
     assert await recorder.accounts_due(ALL, now=just_before) == []
     claimed = await recorder.claim("w1", "acc", ALL, now=LATER, at_most=10)
-    assert [(work.id, work.doubtful, work.pushing) for work in claimed] == [
+    assert [(work.id, work.possibly_sent, work.pushing) for work in claimed] == [
         (works[0].id, False, False),
         (works[1].id, True, True),
     ]
@@ -163,7 +163,7 @@ async def test_what_json_or_the_database_has_no_way_to_write_spoils_no_batch(
 
 
 async def test_large_batches_are_recorded_whole(recorder: SqlRecorder, engine: AsyncEngine) -> None:
-    works = await recorder.take_in("w1", arrivals(range(1, 2001)), now=NOW)
+    works = await recorder.ingest("w1", arrivals(range(1, 2001)), now=NOW)
     outcomes = [final(work) for work in works[:1900]]
     events = await recorder.record("w1", outcomes, [postponed(work) for work in works[1900:]])
     assert [events[outcome.work_id].event for outcome in outcomes] == [outcome.event for outcome in outcomes]
@@ -214,11 +214,11 @@ def _requests(works: list[Work]) -> list[Submission]:
 async def test_rows_leased_without_the_worker_knowing_are_given_back(
     recorder: SqlRecorder, lose_the_next_answer: Callable[[], None]
 ) -> None:
-    held = await recorder.take_in("w1", arrivals([1]), now=NOW)
+    held = await recorder.ingest("w1", arrivals([1]), now=NOW)
     lose_the_next_answer()
     with pytest.raises(StoreUnavailable):
-        await recorder.take_in("w1", arrivals([1, 2, 3]), now=NOW)
-    again = await recorder.take_in("w1", arrivals([1, 2, 3, 4]), now=NOW)
+        await recorder.ingest("w1", arrivals([1, 2, 3]), now=NOW)
+    again = await recorder.ingest("w1", arrivals([1, 2, 3, 4]), now=NOW)
     assert _requests(list(again)) == [arrival(4).submission]
     lose_the_next_answer()
     with pytest.raises(StoreUnavailable):

@@ -37,7 +37,7 @@ def shown(page: Page) -> list[int]:
 
 
 async def test_a_submission_is_found_by_either_id_by_its_own_account(recorder: SqlRecorder, reader: SqlReader) -> None:
-    (work,) = await recorder.take_in("w1", arrivals([1]), now=LATER)
+    (work,) = await recorder.ingest("w1", arrivals([1]), now=LATER)
     request_id = work.submission.request_id
     stored = await reader.submission("acc", request_id)
     assert stored == await reader.reservation("acc", work.id)
@@ -52,7 +52,7 @@ async def test_a_submission_is_found_by_either_id_by_its_own_account(recorder: S
 
 
 async def test_what_has_no_outcome_yet_has_a_record_of_what_is_known(recorder: SqlRecorder, reader: SqlReader) -> None:
-    (work,) = await recorder.take_in("w1", [arrival(1, propertyId="00123", totalPrice=300.5, notes='é "x"')], now=NOW)
+    (work,) = await recorder.ingest("w1", [arrival(1, propertyId="00123", totalPrice=300.5, notes='é "x"')], now=NOW)
     standing = Standing(work.id, work.submission.request_id, Status.PENDING, work.created_at, work.created_at)
     stored = await reader.reservation("acc", work.id)
     assert stored is not None
@@ -64,7 +64,7 @@ async def test_what_has_no_outcome_yet_has_a_record_of_what_is_known(recorder: S
 async def test_pages_of_one_account(recorder: SqlRecorder, reader: SqlReader) -> None:
     ids = []
     for number in range(1, 8):
-        works = await recorder.take_in("w1", [*arrivals([number]), *arrivals([100 + number], account="b")], now=NOW)
+        works = await recorder.ingest("w1", [*arrivals([number]), *arrivals([100 + number], account="b")], now=NOW)
         ids.append(works[0].id)
     first = await reader.page("acc", cursor=1, limit=3)
     assert (shown(first), first.current, first.previous, first.next) == (ids[:3], 1, None, ids[3])
@@ -80,7 +80,7 @@ async def test_pages_of_one_account(recorder: SqlRecorder, reader: SqlReader) ->
 
 
 async def test_a_page_shows_every_status_as_it_is(recorder: SqlRecorder, reader: SqlReader) -> None:
-    works = await recorder.take_in("w1", arrivals(range(1, 4)), now=NOW)
+    works = await recorder.ingest("w1", arrivals(range(1, 4)), now=NOW)
     outcomes = [final(works[0]), final(works[1], status=Status.REJECTED)]
     await recorder.record("w1", outcomes, [])
     page = await reader.page("acc", cursor=1, limit=10)
@@ -108,7 +108,7 @@ async def test_a_poller_that_keeps_its_cursor_misses_none_while_workers_write(
         mine: list[int] = []
         for _ in range(25):
             batch = arrivals([next(numbers) for _ in range(7)])
-            mine += [work.id for work in await recorder.take_in(worker_id, batch, now=NOW)]
+            mine += [work.id for work in await recorder.ingest(worker_id, batch, now=NOW)]
         return mine
 
     writing = asyncio.gather(*(write(f"w{number}") for number in range(writers)))
@@ -131,8 +131,8 @@ async def test_ids_become_visible_in_their_order(engine: AsyncEngine, reader: Sq
     await lease(second, "w2")
     async with engine.begin() as slow:
         batch = arrival_batch("postgresql", [arrival(1)])
-        await slow.execute(first._take_in, {"worker_id": "w1", "now": NOW, **batch})
-        overtaking = asyncio.create_task(second.take_in("w2", arrivals([2]), now=NOW))
+        await slow.execute(first._ingest, {"worker_id": "w1", "now": NOW, **batch})
+        overtaking = asyncio.create_task(second.ingest("w2", arrivals([2]), now=NOW))
         await _waits_for_its_turn(engine)
         assert (await reader.page("acc", cursor=1, limit=10)).records == []
     (later,) = await overtaking

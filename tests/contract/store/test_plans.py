@@ -29,7 +29,7 @@ from tests.support.worker.works import NOW
 from tools.servers.databases import new_database
 
 _ROWS = 50_000
-OUTCOME = {"status": "CONFIRMED", "updated_at": NOW, "due_at": NOW, "attempts": [], "doubtful": False}
+OUTCOME = {"status": "CONFIRMED", "updated_at": NOW, "due_at": NOW, "attempts": [], "possibly_sent": False}
 _FILL = """
 INSERT INTO reservations (request_id, workspace_id, account_id, partition, operation, property_id, room_id, arrival_date,
   departure_date, status, request, fingerprint, accepted_at, created_at, updated_at, deadline_at, due_at, leased_by)
@@ -129,7 +129,7 @@ async def test_accounts_with_due_rows_are_found_by_the_index_of_due_rows(full: A
 
 
 async def test_a_workers_rows_are_found_by_the_index_of_held_rows(full: AsyncEngine) -> None:
-    steps = await plan(full, leasing.held_by(), {"worker_id": "w1"})
+    steps = await plan(full, leasing.leased_ids(), {"worker_id": "w1"})
     assert "reservations_leased" in steps
     assert not reads_every_row(steps)
 

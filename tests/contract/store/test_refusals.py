@@ -31,9 +31,9 @@ async def test_what_fits_in_no_index_is_refused_and_nothing_that_came_with_it_is
     given: dict[str, Any] = {field: LONG}
     odd = replace(odd, submission=replace(odd.submission, **given))
     with pytest.raises(Unstorable) as caught:
-        await recorder.take_in("w1", [arrival(1), odd], now=NOW)
+        await recorder.ingest("w1", [arrival(1), odd], now=NOW)
     assert LONG[:10] not in str(caught.value)
-    assert len(await recorder.take_in("w1", [arrival(1)], now=NOW)) == 1
+    assert len(await recorder.ingest("w1", [arrival(1)], now=NOW)) == 1
 
 
 @pytest.mark.parametrize(("value", "kind"), [(2**70, Integer()), ("a\0b", None)])

@@ -36,7 +36,7 @@ def repairs(engine: AsyncEngine) -> SqlRepairs:
 
 async def ended(recorder: SqlRecorder, number: int, status: Status, *, look_at: datetime | None = None) -> Work:
     """A submission that "w1" took in and that ended so."""
-    (work,) = await recorder.take_in("w1", [arrival(number)], now=NOW)
+    (work,) = await recorder.ingest("w1", [arrival(number)], now=NOW)
     await recorder.record("w1", [replace(final(work, status=status), look_at=look_at)], [])
     return work
 
@@ -55,12 +55,12 @@ async def test_a_failure_that_is_put_back_is_pending_again_and_due_at_once(
 ) -> None:
     work = await ended(recorder, 1, Status.FAILED)
     assert (await row(engine, work.id))["card"] is None
-    assert await recorder.take_in("w1", [put_back(1, 1)], now=LATER) == []
+    assert await recorder.ingest("w1", [put_back(1, 1)], now=LATER) == []
     kept = await row(engine, work.id)
     assert (kept["status"], kept["due_at"], kept["partition"], kept["problem"]) == ("PENDING", LATER, 3, None)
     (again,) = await recorder.claim("w1", "acc", [3], now=LATER, at_most=10)
     assert (again.id, again.status, again.revision, again.tries) == (work.id, Status.PENDING, 1, 0)
-    assert (again.deadline_at, again.submission.card, again.doubtful) == (MUCH_LATER, CARD, False)
+    assert (again.deadline_at, again.submission.card, again.possibly_sent) == (MUCH_LATER, CARD, False)
     assert again.attempts == (attempt(),)
     events = await recorder.record("w1", [final(again)], [])
     assert events[work.id].event.event_id == f"{work.submission.request_id}.2"
@@ -69,22 +69,22 @@ async def test_a_failure_that_is_put_back_is_pending_again_and_due_at_once(
 async def test_without_a_card_it_comes_back_without_one(recorder: SqlRecorder) -> None:
     await ended(recorder, 1, Status.FAILED)
     bare = replace(arrival(1).submission, card=None)
-    await recorder.take_in("w1", [put_back(1, 1, submission=bare)], now=LATER)
+    await recorder.ingest("w1", [put_back(1, 1, submission=bare)], now=LATER)
     (again,) = await recorder.claim("w1", "acc", [3], now=LATER, at_most=10)
     assert again.submission.card is None
 
 
 async def test_a_letter_works_once(recorder: SqlRecorder, engine: AsyncEngine) -> None:
     work = await ended(recorder, 1, Status.FAILED)
-    await recorder.take_in("w1", [put_back(1, 1), put_back(1, 1)], now=LATER)
+    await recorder.ingest("w1", [put_back(1, 1), put_back(1, 1)], now=LATER)
     (again,) = await recorder.claim("w1", "acc", ALL, now=LATER, at_most=10)
-    await recorder.take_in("w1", [put_back(1, 1, partition=5)], now=MUCH_LATER)
+    await recorder.ingest("w1", [put_back(1, 1, partition=5)], now=MUCH_LATER)
     kept = await row(engine, work.id)
     assert (kept["leased_by"], kept["partition"], kept["due_at"]) == ("w1", 3, LATER)
     await recorder.record("w1", [final(again, status=Status.FAILED)], [])
-    await recorder.take_in("w1", [put_back(1, 1)], now=MUCH_LATER)
+    await recorder.ingest("w1", [put_back(1, 1)], now=MUCH_LATER)
     assert (await row(engine, work.id))["status"] == "FAILED"
-    await recorder.take_in("w1", [put_back(1, 2)], now=MUCH_LATER)
+    await recorder.ingest("w1", [put_back(1, 2)], now=MUCH_LATER)
     assert (await row(engine, work.id))["status"] == "PENDING"
 
 
@@ -92,26 +92,26 @@ async def test_a_letter_works_once(recorder: SqlRecorder, engine: AsyncEngine) -
 async def test_only_a_failure_can_be_put_back(recorder: SqlRecorder, engine: AsyncEngine, status: Status) -> None:
     work = await ended(recorder, 1, status)
     before = await row(engine, work.id)
-    assert await recorder.take_in("w1", [put_back(1, 1)], now=LATER) == []
+    assert await recorder.ingest("w1", [put_back(1, 1)], now=LATER) == []
     assert await row(engine, work.id) == before
 
 
 async def test_a_failure_is_not_put_back_by_the_plain_message(recorder: SqlRecorder, engine: AsyncEngine) -> None:
     work = await ended(recorder, 1, Status.FAILED)
-    assert await recorder.take_in("w1", [arrival(1)], now=LATER) == []
+    assert await recorder.ingest("w1", [arrival(1)], now=LATER) == []
     assert (await row(engine, work.id))["status"] == "FAILED"
 
 
 async def test_letters_and_new_submissions_come_in_one_batch(recorder: SqlRecorder) -> None:
     works = [await ended(recorder, number, Status.FAILED) for number in (1, 2)]
-    taken = await recorder.take_in("w1", [put_back(1, 1), arrival(9), put_back(2, 1)], now=LATER)
+    taken = await recorder.ingest("w1", [put_back(1, 1), arrival(9), put_back(2, 1)], now=LATER)
     assert [work.submission.request_id for work in taken] == [arrival(9).submission.request_id]
     revived = await recorder.claim("w1", "acc", [3], now=LATER, at_most=10)
     assert {work.id for work in revived} == {work.id for work in works}
 
 
 async def test_a_letter_of_a_submission_that_the_store_does_not_know_is_taken_in(recorder: SqlRecorder) -> None:
-    (work,) = await recorder.take_in("w1", [put_back(1, 4)], now=LATER)
+    (work,) = await recorder.ingest("w1", [put_back(1, 4)], now=LATER)
     assert (work.status, work.revision, work.deadline_at) == (Status.PENDING, 0, MUCH_LATER)
 
 
@@ -119,7 +119,7 @@ async def test_a_letter_of_a_submission_that_the_store_does_not_know_is_taken_in
 
 
 async def _due_later(recorder: SqlRecorder, numbers: range, *, partition: int = 0, account: str = "acc") -> list[Work]:
-    works = await recorder.take_in("w1", arrivals(numbers, partition=partition, account=account), now=NOW)
+    works = await recorder.ingest("w1", arrivals(numbers, partition=partition, account=account), now=NOW)
     await recorder.record("w1", [], [postponed(work, due_at=MUCH_LATER) for work in works])
     return list(works)
 
@@ -139,7 +139,7 @@ async def test_what_expired_first_is_claimed_first_and_no_more_than_asked_for(re
         replace(arrival(number, held=False), deadline_at=DEADLINE + timedelta(seconds=seconds))
         for number, seconds in ((1, 30), (2, 10), (3, 20))
     ]
-    await recorder.take_in("w1", late, now=NOW)
+    await recorder.ingest("w1", late, now=NOW)
     expired = await recorder.claim_expired("w1", ALL, now=MUCH_LATER, at_most=2)
     assert {work.submission.request_id[-1] for work in expired} == {"2", "3"}
 
@@ -147,7 +147,7 @@ async def test_what_expired_first_is_claimed_first_and_no_more_than_asked_for(re
 async def test_only_pending_rows_of_the_partitions_that_nobody_holds_expire(recorder: SqlRecorder) -> None:
     await ended(recorder, 1, Status.IN_DOUBT, look_at=LATER)
     await ended(recorder, 2, Status.FAILED)
-    await recorder.take_in("w1", [arrival(3)], now=NOW)
+    await recorder.ingest("w1", [arrival(3)], now=NOW)
     await _due_later(recorder, range(4, 5), partition=2)
     assert await recorder.claim_expired("w1", [0, 1], now=MUCH_LATER, at_most=10) == []
     assert await recorder.claim_expired("w1", [], now=MUCH_LATER, at_most=10) == []
@@ -169,12 +169,12 @@ async def test_what_is_in_doubt_is_found_with_its_card_and_nothing_else_is(
     recorder: SqlRecorder, repairs: SqlRepairs
 ) -> None:
     work = await _in_doubt(recorder, repairs)
-    assert (work.status, work.revision, work.doubtful) == (Status.IN_DOUBT, 1, True)
+    assert (work.status, work.revision, work.possibly_sent) == (Status.IN_DOUBT, 1, True)
     assert work.submission == arrival(1).submission
     for number, status in ((2, Status.CONFIRMED), (3, Status.REJECTED), (4, Status.FAILED)):
         other = await ended(recorder, number, status)
         assert await repairs.in_doubt(other.submission.request_id) is None
-    (pending,) = await recorder.take_in("w1", [arrival(5)], now=NOW)
+    (pending,) = await recorder.ingest("w1", [arrival(5)], now=NOW)
     assert await repairs.in_doubt(pending.submission.request_id) is None
     assert await repairs.in_doubt("rsv_unknown") is None
 
@@ -187,7 +187,7 @@ async def test_what_is_settled_is_final_and_its_event_waits_in_the_outbox(
     outcome = final(work, status=status)
     assert await repairs.settle(outcome)
     kept = await row(engine, work.id)
-    assert (kept["status"], kept["due_at"], kept["card"], kept["doubtful"]) == (status.value, None, None, False)
+    assert (kept["status"], kept["due_at"], kept["card"], kept["possibly_sent"]) == (status.value, None, None, False)
     assert kept["revision"] == 2
     first, second = await _all_events(recorder)
     assert [entry.event.revision for entry in (first, second)] == [1, 2]
@@ -248,7 +248,7 @@ async def test_what_was_not_made_is_pending_again_not_doubtful_and_due_at_once(
     attempts = [*work.attempts, replace(attempt(2, "absent"), action="settle")]
     assert await repairs.reopen(work, attempts=attempts, now=LATER, deadline_at=MUCH_LATER)
     (again,) = await recorder.claim("w1", "acc", ALL, now=LATER, at_most=10)
-    assert (again.status, again.doubtful, again.pushing, again.tries) == (Status.PENDING, False, False, 0)
+    assert (again.status, again.possibly_sent, again.pushing, again.tries) == (Status.PENDING, False, False, 0)
     assert (again.deadline_at, list(again.attempts), again.submission.card) == (MUCH_LATER, attempts, CARD)
     assert not await repairs.reopen(work, attempts=(), now=LATER, deadline_at=MUCH_LATER)
     assert not await repairs.settle(final(work))
@@ -260,7 +260,7 @@ async def test_what_was_not_made_is_pending_again_not_doubtful_and_due_at_once(
 async def _all_events(recorder: SqlRecorder) -> list[OutboxEvent]:
     """Every event, each taken out as it is given."""
     events: list[OutboxEvent] = []
-    while given := await recorder.offer_again(before=MUCH_LATER, now=MUCH_LATER, at_most=100):
+    while given := await recorder.republish(before=MUCH_LATER, now=MUCH_LATER, at_most=100):
         events += given
         await recorder.published([entry.id for entry in given])
     return events
@@ -271,13 +271,13 @@ def _revisions(events: list[OutboxEvent] | tuple[OutboxEvent, ...]) -> list[str]
 
 
 async def test_a_letter_is_kept_with_its_event_until_it_is_published(recorder: SqlRecorder) -> None:
-    (work, other) = await recorder.take_in("w1", arrivals([1, 2]), now=NOW)
-    failed = replace(final(work, status=Status.FAILED), letter=LETTER)
+    (work, other) = await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
+    failed = replace(final(work, status=Status.FAILED), dead_letter=LETTER)
     recorded = await recorder.record("w1", [failed, final(other)], [])
-    assert (recorded[work.id].letter, recorded[other.id].letter) == (LETTER, None)
-    first, second = await recorder.offer_again(before=MUCH_LATER, now=MUCH_LATER, at_most=10)
-    assert (first.event, first.letter) == (failed.event, LETTER)
-    assert second.letter is None
+    assert (recorded[work.id].dead_letter, recorded[other.id].dead_letter) == (LETTER, None)
+    first, second = await recorder.republish(before=MUCH_LATER, now=MUCH_LATER, at_most=10)
+    assert (first.event, first.dead_letter) == (failed.event, LETTER)
+    assert second.dead_letter is None
     await recorder.published([first.id, second.id])
     assert await _all_events(recorder) == []
 
@@ -288,30 +288,30 @@ async def test_a_later_event_of_a_submission_waits_for_the_earlier_ones(
     work = await _in_doubt(recorder, repairs)
     await repairs.settle(final(work))
     await ended(recorder, 2, Status.CONFIRMED)
-    given = list(await recorder.offer_again(before=MUCH_LATER, now=MUCH_LATER, at_most=10))
+    given = list(await recorder.republish(before=MUCH_LATER, now=MUCH_LATER, at_most=10))
     assert _revisions(given) == ["1.1", "2.1"]
-    assert await recorder.offer_again(before=MUCH_LATER, now=MUCH_LATER, at_most=10) == []
+    assert await recorder.republish(before=MUCH_LATER, now=MUCH_LATER, at_most=10) == []
     await recorder.published([given[0].id])
-    assert _revisions(list(await recorder.offer_again(before=MUCH_LATER, now=MUCH_LATER, at_most=10))) == ["1.2"]
+    assert _revisions(list(await recorder.republish(before=MUCH_LATER, now=MUCH_LATER, at_most=10))) == ["1.2"]
 
 
 async def test_what_was_given_out_is_given_out_again_only_when_it_is_stale_again(recorder: SqlRecorder) -> None:
     await ended(recorder, 1, Status.CONFIRMED)  # at LATER
     a_second = timedelta(seconds=1)
-    assert await recorder.offer_again(before=LATER, now=LATER + a_second, at_most=10) == []
-    assert len(await recorder.offer_again(before=LATER + a_second, now=LATER + 9 * a_second, at_most=10)) == 1
-    assert await recorder.offer_again(before=LATER + 9 * a_second, now=LATER + 10 * a_second, at_most=10) == []
-    assert len(await recorder.offer_again(before=LATER + 10 * a_second, now=MUCH_LATER, at_most=10)) == 1
+    assert await recorder.republish(before=LATER, now=LATER + a_second, at_most=10) == []
+    assert len(await recorder.republish(before=LATER + a_second, now=LATER + 9 * a_second, at_most=10)) == 1
+    assert await recorder.republish(before=LATER + 9 * a_second, now=LATER + 10 * a_second, at_most=10) == []
+    assert len(await recorder.republish(before=LATER + 10 * a_second, now=MUCH_LATER, at_most=10)) == 1
 
 
 async def test_of_many_who_ask_at_once_no_two_are_given_the_same_event(
     engine: AsyncEngine, recorder: SqlRecorder
 ) -> None:
-    works = await recorder.take_in("w1", arrivals(range(1, 201)), now=NOW)
+    works = await recorder.ingest("w1", arrivals(range(1, 201)), now=NOW)
     await recorder.record("w1", [final(work) for work in works], [])
-    asking = (SqlRecorder(engine).offer_again(before=MUCH_LATER, now=MUCH_LATER, at_most=40) for _ in range(6))
+    asking = (SqlRecorder(engine).republish(before=MUCH_LATER, now=MUCH_LATER, at_most=40) for _ in range(6))
     given = [entry.id for batch in await asyncio.gather(*asking) for entry in batch]
-    given += [entry.id for entry in await recorder.offer_again(before=MUCH_LATER, now=MUCH_LATER, at_most=200)]
+    given += [entry.id for entry in await recorder.republish(before=MUCH_LATER, now=MUCH_LATER, at_most=200)]
     assert len(given) == len(set(given)) == 200
 
 
@@ -325,7 +325,7 @@ async def test_standings_tell_status_and_last_event_of_those_that_were_taken_in(
         await ended(recorder, number, status)
         for number, status in ((1, Status.FAILED), (2, Status.CONFIRMED), (3, Status.FAILED))
     ]
-    await recorder.take_in("w1", [put_back(3, 1), arrival(4)], now=LATER)
+    await recorder.ingest("w1", [put_back(3, 1), arrival(4)], now=LATER)
     ids = [arrival(number).submission.request_id for number in range(1, 5)]
     overview = SqlOverview(engine)
     assert await overview.standings([*ids, "rsv_unknown", "\0", ids[0]]) == {
@@ -345,7 +345,7 @@ async def test_standings_tell_status_and_last_event_of_those_that_were_taken_in(
 
 
 async def test_standings_of_very_many(recorder: SqlRecorder, engine: AsyncEngine) -> None:
-    await recorder.take_in("w1", arrivals(range(1, 1001)), now=NOW)
+    await recorder.ingest("w1", arrivals(range(1, 1001)), now=NOW)
     asked = [arrival(number).submission.request_id for number in range(1, 2001)]
     assert len(await SqlOverview(engine).standings(asked)) == 1000
 

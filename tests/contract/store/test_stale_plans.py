@@ -30,12 +30,12 @@ SELECT 'rsv_' || n, 'demo', 'acc' || n % 5, n % 16, 'general', '1', '1', '2027-0
   repeat('x', 500), 'f', :now, :now, :now, :now, 'w1' FROM generate_series(CAST(:first AS int), CAST(:last AS int)) AS n
 """,
     """
-INSERT INTO outbox (reservation_id, request_id, revision, status, key, occurred_at, data, offered_at)
+INSERT INTO outbox (reservation_id, request_id, revision, status, key, occurred_at, data, publish_attempted_at)
 SELECT n, 'rsv_' || n, 1, 'CONFIRMED', 'k', '', repeat('x', 500), :now
 FROM generate_series(CAST(:first AS int), CAST(:last AS int)) AS n
 """,
     """
-INSERT INTO webhook_deliveries (endpoint_id, event_id, event_type, body, status, created_at, began_at, due_at)
+INSERT INTO webhook_deliveries (endpoint_id, event_id, event_type, body, status, created_at, retrying_since, due_at)
 SELECT 'whk_' || n % 5, 'event-' || n, 't', repeat('x', 500), 'PENDING', :now, :now, :now
 FROM generate_series(CAST(:first AS int), CAST(:last AS int)) AS n
 """,

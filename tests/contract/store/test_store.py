@@ -28,12 +28,12 @@ async def recorder(engine: AsyncEngine) -> SqlRecorder:
 async def test_what_arrives_is_pending_leased_and_handed_back_in_order(
     recorder: SqlRecorder, engine: AsyncEngine
 ) -> None:
-    works = await recorder.take_in("w1", arrivals([3, 1, 2]), now=NOW)
+    works = await recorder.ingest("w1", arrivals([3, 1, 2]), now=NOW)
     assert [work.submission for work in works] == [each.submission for each in arrivals([3, 1, 2])]
     assert [work.id for work in works] == sorted(work.id for work in works)
     first = works[0]
     assert (first.created_at, first.deadline_at, first.attempts) == ("2027-01-01T00:00:00.000Z", DEADLINE, ())
-    assert (first.revision, first.doubtful, first.pushing) == (0, False, False)
+    assert (first.revision, first.possibly_sent, first.pushing) == (0, False, False)
     kept = await row(engine, first.id)
     assert (kept["status"], kept["leased_by"], kept["account_id"]) == ("PENDING", "w1", "acc")
     assert (kept["property_id"], kept["room_id"], kept["partition"]) == ("1003", "A", 0)
@@ -41,20 +41,20 @@ async def test_what_arrives_is_pending_leased_and_handed_back_in_order(
 
 
 async def test_what_is_known_is_not_taken_in_again(recorder: SqlRecorder) -> None:
-    await recorder.take_in("w1", arrivals([1, 2]), now=NOW)
-    again = await recorder.take_in("w1", arrivals([2, 3, 1]), now=NOW)
+    await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
+    again = await recorder.ingest("w1", arrivals([2, 3, 1]), now=NOW)
     assert [work.submission.request_id for work in again] == [arrival(3).submission.request_id]
-    assert await recorder.take_in("w1", [], now=NOW) == ()
+    assert await recorder.ingest("w1", [], now=NOW) == ()
 
 
 async def test_one_submission_twice_in_a_batch_is_taken_in_once(recorder: SqlRecorder) -> None:
-    works = await recorder.take_in("w1", [arrival(1, notes="first"), arrival(1, held=False, notes="second")], now=NOW)
+    works = await recorder.ingest("w1", [arrival(1, notes="first"), arrival(1, held=False, notes="second")], now=NOW)
     assert [work.submission.reservation["notes"] for work in works] == ["first"]
     assert await recorder.backlog(now=NOW) == Backlog(0, None)
 
 
 async def test_what_is_not_held_waits_in_the_store_due_at_once(recorder: SqlRecorder) -> None:
-    works = await recorder.take_in("w1", [arrival(1, held=False), arrival(2), arrival(3, held=False)], now=NOW)
+    works = await recorder.ingest("w1", [arrival(1, held=False), arrival(2), arrival(3, held=False)], now=NOW)
     assert [work.submission.request_id for work in works] == [arrival(2).submission.request_id]
     assert await recorder.backlog(now=NOW) == Backlog(2, NOW)
     claimed = await recorder.claim("w1", "acc", ALL, now=NOW, at_most=10)
@@ -65,7 +65,7 @@ async def test_what_is_not_held_waits_in_the_store_due_at_once(recorder: SqlReco
 
 async def test_what_is_leased_tells_how_large_it_is(recorder: SqlRecorder) -> None:
     arrived = [replace(arrival(1), size=1500), arrival(2, held=False, notes="x" * 2000)]
-    (held,) = await recorder.take_in("w1", arrived, now=NOW)
+    (held,) = await recorder.ingest("w1", arrived, now=NOW)
     assert held.size == 1500
     (claimed,) = await recorder.claim("w1", "acc", [0], now=NOW, at_most=10)
     texts = len(to_json(claimed.submission.reservation)) + len(CARD.sealed)
@@ -73,14 +73,14 @@ async def test_what_is_leased_tells_how_large_it_is(recorder: SqlRecorder) -> No
 
 
 async def test_a_worker_without_a_lease_is_given_nothing(recorder: SqlRecorder) -> None:
-    assert await recorder.take_in("stranger", arrivals([1]), now=NOW) == []
+    assert await recorder.ingest("stranger", arrivals([1]), now=NOW) == []
     assert await recorder.claim("stranger", "acc", ALL, now=NOW, at_most=10) == []
     assert len(await recorder.claim("w1", "acc", ALL, now=NOW, at_most=10)) == 1
 
 
 async def test_the_oldest_due_is_claimed_first_and_no_more_than_asked_for(recorder: SqlRecorder) -> None:
     for number, minutes in ((1, 3), (2, 1), (3, 2), (4, 9)):
-        await recorder.take_in("w1", [arrival(number, held=False)], now=NOW + timedelta(minutes=minutes))
+        await recorder.ingest("w1", [arrival(number, held=False)], now=NOW + timedelta(minutes=minutes))
     claimed = await recorder.claim("w1", "acc", ALL, now=LATER, at_most=2)
     assert [work.submission.request_id[-1] for work in claimed] == ["2", "3"]
     claimed = await recorder.claim("w1", "acc", ALL, now=LATER, at_most=10)
@@ -88,9 +88,9 @@ async def test_the_oldest_due_is_claimed_first_and_no_more_than_asked_for(record
 
 
 async def test_only_the_accounts_rows_of_the_partitions_are_claimed(recorder: SqlRecorder) -> None:
-    await recorder.take_in("w1", arrivals([1], held=False, partition=1), now=NOW)
-    await recorder.take_in("w1", arrivals([2], held=False, partition=2), now=NOW)
-    await recorder.take_in("w1", arrivals([3], held=False, partition=2, account="other"), now=NOW)
+    await recorder.ingest("w1", arrivals([1], held=False, partition=1), now=NOW)
+    await recorder.ingest("w1", arrivals([2], held=False, partition=2), now=NOW)
+    await recorder.ingest("w1", arrivals([3], held=False, partition=2, account="other"), now=NOW)
     assert await recorder.claim("w1", "acc", [], now=NOW, at_most=10) == []
     claimed = await recorder.claim("w1", "acc", [2, 3], now=NOW, at_most=10)
     assert [(work.submission.request_id[-1], work.partition) for work in claimed] == [("2", 2)]
@@ -100,7 +100,7 @@ async def test_no_row_is_ever_claimed_twice(engine: AsyncEngine) -> None:
     recorders = [SqlRecorder(engine) for _ in range(6)]
     for number, each in enumerate(recorders):
         await lease(each, f"w{number}")
-    await recorders[0].take_in("w0", arrivals(range(1, 401), held=False), now=NOW)
+    await recorders[0].ingest("w0", arrivals(range(1, 401), held=False), now=NOW)
 
     async def claim_all(number: int) -> list[int]:
         mine: list[int] = []
@@ -116,10 +116,10 @@ async def test_no_row_is_ever_claimed_twice(engine: AsyncEngine) -> None:
 
 
 async def test_the_accounts_with_due_rows_are_those_in_ones_partitions(recorder: SqlRecorder) -> None:
-    await recorder.take_in("w1", arrivals([1, 2], held=False, partition=1, account="b"), now=NOW)
-    await recorder.take_in("w1", arrivals([3], held=False, partition=2, account="a"), now=NOW)
-    await recorder.take_in("w1", arrivals([4], held=False, partition=1, account="later"), now=LATER)
-    await recorder.take_in("w1", arrivals([5], held=True, partition=1, account="held"), now=NOW)
+    await recorder.ingest("w1", arrivals([1, 2], held=False, partition=1, account="b"), now=NOW)
+    await recorder.ingest("w1", arrivals([3], held=False, partition=2, account="a"), now=NOW)
+    await recorder.ingest("w1", arrivals([4], held=False, partition=1, account="later"), now=LATER)
+    await recorder.ingest("w1", arrivals([5], held=True, partition=1, account="held"), now=NOW)
     assert sorted(await recorder.accounts_due([1, 2], now=NOW)) == ["a", "b"]
     assert await recorder.accounts_due([2], now=NOW) == ["a"]
     assert await recorder.accounts_due([], now=NOW) == []
@@ -127,30 +127,32 @@ async def test_the_accounts_with_due_rows_are_those_in_ones_partitions(recorder:
 
 
 async def test_a_lease_that_ran_out_is_taken_over_as_doubtful_and_due(recorder: SqlRecorder) -> None:
-    works = await recorder.take_in("w1", arrivals([1, 2]), now=NOW)
+    works = await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
     assert await take_over(recorder, now=LATER) == 0
     assert await take_over(recorder, "w1", now=LATER) == 2
     assert await take_over(recorder, "w1", now=LATER) == 0
     assert await recorder.backlog(now=LATER) == Backlog(2, LATER)
     await lease(recorder, "w2")
     claimed = await recorder.claim("w2", "acc", ALL, now=LATER, at_most=10)
-    assert [(work.id, work.doubtful, work.pushing) for work in claimed] == [(each.id, True, False) for each in works]
+    assert [(work.id, work.possibly_sent, work.pushing) for work in claimed] == [
+        (each.id, True, False) for each in works
+    ]
 
 
 async def test_a_lease_that_is_renewed_is_not_taken_over(recorder: SqlRecorder) -> None:
     """Not even by who saw its beat before the renewal, and takes it for dead since."""
-    await recorder.take_in("w1", arrivals([1]), now=NOW)
-    seen = await recorder.pulses()
-    assert [(pulse.worker_id, pulse.lease_seconds) for pulse in seen] == [("w1", 30.0)]
+    await recorder.ingest("w1", arrivals([1]), now=NOW)
+    seen = await recorder.heartbeats()
+    assert [(heartbeat.worker_id, heartbeat.lease_seconds) for heartbeat in seen] == [("w1", 30.0)]
     assert await lease(recorder, "w1")
     assert await recorder.take_over(seen, now=LATER) == 0
-    assert await recorder.take_over(await recorder.pulses(), now=LATER) == 1
+    assert await recorder.take_over(await recorder.heartbeats(), now=LATER) == 1
 
 
 async def test_who_leaves_is_no_longer_seen_and_what_it_held_is_freed(recorder: SqlRecorder) -> None:
-    await recorder.take_in("w1", arrivals([1]), now=NOW)
-    await recorder.leave("w1")
-    assert await recorder.pulses() == []
+    await recorder.ingest("w1", arrivals([1]), now=NOW)
+    await recorder.end_lease("w1")
+    assert await recorder.heartbeats() == []
     assert await recorder.take_over([], now=LATER) == 1
     assert not await lease(recorder, "w1")
 
@@ -159,13 +161,13 @@ async def test_who_was_taken_over_learns_of_it_and_is_given_nothing_more(recorde
     await take_over(recorder, "w1")
     assert not await lease(recorder, "w1")
     assert not await lease(recorder, "w1")
-    assert await recorder.take_in("w1", arrivals([1]), now=LATER) == []
+    assert await recorder.ingest("w1", arrivals([1]), now=LATER) == []
     assert await lease(recorder, "w1-anew")
     assert len(await recorder.claim("w1-anew", "acc", ALL, now=LATER, at_most=10)) == 1
 
 
 async def test_rows_of_a_holder_that_is_no_worker_are_freed(recorder: SqlRecorder, engine: AsyncEngine) -> None:
-    (work,) = await recorder.take_in("w1", arrivals([1]), now=NOW)
+    (work,) = await recorder.ingest("w1", arrivals([1]), now=NOW)
     async with engine.begin() as connection:
         await connection.exec_driver_sql("UPDATE reservations SET leased_by = 'gone'")
     assert await take_over(recorder) == 1
@@ -173,7 +175,7 @@ async def test_rows_of_a_holder_that_is_no_worker_are_freed(recorder: SqlRecorde
 
 
 async def test_released_rows_are_due_at_once_and_not_doubtful(recorder: SqlRecorder) -> None:
-    works = await recorder.take_in("w1", arrivals([1, 2, 3]), now=NOW)
+    works = await recorder.ingest("w1", arrivals([1, 2, 3]), now=NOW)
     await lease(recorder, "w2")
     await recorder.mark_pushing("w1", [works[0].id])
     await recorder.release("w2", [work.id for work in works])
@@ -181,23 +183,23 @@ async def test_released_rows_are_due_at_once_and_not_doubtful(recorder: SqlRecor
     assert await recorder.backlog(now=NOW) == Backlog(0, None)
     await recorder.release("w1", [work.id for work in works[:2]])
     claimed = await recorder.claim("w2", "acc", ALL, now=NOW, at_most=10)
-    assert [(work.id, work.doubtful, work.pushing) for work in claimed] == [
+    assert [(work.id, work.possibly_sent, work.pushing) for work in claimed] == [
         (work.id, False, False) for work in works[:2]
     ]
 
 
 async def test_an_intent_to_push_outlives_its_holder(recorder: SqlRecorder) -> None:
-    works = await recorder.take_in("w1", arrivals([1, 2]), now=NOW)
+    works = await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
     await lease(recorder, "w2")
     assert await recorder.mark_pushing("w2", [works[0].id]) == set()
     assert await recorder.mark_pushing("w1", [works[0].id, 999]) == {works[0].id}
     await take_over(recorder, "w1", now=NOW + timedelta(seconds=30))
     await lease(recorder, "w3")
     first, second = await recorder.claim("w3", "acc", ALL, now=LATER, at_most=10)
-    assert (first.doubtful, first.pushing, second.doubtful, second.pushing) == (True, True, True, False)
+    assert (first.possibly_sent, first.pushing, second.possibly_sent, second.pushing) == (True, True, True, False)
     await recorder.release("w3", [first.id])
     (first,) = await recorder.claim("w3", "acc", ALL, now=LATER, at_most=10)
-    assert (first.doubtful, first.pushing) == (True, True)
+    assert (first.possibly_sent, first.pushing) == (True, True)
 
 
 async def test_a_request_comes_out_as_it_went_in(recorder: SqlRecorder) -> None:
@@ -211,14 +213,14 @@ async def test_a_request_comes_out_as_it_went_in(recorder: SqlRecorder) -> None:
         "comments": None,
         "guest": {"name": "", "address": {"line1": "a\nb\tc"}},
     }
-    await recorder.take_in("w1", [arrival(1, held=False, **fields)], now=NOW)
+    await recorder.ingest("w1", [arrival(1, held=False, **fields)], now=NOW)
     (work,) = await recorder.claim("w1", "acc", ALL, now=NOW, at_most=1)
     assert work.submission == arrival(1, **fields).submission
     assert list(work.submission.reservation) == list(arrival(1, **fields).submission.reservation)
 
 
 async def test_large_batches_go_in_and_out_whole(recorder: SqlRecorder) -> None:
-    works = await recorder.take_in("w1", arrivals(range(1, 2001)), now=NOW)
+    works = await recorder.ingest("w1", arrivals(range(1, 2001)), now=NOW)
     assert [work.submission.request_id for work in works] == [
         each.submission.request_id for each in arrivals(range(1, 2001))
     ]

@@ -25,7 +25,7 @@ async def recorder(engine: AsyncEngine) -> SqlRecorder:
 
 
 async def test_each_is_told_as_it_is_alone(recorder: SqlRecorder, engine: AsyncEngine) -> None:
-    works = await recorder.take_in("w1", arrivals(range(5)), now=LATER)
+    works = await recorder.ingest("w1", arrivals(range(5)), now=LATER)
     await recorder.record("w1", [final(works[1])], [])
     reader = SqlReader(engine)
     wanted = [work.submission.request_id for work in works[:3]]
@@ -35,7 +35,7 @@ async def test_each_is_told_as_it_is_alone(recorder: SqlRecorder, engine: AsyncE
 
 
 async def test_only_an_accounts_own_are_found(recorder: SqlRecorder, engine: AsyncEngine) -> None:
-    await recorder.take_in("w1", [*arrivals([1]), *arrivals([2], account="other")], now=LATER)
+    await recorder.ingest("w1", [*arrivals([1]), *arrivals([2], account="other")], now=LATER)
     ours, theirs = submission(1).request_id, submission(2, account="other").request_id
     reader = SqlReader(engine)
     assert list(await reader.submissions("acc", [ours, theirs])) == [ours]
@@ -45,7 +45,7 @@ async def test_only_an_accounts_own_are_found(recorder: SqlRecorder, engine: Asy
 async def test_a_thousand_are_one_statement(
     recorder: SqlRecorder, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    works = await recorder.take_in("w1", arrivals(range(1000)), now=LATER)
+    works = await recorder.ingest("w1", arrivals(range(1000)), now=LATER)
     statements: list[str] = []
 
     def carried_out(_connection: Connection, _cursor: object, sql: str, *_: object) -> None:

@@ -77,7 +77,7 @@ async def test_an_event_is_queued_once_for_each_endpoint(queue: SqlDeliveryQueue
 async def test_what_is_posted_is_what_was_queued(queue: SqlDeliveryQueue) -> None:
     await queue.queue([new(1)], now=NOW)
     (delivery,) = await claimed(queue)
-    assert (delivery.body, delivery.type, delivery.began_at) == (new(1).body, new(1).type, NOW)
+    assert (delivery.body, delivery.type, delivery.retrying_since) == (new(1).body, new(1).type, NOW)
 
 
 async def test_a_claim_is_one_process_s_until_it_runs_out(queue: SqlDeliveryQueue, other: SqlDeliveryQueue) -> None:
@@ -124,9 +124,9 @@ async def test_one_that_failed_is_due_again_with_what_was_tried(queue: SqlDelive
 async def test_from_when_on_it_is_tried_is_kept(queue: SqlDeliveryQueue) -> None:
     await queue.queue([new(1)], now=NOW)
     (delivery,) = await claimed(queue)
-    await queue.record([tried(replace(delivery, began_at=LATER), DeliveryStatus.PENDING)])
+    await queue.record([tried(replace(delivery, retrying_since=LATER), DeliveryStatus.PENDING)])
     (again,) = await queue.claim("whk_1", now=LATER, until=LATER, at_most=1)
-    assert (again.began_at, again.tries) == (LATER, 1)
+    assert (again.retrying_since, again.tries) == (LATER, 1)
 
 
 async def test_what_was_claimed_again_is_not_recorded_by_the_first(
@@ -238,7 +238,7 @@ async def test_what_is_put_back_begins_anew(queue: SqlDeliveryQueue, log: SqlDel
     await queue.record([tried(second, DeliveryStatus.FAILED)])
     again = {one.id: one for one in await queue.claim("whk_1", now=LATER, until=LATER, at_most=10)}
     assert set(again) == {first.id, second.id}
-    assert (again[first.id].tries, again[first.id].began_at, len(again[first.id].attempts)) == (0, LATER, 1)
+    assert (again[first.id].tries, again[first.id].retrying_since, len(again[first.id].attempts)) == (0, LATER, 1)
 
 
 async def test_all_that_ended_undelivered_can_be_put_back(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:

@@ -12,7 +12,7 @@ from tests.support.worker.works import NOW
 pytestmark = only("distributed")
 
 _FILL = """
-INSERT INTO webhook_deliveries (endpoint_id, event_id, event_type, body, status, created_at, began_at, due_at)
+INSERT INTO webhook_deliveries (endpoint_id, event_id, event_type, body, status, created_at, retrying_since, due_at)
 SELECT CASE WHEN n % 10 = 0 THEN 'whk_' || n % 500 ELSE 'whk_dead' END, 'event-' || n, 't', repeat('x', 500),
   CASE WHEN n % 2 = 0 THEN 'PENDING' ELSE 'DELIVERED' END, :now, :now,
   CASE WHEN n % 2 = 0 THEN CAST(:now AS timestamptz) + (n % 1000) * interval '1 second' END

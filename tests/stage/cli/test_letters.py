@@ -18,7 +18,7 @@ from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Final, Work
+from forwarder.store.submissions.work import Ended, Work
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, Publisher, Topics
@@ -30,7 +30,7 @@ TOPICS = Topics()
 LETTERS = DeadLetterWriter(TOPICS, "workers")
 
 
-def failure(work: Work, reason: str = "pms_unavailable") -> tuple[Final, Message]:
+def failure(work: Work, reason: str = "pms_unavailable") -> tuple[Ended, Message]:
     """How `work` failed, and its letter."""
     attempts = with_attempt((), "create", iso(NOW), 0.1, Deferred(reason, "Down."))
     end = replace(final(work, status=Status.FAILED), attempts=attempts)
@@ -48,7 +48,7 @@ class _Desk:
 
     async def fail(self, number: int, *, account: str = "acc", reason: str = "pms_unavailable") -> str:
         """A submission fails; the id of its letter. A second passes."""
-        (work,) = await self.recorder.take_in("w1", [arrival(number, account=account)], now=NOW)
+        (work,) = await self.recorder.ingest("w1", [arrival(number, account=account)], now=NOW)
         return await self.fail_again(work, reason=reason)
 
     async def fail_again(self, work: Work, *, reason: str = "pms_unavailable") -> str:
@@ -60,7 +60,7 @@ class _Desk:
     async def revive(self, number: int, revision: int, *, account: str = "acc") -> Work:
         """The letter of that failure is put back and taken in; the row that is pending again."""
         back = replace(arrival(number, account=account), replay_of=revision, deadline_at=DEADLINE)
-        await self.recorder.take_in("w1", [back], now=NOW)
+        await self.recorder.ingest("w1", [back], now=NOW)
         (work,) = await self.recorder.claim("w1", account, range(16), now=NOW, at_most=1)
         return work
 
@@ -132,7 +132,7 @@ async def test_a_letter_is_open_only_while_its_submission_is_failed_by_it(desk: 
 
 
 async def test_a_letter_of_a_submission_that_is_not_in_the_store_is_not_open(desk: _Desk) -> None:
-    (work,) = await desk.recorder.take_in("w1", [arrival(1)], now=NOW)
+    (work,) = await desk.recorder.ingest("w1", [arrival(1)], now=NOW)
     elsewhere = replace(work, submission=replace(work.submission, request_id="rsv_elsewhere"))
     await desk.set_aside(failure(elsewhere)[1])
     assert await desk.standings() == {"rsv_elsewhere.1": Standing.REPLAYED}
@@ -172,7 +172,7 @@ async def test_letters_are_selected_by_account_class_time_and_id(desk: _Desk) ->
 
 
 async def test_very_many_letters_are_read_whole(desk: _Desk) -> None:
-    works = await desk.recorder.take_in("w1", [arrival(number) for number in range(1, 1502)], now=NOW)
+    works = await desk.recorder.ingest("w1", [arrival(number) for number in range(1, 1502)], now=NOW)
     ends = [failure(work) for work in works]
     await desk.recorder.record("w1", [end for end, _ in ends], [])
     await desk.publisher.publish(TOPICS.dead_letters, [message for _, message in ends])
@@ -233,7 +233,9 @@ def shown(message: Message) -> tuple[Letter, Message]:
 def test_of_a_card_nothing_is_shown_but_that_it_is_sealed() -> None:
     card = SealedCard("key-1", "c2VhbGVkLWNhcmQ=")
     fields: dict[str, Any] = {"cardDetails": {"cardNumber": "411111******1111"}, "notes": "é"}
-    work = Work(1, replace(arrival(1, **fields).submission, card=card), 0, iso(NOW), DEADLINE, (), 0, doubtful=False)
+    work = Work(
+        1, replace(arrival(1, **fields).submission, card=card), 0, iso(NOW), DEADLINE, (), 0, possibly_sent=False
+    )
     value = value_of(*shown(failure(work)[1]))
     assert value is not None
     assert (value["card"], value["reservation"]["cardDetails"]) == ("sealed", "sealed")
@@ -243,7 +245,7 @@ def test_of_a_card_nothing_is_shown_but_that_it_is_sealed() -> None:
 
 
 def test_without_a_card_none_is_spoken_of() -> None:
-    work = Work(1, replace(arrival(1).submission, card=None), 0, iso(NOW), DEADLINE, (), 0, doubtful=False)
+    work = Work(1, replace(arrival(1).submission, card=None), 0, iso(NOW), DEADLINE, (), 0, possibly_sent=False)
     value = value_of(*shown(failure(work)[1]))
     assert value is not None
     assert value["card"] is None

@@ -116,7 +116,7 @@ async def test_a_deadline_and_an_account_of_its_own_go_with_the_call(house: Stag
 async def test_every_reservation_comes_once_page_after_page(house: Stages, client: ForwarderClient) -> None:
     for _ in range(5):
         await client.submit(GENERAL, operation="general", wait=0)
-        house.take_in(house.requests[-1])
+        house.ingest(house.requests[-1])
     assert [one.id async for one in client.reservations(page_size=2)] == [1, 2, 3, 4, 5]
     pages = [page async for page in client.pages(page_size=2)]
     assert [len(page.reservations) for page in pages] == [2, 2, 1]

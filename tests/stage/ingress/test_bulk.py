@@ -332,7 +332,7 @@ async def test_what_was_taken_in_before_is_told_as_it_stands_by_one_look(house: 
     items = [_keyed("one"), _keyed("two"), _keyed("three")]
     await _results(house, items)
     await house.settle(house.requests[0], Status.CONFIRMED, pms_reservation_id="P1")
-    house.take_in(house.requests[1])
+    house.ingest(house.requests[1])
     reads = house.reader.reads
     results = await _results(house, [*items, _keyed("two", notes="other"), _keyed("four"), SMALL])
     assert house.reader.reads == reads + 1

@@ -96,7 +96,7 @@ async def test_it_is_accepted_before_any_worker_has_its_submission(house: Stages
 async def test_it_goes_where_its_submission_went_once_that_is_known(house: Stages) -> None:
     request_id = await accepted(house)
     submitted = house.requests[0]
-    house.take_in(submitted, Status.CONFIRMED, revision=1)
+    house.ingest(submitted, Status.CONFIRMED, revision=1)
     answer = await cancel(house, request_id, headers={"traceparent": TRACE})
     assert (answer.status_code, answer.json()["data"]["status"]) == (202, "CONFIRMED")
     (message,) = cancellations(house)
@@ -113,7 +113,7 @@ async def test_it_goes_where_its_submission_went_once_that_is_known(house: Stage
 
 async def test_a_reservation_may_be_named_by_its_own_id(house: Stages) -> None:
     request_id = await accepted(house)
-    stored = house.take_in(house.requests[0], Status.CONFIRMED, revision=1)
+    stored = house.ingest(house.requests[0], Status.CONFIRMED, revision=1)
     assert (await cancel(house, stored.id)).json()["data"]["requestId"] == request_id
     assert len(cancellations(house)) == 1
 
@@ -121,7 +121,7 @@ async def test_a_reservation_may_be_named_by_its_own_id(house: Stages) -> None:
 @pytest.mark.parametrize("status", [Status.CONFIRMED, Status.PENDING, Status.IN_DOUBT])
 async def test_what_is_asked_again_is_the_same_cancellation(house: Stages, status: Status) -> None:
     request_id = await accepted(house)
-    house.take_in(house.requests[0], status, cancellation=standing(CancellationStatus.REQUESTED))
+    house.ingest(house.requests[0], status, cancellation=standing(CancellationStatus.REQUESTED))
     answer = await cancel(house, request_id)
     assert (answer.status_code, answer.json()["data"]["status"]) == (202, status)
     assert cancellations(house) == []
@@ -130,7 +130,7 @@ async def test_what_is_asked_again_is_the_same_cancellation(house: Stages, statu
 @pytest.mark.parametrize("came_to", [CancellationStatus.REFUSED, CancellationStatus.FAILED])
 async def test_what_came_to_nothing_may_be_asked_for_again(house: Stages, came_to: CancellationStatus) -> None:
     request_id = await accepted(house)
-    house.take_in(house.requests[0], Status.CONFIRMED, revision=2, cancellation=standing(came_to, NO))
+    house.ingest(house.requests[0], Status.CONFIRMED, revision=2, cancellation=standing(came_to, NO))
     assert (await cancel(house, request_id)).status_code == 202
     (message,) = cancellations(house)
     assert decode_cancellation(message).revision == 2
@@ -138,7 +138,7 @@ async def test_what_came_to_nothing_may_be_asked_for_again(house: Stages, came_t
 
 async def test_what_is_cancelled_already_is_answered_with_its_record(house: Stages) -> None:
     request_id = await accepted(house)
-    stored = house.take_in(house.requests[0], Status.CANCELLED, cancelled_at=ASKED_AT)
+    stored = house.ingest(house.requests[0], Status.CANCELLED, cancelled_at=ASKED_AT)
     answer = await cancel(house, request_id)
     assert answer.status_code == 200
     assert answer.json() == {"success": True, "data": json.loads(stored.record)}
@@ -150,7 +150,7 @@ async def test_what_is_cancelled_already_is_answered_with_its_record(house: Stag
 @pytest.mark.parametrize("status", [Status.REJECTED, Status.FAILED])
 async def test_what_was_never_made_cannot_be_cancelled(house: Stages, status: Status) -> None:
     request_id = await accepted(house)
-    house.take_in(house.requests[0], status, problem=NO)
+    house.ingest(house.requests[0], status, problem=NO)
     answer = await cancel(house, request_id)
     assert (answer.status_code, answer.json()["code"]) == (409, "reservation_not_made")
     assert answer.json()["requestId"] == request_id
@@ -170,7 +170,7 @@ async def test_a_pms_that_takes_no_cancellations_is_said_before_anything_is_publ
 @pytest.mark.parametrize("headers", [OTHER_ACCOUNT, OTHER_WORKSPACE])
 async def test_nobody_cancels_what_is_anothers(house: Stages, headers: dict[str, str]) -> None:
     request_id = await accepted(house)
-    stored = house.take_in(house.requests[0], Status.CONFIRMED)
+    stored = house.ingest(house.requests[0], Status.CONFIRMED)
     for name in (request_id, stored.id):
         answer = await cancel(house, name, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (404, "submission_not_found")
@@ -273,7 +273,7 @@ async def test_who_waits_is_told_why_it_came_to_nothing(
 ) -> None:
     request_id = await accepted(house)
     submitted = house.requests[0]
-    house.take_in(submitted, Status.CONFIRMED, revision=1)
+    house.ingest(submitted, Status.CONFIRMED, revision=1)
     posted = waiting(house, request_id)
     await house.log.holds(REQUESTS, 2)
     await house.settle(submitted, Status.CONFIRMED, revision=2, cancellation=standing(came_to, problem))
@@ -288,7 +288,7 @@ async def test_a_refusal_of_before_is_no_answer_to_who_asks_again(house: Stages)
     request_id = await accepted(house)
     submitted = house.requests[0]
     refused = standing(CancellationStatus.REFUSED, NO)
-    house.take_in(submitted, Status.CONFIRMED, revision=2, cancellation=refused)
+    house.ingest(submitted, Status.CONFIRMED, revision=2, cancellation=refused)
     posted = waiting(house, request_id)
     await house.log.holds(REQUESTS, 2)
     await house.settle(submitted, Status.CONFIRMED, revision=2, cancellation=refused)
@@ -329,7 +329,7 @@ async def test_who_does_not_wait_starts_no_tail(house: Stages) -> None:
 async def test_the_status_shows_how_it_stands(house: Stages) -> None:
     request_id = await accepted(house)
     refused = standing(CancellationStatus.REFUSED, NO)
-    house.take_in(house.requests[0], Status.CONFIRMED, revision=2, cancellation=refused)
+    house.ingest(house.requests[0], Status.CONFIRMED, revision=2, cancellation=refused)
     shown = (await house.client.get(f"/api/v1/vrs/submissions/{request_id}")).json()["data"]
     assert shown["status"] == "CONFIRMED"
     assert shown["cancellation"] == {"status": "REFUSED", "requestedAt": ASKED_AT, "reason": None, "problem": NO}

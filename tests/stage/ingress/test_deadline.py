@@ -97,7 +97,7 @@ async def test_a_key_is_the_same_submission_with_another_deadline(house: Stages)
     for deadlines in (("300",), ()):
         assert (await _post(house, *deadlines, key="order-42")).json() == first.json()
     assert len(house.requests) == 1
-    house.take_in(house.requests[0])
+    house.ingest(house.requests[0])
     async with stages() as elsewhere:
         elsewhere.reader.rows = house.reader.rows
         assert (await _post(elsewhere, "300", key="order-42")).json() == first.json()

@@ -88,7 +88,7 @@ async def test_a_quick_repeat_with_another_body_is_refused(house: Stages) -> Non
 
 async def test_another_body_is_refused_once_the_first_was_taken_in(house: Stages) -> None:
     first = await _post(house, "order-42")
-    house.take_in(house.requests[0])
+    house.ingest(house.requests[0])
     async with stages() as elsewhere:
         elsewhere.reader.rows = house.reader.rows
         _assert_reused(await _post(elsewhere, "order-42", notes="another"))
@@ -172,7 +172,7 @@ async def test_known_and_unsettled(house: Stages, status: Status) -> None:
 
 async def test_a_cancelled_reservation_was_made(house: Stages) -> None:
     await _post(house, "order-42", path=GENERAL_PATH, headers=ASYNC)
-    house.take_in(house.requests[0], Status.CANCELLED, cancelled_at="2027-01-02T00:00:00.000Z")
+    house.ingest(house.requests[0], Status.CANCELLED, cancelled_at="2027-01-02T00:00:00.000Z")
     answer = await _post(house, "order-42", path=GENERAL_PATH)
     assert answer.status_code == 201
     assert answer.json()["data"]["status"] == "CANCELLED"
@@ -180,7 +180,7 @@ async def test_a_cancelled_reservation_was_made(house: Stages) -> None:
 
 async def test_a_repeat_waits_for_the_outcome_of_the_first(house: Stages) -> None:
     await _post(house, "order-42", path=GENERAL_PATH, headers=ASYNC)
-    house.take_in(house.requests[0])
+    house.ingest(house.requests[0])
     again = asyncio.create_task(_post(house, "order-42", path=GENERAL_PATH))
     await settle()
     await house.settle(house.requests[0], Status.CONFIRMED)

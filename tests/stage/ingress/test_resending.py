@@ -159,7 +159,7 @@ async def test_another_process_s_failure_and_this_one_s_success_are_one_submissi
         other.log.topics = house.log.topics
         accepted = await _post(other, "order-42")
         assert accepted.status_code == 202
-    house.take_in(house.requests[0])
+    house.ingest(house.requests[0])
     again = await _post(house, "order-42")
     assert again.json() == accepted.json()
     assert len(house.requests) == 1

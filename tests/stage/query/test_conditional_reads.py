@@ -27,7 +27,7 @@ async def house() -> AsyncIterator[Stages]:
 @pytest.mark.parametrize("which", ["submission", "reservation"])
 async def test_what_the_caller_has_already_is_not_sent_again(house: Stages, which: str, method: str) -> None:
     status_path = await accepted(house)
-    house.take_in(house.requests[-1], Status.CONFIRMED)
+    house.ingest(house.requests[-1], Status.CONFIRMED)
     path = status_path if which == "submission" else RESERVATION
     first = await house.client.request(method, path)
     assert first.status_code == 200
@@ -57,7 +57,7 @@ async def test_everything_that_is_shown_changes_the_tag(house: Stages) -> None:
         return str((await house.client.get(path)).headers["etag"])
 
     tags = [await tag()]
-    stored = house.take_in(house.requests[-1])
+    stored = house.ingest(house.requests[-1])
     tags.append(await tag())
     attempt = Attempt(1, "create", "2027-01-01T00:00:00.100Z", 12, "deferred", "pms_timeout")
     cancellation = Cancellation(CancellationStatus.REQUESTED, "2027-01-01T00:00:00.000Z", None, None)
@@ -75,7 +75,7 @@ async def test_everything_that_is_shown_changes_the_tag(house: Stages) -> None:
 
 async def test_what_others_may_not_see_is_no_304_either(house: Stages) -> None:
     path = await accepted(house)
-    house.take_in(house.requests[-1])
+    house.ingest(house.requests[-1])
     for each in (path, RESERVATION):
         answer = await house.client.get(each, headers={**OTHER_ACCOUNT, "If-None-Match": "*"})
         assert answer.status_code == 404

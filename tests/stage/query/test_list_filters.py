@@ -31,7 +31,7 @@ async def house() -> AsyncIterator[Stages]:
             await built.client.post(
                 GENERAL_PATH, json={**GENERAL, **stay, "propertyId": f"P{number % 2}"}, headers=AT_ONCE
             )
-            built.take_in(built.requests[-1], STATUSES[number % 4])
+            built.ingest(built.requests[-1], STATUSES[number % 4])
             await built.clock.advance(3600)
         yield built
 
@@ -105,7 +105,7 @@ async def test_newest_first_the_cursor_of_the_first_page_leads_to_it_again(house
 async def test_newest_first_what_comes_meanwhile_disturbs_no_page(house: Stages) -> None:
     first = await _list(house, "order=desc&limit=5")
     await house.client.post(GENERAL_PATH, json=GENERAL, headers=AT_ONCE)
-    house.take_in(house.requests[-1])
+    house.ingest(house.requests[-1])
     second = await _list(house, f"order=desc&limit=5&cursor={first['meta']['cursors']['next']}")
     assert _ids(first) + _ids(second) == list(range(12, 2, -1))
     assert second["meta"]["cursors"]["previous"] != ""

@@ -39,7 +39,7 @@ async def _waiting(house: Stages, path: str, seconds: int = 20, **headers: str) 
 async def test_it_is_answered_when_the_submission_is_settled(house: Stages, status: Status, *, taken_in: bool) -> None:
     path = await accepted(house)
     if taken_in:
-        house.take_in(house.requests[-1])
+        house.ingest(house.requests[-1])
     polled = await _waiting(house, path)
     await house.clock.advance(15)
     assert not polled.done()
@@ -54,7 +54,7 @@ async def test_at_the_end_of_the_wait_it_is_answered_as_it_stands(house: Stages)
     polled = await _waiting(house, await accepted(house), 20)
     await house.clock.advance(19.9)
     assert not polled.done()
-    house.take_in(house.requests[-1])
+    house.ingest(house.requests[-1])
     await house.clock.advance(0.2)
     answer = await polled
     assert (answer.status_code, answer.json()["data"]["status"]) == (200, "PENDING")
@@ -74,7 +74,7 @@ async def test_the_store_is_not_asked_while_nothing_happens(house: Stages) -> No
 
 async def test_what_is_settled_already_is_answered_at_once(house: Stages) -> None:
     path = await accepted(house)
-    house.take_in(house.requests[-1], Status.CONFIRMED)
+    house.ingest(house.requests[-1], Status.CONFIRMED)
     answer = await (await _waiting(house, path))
     assert answer.json()["data"]["status"] == "CONFIRMED"
     assert answer.headers["preference-applied"] == "wait=20"
@@ -86,7 +86,7 @@ async def test_what_is_settled_between_the_look_and_the_wait_is_not_missed(house
     polled = asyncio.create_task(house.client.get(path, headers={"Prefer": "wait=20"}))
     while not house.reader.reads:
         await asyncio.sleep(0)
-    stored = house.take_in(
+    stored = house.ingest(
         house.requests[-1], Status.CONFIRMED, revision=1
     )  # and its event has been before the tail came
     assert stored.revision == 1
@@ -113,7 +113,7 @@ async def test_with_another_tag_it_is_answered_at_once(house: Stages) -> None:
 @pytest.mark.parametrize("changed", [False, True])
 async def test_what_changed_without_an_event_is_seen_at_the_end_of_the_wait(house: Stages, *, changed: bool) -> None:
     path = await accepted(house)
-    stored = house.take_in(house.requests[-1])
+    stored = house.ingest(house.requests[-1])
     tag = (await house.client.get(path)).headers["etag"]
     polled = await _waiting(house, path, If_None_Match=tag)
     if changed:
@@ -131,7 +131,7 @@ async def test_an_event_that_comes_again_does_not_end_the_wait(house: Stages) ->
     """A failed submission was put back: PENDING again, with its FAILED told once more by a worker that crashed."""
     path = await accepted(house)
     message = house.requests[-1]
-    failed = house.take_in(message, Status.FAILED, revision=1)
+    failed = house.ingest(message, Status.FAILED, revision=1)
     pending = replace(failed, status=Status.PENDING)
     house.reader.put("alpha-1", pending)
     polled = await _waiting(house, path)

@@ -60,7 +60,7 @@ async def test_before_it_is_taken_in_the_status_is_pending(house: Stages) -> Non
 
 async def test_once_taken_in_the_record_is_there(house: Stages) -> None:
     request_id = await _accept(house)
-    stored = house.take_in(house.requests[0])
+    stored = house.ingest(house.requests[0])
     assert (await _get(house, f"{SUBMISSIONS}/{request_id}")).json() == {
         "data": {
             "requestId": request_id,
@@ -78,7 +78,7 @@ async def test_once_taken_in_the_record_is_there(house: Stages) -> None:
 
 async def test_every_attempt_is_shown(house: Stages) -> None:
     request_id = await _accept(house)
-    house.reader.put("alpha-1", replace(house.take_in(house.requests[0]), attempts=ATTEMPTS))
+    house.reader.put("alpha-1", replace(house.ingest(house.requests[0]), attempts=ATTEMPTS))
     assert (await _get(house, f"{SUBMISSIONS}/{request_id}")).json()["data"]["attempts"] == [
         {
             "number": 1,
@@ -95,7 +95,7 @@ async def test_every_attempt_is_shown(house: Stages) -> None:
 
 async def test_a_rejection_shows_its_problem(house: Stages) -> None:
     request_id = await _accept(house)
-    house.take_in(house.requests[0], Status.REJECTED, problem=SOLD_OUT.as_json())
+    house.ingest(house.requests[0], Status.REJECTED, problem=SOLD_OUT.as_json())
     data = (await _get(house, f"{SUBMISSIONS}/{request_id}")).json()["data"]
     assert data["status"] == "REJECTED"
     assert data["problem"] == data["record"]["problem"] == SOLD_OUT.as_json()
@@ -106,7 +106,7 @@ async def test_a_rejection_shows_its_problem(house: Stages) -> None:
 async def test_others_learn_nothing_of_it(house: Stages, headers: dict[str, str], *, taken_in: bool) -> None:
     request_id = await _accept(house)
     if taken_in:
-        house.take_in(house.requests[0])
+        house.ingest(house.requests[0])
     theirs = await _get(house, f"{SUBMISSIONS}/{request_id}", headers=headers)
     unknown = await _get(house, f"{SUBMISSIONS}/rsv_never", headers=headers)
     assert theirs.status_code == unknown.status_code == 404
@@ -132,7 +132,7 @@ async def test_what_only_looks_like_an_id_is_404(house: Stages) -> None:
 
 async def test_one_reservation_in_the_envelope_of_the_contract(house: Stages) -> None:
     await _accept(house)
-    stored = house.take_in(house.requests[0], Status.CONFIRMED)
+    stored = house.ingest(house.requests[0], Status.CONFIRMED)
     answer = await _get(house, f"{RESERVATIONS}/1")
     assert answer.status_code == 200
     assert answer.headers["cache-control"] == "no-store"
@@ -142,7 +142,7 @@ async def test_one_reservation_in_the_envelope_of_the_contract(house: Stages) ->
 @pytest.mark.parametrize("headers", [OTHER_ACCOUNT, OTHER_WORKSPACE])
 async def test_others_do_not_see_it(house: Stages, headers: dict[str, str]) -> None:
     await _accept(house)
-    house.take_in(house.requests[0])
+    house.ingest(house.requests[0])
     theirs = await _get(house, f"{RESERVATIONS}/1", headers=headers)
     assert theirs.status_code == 404
     assert theirs.json() == (await _get(house, f"{RESERVATIONS}/2", headers=headers)).json()

@@ -22,7 +22,7 @@ async def house() -> AsyncIterator[Stages]:
         for number in range(1, COUNT + 1):
             body = BOOKING_ENGINE | {"propertyId": number}
             await built.client.post(BOOKING_ENGINE_PATH, json=body)
-            built.take_in(built.requests[-1], list(Status)[number % len(Status)])
+            built.ingest(built.requests[-1], list(Status)[number % len(Status)])
         yield built
 
 

@@ -94,7 +94,7 @@ def test_a_body_is_json_whatever_the_type_holds() -> None:
 def again(
     tried: int, *, age: timedelta = timedelta(0), asked: float | None = None, luck: float = 0.5
 ) -> timedelta | None:
-    due = next_try(tried, began_at=NOW - age, now=NOW, asked_seconds=asked, luck=luck)
+    due = next_try(tried, retrying_since=NOW - age, now=NOW, asked_seconds=asked, luck=luck)
     return None if due is None else due - NOW
 
 

@@ -108,8 +108,8 @@ class _TakesItsTime(SqlRecorder):
         self.answering.set()
         self.committed = asyncio.Event()
 
-    async def take_in(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
-        return await self._late(await super().take_in(worker_id, arrivals, now=now))
+    async def ingest(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
+        return await self._late(await super().ingest(worker_id, arrivals, now=now))
 
     async def claim(self, worker_id: str, account_id: str, partitions: Collection[int], **how: Any) -> Sequence[Work]:
         return await self._late(await super().claim(worker_id, account_id, partitions, **how))
@@ -149,7 +149,7 @@ async def test_what_was_claimed_while_its_cancellation_came_is_not_sent(bench: B
             await _when(lambda: bench.pms.asked)
         recorder.answering.clear()
         waiting = Arrival(fresh(2), 0, SystemClock().now().replace(year=2100), held=False)
-        await SqlRecorder(bench.engine).take_in("nobody", [waiting], now=SystemClock().now())
+        await SqlRecorder(bench.engine).ingest("nobody", [waiting], now=SystemClock().now())
         await recorder.committed.wait()
         await bench.cancel(cancellation(2))
         await _row(bench, 2, lambda row: row.cancel_requested_at is not None)
@@ -170,9 +170,9 @@ async def test_a_row_that_the_store_has_for_a_worker_that_knows_nothing_of_it_is
         await bench.submit(fresh(1))
         await bench.rows("CONFIRMED", 1)
         waiting = Arrival(fresh(2), 0, SystemClock().now().replace(year=2100), held=True, safeguards="pms key")
-        await SqlRecorder(bench.engine).take_in(worker.worker_id, [waiting], now=SystemClock().now())
+        await SqlRecorder(bench.engine).ingest(worker.worker_id, [waiting], now=SystemClock().now())
         row = await _row(bench, 2, lambda row: row.takeovers == 1)
-    assert (row.doubtful, row.doubt) == (True, "pms key")
+    assert (row.possibly_sent, row.sent_safeguards) == (True, "pms key")
 
 
 async def test_a_row_that_is_held_for_long_is_not_taken_for_a_stray(bench: Bench) -> None:
@@ -193,6 +193,6 @@ async def test_a_row_that_is_held_for_long_is_not_taken_for_a_stray(bench: Bench
 class _Looks(SqlRecorder):
     looks = 0
 
-    async def held_by(self, worker_id: str) -> Collection[int]:
+    async def leased_ids(self, worker_id: str) -> Collection[int]:
         self.looks += 1
-        return await super().held_by(worker_id)
+        return await super().leased_ids(worker_id)

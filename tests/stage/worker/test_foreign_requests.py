@@ -56,9 +56,9 @@ class _Refusing(SqlRecorder):
 
     refused: ClassVar[set[str]] = {fresh(3).request_id, cancellation(13).request_id}
 
-    async def take_in(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
+    async def ingest(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
         self._refuse(arrival.submission.request_id for arrival in arrivals)
-        return await super().take_in(worker_id, arrivals, now=now)
+        return await super().ingest(worker_id, arrivals, now=now)
 
     async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> None:
         self._refuse(arrival.request.request_id for arrival in arrivals)

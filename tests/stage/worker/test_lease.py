@@ -11,7 +11,7 @@ from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Pulse
+from forwarder.store.submissions.work import Heartbeat
 from forwarder.worker.lease import Lease, LeaseWatch
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import arrivals, take_over
@@ -20,8 +20,8 @@ from tests.support.worker.works import NOW
 SECONDS = 30.0
 
 
-def pulse(beat: int, worker_id: str = "w1", *, seconds: float = SECONDS) -> Pulse:
-    return Pulse(worker_id, beat, seconds)
+def heartbeat(sequence: int, worker_id: str = "w1", *, seconds: float = SECONDS) -> Heartbeat:
+    return Heartbeat(worker_id, sequence, seconds)
 
 
 # --- who watches ----------------------------------------------------------------------------------------------------------
@@ -30,36 +30,36 @@ def pulse(beat: int, worker_id: str = "w1", *, seconds: float = SECONDS) -> Puls
 async def test_who_is_seen_for_the_first_time_is_not_stopped() -> None:
     clock = ManualClock()
     await clock.advance(10 * SECONDS)
-    assert LeaseWatch(clock).stopped([pulse(0), pulse(9, "w2")]) == []
+    assert LeaseWatch(clock).stopped([heartbeat(0), heartbeat(9, "w2")]) == []
 
 
 async def test_whose_beat_stands_still_for_its_lease_is_stopped() -> None:
     clock = ManualClock()
     watch = LeaseWatch(clock)
-    watch.stopped([pulse(4)])
+    watch.stopped([heartbeat(4)])
     await clock.advance(SECONDS - 0.001)
-    assert watch.stopped([pulse(4)]) == []
+    assert watch.stopped([heartbeat(4)]) == []
     await clock.advance(0.001)
-    assert watch.stopped([pulse(4)]) == [pulse(4)]
+    assert watch.stopped([heartbeat(4)]) == [heartbeat(4)]
     await clock.advance(1.0)
-    assert watch.stopped([pulse(4)]) == [pulse(4)]
+    assert watch.stopped([heartbeat(4)]) == [heartbeat(4)]
 
 
 async def test_a_beat_begins_the_lease_anew(clock: ManualClock) -> None:
     watch = LeaseWatch(clock)
-    for beat in range(5):
-        assert watch.stopped([pulse(beat)]) == []
+    for sequence in range(5):
+        assert watch.stopped([heartbeat(sequence)]) == []
         await clock.advance(SECONDS - 1.0)
-    assert watch.stopped([pulse(5)]) == []
+    assert watch.stopped([heartbeat(5)]) == []
     await clock.advance(SECONDS - 1.0)
-    assert watch.stopped([pulse(5)]) == []
+    assert watch.stopped([heartbeat(5)]) == []
     await clock.advance(1.0)
-    assert watch.stopped([pulse(5)]) == [pulse(5)]
+    assert watch.stopped([heartbeat(5)]) == [heartbeat(5)]
 
 
 async def test_each_holder_has_its_own_lease(clock: ManualClock) -> None:
     watch = LeaseWatch(clock)
-    held = [pulse(0, "short", seconds=5.0), pulse(0, "long", seconds=60.0)]
+    held = [heartbeat(0, "short", seconds=5.0), heartbeat(0, "long", seconds=60.0)]
     watch.stopped(held)
     await clock.advance(10.0)
     assert watch.stopped(held) == held[:1]
@@ -69,11 +69,11 @@ async def test_each_holder_has_its_own_lease(clock: ManualClock) -> None:
 
 async def test_who_was_gone_meanwhile_is_seen_for_the_first_time_again(clock: ManualClock) -> None:
     watch = LeaseWatch(clock)
-    watch.stopped([pulse(0)])
+    watch.stopped([heartbeat(0)])
     await clock.advance(SECONDS / 2)
     assert watch.stopped([]) == []
     await clock.advance(SECONDS / 2)
-    assert watch.stopped([pulse(0)]) == []
+    assert watch.stopped([heartbeat(0)]) == []
 
 
 class _Jumping(ManualClock):
@@ -87,10 +87,10 @@ async def test_no_wall_clock_that_jumps_stops_anybody() -> None:
     clock = _Jumping()
     watch = LeaseWatch(clock)
     for _ in range(60):
-        assert watch.stopped([pulse(7)]) == []
+        assert watch.stopped([heartbeat(7)]) == []
         await clock.advance(0.4)
     await clock.advance(10.0)
-    assert watch.stopped([pulse(7)]) == [pulse(7)]
+    assert watch.stopped([heartbeat(7)]) == [heartbeat(7)]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -98,16 +98,16 @@ async def test_who_lives_is_never_taken_for_stopped_and_who_died_soon_is(seed: i
     """A holder renews within its lease, and two watchers look when they like; then it stops."""
     chance, clock = random.Random(seed), ManualClock()
     watches = [LeaseWatch(clock), LeaseWatch(clock)]
-    beat, renewed_at = 0, 0.0
+    sequence, renewed_at = 0, 0.0
     for _ in range(300):
         await clock.advance(chance.uniform(0.0, SECONDS / 4))
         if clock.monotonic() - renewed_at > chance.uniform(0.0, SECONDS * 3 / 4):
-            beat, renewed_at = beat + 1, clock.monotonic()
-        assert chance.choice(watches).stopped([pulse(beat)]) == []
+            sequence, renewed_at = sequence + 1, clock.monotonic()
+        assert chance.choice(watches).stopped([heartbeat(sequence)]) == []
     for watch in watches:
-        watch.stopped([pulse(beat)])
+        watch.stopped([heartbeat(sequence)])
     await clock.advance(SECONDS)
-    assert [watch.stopped([pulse(beat)]) for watch in watches] == [[pulse(beat)]] * 2
+    assert [watch.stopped([heartbeat(sequence)]) for watch in watches] == [[heartbeat(sequence)]] * 2
 
 
 # --- who holds ------------------------------------------------------------------------------------------------------------
@@ -182,26 +182,26 @@ async def test_who_was_taken_over_begins_as_somebody_new_that_holds_nothing(stor
     lease = Lease(store, clock, SECONDS)
     await lease.renew()
     former = lease.worker_id
-    (work,) = await store.take_in(former, arrivals([1]), now=NOW)
+    (work,) = await store.ingest(former, arrivals([1]), now=NOW)
     assert lease.covers(work)
     assert await take_over(store, former) == 1
     assert not await lease.keep()
     assert not lease.held()
     assert lease.worker_id != former
     assert await lease.renew()
-    assert [each.worker_id for each in await store.pulses()] == [lease.worker_id]
+    assert [each.worker_id for each in await store.heartbeats()] == [lease.worker_id]
     assert not lease.covers(work)
 
 
 async def test_what_was_left_unpushed_is_given_back(store: _Store, clock: ManualClock) -> None:
     lease = Lease(store, clock, SECONDS)
     await lease.renew()
-    (work, _) = await store.take_in(lease.worker_id, arrivals([1, 2]), now=NOW)
+    (work, _) = await store.ingest(lease.worker_id, arrivals([1, 2]), now=NOW)
     lease.note_unpushed(work.id)
     await lease.give_back_unpushed()
     assert (await store.backlog(now=NOW)).due == 1
     (again,) = await store.claim(lease.worker_id, "acc", range(16), now=NOW, at_most=5)
-    assert (again.id, again.doubtful) == (work.id, False)
+    assert (again.id, again.possibly_sent) == (work.id, False)
     await lease.give_back_unpushed()
     assert (await store.backlog(now=NOW)).due == 0
 
@@ -211,7 +211,7 @@ async def test_what_could_not_be_given_back_is_not_forgotten(
 ) -> None:
     lease = Lease(store, clock, SECONDS)
     await lease.renew()
-    (work, _) = await store.take_in(lease.worker_id, arrivals([1, 2]), now=NOW)
+    (work, _) = await store.ingest(lease.worker_id, arrivals([1, 2]), now=NOW)
 
     async def away(*_arguments: object) -> None:
         raise StoreUnavailable("away, for now")
@@ -230,7 +230,7 @@ async def test_what_is_claimed_again_is_not_given_back_although_its_giving_back_
 ) -> None:
     lease = Lease(store, clock, SECONDS)
     await lease.renew()
-    (work,) = await store.take_in(lease.worker_id, arrivals([1]), now=NOW)
+    (work,) = await store.ingest(lease.worker_id, arrivals([1]), now=NOW)
     release = store.release
 
     async def unanswered(worker_id: str, work_ids: Collection[int]) -> None:
@@ -250,7 +250,7 @@ async def test_what_is_claimed_again_is_not_given_back_although_its_giving_back_
 async def test_what_is_given_up_is_free_for_the_next_who_looks(store: _Store, clock: ManualClock) -> None:
     lease = Lease(store, clock, SECONDS)
     await lease.renew()
-    await store.take_in(lease.worker_id, arrivals([1]), now=NOW)
+    await store.ingest(lease.worker_id, arrivals([1]), now=NOW)
     await lease.give_up()
     assert not lease.held()
     assert await store.take_over([], now=NOW) == 1

@@ -161,8 +161,8 @@ class _Overtaken(SqlRecorder):
             self._renewed.set()
         return renewed
 
-    async def take_in(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
-        works = await super().take_in(worker_id, arrivals, now=now)
+    async def ingest(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
+        works = await super().ingest(worker_id, arrivals, now=now)
         if works and not self._overtaken:
             self._overtaken = worker_id
             await take_over(self, worker_id, now=now)
@@ -216,7 +216,7 @@ async def test_what_a_worker_died_over_before_it_was_stored_is_received_again(
 
     await bench.submit(fresh(1))
     with monkeypatch.context() as patched, suppress(RuntimeError, ExceptionGroup):
-        patched.setattr(SqlRecorder, "take_in", die)
+        patched.setattr(SqlRecorder, "ingest", die)
         async with bench.worker():
             await dying.wait()
     async with bench.worker():

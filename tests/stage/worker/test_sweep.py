@@ -67,7 +67,7 @@ async def test_a_row_that_comes_back_during_its_delivery_under_a_lost_lease_is_n
 ) -> None:
     worker = _Worker(engine)
     await worker.lease.renew()
-    await worker.recorder.take_in(worker.lease.worker_id, arrivals([1], held=False), now=NOW)
+    await worker.recorder.ingest(worker.lease.worker_id, arrivals([1], held=False), now=NOW)
     await worker.sweep()
     (work_id,) = worker.pushes.started
     await take_over(worker.recorder, worker.lease.worker_id, now=NOW)
@@ -88,7 +88,7 @@ async def test_a_row_that_comes_back_during_its_delivery_under_a_lost_lease_is_n
 async def test_a_row_that_cannot_be_delivered_yet_is_free_for_others(engine: Engine) -> None:
     worker, other = _Worker(engine), _Worker(engine)
     await worker.lease.renew()
-    await worker.recorder.take_in(worker.lease.worker_id, arrivals([1], held=False), now=NOW)
+    await worker.recorder.ingest(worker.lease.worker_id, arrivals([1], held=False), now=NOW)
     await worker.sweep()
     await take_over(worker.recorder, worker.lease.worker_id, now=NOW)
     await worker.lease.renew()

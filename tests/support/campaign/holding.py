@@ -39,7 +39,7 @@ class Holding:
     async def working(self) -> AsyncIterator[None]:
         """Take in, claim, push and record, for as long as the block runs; then let what is under way come to its end."""
         await self._keep_trying(lambda: lease(self._recorder, _WORKER))
-        loops = [asyncio.create_task(self._take_in()), asyncio.create_task(self._sweep())]
+        loops = [asyncio.create_task(self._ingest()), asyncio.create_task(self._sweep())]
         try:
             yield
         finally:
@@ -51,12 +51,12 @@ class Holding:
             for task in self._tasks:
                 task.cancel()
 
-    async def _take_in(self) -> None:
+    async def _ingest(self) -> None:
         first = 1
         while True:
             batch = arrivals(range(first, first + _BATCH), held=False)
             first += _BATCH
-            self._start(await self._keep_trying(partial(self._recorder.take_in, _WORKER, batch, now=NOW)))
+            self._start(await self._keep_trying(partial(self._recorder.ingest, _WORKER, batch, now=NOW)))
 
     async def _sweep(self) -> None:
         while True:
@@ -72,7 +72,7 @@ class Holding:
             if work.id in self._under_way:
                 self._not_offered.add(work.id)
                 continue
-            if work.id in self.pushed and not work.doubtful:
+            if work.id in self.pushed and not work.possibly_sent:
                 self.pushed_again.append(work.id)
             self.pushed.add(work.id)
             self._under_way.add(work.id)

@@ -40,7 +40,7 @@ orders = st.builds(
 steps = st.sampled_from(
     [
         ("store", None),
-        ("store", "take_in"),
+        ("store", "ingest"),
         ("store", "claim"),
         ("store", "record"),
         ("store", "release"),

@@ -23,9 +23,9 @@ _FOLLOWING = {
 }
 """What each event's status may be followed by. CONFIRMED follows itself where a cancellation came to nothing."""
 _STILL = {"CANCELLATION_REFUSED": "CONFIRMED", "CANCELLATION_FAILED": "CONFIRMED"}
-_ROWS = """SELECT id, request_id, account_id, status, revision, due_at, leased_by, doubtful, pushing, card, record, attempts,
+_ROWS = """SELECT id, request_id, account_id, status, revision, due_at, leased_by, possibly_sent, pushing, card, record, attempts,
     pms_reservation_id, cancel_requested_at, cancel_problem FROM reservations ORDER BY id"""
-_OUTBOX = "SELECT request_id, revision, status, letter FROM outbox ORDER BY id"
+_OUTBOX = "SELECT request_id, revision, status, dead_letter FROM outbox ORDER BY id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Judge:
         if self._site.pmss.pushes.unsettled(row["request_id"]):
             known = row["status"] in {"REJECTED", "FAILED", "CANCELLED"}
             assert not known, f"{row['status']}, and nobody knows: {dict(row)}"
-            free = row["status"] == "PENDING" and row["leased_by"] is None and not row["doubtful"]
+            free = row["status"] == "PENDING" and row["leased_by"] is None and not row["possibly_sent"]
             assert not free, f"free, as if surely not sent: {dict(row)}"
 
     def _card_is_kept_only_while_needed(self, row: Mapping[str, Any]) -> None:

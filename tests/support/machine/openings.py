@@ -185,7 +185,7 @@ class Openings(RuleBasedStateMachine):
         self._put_due(kind)
         self.site.pmss.replies[kind].append(reply)
         for process in self.site.processes():
-            process.mishaps.add(Mishap("store", 1, Effect.LONG_CONNECTING, connecting, "take_in"))
+            process.mishaps.add(Mishap("store", 1, Effect.LONG_CONNECTING, connecting, "ingest"))
             for _ in range(_MANY):
                 process.mishaps.add(Mishap("store", 2, Effect.REFUSED, name="claim"))
         self._strike_one_of(Mishap("store", 1, effect, name="claim"))

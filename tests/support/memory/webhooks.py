@@ -87,7 +87,7 @@ class _Kept:
 
     entry: DeliveryEntry
     body: str
-    began_at: datetime
+    retrying_since: datetime
     claims: int = 0
 
 
@@ -148,7 +148,7 @@ class MemoryDeliveries:
     def _due(self, entry: DeliveryEntry) -> DueDelivery:
         kept = self.kept[entry.id]
         return DueDelivery(
-            entry.id, entry.endpoint_id, entry.event_id, entry.type, kept.body, kept.claims, kept.began_at, entry.tries,
+            entry.id, entry.endpoint_id, entry.event_id, entry.type, kept.body, kept.claims, kept.retrying_since, entry.tries,
             entry.attempts,
         )  # fmt: skip
 
@@ -162,7 +162,7 @@ class MemoryDeliveries:
             ended = None if one.status is DeliveryStatus.PENDING else one.now
             attempts = (*one.delivery.attempts, one.attempt)
             tries = one.delivery.tries + 1
-            kept.began_at = one.delivery.began_at
+            kept.retrying_since = one.delivery.retrying_since
             self._update(
                 kept.entry.id, status=one.status, due_at=one.due_at, ended_at=ended, tries=tries, attempts=attempts
             )
@@ -231,7 +231,7 @@ class MemoryDeliveries:
         for entry in entries:
             self._update(entry.id, status=DeliveryStatus.PENDING, due_at=now, ended_at=None, tries=0)
             self.kept[entry.id].claims += 1
-            self.kept[entry.id].began_at = now
+            self.kept[entry.id].retrying_since = now
         return len(entries)
 
     def _update(self, number: int, **changes: object) -> None:

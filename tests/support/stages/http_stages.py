@@ -132,7 +132,7 @@ class Stages:
         await settle()
         return self.requests[-1]
 
-    def take_in(
+    def ingest(
         self,
         message: Message,
         status: Status = Status.PENDING,
@@ -180,7 +180,7 @@ class Stages:
         **known: Any,
     ) -> Stored:
         """Store the outcome of a submission and announce it, as the worker would."""
-        stored = self.take_in(message, status, revision=revision, cancellation=cancellation, **known)
+        stored = self.ingest(message, status, revision=revision, cancellation=cancellation, **known)
         submission = decode_submission(message)
         data = result_data(
             request_id=submission.request_id,

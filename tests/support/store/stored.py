@@ -13,7 +13,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import Standing, compose_record
 from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.store.submissions.port import Recorder
-from forwarder.store.submissions.work import Arrival, Attempt, Final, OutboxEvent, Postponed, Work
+from forwarder.store.submissions.work import Arrival, Attempt, Ended, OutboxEvent, Postponed, Work
 from forwarder.store.tables import reservations
 from tests.support.worker.works import NOW, submission
 
@@ -42,7 +42,7 @@ async def lease(recorder: Recorder, worker_id: str) -> bool:
 
 async def take_over(recorder: Recorder, *worker_ids: str, now: datetime = LATER) -> int:
     """Take over from these workers, as if they had not renewed for long; how many rows were freed."""
-    stopped = [pulse for pulse in await recorder.pulses() if pulse.worker_id in worker_ids]
+    stopped = [heartbeat for heartbeat in await recorder.heartbeats() if heartbeat.worker_id in worker_ids]
     return await recorder.take_over(stopped, now=now)
 
 
@@ -50,7 +50,7 @@ async def unpublished(
     recorder: Recorder, *, before: datetime = NOW + timedelta(days=30), at_most: int = 10
 ) -> Sequence[OutboxEvent]:
     """The events that are offered again, as if nobody had offered them for long."""
-    return await recorder.offer_again(before=before, now=NOW, at_most=at_most)
+    return await recorder.republish(before=before, now=NOW, at_most=at_most)
 
 
 def attempt(number: int = 1, outcome: str = "confirmed") -> Attempt:
@@ -58,7 +58,7 @@ def attempt(number: int = 1, outcome: str = "confirmed") -> Attempt:
     return Attempt(number, "create", iso(NOW), 12, outcome, "a_reason", 'what was said: "é"')
 
 
-def final(work: Work, *, status: Status = Status.CONFIRMED, at: datetime = LATER, **answer: Any) -> Final:
+def final(work: Work, *, status: Status = Status.CONFIRMED, at: datetime = LATER, **answer: Any) -> Ended:
     """How `work` ended; `answer` is what the PMS gave."""
     taken = work.submission
     problem = None if status is Status.CONFIRMED else {"code": "said_no", "title": "No"}
@@ -71,12 +71,12 @@ def final(work: Work, *, status: Status = Status.CONFIRMED, at: datetime = LATER
         request_id=taken.request_id, workspace_id="demo", account_id=taken.account_id, status=status, record=record
     )
     event = ResultEvent(taken.request_id, work.revision + 1, status, taken.key, iso(at), data, "00-trace-span-01")
-    return Final(work.id, status, [attempt()], at, event, pms_id, problem)
+    return Ended(work.id, status, [attempt()], at, event, pms_id, problem)
 
 
-def postponed(work: Work, *, due_at: datetime = LATER, doubtful: bool = False) -> Postponed:
+def postponed(work: Work, *, due_at: datetime = LATER, possibly_sent: bool = False) -> Postponed:
     """`work` to be tried again."""
-    return Postponed(work.id, [*work.attempts, attempt(outcome="deferred")], NOW, due_at, doubtful)
+    return Postponed(work.id, [*work.attempts, attempt(outcome="deferred")], NOW, due_at, possibly_sent)
 
 
 async def row(engine: AsyncEngine, work_id: int) -> dict[str, Any]:

@@ -29,7 +29,12 @@ def submission(number: int = 1, *, account: str = "acc", card: SealedCard | None
 
 
 def work(
-    number: int = 1, *, doubtful: bool = False, pushing: bool = False, attempts: tuple[Attempt, ...] = (), **more: Any
+    number: int = 1,
+    *,
+    possibly_sent: bool = False,
+    pushing: bool = False,
+    attempts: tuple[Attempt, ...] = (),
+    **more: Any,
 ) -> Work:
     """A leased row; `more` goes to `submission`. What may have been made of a doubtful one carried all that a push can."""
     return Work(
@@ -40,9 +45,9 @@ def work(
         deadline_at=NOW + timedelta(days=1),
         attempts=attempts,
         revision=0,
-        doubtful=doubtful,
+        possibly_sent=possibly_sent,
         pushing=pushing,
-        doubt=carried() if doubtful else "",
+        sent_safeguards=carried() if possibly_sent else "",
     )
 
 

@@ -12,7 +12,7 @@ from forwarder.reservation.booking import Booking
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
-from forwarder.store.submissions.work import Asked, Work
+from forwarder.store.submissions.work import NotedCancellation, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.account_queue import Release
 from forwarder.worker.dispatch.batching import CreateBatching, take_together
@@ -55,18 +55,18 @@ def test_what_waits_goes_together_up_to_what_one_request_takes() -> None:
 
 def test_of_one_room_goes_one_and_none_overtakes_another() -> None:
     same = [work(number, propertyId=7) for number in (1, 2)]
-    doubtful = replace(work(3, propertyId=8), doubtful=True)
-    rows = [*same, doubtful, work(4, propertyId=8), work(5), work(6)]
+    possibly_sent = replace(work(3, propertyId=8), possibly_sent=True)
+    rows = [*same, possibly_sent, work(4, propertyId=8), work(5), work(6)]
     assert taken(rows, busy=["1006\0A"]) == ([1, 5], [2, 3, 4, 6])
 
 
 @pytest.mark.parametrize(
     "alone",
     [
-        work(1, doubtful=True),
+        work(1, possibly_sent=True),
         replace(work(1), status=Status.IN_DOUBT),
-        replace(work(1), status=Status.CONFIRMED, cancel=Asked("then")),
-        replace(work(1), cancel=Asked("then")),
+        replace(work(1), status=Status.CONFIRMED, cancellation=NotedCancellation("then")),
+        replace(work(1), cancellation=NotedCancellation("then")),
     ],
 )
 def test_what_is_in_doubt_or_to_be_cancelled_goes_alone(alone: Work) -> None:
@@ -221,7 +221,7 @@ async def test_each_has_its_own_outcome_and_attempt() -> None:
     for each, answer in zip(pushed, answers, strict=True):
         assert isinstance(each, PushResult)
         assert each.outcome == answer
-        assert each.doubtful is (answer is UNSURE)
+        assert each.possibly_sent is (answer is UNSURE)
         assert [attempt.action for attempt in each.attempts] == ["create"]
         assert (each.settleable, each.findable) == (True, True)
 
@@ -257,8 +257,8 @@ async def test_nothing_is_sent_once_the_lease_is_lost() -> None:
 
 async def test_each_row_goes_by_the_lease_that_it_is_held_under() -> None:
     pms = _ManyPms(Confirmed("2"))
-    works = [replace(work(1), held_by="before"), replace(work(2), held_by="now")]
-    first, second = await push(pms, works, may_send=lambda work: work.held_by == "now")
+    works = [replace(work(1), leased_by="before"), replace(work(2), leased_by="now")]
+    first, second = await push(pms, works, may_send=lambda work: work.leased_by == "now")
     assert isinstance(first, LeaseLost)
     assert isinstance(second, PushResult)
     assert pms.requests == [["02"]]
@@ -288,7 +288,7 @@ async def test_what_is_anothers_by_now_is_left_out() -> None:
 async def test_an_adapters_bug_leaves_them_in_doubt(pms: _ManyPms, detail: str) -> None:
     for each in await push(pms, [work(1), work(2)]):
         assert isinstance(each, PushResult)
-        assert (each.outcome, each.doubtful) == (InDoubt("adapter_failed", detail), True)
+        assert (each.outcome, each.possibly_sent) == (InDoubt("adapter_failed", detail), True)
 
 
 async def test_a_bug_of_ours_costs_one_row(monkeypatch: pytest.MonkeyPatch) -> None:

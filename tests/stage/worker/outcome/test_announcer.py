@@ -57,7 +57,7 @@ def announcer(recorder: SqlRecorder, log: MemoryLog) -> OutboxPublisher:
 
 
 async def recorded(recorder: SqlRecorder, count: int) -> list[OutboxEvent]:
-    works = await recorder.take_in("w1", arrivals(range(1, count + 1)), now=NOW)
+    works = await recorder.ingest("w1", arrivals(range(1, count + 1)), now=NOW)
     return list((await recorder.record("w1", [final(work) for work in works], [])).values())
 
 

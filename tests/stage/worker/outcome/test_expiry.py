@@ -78,11 +78,11 @@ class _Worker:
         await self._expiry.end_expired(partitions)
         await self.announcer.drain()
 
-    async def due_later(self, *numbers: int, partition: int = 0, doubtful: bool = False) -> list[Work]:
+    async def due_later(self, *numbers: int, partition: int = 0, possibly_sent: bool = False) -> list[Work]:
         """Rows that were tried, and are due again long after their deadline."""
         later = DEADLINE + timedelta(days=1)
-        works = await self.recorder.take_in(self.lease.worker_id, arrivals(numbers, partition=partition), now=NOW)
-        tried = [postponed(work, due_at=later, doubtful=doubtful) for work in works]
+        works = await self.recorder.ingest(self.lease.worker_id, arrivals(numbers, partition=partition), now=NOW)
+        tried = [postponed(work, due_at=later, possibly_sent=possibly_sent) for work in works]
         await self.recorder.record(self.lease.worker_id, [], tried)
         return list(works)
 
@@ -121,7 +121,7 @@ async def test_what_was_not_made_by_its_deadline_failed_with_a_letter_and_an_eve
 
 
 async def test_why_it_failed_is_what_went_wrong_last(worker: _Worker) -> None:
-    await worker.recorder.take_in(worker.lease.worker_id, [arrival(2, held=False)], now=NOW)
+    await worker.recorder.ingest(worker.lease.worker_id, [arrival(2, held=False)], now=NOW)
     await worker.due_later(1)
     await worker.clock.advance(IN_TIME_SECONDS + 1.0)
     await worker.end_expired()
@@ -137,7 +137,7 @@ def _letters(worker: _Worker) -> list[Message]:
 @pytest.mark.parametrize("one", [replace(account(), paused=True), None])
 async def test_no_account_keeps_it_waiting(worker: _Worker, one: Account | None) -> None:
     worker.accounts.one = one
-    await worker.recorder.take_in(worker.lease.worker_id, [arrival(1, held=False)], now=NOW)
+    await worker.recorder.ingest(worker.lease.worker_id, [arrival(1, held=False)], now=NOW)
     await worker.clock.advance(IN_TIME_SECONDS + 1.0)
     await worker.end_expired()
     assert await worker.statuses() == ["FAILED"]
@@ -148,18 +148,18 @@ async def test_a_directory_that_is_away_keeps_nothing_waiting(worker: _Worker, m
         raise TenancyUnavailable("away")
 
     monkeypatch.setattr(worker.accounts, "account", away)
-    await worker.recorder.take_in(worker.lease.worker_id, [arrival(1, held=False)], now=NOW)
+    await worker.recorder.ingest(worker.lease.worker_id, [arrival(1, held=False)], now=NOW)
     await worker.clock.advance(IN_TIME_SECONDS + 1.0)
     await worker.end_expired()
     assert await worker.statuses() == ["FAILED"]
 
 
 async def test_what_may_have_been_made_is_in_doubt_and_looked_for(worker: _Worker) -> None:
-    (work,) = await worker.due_later(1, doubtful=True)
+    (work,) = await worker.due_later(1, possibly_sent=True)
     await worker.clock.advance(IN_TIME_SECONDS + 1.0)
     await worker.end_expired()
     kept = await row(worker.engine, work.id)
-    assert (kept["status"], kept["doubtful"]) == ("IN_DOUBT", True)
+    assert (kept["status"], kept["possibly_sent"]) == ("IN_DOUBT", True)
     assert kept["due_at"] >= DEADLINE + timedelta(seconds=SETTLE_SECONDS)
     assert kept["card"] is not None
     assert _letters(worker) == []
@@ -169,7 +169,7 @@ async def test_what_may_have_been_made_is_in_doubt_and_looked_for(worker: _Worke
 
 
 async def test_what_waits_in_a_lane_is_ended_and_what_is_being_pushed_is_left_to_its_push(worker: _Worker) -> None:
-    works = await worker.recorder.take_in(worker.lease.worker_id, arrivals([1, 2, 3]), now=NOW)
+    works = await worker.recorder.ingest(worker.lease.worker_id, arrivals([1, 2, 3]), now=NOW)
     worker.lanes.offer(account(concurrency=1), works)
     await settle()
     assert worker.pushes.started == [works[0].id]
@@ -183,7 +183,7 @@ async def test_what_waits_in_a_lane_is_ended_and_what_is_being_pushed_is_left_to
 
 
 async def test_what_waits_in_a_lane_before_its_deadline_goes_on_waiting(worker: _Worker) -> None:
-    works = await worker.recorder.take_in(worker.lease.worker_id, arrivals([1, 2]), now=NOW)
+    works = await worker.recorder.ingest(worker.lease.worker_id, arrivals([1, 2]), now=NOW)
     worker.lanes.offer(account(concurrency=1), works)
     await settle()
     await worker.clock.advance(IN_TIME_SECONDS)

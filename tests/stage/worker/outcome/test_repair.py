@@ -37,7 +37,7 @@ class _Desk:
 
     async def park(self, status: Status = Status.IN_DOUBT) -> None:
         await self.recorder.renew("w1", seconds=30.0)
-        (work,) = await self.recorder.take_in("w1", [arrival(1)], now=NOW)
+        (work,) = await self.recorder.ingest("w1", [arrival(1)], now=NOW)
         parked = replace(final(work, status=status), attempts=TRIED)
         for entry in (await self.recorder.record("w1", [parked], [])).values():
             await self.recorder.published([entry.id])
@@ -49,7 +49,7 @@ class _Desk:
 
     async def outbox(self) -> list[OutboxEvent]:
         a_minute_later = LATER + timedelta(minutes=1)
-        return list(await self.recorder.offer_again(before=a_minute_later, now=a_minute_later, at_most=10))
+        return list(await self.recorder.republish(before=a_minute_later, now=a_minute_later, at_most=10))
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def test_confirmed_by_hand_is_as_confirmed_as_any(desk: _Desk) -> None:
     assert (record["status"], record["pmsReservationId"]) == ("CONFIRMED", "pms-77")
     (entry,) = await desk.outbox()
     assert (entry.event.event_id, entry.event.type) == (f"{REQUEST_ID}.2", "reservation.confirmed.v1")
-    assert (entry.event.data["reservation"], entry.letter) == (record, None)
+    assert (entry.event.data["reservation"], entry.dead_letter) == (record, None)
 
 
 async def test_turned_down_by_hand_says_why_to_the_caller(desk: _Desk) -> None:
@@ -94,7 +94,7 @@ async def test_what_was_not_made_is_pushed_again_for_as_long_as_its_account_says
     await desk.park()
     await desk.repair.push_again(REQUEST_ID, deadline_seconds=600)
     (work,) = await desk.recorder.claim("w1", "acc", range(16), now=LATER, at_most=1)
-    assert (work.status, work.doubtful, work.tries) == (Status.PENDING, False, 0)
+    assert (work.status, work.possibly_sent, work.tries) == (Status.PENDING, False, 0)
     assert work.deadline_at == LATER + timedelta(minutes=10)
     assert (work.attempts, work.submission.card) == ((*TRIED, word("absent")), CARD)
     assert await desk.outbox() == []

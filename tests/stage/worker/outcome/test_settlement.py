@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from forwarder.operations.dead_letter_messages import DeadLetterWriter
 from forwarder.store.submissions.port import Recorder
-from forwarder.store.submissions.work import Final, OutboxEvent, Postponed
+from forwarder.store.submissions.work import Ended, OutboxEvent, Postponed
 from forwarder.topics.port import Topics
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
@@ -28,7 +28,7 @@ class _Store:
         self.bug: Exception | None = None
 
     async def record(
-        self, _worker_id: str, _finals: Sequence[Final], postponed: Sequence[Postponed]
+        self, _worker_id: str, _finals: Sequence[Ended], postponed: Sequence[Postponed]
     ) -> Mapping[int, OutboxEvent]:
         if self.bug is not None:
             raise self.bug
@@ -47,8 +47,8 @@ class _Site:
         self.told: list[tuple[int, bool]] = []
 
     def settled(self, number: int, *, held_by: str | None = None) -> DecidedOutcome:
-        row = replace(work(number), held_by=self.lease.worker_id if held_by is None else held_by)
-        later = Postponed(row.id, (), NOW, NOW, doubtful=False)
+        row = replace(work(number), leased_by=self.lease.worker_id if held_by is None else held_by)
+        later = Postponed(row.id, (), NOW, NOW, possibly_sent=False)
         return DecidedOutcome(row, "generic", later, lambda recorded: self.told.append((number, recorded)))
 
 

@@ -43,7 +43,7 @@ class _Worker:
             raise self._outcome
         name, reason, detail = describe(self._outcome)
         attempt = Attempt(1, "create", "2027-01-01T00:00:00.000Z", 5, name, reason, detail)
-        return PushResult(self._outcome, (attempt,) if self._asked else (), doubtful=False)
+        return PushResult(self._outcome, (attempt,) if self._asked else (), possibly_sent=False)
 
     def safeguards(self, _account: Account) -> str:
         return CARRIED
@@ -95,11 +95,11 @@ async def test_so_it_is_when_the_lease_was_lost() -> None:
 async def test_what_may_not_have_come_to_rest_is_left_alone() -> None:
     unanswered = Attempt(1, "create", "2027-01-01T00:00:00.000Z", 5, "in_doubt")
     worker = _Worker(Confirmed("7"))
-    assert await worker.deliver(row=work(doubtful=True, attempts=(unanswered,))) == NOT_ATTEMPTED
+    assert await worker.deliver(row=work(possibly_sent=True, attempts=(unanswered,))) == NOT_ATTEMPTED
     assert worker.pushed == []
     (settled,) = worker.handed_in
     assert settled.verdict == Postponed(
-        1, (unanswered,), NOW, NOW + timedelta(seconds=30), doubtful=True, doubt=CARRIED
+        1, (unanswered,), NOW, NOW + timedelta(seconds=30), possibly_sent=True, sent_safeguards=CARRIED
     )
 
 

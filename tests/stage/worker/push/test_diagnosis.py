@@ -22,7 +22,7 @@ REFUSED = Rejected(Problem("room_unavailable", "Taken", 409, "These nights are t
 
 
 def _found(of: Work, outcome: Outcome, *attempts: Attempt) -> HealthSignal:
-    return health_signal(of, PushResult(outcome, (*of.attempts, *attempts), doubtful=False))
+    return health_signal(of, PushResult(outcome, (*of.attempts, *attempts), possibly_sent=False))
 
 
 def _attempt(outcome: Outcome, number: int = 2) -> Attempt:

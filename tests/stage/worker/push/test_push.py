@@ -9,7 +9,7 @@ from forwarder.pms.port import LEASE_LOST, Capabilities
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
-from forwarder.store.submissions.work import Final
+from forwarder.store.submissions.work import Ended
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push.result import LeaseLost, too_late
 from forwarder.worker.push.safeguards import read_safeguards
@@ -29,7 +29,7 @@ async def test_a_first_push_creates_once_and_says_what_came_of_it(answer: Outcom
     pms = ScriptedPms(FIND, answer)
     pushed = await pusher_to(pms).push(account(), work())
     assert (pushed.outcome, pms.calls) == (answer, ["create"])
-    assert pushed.doubtful is (answer is UNSURE)
+    assert pushed.possibly_sent is (answer is UNSURE)
     assert [attempt.action for attempt in pushed.attempts] == ["create"]
 
 
@@ -48,22 +48,22 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("capabilities", "answers", "asked", "outcome", "doubtful"), CASES)
+@pytest.mark.parametrize(("capabilities", "answers", "asked", "outcome", "possibly_sent"), CASES)
 async def test_a_doubtful_push_is_resolved_by_what_the_pms_can_do(
-    capabilities: Capabilities, answers: list[Outcome | Lookup], asked: list[str], outcome: Outcome, doubtful: bool
+    capabilities: Capabilities, answers: list[Outcome | Lookup], asked: list[str], outcome: Outcome, possibly_sent: bool
 ) -> None:
     pms = ScriptedPms(capabilities, *answers)
-    pushed = await pusher_to(pms).push(account(), work(doubtful=True))
-    assert (pms.calls, pushed.outcome, pushed.doubtful) == (asked, outcome, doubtful)
+    pushed = await pusher_to(pms).push(account(), work(possibly_sent=True))
+    assert (pms.calls, pushed.outcome, pushed.possibly_sent) == (asked, outcome, possibly_sent)
 
 
 async def test_where_nothing_can_tell_a_doubtful_push_is_never_made_again() -> None:
     pms = ScriptedPms(NEITHER)
-    pushed = await pusher_to(pms).push(account(), work(doubtful=True, pushing=True))
+    pushed = await pusher_to(pms).push(account(), work(possibly_sent=True, pushing=True))
     assert pms.calls == []
     assert isinstance(pushed.outcome, InDoubt)
     final = decide(work(), pushed, now=NOW, settle_seconds=30, luck=0.5)
-    assert isinstance(final, Final)
+    assert isinstance(final, Ended)
     assert final.status is Status.IN_DOUBT
 
 
@@ -80,19 +80,19 @@ LATE_CASES = [
 ]
 
 
-@pytest.mark.parametrize(("capabilities", "pushing", "answers", "asked", "outcome", "doubtful"), LATE_CASES)
+@pytest.mark.parametrize(("capabilities", "pushing", "answers", "asked", "outcome", "possibly_sent"), LATE_CASES)
 async def test_after_its_deadline_nothing_is_sent_but_look_ups(
     capabilities: Capabilities,
     pushing: bool,
     answers: list[Outcome | Lookup],
     asked: list[str],
     outcome: Outcome,
-    doubtful: bool,
+    possibly_sent: bool,
 ) -> None:
     pms = ScriptedPms(capabilities, *answers)
-    row = replace(work(doubtful=pushing, pushing=pushing), deadline_at=NOW)
+    row = replace(work(possibly_sent=pushing, pushing=pushing), deadline_at=NOW)
     pushed = await pusher_to(pms).push(account(), row)
-    assert (pms.calls, pushed.outcome, pushed.doubtful) == (asked, outcome, doubtful)
+    assert (pms.calls, pushed.outcome, pushed.possibly_sent) == (asked, outcome, possibly_sent)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ async def test_what_is_in_doubt_is_only_looked_for(
     capabilities: Capabilities, answers: list[Outcome | Lookup], asked: list[str], outcome: Outcome
 ) -> None:
     pms = ScriptedPms(capabilities, *answers)
-    pushed = await pusher_to(pms).push(account(), replace(work(doubtful=True), status=Status.IN_DOUBT))
+    pushed = await pusher_to(pms).push(account(), replace(work(possibly_sent=True), status=Status.IN_DOUBT))
     assert (pms.calls, pushed.outcome) == (asked, outcome)
 
 
@@ -126,14 +126,14 @@ CHANGED = [
 ]
 
 
-@pytest.mark.parametrize(("doubt", "capabilities", "asked"), CHANGED)
+@pytest.mark.parametrize(("sent_safeguards", "capabilities", "asked"), CHANGED)
 async def test_an_earlier_push_is_judged_by_what_it_carried_whatever_the_pms_can_do_today(
-    doubt: str, capabilities: Capabilities, asked: list[str]
+    sent_safeguards: str, capabilities: Capabilities, asked: list[str]
 ) -> None:
     pms = ScriptedPms(capabilities, LATER)
-    pushed = await pusher_to(pms).push(account(), replace(work(doubtful=True), doubt=doubt))
+    pushed = await pusher_to(pms).push(account(), replace(work(possibly_sent=True), sent_safeguards=sent_safeguards))
     assert pms.calls == asked
-    assert (pushed.doubtful, pushed.doubt) == (True, str(read_safeguards(doubt)))
+    assert (pushed.possibly_sent, pushed.sent_safeguards) == (True, str(read_safeguards(sent_safeguards)))
     if not asked:
         assert isinstance(pushed.outcome, InDoubt)
 
@@ -142,27 +142,27 @@ async def test_an_earlier_push_is_judged_by_what_it_carried_whatever_the_pms_can
 async def test_what_is_left_in_doubt_tells_what_it_carried(capabilities: Capabilities) -> None:
     pushed = await pusher_to(ScriptedPms(capabilities, UNSURE)).push(account(), work())
     key, reference = capabilities.idempotent_create, capabilities.find_by_reference
-    assert pushed.doubt == carried(key=key, reference=reference)
+    assert pushed.sent_safeguards == carried(key=key, reference=reference)
     assert (pushed.settleable, pushed.findable) == (key or reference, reference)
 
 
 async def test_of_two_in_doubt_only_what_both_carried_is_of_use() -> None:
-    row = replace(work(doubtful=True), doubt=carried(reference=False))
+    row = replace(work(possibly_sent=True), sent_safeguards=carried(reference=False))
     pushed = await pusher_to(ScriptedPms(KEY, UNSURE)).push(account(), row)
-    assert (pushed.doubt, pushed.findable) == (carried(reference=False), False)
+    assert (pushed.sent_safeguards, pushed.findable) == (carried(reference=False), False)
 
 
 async def test_what_was_looked_for_in_vain_is_in_doubt_for_the_new_push_alone() -> None:
-    row = replace(work(doubtful=True), doubt=carried(key=False))
+    row = replace(work(possibly_sent=True), sent_safeguards=carried(key=False))
     pushed = await pusher_to(ScriptedPms(KEY, Absent(), UNSURE)).push(account(), row)
-    assert pushed.doubt == carried()
+    assert pushed.sent_safeguards == carried()
 
 
 @pytest.mark.parametrize(
     ("found", "code"), [(MADE, None), (Absent(), "card_required"), (LATER, None)], ids=["made", "absent", "unknown"]
 )
 async def test_a_rule_that_was_tightened_refuses_only_what_was_surely_not_made(found: Lookup, code: str | None) -> None:
-    row = replace(work(doubtful=True, morChannel="PMS"), doubt=carried(key=False, kind="booking-sync"))
+    row = replace(work(possibly_sent=True, morChannel="PMS"), sent_safeguards=carried(key=False, kind="booking-sync"))
     pms = ScriptedPms(FIND, found, Absent())
     pushed = await pusher_to(pms).push(account(kind="booking-sync"), row)
     assert (pms.calls[0], "create" in pms.calls) == ("find", False)
@@ -175,10 +175,10 @@ async def test_a_rule_that_was_tightened_refuses_only_what_was_surely_not_made(f
 
 @pytest.mark.parametrize("deadline_at", [NOW, NOW + timedelta(days=1)], ids=["late", "in time"])
 async def test_what_is_in_doubt_and_not_there_failed_before_its_deadline_as_after_it(deadline_at: datetime) -> None:
-    row = replace(work(doubtful=True), status=Status.IN_DOUBT, deadline_at=deadline_at)
+    row = replace(work(possibly_sent=True), status=Status.IN_DOUBT, deadline_at=deadline_at)
     pushed = await pusher_to(ScriptedPms(FIND, Absent())).push(account(), row)
     final = decide(row, pushed, now=NOW, settle_seconds=30, luck=0.5)
-    assert isinstance(final, Final)
+    assert isinstance(final, Ended)
     assert final.status is Status.FAILED
 
 
@@ -202,8 +202,8 @@ async def test_what_the_adapter_put_off_because_the_lease_was_lost_on_the_way_is
     lost = Deferred(LEASE_LOST, "It was held no longer.")
     for pms, row in (
         (ScriptedPms(FIND, lost), work()),
-        (ScriptedPms(FIND, lost), work(doubtful=True)),
-        (ScriptedPms(FIND, Absent(), lost), work(doubtful=True)),
+        (ScriptedPms(FIND, lost), work(possibly_sent=True)),
+        (ScriptedPms(FIND, Absent(), lost), work(possibly_sent=True)),
     ):
         with pytest.raises(LeaseLost):
             await pusher_to(pms).push(account(), row)

@@ -21,7 +21,7 @@ from forwarder.reservation.outcome import (
 )
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.record import Standing, compose_record
-from forwarder.store.submissions.work import Asked, Attempt, Final, Made, Postponed, Work
+from forwarder.store.submissions.work import Attempt, Ended, NotedCancellation, PmsReservation, Postponed, Work
 from forwarder.worker.dispatch.breaker import Health
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push.health_signal import NOT_ATTEMPTED, health_signal
@@ -36,21 +36,28 @@ LATER = Deferred("pms_unavailable", "The PMS is down.", 60.0)
 UNSURE = InDoubt("pms_timed_out", "No answer.")
 UNCHECKABLE = InDoubt("cannot_be_checked", "It may have been made, and this PMS cannot be searched.")
 CANCELLED_THERE = Deferred("cancelled_in_pms", "It was cancelled there since.")
-ASKED = Asked("2027-01-01T00:00:30.000Z", "Ill.")
+ASKED = NotedCancellation("2027-01-01T00:00:30.000Z", "Ill.")
 MOMENT = NOW + timedelta(hours=1)
 
 
 def unmade(**fields: Any) -> Work:
     """A row that is to be cancelled, and of which nothing is known to have been made."""
-    return replace(work(doubtful=fields.get("doubtful", False)), cancel=ASKED, **fields)
+    return replace(work(possibly_sent=fields.get("possibly_sent", False)), cancellation=ASKED, **fields)
 
 
 def made(**fields: Any) -> Work:
     """A row that was made, and is to be cancelled."""
     taken = submission(1)
     standing = Standing(1, taken.request_id, Status.CONFIRMED, "then", "then", pms_reservation_id="pms-1")
-    kept = Made("pms-1", compose_record(taken.reservation, standing) | {"paymentUrl": "https://pay.test/1"})
-    row = replace(work(), cancel=ASKED, status=Status.CONFIRMED, revision=1, made=kept, deadline_at=NOW + timedelta(1))
+    kept = PmsReservation("pms-1", compose_record(taken.reservation, standing) | {"paymentUrl": "https://pay.test/1"})
+    row = replace(
+        work(),
+        cancellation=ASKED,
+        status=Status.CONFIRMED,
+        revision=1,
+        pms_reservation=kept,
+        deadline_at=NOW + timedelta(1),
+    )
     return replace(row, **fields)
 
 
@@ -58,7 +65,7 @@ async def push(pms: ScriptedPms, row: Work, **settings: Any) -> PushResult:
     return await pusher_to(pms).push(account(**settings), row)
 
 
-def decided(row: Work, pushed: PushResult, **terms: Any) -> Final | Postponed:
+def decided(row: Work, pushed: PushResult, **terms: Any) -> Ended | Postponed:
     return decide(row, pushed, now=terms.pop("now", MOMENT), settle_seconds=30, luck=0.5, **terms)
 
 
@@ -66,7 +73,7 @@ def decided(row: Work, pushed: PushResult, **terms: Any) -> Final | Postponed:
 async def test_what_was_never_sent_is_not_sent(capabilities: Capabilities) -> None:
     pms = ScriptedPms(capabilities)
     pushed = await push(pms, unmade())
-    assert (pms.calls, pushed.outcome, pushed.doubtful, pushed.attempts) == ([], GONE, False, ())
+    assert (pms.calls, pushed.outcome, pushed.possibly_sent, pushed.attempts) == ([], GONE, False, ())
     assert health_signal(unmade(), pushed) == NOT_ATTEMPTED
 
 
@@ -91,13 +98,13 @@ DOUBTFUL = [
 ]
 
 
-@pytest.mark.parametrize(("capabilities", "answers", "asked", "outcome", "doubtful"), DOUBTFUL)
+@pytest.mark.parametrize(("capabilities", "answers", "asked", "outcome", "possibly_sent"), DOUBTFUL)
 async def test_what_may_have_been_made_is_found_out_about(
-    capabilities: Capabilities, answers: list[Answer], asked: list[str], outcome: Answer, doubtful: bool
+    capabilities: Capabilities, answers: list[Answer], asked: list[str], outcome: Answer, possibly_sent: bool
 ) -> None:
     pms = ScriptedPms(capabilities, *answers)
-    pushed = await push(pms, unmade(doubtful=True, pushing=True))
-    assert (pms.calls, pushed.outcome, pushed.doubtful) == (asked, outcome, doubtful)
+    pushed = await push(pms, unmade(possibly_sent=True, pushing=True))
+    assert (pms.calls, pushed.outcome, pushed.possibly_sent) == (asked, outcome, possibly_sent)
 
 
 @pytest.mark.parametrize("late", [{"deadline_at": NOW}, {"status": Status.IN_DOUBT}])
@@ -105,21 +112,21 @@ async def test_nothing_is_asked_again_by_its_key_after_the_deadline_or_once_it_i
     late: dict[str, Any],
 ) -> None:
     pms = ScriptedPms(ONLY_KEY)
-    assert (await push(pms, unmade(doubtful=True, pushing=True, **late))).outcome == UNCHECKABLE
+    assert (await push(pms, unmade(possibly_sent=True, pushing=True, **late))).outcome == UNCHECKABLE
     assert pms.calls == []
 
 
 @pytest.mark.parametrize(("found", "outcome"), [(MADE, MADE), (Absent(), GONE), (CANCELLED_THERE, GONE)])
 async def test_what_is_in_doubt_is_looked_for(found: Lookup, outcome: Outcome) -> None:
     pms = ScriptedPms(FIND, found)
-    assert (await push(pms, unmade(doubtful=True, status=Status.IN_DOUBT))).outcome == outcome
+    assert (await push(pms, unmade(possibly_sent=True, status=Status.IN_DOUBT))).outcome == outcome
 
 
 @pytest.mark.parametrize("status", [Status.PENDING, Status.IN_DOUBT])
 def test_what_was_surely_not_made_is_cancelled_with_record_and_event(status: Status) -> None:
     row = unmade(status=status, revision=3)
-    final = decided(row, PushResult(GONE, (), doubtful=False))
-    assert isinstance(final, Final)
+    final = decided(row, PushResult(GONE, (), possibly_sent=False))
+    assert isinstance(final, Ended)
     assert (final.status, final.cancelled_at, final.pms_reservation_id) == (Status.CANCELLED, MOMENT, None)
     said = {name: final.record[name] for name in ("status", "cancelledAt", "updatedAt", "pmsReservationId")}
     moment = "2027-01-01T01:00:00.000Z"
@@ -135,21 +142,21 @@ def test_what_was_surely_not_made_is_cancelled_with_record_and_event(status: Sta
 
 def test_whose_deadline_is_brought_forward_does_not_fail() -> None:
     row = unmade(deadline_at=NOW)
-    final = decided(row, PushResult(too_late(), row.attempts, doubtful=False))
-    assert isinstance(final, Final)
+    final = decided(row, PushResult(too_late(), row.attempts, possibly_sent=False))
+    assert isinstance(final, Ended)
     assert (final.status, final.event.type) == (Status.CANCELLED, "reservation.cancelled.v1")
 
 
 def test_what_may_have_been_made_by_its_deadline_is_in_doubt_as_ever() -> None:
-    row = unmade(deadline_at=NOW, doubtful=True)
-    final = decided(row, PushResult(too_late(), row.attempts, doubtful=True))
-    assert isinstance(final, Final)
+    row = unmade(deadline_at=NOW, possibly_sent=True)
+    final = decided(row, PushResult(too_late(), row.attempts, possibly_sent=True))
+    assert isinstance(final, Ended)
     assert final.status is Status.IN_DOUBT
 
 
 def test_what_is_found_is_confirmed_first() -> None:
-    final = decided(unmade(doubtful=True), PushResult(MADE, (), doubtful=False))
-    assert isinstance(final, Final)
+    final = decided(unmade(possibly_sent=True), PushResult(MADE, (), possibly_sent=False))
+    assert isinstance(final, Ended)
     assert (final.status, final.event.type) == (Status.CONFIRMED, "reservation.confirmed.v1")
     assert "cancellation" not in final.event.data
 
@@ -173,7 +180,7 @@ async def test_its_rules_are_not_asked_again() -> None:
 async def test_a_doubt_from_before_changes_nothing() -> None:
     """Its worker died while it cancelled: it is cancelled again, never made again."""
     pms = ScriptedPms(KEY, GONE)
-    assert (await push(pms, made(doubtful=True, pushing=True))).outcome == GONE
+    assert (await push(pms, made(possibly_sent=True, pushing=True))).outcome == GONE
     assert pms.calls == ["cancel"]
 
 
@@ -199,12 +206,17 @@ async def test_an_adapters_bug_is_no_more_than_a_delay() -> None:
 
 def test_a_cancelled_reservation_keeps_the_rest_of_its_record() -> None:
     row = made()
-    final = decided(row, PushResult(GONE, (), doubtful=False))
-    assert isinstance(final, Final)
-    assert row.made is not None
+    final = decided(row, PushResult(GONE, (), possibly_sent=False))
+    assert isinstance(final, Ended)
+    assert row.pms_reservation is not None
     moment = "2027-01-01T01:00:00.000Z"
-    assert final.record == {**row.made.record, "status": "CANCELLED", "cancelledAt": moment, "updatedAt": moment}
-    assert list(final.record) == list(row.made.record)
+    assert final.record == {
+        **row.pms_reservation.record,
+        "status": "CANCELLED",
+        "cancelledAt": moment,
+        "updatedAt": moment,
+    }
+    assert list(final.record) == list(row.pms_reservation.record)
     assert (final.status, final.cancelled_at, final.pms_reservation_id) == (Status.CANCELLED, MOMENT, "pms-1")
     assert (final.event.type, final.event.event_id) == ("reservation.cancelled.v1", f"{row.submission.request_id}.2")
     assert final.event.data["cancellation"]["status"] == CancellationStatus.DONE
@@ -212,10 +224,10 @@ def test_a_cancelled_reservation_keeps_the_rest_of_its_record() -> None:
 
 def test_one_that_is_refused_stays_confirmed_and_says_why() -> None:
     row = made()
-    final = decided(row, PushResult(NO, (), doubtful=False))
-    assert isinstance(final, Final)
-    assert row.made is not None
-    assert (final.status, final.record, final.problem) == (Status.CONFIRMED, row.made.record, None)
+    final = decided(row, PushResult(NO, (), possibly_sent=False))
+    assert isinstance(final, Ended)
+    assert row.pms_reservation is not None
+    assert (final.status, final.record, final.problem) == (Status.CONFIRMED, row.pms_reservation.record, None)
     assert (final.pms_reservation_id, final.cancelled_at) == ("pms-1", None)
     assert final.cancel_problem == NO.problem.as_json()
     assert (final.event.type, final.event.revision) == ("reservation.cancellation_refused.v1", 2)
@@ -225,17 +237,17 @@ def test_one_that_is_refused_stays_confirmed_and_says_why() -> None:
 
 
 def test_one_that_is_put_off_is_tried_again_no_sooner_than_the_pms_says() -> None:
-    again = decided(made(), PushResult(LATER, (), doubtful=False))
+    again = decided(made(), PushResult(LATER, (), possibly_sent=False))
     assert isinstance(again, Postponed)
     assert again.due_at is not None
     assert again.due_at >= MOMENT + timedelta(seconds=60)
-    assert not again.doubtful
+    assert not again.possibly_sent
 
 
 def test_when_no_time_is_left_it_stays_confirmed_and_says_why() -> None:
     tried = (Attempt(1, "cancel", "then", 5, "deferred", "pms_unavailable", "The PMS is down."),)
-    final = decided(made(deadline_at=MOMENT), PushResult(too_late(), tried, doubtful=False))
-    assert isinstance(final, Final)
+    final = decided(made(deadline_at=MOMENT), PushResult(too_late(), tried, possibly_sent=False))
+    assert isinstance(final, Ended)
     assert (final.status, final.event.type) == (Status.CONFIRMED, "reservation.cancellation_failed.v1")
     assert final.cancel_problem is not None
     assert (final.cancel_problem["code"], final.cancel_problem["status"]) == ("cancellation_failed", 503)

@@ -25,7 +25,7 @@ AGAIN_UNANSWERED = attempt(3, "create", "in_doubt")
 
 
 def pushed(row: Work, outcome: Outcome, *more: Attempt) -> PushResult:
-    return PushResult(outcome, (*row.attempts, *more), doubtful=not isinstance(outcome, Confirmed))
+    return PushResult(outcome, (*row.attempts, *more), possibly_sent=not isinstance(outcome, Confirmed))
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def settling(clock: ManualClock) -> QuietPeriods:
 
 async def test_whoever_pushed_waits_from_the_end_of_the_push(settling: QuietPeriods, clock: ManualClock) -> None:
     settling.note(work(), pushed(work(), NO_ANSWER, UNANSWERED))
-    due = work(doubtful=True, attempts=(UNANSWERED,))
+    due = work(possibly_sent=True, attempts=(UNANSWERED,))
     await clock.advance(10.0)
     assert settling.seconds_left(due) == SECONDS - 10.0
     await clock.advance(SECONDS - 10.0)
@@ -50,7 +50,7 @@ async def test_whoever_pushed_waits_from_the_end_of_the_push(settling: QuietPeri
 async def test_whoever_did_not_push_waits_from_when_it_first_sees_it(
     settling: QuietPeriods, clock: ManualClock
 ) -> None:
-    due = work(doubtful=True, attempts=(UNANSWERED, NOT_THERE))
+    due = work(possibly_sent=True, attempts=(UNANSWERED, NOT_THERE))
     assert settling.seconds_left(due) == SECONDS
     await clock.advance(SECONDS)
     assert settling.seconds_left(due) == 0.0
@@ -61,12 +61,12 @@ async def test_what_another_worker_pushed_meanwhile_is_waited_for_anew(
 ) -> None:
     settling.note(work(), pushed(work(), NO_ANSWER, UNANSWERED))
     await clock.advance(SECONDS)
-    by_another = work(doubtful=True, attempts=(UNANSWERED, NOT_THERE, AGAIN_UNANSWERED))
+    by_another = work(possibly_sent=True, attempts=(UNANSWERED, NOT_THERE, AGAIN_UNANSWERED))
     assert settling.seconds_left(by_another) == SECONDS
 
 
 async def test_a_look_up_in_vain_begins_no_new_wait(settling: QuietPeriods, clock: ManualClock) -> None:
-    due = work(doubtful=True, attempts=(UNANSWERED,))
+    due = work(possibly_sent=True, attempts=(UNANSWERED,))
     settling.note(work(), pushed(work(), NO_ANSWER, UNANSWERED))
     await clock.advance(SECONDS)
     settling.note(due, pushed(due, Deferred("pms_unavailable", "Down."), attempt(2, "find", "deferred")))
@@ -84,7 +84,7 @@ async def test_what_was_surely_not_made_waits_for_nothing(settling: QuietPeriods
 async def test_what_a_dead_worker_may_have_sent_waits_from_when_it_is_first_seen(
     settling: QuietPeriods, clock: ManualClock, attempts: tuple[Attempt, ...]
 ) -> None:
-    row = replace(work(doubtful=True, attempts=attempts), takeovers=1)
+    row = replace(work(possibly_sent=True, attempts=attempts), takeovers=1)
     assert settling.seconds_left(row) == SECONDS
     await clock.advance(SECONDS)
     assert settling.seconds_left(row) == 0.0
@@ -92,7 +92,7 @@ async def test_what_a_dead_worker_may_have_sent_waits_from_when_it_is_first_seen
 
 async def test_each_takeover_begins_a_new_wait(settling: QuietPeriods, clock: ManualClock) -> None:
     """Between two that look alike another worker may have looked, pushed again, and died over it."""
-    row = work(doubtful=True, attempts=(UNANSWERED, NOT_THERE))
+    row = work(possibly_sent=True, attempts=(UNANSWERED, NOT_THERE))
     assert settling.seconds_left(row) == SECONDS
     await clock.advance(SECONDS)
     assert settling.seconds_left(row) == 0.0
@@ -100,7 +100,7 @@ async def test_each_takeover_begins_a_new_wait(settling: QuietPeriods, clock: Ma
 
 
 async def test_what_is_settled_is_forgotten(settling: QuietPeriods, clock: ManualClock) -> None:
-    due = work(doubtful=True, attempts=(UNANSWERED,))
+    due = work(possibly_sent=True, attempts=(UNANSWERED,))
     settling.note(work(), pushed(work(), NO_ANSWER, UNANSWERED))
     await clock.advance(SECONDS)
     settling.note(due, pushed(due, Confirmed("7"), attempt(2, "find", "confirmed")))
@@ -111,7 +111,7 @@ async def test_of_very_many_the_oldest_are_forgotten_and_wait_once_more(
     settling: QuietPeriods, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forwarder.worker.push.ambiguity._MOST_REMEMBERED", 2)
-    rows = [replace(work(number, doubtful=True), attempts=(UNANSWERED,)) for number in (1, 2, 3)]
+    rows = [replace(work(number, possibly_sent=True), attempts=(UNANSWERED,)) for number in (1, 2, 3)]
     assert [settling.seconds_left(row) for row in rows] == [SECONDS] * 3
     await clock.advance(SECONDS)
     assert [settling.seconds_left(row) for row in reversed(rows)] == [0.0, 0.0, SECONDS]

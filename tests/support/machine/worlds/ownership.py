@@ -72,7 +72,7 @@ class Ownership:
         sends = f"{process.name} sends, at {began}, {reference}"
         if row is None or row["status"] != "PENDING":
             self.violations.append(f"{sends}, which is {None if row is None else row['status']}")
-        elif row["leased_by"] is None and not row["doubtful"]:
+        elif row["leased_by"] is None and not row["possibly_sent"]:
             self.violations.append(f"{sends}, which is free and was surely not sent, says the store")
         cancelled_at = self._workers[process].cancellations.get(reference)
         if first and cancelled_at is not None and began > cancelled_at:

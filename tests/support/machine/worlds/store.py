@@ -132,7 +132,9 @@ class Store:
 
     def row(self, request_id: str) -> Mapping[str, Any] | None:
         """How that request stands."""
-        (found,) = self.read(f"SELECT status, leased_by, doubtful FROM reservations WHERE request_id = '{request_id}'")
+        (found,) = self.read(
+            f"SELECT status, leased_by, possibly_sent FROM reservations WHERE request_id = '{request_id}'"
+        )
         return found[0]._mapping if found else None
 
     def clear(self) -> None:
