@@ -22,12 +22,13 @@ demo: $(VENV)/.runtime ## a short guided tour; ends by itself
 
 install: $(VENV)/.development ## .venv with all that is needed to develop
 
-check: $(VENV)/.development ## format, lint, types, layers, published contracts
+check: $(VENV)/.development ## format, lint, types, layers, published contracts, generated pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/forwarder schemas check
+	$(BIN)/python -m tools.reference check
 
 format: $(VENV)/.development ## put the sources into their one format
 	$(BIN)/ruff format .

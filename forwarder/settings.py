@@ -1,4 +1,4 @@
-"""Settings: environment variables `FORWARDER_…` → frozen values, one object per part. The README's table lists them all.
+"""Settings: environment variables `FORWARDER_…` → frozen values, one object per part.
 
 Nothing else reads the environment. Half a configuration (Kafka without PostgreSQL, or the reverse) is an error, never a fallback.
 """
@@ -43,33 +43,59 @@ class Distributed:
 
 
 class Environment(BaseSettings):
-    """The variables, each `FORWARDER_` and the field's name in capitals. Times are in seconds."""
+    """The variables, each `FORWARDER_` and the field's name in capitals. Times are in seconds.
+
+    The docstrings are the texts of docs/reference/settings.md: run `python -m tools.reference write` after a change.
+    """
 
     model_config = SettingsConfigDict(env_prefix="FORWARDER_", frozen=True, env_ignore_empty=True, extra="ignore")
 
     kafka_bootstrap_servers: str | None = None
+    """Kafka brokers. Set together with `FORWARDER_DATABASE_URL`, or leave both out to run embedded."""
     database_url: str | None = None
+    """PostgreSQL: `postgresql://user:password@host:5432/name`."""
     data_dir: Path = Path(".forwarder")
+    """Where the embedded log and store are kept."""
     host: str = "127.0.0.1"
+    """Address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    """Port to listen on."""
     secret_key: Annotated[SecretStr, Field(min_length=16)] | None = None
+    """What cards and credentials are sealed to; at least 16 characters. Embedded, one is made and kept in the data directory."""
     simulator_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*[^\s/?#])?$")] | None = None
+    """The simulator that test keys reach, without a trailing `/`. Without it test keys are refused; `forwarder up` uses its own."""
     topic_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]*$")] = ""
+    """Put before the name of every topic and consumer group."""
     partitions: Annotated[int, Field(ge=1, le=1000)] = 16
+    """Partitions of each topic that `forwarder topics create` makes. It limits how many workers can share the work."""
     wait_seconds: Annotated[float, Field(ge=0, le=300)] = 10.0
+    """How long the general operation waits for an outcome."""
     max_wait_seconds: Annotated[int, Field(ge=0, le=300)] = 60
+    """The longest `Prefer: wait=N`."""
     calls_at_most: Annotated[int, Field(ge=1)] = 5000
+    """Submissions that one ingress process handles at once, waiting callers included. Above it: 503 with `Retry-After`."""
     body_bytes_at_most: Annotated[int, Field(ge=MAX_BODY_BYTES)] = 32 * 1024 * 1024
+    """The same limit for the bytes of their bodies. It also limits a bulk, which is never larger than 8 MiB."""
     rate_limit: Annotated[str, Field(pattern=f"^{RATE}$")] | None = None
+    """What an API key without a limit of its own may submit and cancel: `100/60s` is 100 in 60 seconds. Unset: no limit."""
     push_timeout_seconds: Annotated[float, Field(gt=0, le=300)] = 30.0
+    """How long a PMS may take to answer."""
     held_at_most: Annotated[int, Field(ge=1)] = 8000
+    """Reservations that one worker holds in memory. The rest wait in the store."""
     lease_seconds: Annotated[float, Field(gt=0)] = 45.0
+    """How long a silent worker keeps its rows. At least 1.5 times the push time-out."""
     session_seconds: Annotated[float, Field(ge=1, le=300)] = 10.0
+    """How long a silent process keeps its partitions. The brokers must allow it: `group.min.session.timeout.ms`, 6 s."""
     webhook_timeout_seconds: Annotated[float, Field(gt=0, le=60)] = 15.0
+    """How long a customer's endpoint may take to answer."""
     webhook_private_addresses: bool = False
+    """Webhooks may use private addresses and plain http. By default https to public addresses only; embedded, also loopback."""
     grace_seconds: Annotated[float, Field(ge=0)] = 20.0
+    """How long a stopping process lets work in progress finish."""
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
+    """`debug`, `info`, `warning` or `error`."""
     log_format: LogFormat = "auto"
+    """`json`, `pretty`, or `auto`: pretty on a terminal, JSON otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

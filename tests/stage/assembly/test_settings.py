@@ -1,4 +1,4 @@
-"""Settings: what the environment may say, what is refused at the start, and that the README tells all of it."""
+"""Settings: what the environment may say, and what is refused at the start."""
 
 from pathlib import Path
 
@@ -91,14 +91,3 @@ def test_another_database_than_postgresql_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(DATABASE, "mysql://x")
     with pytest.raises(BadSettings, match="PostgreSQL"):
         read_settings()
-
-
-def test_the_readme_lists_every_setting_with_its_default() -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-    for name, setting in Environment.model_fields.items():
-        (row,) = [line for line in readme.splitlines() if line.startswith(f"| `FORWARDER_{name.upper()}` |")]
-        default = setting.default
-        if default not in (None, ""):
-            shown = int(default) if isinstance(default, float) and default.is_integer() else default
-            shown = str(shown).lower() if isinstance(shown, bool) else shown
-            assert f"| `{shown}` |" in row, row

@@ -1,0 +1,54 @@
+"""`python -m tools.reference write` writes the generated pages of docs/reference; `check` fails where one is out of date."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from tools.reference.commands import commands_page
+from tools.reference.log_events import log_events_page
+from tools.reference.metrics import metrics_page
+from tools.reference.settings import settings_page
+
+FOLDER: Final = Path(__file__).parents[2] / "docs" / "reference"
+
+
+def pages() -> Mapping[str, str]:
+    """File name → text."""
+    return {
+        "settings.md": settings_page(),
+        "commands.md": commands_page(),
+        "metrics.md": metrics_page(),
+        "log-events.md": log_events_page(),
+    }
+
+
+def outdated(folder: Path = FOLDER) -> list[str]:
+    """The pages in `folder` that are missing, or not what the code says."""
+    return [
+        name
+        for name, text in pages().items()
+        if not (folder / name).exists() or (folder / name).read_text(encoding="utf-8") != text
+    ]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one of the two; the exit code."""
+    match arguments:
+        case ["write"]:
+            for name, text in pages().items():
+                (FOLDER / name).write_text(text, encoding="utf-8")
+            return 0
+        case ["check"]:
+            found = outdated()
+            if found:
+                names = ", ".join(found)
+                print(f"docs/reference: {names} out of date. Run `python -m tools.reference write`.", file=sys.stderr)
+            return 1 if found else 0
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
