@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
-from forwarder.http.responses import Answer, Answerer, Routes, StraightWays, problem_answer
+from forwarder.http.responses import DirectEndpoint, DirectEndpoints, Response, Routes, problem_response
 from forwarder.observability.metrics import REQUEST_SECONDS
 from forwarder.observability.observations import OBSERVATIONS
 from forwarder.process.clock import Clock
@@ -42,7 +42,7 @@ def http_app(routes: Routes, clock: Clock, *, lifespan: Lifespan[Starlette] | No
 
 
 class _Application(Starlette):
-    """Calls to an `Answerer` at an address without parameters are answered past the framework: what that does for each call costs
+    """Calls to a `DirectEndpoint` at an address without parameters bypass the framework: what that does for each call costs
     more than some of those answers. `straight`: what answers them, for servers that know the way."""
 
     def __init__(self, clock: Clock, *, routes: Routes, **options: Any) -> None:
@@ -55,11 +55,11 @@ class _Application(Starlette):
         return _Observed(framework, self._clock, self.straight)
 
 
-def _straight(routes: Routes, clock: Clock) -> StraightWays:
+def _straight(routes: Routes, clock: Clock) -> DirectEndpoints:
     """Those that the router would find: the first that takes such a call."""
     found: dict[tuple[str, str], ASGIApp] = {}
     for route in routes:
-        if isinstance(route, Route) and isinstance(route.app, Answerer) and not route.param_convertors:
+        if isinstance(route, Route) and isinstance(route.app, DirectEndpoint) and not route.param_convertors:
             for method in route.methods or ():
                 call = {"type": "http", "method": method, "path": route.path}
                 if next(each for each in routes if each.matches(call)[0] is Match.FULL) is route:
@@ -67,16 +67,16 @@ def _straight(routes: Routes, clock: Clock) -> StraightWays:
     return found
 
 
-async def _refused(request: Request, error: Exception) -> Answer:
+async def _refused(request: Request, error: Exception) -> Response:
     """The framework's own refusals: no such path, no such method."""
     status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
     match status:
         case HTTPStatus.NOT_FOUND:
-            return problem_answer(requests.NOT_FOUND.problem("There is nothing at this path."))
+            return problem_response(requests.NOT_FOUND.problem("There is nothing at this path."))
         case HTTPStatus.METHOD_NOT_ALLOWED:
             allowed = ", ".join(sorted(_allowed(request)))
             problem = requests.METHOD_NOT_ALLOWED.problem(f"This path takes {allowed}.")
-            return problem_answer(problem, (b"allow", allowed.encode()))
+            return problem_response(problem, (b"allow", allowed.encode()))
         case _:
             raise error  # none of ours asks the framework to refuse anything else
 
@@ -95,7 +95,7 @@ def _allowed(request: Request) -> set[str]:
 class _StraightWay:
     """To what answers at an address: measures each request, and answers what nobody foresaw."""
 
-    def __init__(self, template: str, method: str, answerer: Answerer, clock: Clock) -> None:
+    def __init__(self, template: str, method: str, answerer: DirectEndpoint, clock: Clock) -> None:
         self._template = template
         self._method = method
         self._answerer = answerer
@@ -121,7 +121,7 @@ class _StraightWay:
 class _Observed:
     """Around everything else: measures each request, and answers what nobody foresaw."""
 
-    def __init__(self, app: ASGIApp, clock: Clock, straight: StraightWays) -> None:
+    def __init__(self, app: ASGIApp, clock: Clock, straight: DirectEndpoints) -> None:
         self._app = app
         self._clock = clock
         self._straight = straight
@@ -192,6 +192,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _internal_error(reference: str) -> Answer:
+def _internal_error(reference: str) -> Response:
     detail = f"This is a fault of the service, noted as {reference}. It is not known whether the request took effect."
-    return problem_answer(service.INTERNAL_ERROR.problem(detail, extra={"reference": reference}))
+    return problem_response(service.INTERNAL_ERROR.problem(detail, extra={"reference": reference}))

@@ -27,7 +27,7 @@ def declares(media_type: re.Pattern[str], content_type: bytes, encoding: bytes) 
     )
 
 
-async def read_at_most(at_most: int, headers: Mapping[str, str], receive: Receive) -> bytes | None:
+async def read_body_up_to(at_most: int, headers: Mapping[str, str], receive: Receive) -> bytes | None:
     """The whole body, or None as soon as it is seen to be longer than `at_most` bytes. Raises `ClientDisconnect`."""
     declared = headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > at_most:

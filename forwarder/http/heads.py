@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from forwarder.http.cycle import Cycle
 from forwarder.http.keep_alive import KeepAliveProtocol
-from forwarder.http.responses import Answer, StraightWays, problem_answer
+from forwarder.http.responses import DirectEndpoints, Response, problem_response
 from forwarder.http.writing import GatheringTransport
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.problems import requests
@@ -42,7 +42,7 @@ class ProblemProtocol(KeepAliveProtocol):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._straight: StraightWays = getattr(self.config.app, "straight", {})
+        self._straight: DirectEndpoints = getattr(self.config.app, "straight", {})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(GatheringTransport(transport, self.loop))
@@ -127,7 +127,7 @@ class ProblemProtocol(KeepAliveProtocol):
         return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's own words
-        self.transport.write(_on_the_wire(problem_answer(self._wrong, (b"connection", b"close"))))
+        self.transport.write(_on_the_wire(problem_response(self._wrong, (b"connection", b"close"))))
         self.transport.close()
 
 
@@ -145,7 +145,7 @@ def _target(url: bytes) -> _Target:
     return _Target(unquote(path) if "%" in path else path, parsed.path, parsed.query or b"")
 
 
-def _on_the_wire(answer: Answer) -> bytes:
+def _on_the_wire(answer: Response) -> bytes:
     lines = [
         b"HTTP/1.1 %d %s" % (answer.status, _REASONS[answer.status]),
         b"content-type: %s" % answer.media_type,

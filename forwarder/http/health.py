@@ -8,7 +8,7 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.routing import Route
 
-from forwarder.http.responses import NO_STORE, Answer, Routes
+from forwarder.http.responses import NO_STORE, Response, Routes
 from forwarder.observability.metrics import registry
 
 Check = Callable[[], Awaitable[bool]]
@@ -21,11 +21,11 @@ def health_routes(checks: Mapping[str, Check]) -> Routes:
     """`/healthz`: the process runs. `/readyz`: it can do its job, which every one of `checks` confirms; else 503 with the
     names of those that do not. `/metrics`: Prometheus."""
 
-    async def ready(_request: Request) -> Answer:
+    async def ready(_request: Request) -> Response:
         confirmed = dict(zip(checks, await asyncio.gather(*map(_confirms, checks.values())), strict=True))
         failed = [name for name, good in confirmed.items() if not good]
         body = {"status": "not ready" if failed else "ready", "checks": confirmed, "failed": failed}
-        return Answer(503 if failed else 200, to_json(body), (NO_STORE,))
+        return Response(503 if failed else 200, to_json(body), (NO_STORE,))
 
     return [Route("/healthz", _alive), Route("/readyz", ready), Route("/metrics", _metrics)]
 
@@ -35,10 +35,10 @@ async def _confirms(check: Check) -> bool:
     return result is True
 
 
-async def _alive(_request: Request) -> Answer:
-    return Answer(200, b'{"status":"ok"}', (NO_STORE,))
+async def _alive(_request: Request) -> Response:
+    return Response(200, b'{"status":"ok"}', (NO_STORE,))
 
 
-async def _metrics(request: Request) -> Answer:
+async def _metrics(request: Request) -> Response:
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    return Answer(200, encode(registry()), media_type=content_type.encode())
+    return Response(200, encode(registry()), media_type=content_type.encode())

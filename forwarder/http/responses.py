@@ -24,15 +24,15 @@ NO_STORE: Final = (b"cache-control", b"no-store")
 Routes = Sequence[BaseRoute]
 """What a stage contributes to an application: its addresses and what answers there."""
 
-StraightWays = Mapping[tuple[str, str], ASGIApp]
+DirectEndpoints = Mapping[tuple[str, str], ASGIApp]
 """By method and path, what answers there past the framework."""
 
 
 @runtime_checkable
-class Answerer(Protocol):
+class DirectEndpoint(Protocol):
     """What answers at one address, and needs nothing of the framework for it. It is an ASGI application too."""
 
-    def answer(self, scope: Scope, receive: Receive) -> Awaitable["Answer"]:
+    def answer(self, scope: Scope, receive: Receive) -> Awaitable["Response"]:
         """The answer. Raises `ClientDisconnect`."""
         ...
 
@@ -40,7 +40,7 @@ class Answerer(Protocol):
 
 
 @value(frozen=True, slots=True)
-class Answer:
+class Response:
     """One whole response, and the ASGI application that sends it. `headers` are as ASGI has them: lower-case names."""
 
     status: int
@@ -60,7 +60,7 @@ class Answer:
         await send({"type": "http.response.body", "body": self.body})
 
 
-def problem_answer(problem: Problem, *headers: tuple[bytes, bytes], retry_after_seconds: int = 1) -> Answer:
+def problem_response(problem: Problem, *headers: tuple[bytes, bytes], retry_after_seconds: int = 1) -> Response:
     """The answer that refuses with `problem`. A 401 says which credential is asked for (RFC 9110, section 11.6.1), a 503 when
     to come again."""
     match problem.status:
@@ -68,7 +68,7 @@ def problem_answer(problem: Problem, *headers: tuple[bytes, bytes], retry_after_
             headers = (*headers, (b"www-authenticate", b"Bearer"))
         case HTTPStatus.SERVICE_UNAVAILABLE:
             headers = (*headers, retry_after(retry_after_seconds))
-    return Answer(problem.status, to_json(problem.as_json()), headers, PROBLEM_JSON)
+    return Response(problem.status, to_json(problem.as_json()), headers, PROBLEM_JSON)
 
 
 @functools.lru_cache(maxsize=64)

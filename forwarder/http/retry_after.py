@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 
-def seconds_asked(text: str, now: datetime) -> float | None:
+def read_retry_after(text: str, now: datetime) -> float | None:
     """The seconds, of a number or until a date; negative where that is over, None for what is neither."""
     seconds = _number(text)
     return _seconds_until(text, now) if seconds is None else seconds

@@ -7,7 +7,7 @@ from typing import assert_never
 
 import structlog
 
-from forwarder.http.responses import NO_STORE, Answer
+from forwarder.http.responses import NO_STORE, Response
 from forwarder.ingress.bulk import Bulks, Kept
 from forwarder.ingress.bulk_response import Result, bulk_body
 from forwarder.ingress.count import answered
@@ -34,12 +34,12 @@ class BulkEndpoint:
         self._clock = parts.clock
         self._retry_after_seconds = parts.settings.retry_after_seconds
 
-    async def answer(self, caller: Caller, call: Call) -> Answer:
+    async def answer(self, caller: Caller, call: Call) -> Response:
         limit = ItemLimit(self._limits, caller)
         refused = limit.used_up()
         return limit.told_in(self.refuse(refused, caller) if refused else await self._take(caller, call, limit))
 
-    async def _take(self, caller: Caller, call: Call, limit: ItemLimit) -> Answer:
+    async def _take(self, caller: Caller, call: Call, limit: ItemLimit) -> Response:
         trying = asks_for_dry_run(call)
         if isinstance(trying, Problem):
             return self.refuse(trying, caller)
@@ -50,7 +50,7 @@ class BulkEndpoint:
             return self.refuse(results, caller)
         return self._tell(results, caller, call)
 
-    def _tell(self, results: Sequence[Result], caller: Caller, call: Call) -> Answer:
+    def _tell(self, results: Sequence[Result], caller: Caller, call: Call) -> Response:
         codes = Counter(each.code for each in results if isinstance(each, Problem))
         kept = [each for each in results if isinstance(each, Kept)]
         for label, count in Counter(map(_label, results)).items():
@@ -67,9 +67,9 @@ class BulkEndpoint:
             cards=sum(each.draft.card is not None for each in kept),
             seconds=round(self._clock.monotonic() - call.started, 6),
         )
-        return Answer(HTTPStatus.OK, bulk_body(results, call.origin), (NO_STORE,))
+        return Response(HTTPStatus.OK, bulk_body(results, call.origin), (NO_STORE,))
 
-    def refuse(self, problem: Problem, caller: Caller | None) -> Answer:
+    def refuse(self, problem: Problem, caller: Caller | None) -> Response:
         answered("bulk", problem.code).inc()
         _log.info("bulk.refused", account_id=caller and caller.account.id, code=problem.code)
         return refusal(problem, self._retry_after_seconds)

@@ -2,7 +2,7 @@
 
 import structlog
 
-from forwarder.http.responses import Answer
+from forwarder.http.responses import Response
 from forwarder.ingress.cancel import Cancellations, Requested
 from forwarder.ingress.cancel_response import cancellation_answer
 from forwarder.ingress.count import answered
@@ -23,13 +23,13 @@ class CancellationEndpoint:
         self._clock = parts.clock
         self._retry_after_seconds = parts.settings.retry_after_seconds
 
-    async def answer(self, caller: Caller, call: Call) -> Answer:
+    async def answer(self, caller: Caller, call: Call) -> Response:
         requested = await self._cancellations.request(caller, call)
         if isinstance(requested, Problem):
             return self.refuse(requested, caller)
         return self._confirm(requested, caller, call)
 
-    def _confirm(self, requested: Requested, caller: Caller, call: Call) -> Answer:
+    def _confirm(self, requested: Requested, caller: Caller, call: Call) -> Response:
         answered("cancel", "accepted").inc()
         settled = requested.settled
         _log.info(
@@ -44,7 +44,7 @@ class CancellationEndpoint:
         )
         return cancellation_answer(requested, call.origin, self._retry_after_seconds)
 
-    def refuse(self, problem: Problem, caller: Caller | None) -> Answer:
+    def refuse(self, problem: Problem, caller: Caller | None) -> Response:
         answered("cancel", problem.code).inc()
         _log.info(
             "cancellation.refused",

@@ -4,14 +4,14 @@ from http import HTTPStatus
 
 from pydantic_core import to_json
 
-from forwarder.http.responses import NO_STORE, PROBLEM_JSON, Answer, problem_answer, retry_after
+from forwarder.http.responses import NO_STORE, PROBLEM_JSON, Response, problem_response, retry_after
 from forwarder.ingress.cancel import Requested
 from forwarder.reservation.cancellation import CancellationStatus, not_made
 from forwarder.reservation.outcome import Status
 from forwarder.topics.outcomes import OutcomeEvent
 
 
-def cancellation_answer(requested: Requested, origin: str, retry_after_seconds: int) -> Answer:
+def cancellation_answer(requested: Requested, origin: str, retry_after_seconds: int) -> Response:
     """What came of it, where that is known; else where to follow it."""
     wait, settled = requested.wait, requested.settled
     headers = ((b"preference-applied", wait.applied.encode()),) if wait.applied else ()
@@ -21,12 +21,12 @@ def cancellation_answer(requested: Requested, origin: str, retry_after_seconds: 
         case Status.CANCELLED:
             return _done(settled, *headers)
         case Status.REJECTED | Status.FAILED:
-            return problem_answer(not_made(requested.request_id, settled.status), NO_STORE, *headers)
+            return problem_response(not_made(requested.request_id, settled.status), NO_STORE, *headers)
         case _:
             return _came_to_nothing(settled, retry_after_seconds, *headers)
 
 
-def _accepted(requested: Requested, origin: str, *headers: tuple[bytes, bytes]) -> Answer:
+def _accepted(requested: Requested, origin: str, *headers: tuple[bytes, bytes]) -> Response:
     path = f"/api/v1/vrs/submissions/{requested.request_id}"
     data = {
         "requestId": requested.request_id,
@@ -34,16 +34,16 @@ def _accepted(requested: Requested, origin: str, *headers: tuple[bytes, bytes]) 
         "cancellation": CancellationStatus.REQUESTED.value,
         "statusUrl": origin + path,
     }
-    return Answer(HTTPStatus.ACCEPTED, to_json({"data": data}), ((b"location", path.encode()), *headers))
+    return Response(HTTPStatus.ACCEPTED, to_json({"data": data}), ((b"location", path.encode()), *headers))
 
 
-def _done(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Answer:
+def _done(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Response:
     location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
     body = b'{"success":true,"data":' + settled.record + b"}"
-    return Answer(HTTPStatus.OK, body, (location, NO_STORE, *headers))
+    return Response(HTTPStatus.OK, body, (location, NO_STORE, *headers))
 
 
-def _came_to_nothing(settled: OutcomeEvent, retry_after_seconds: int, *headers: tuple[bytes, bytes]) -> Answer:
+def _came_to_nothing(settled: OutcomeEvent, retry_after_seconds: int, *headers: tuple[bytes, bytes]) -> Response:
     problem = (settled.cancellation or {})["problem"]
     again = (retry_after(retry_after_seconds),) if problem["status"] == HTTPStatus.SERVICE_UNAVAILABLE else ()
-    return Answer(problem["status"], to_json(problem), (NO_STORE, *again, *headers), PROBLEM_JSON)
+    return Response(problem["status"], to_json(problem), (NO_STORE, *again, *headers), PROBLEM_JSON)

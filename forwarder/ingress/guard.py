@@ -6,7 +6,7 @@ from typing import Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from forwarder.http.responses import Answer, Answerer
+from forwarder.http.responses import DirectEndpoint, Response
 from forwarder.ingress.admission import Admission
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import OVERLOADED, TENANCY_UNAVAILABLE, TEST_MODE_UNAVAILABLE
@@ -23,11 +23,11 @@ from forwarder.tenancy.remembered_callers import RememberedCallers
 class Endpoint(Protocol):
     """What answers the calls to one address."""
 
-    async def answer(self, caller: Caller, call: Call) -> Answer:
+    async def answer(self, caller: Caller, call: Call) -> Response:
         """The answer to one that was let in. Raises nothing but `ClientDisconnect`."""
         ...
 
-    def refuse(self, problem: Problem, caller: Caller | None) -> Answer:
+    def refuse(self, problem: Problem, caller: Caller | None) -> Response:
         """The answer that refuses; `caller` where that is known."""
         ...
 
@@ -49,12 +49,12 @@ class Entrance:
         """How long a body may be and still find a place."""
         return self._admission.most_bytes
 
-    def to(self, endpoint: Endpoint, *, at_most: int = MAX_BODY_BYTES, limited: bool = True) -> Answerer:
+    def to(self, endpoint: Endpoint, *, at_most: int = MAX_BODY_BYTES, limited: bool = True) -> DirectEndpoint:
         """The way to `endpoint`, past the framework: here every microsecond of that is one per reservation.
         `at_most`: the longest body that it reads. Unless `limited`, it minds the limits of keys itself."""
         return _Passage(self, endpoint, at_most, limited=limited, clock=self._clock)
 
-    async def pass_through(self, endpoint: Endpoint, call: Call, at_most: int, *, limited: bool) -> Answer:
+    async def pass_through(self, endpoint: Endpoint, call: Call, at_most: int, *, limited: bool) -> Response:
         """What the call is answered."""
         with self._admission.place(call, at_most) as admitted:
             if not admitted:
@@ -92,7 +92,7 @@ class _Passage:
     limited: bool
     clock: Clock
 
-    def answer(self, scope: Scope, receive: Receive) -> Awaitable[Answer]:
+    def answer(self, scope: Scope, receive: Receive) -> Awaitable[Response]:
         call = Call(scope, receive, self.clock.monotonic())
         return self.entrance.pass_through(self.endpoint, call, self.at_most, limited=self.limited)
 

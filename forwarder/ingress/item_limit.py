@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from forwarder.http.responses import Answer
+from forwarder.http.responses import Response
 from forwarder.ingress.rate_limit import rate_limited, with_allowance
 from forwarder.reservation.problem import Problem
 from forwarder.tenancy.access import Caller
@@ -37,6 +37,6 @@ class ItemLimit:
         if not self._counted:
             self.admit(1)
 
-    def told_in(self, answer: Answer) -> Answer:
+    def told_in(self, answer: Response) -> Response:
         """`answer`, with what is left of the limit."""
         return answer if self._allowance is None else with_allowance(answer, self._allowance)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from forwarder.http.responses import Answer, problem_answer
+from forwarder.http.responses import Response, problem_response
 from forwarder.reservation.bulk import MOST_ITEM_BYTES, MOST_ITEMS
 from forwarder.reservation.problem import Fault, Problem
 from forwarder.reservation.problems import requests, service
@@ -84,8 +84,8 @@ def key_reused(request_id: str) -> Problem:
     )
 
 
-def refusal(problem: Problem, retry_after_seconds: int) -> Answer:
+def refusal(problem: Problem, retry_after_seconds: int) -> Response:
     """The answer to a submission that was not accepted."""
     # The rest of such a body is not read, so the connection cannot be used again.
     headers = ((b"connection", b"close"),) if problem.code in _UNREAD else ()
-    return problem_answer(problem, *headers, retry_after_seconds=retry_after_seconds)
+    return problem_response(problem, *headers, retry_after_seconds=retry_after_seconds)

@@ -7,7 +7,7 @@ import functools
 from dataclasses import replace
 from typing import Final
 
-from forwarder.http.responses import Answer, retry_after
+from forwarder.http.responses import Response, retry_after
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.problems import requests
 from forwarder.tenancy.limits import Allowance
@@ -26,7 +26,7 @@ def rate_limited(allowance: Allowance) -> Problem:
     )
 
 
-def with_allowance(answer: Answer, allowance: Allowance) -> Answer:
+def with_allowance(answer: Response, allowance: Allowance) -> Response:
     """`answer`, and what is left of the limit; where that refuses, when to come again."""
     left = f'"{POLICY}";r={allowance.remaining};t={allowance.more_in}'
     again = () if allowance.admitted else (retry_after(allowance.retry_in),)

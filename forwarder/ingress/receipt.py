@@ -5,7 +5,7 @@ from typing import Final, NamedTuple, assert_never
 from pydantic_core import to_json
 
 from forwarder.http.prefer import Wait
-from forwarder.http.responses import NO_STORE, PROBLEM_JSON, Answer, retry_after
+from forwarder.http.responses import NO_STORE, PROBLEM_JSON, Response, retry_after
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import endings
 from forwarder.store.lists.port import Stored
@@ -35,7 +35,7 @@ def receipt_of(stored: Stored) -> Receipt:
     return Receipt(stored.request_id, stored.accepted_at, settled)
 
 
-def answer(receipt: Receipt, wait: Wait, origin: str, retry_after_seconds: int) -> Answer:
+def answer(receipt: Receipt, wait: Wait, origin: str, retry_after_seconds: int) -> Response:
     """The answer on the caller's terms: to one who waits, the outcome where there is one; else where to follow it."""
     applied = ((b"preference-applied", wait.applied.encode()),) if wait.applied else ()
     if not wait.seconds or receipt.settled is None:
@@ -62,16 +62,16 @@ def receipt_json(receipt: Receipt, origin: str) -> dict[str, str]:
     }
 
 
-def _accepted(receipt: Receipt, origin: str, *headers: tuple[bytes, bytes]) -> Answer:
+def _accepted(receipt: Receipt, origin: str, *headers: tuple[bytes, bytes]) -> Response:
     body = to_json({"data": receipt_json(receipt, origin)})
-    return Answer(202, body, ((b"location", f"{_SUBMISSIONS}{receipt.request_id}".encode()), *headers))
+    return Response(202, body, ((b"location", f"{_SUBMISSIONS}{receipt.request_id}".encode()), *headers))
 
 
-def _created(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Answer:
+def _created(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Response:
     location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
-    return Answer(201, b'{"success":true,"data":' + settled.record + b"}", (location, NO_STORE, *headers))
+    return Response(201, b'{"success":true,"data":' + settled.record + b"}", (location, NO_STORE, *headers))
 
 
-def _rejected(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Answer:
+def _rejected(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Response:
     problem = settled.problem or _REJECTED.as_json()
-    return Answer(problem["status"], to_json(problem), (NO_STORE, *headers), PROBLEM_JSON)
+    return Response(problem["status"], to_json(problem), (NO_STORE, *headers), PROBLEM_JSON)

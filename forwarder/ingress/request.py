@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Mapping
 
 from starlette.types import Receive, Scope
 
-from forwarder.http.bodies import read_at_most
+from forwarder.http.bodies import read_body_up_to
 from forwarder.http.exchange import body_at_hand
 from forwarder.http.responses import header_fields
 
@@ -47,7 +47,7 @@ class Call:
 
     def body(self, at_most: int) -> Awaitable[bytes | None]:
         """The whole body, or None as soon as it is seen to be longer than `at_most` bytes. Raises `ClientDisconnect`."""
-        return read_at_most(at_most, self.headers, self.receive)
+        return read_body_up_to(at_most, self.headers, self.receive)
 
     async def gone(self) -> None:
         """Return when the caller has left. To be awaited after the body."""

@@ -6,7 +6,7 @@ import structlog
 from pydantic_core import to_json
 from starlette.routing import Route
 
-from forwarder.http.responses import NO_STORE, Answer, Routes
+from forwarder.http.responses import NO_STORE, Response, Routes
 from forwarder.ingress.bulk_endpoint import BulkEndpoint
 from forwarder.ingress.cancel_endpoint import CancellationEndpoint
 from forwarder.ingress.count import tally
@@ -52,14 +52,14 @@ class _Submissions:
         self._retry_after_seconds = parts.settings.retry_after_seconds
         self._log = _log.bind()
 
-    async def answer(self, caller: Caller, call: Call) -> Answer:
+    async def answer(self, caller: Caller, call: Call) -> Response:
         trying = asks_for_dry_run(call)
         if trying:
             return self.refuse(trying, caller) if isinstance(trying, Problem) else await self._try(caller, call)
         result = await self._acceptance.accept(caller, self._operation, call)
         return self.refuse(result, caller) if isinstance(result, Problem) else self._confirm(result, caller, call)
 
-    async def _try(self, caller: Caller, call: Call) -> Answer:
+    async def _try(self, caller: Caller, call: Call) -> Response:
         tried = await self._acceptance.try_out(caller, self._operation, call)
         if isinstance(tried, Problem):
             return self.refuse(tried, caller)
@@ -72,9 +72,9 @@ class _Submissions:
             operation=self._operation,
             codes=[problem.code for problem in tried.refused],
         )
-        return Answer(HTTPStatus.OK, to_json({"data": tried.as_json()}), (NO_STORE,))
+        return Response(HTTPStatus.OK, to_json({"data": tried.as_json()}), (NO_STORE,))
 
-    def _confirm(self, accepted: Accepted, caller: Caller, call: Call) -> Answer:
+    def _confirm(self, accepted: Accepted, caller: Caller, call: Call) -> Response:
         tally(self._operation, "accepted")
         receipt, draft = accepted.receipt, accepted.draft
         self._log.info(
@@ -93,7 +93,7 @@ class _Submissions:
         )
         return answer(receipt, accepted.wait, call.origin, self._retry_after_seconds)
 
-    def refuse(self, problem: Problem, caller: Caller | None) -> Answer:
+    def refuse(self, problem: Problem, caller: Caller | None) -> Response:
         tally(self._operation, problem.code)
         _log.info(
             "submission.refused",

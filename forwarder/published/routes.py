@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.routing import Route
 
-from forwarder.http.responses import JSON, Answer, Routes, problem_answer
+from forwarder.http.responses import JSON, Response, Routes, problem_response
 from forwarder.process.on_demand import load
 from forwarder.published.problem_pages import problem_page, problems_page
 from forwarder.reservation.problems.chapters import CATALOGUE
@@ -37,35 +37,35 @@ def published_routes() -> Routes:
     ]
 
 
-async def _document(_: Request) -> Answer:
+async def _document(_: Request) -> Response:
     return (await to_thread(_contract))[0]
 
 
-async def _docs(_: Request) -> Answer:
+async def _docs(_: Request) -> Response:
     return (await to_thread(_contract))[1]
 
 
 @cache
-def _contract() -> tuple[Answer, Answer]:
+def _contract() -> tuple[Response, Response]:
     """The document, and its page."""
     document = load("forwarder.published.openapi:openapi")()
-    return Answer(200, to_json(document)), _page(load("forwarder.published.docs_page:docs_page")(document))
+    return Response(200, to_json(document)), _page(load("forwarder.published.docs_page:docs_page")(document))
 
 
-async def _problems(_: Request) -> Answer:
+async def _problems(_: Request) -> Response:
     return _page(problems_page())
 
 
-async def _problem(request: Request) -> Answer:
+async def _problem(request: Request) -> Response:
     """A page; JSON to those who ask for that alone."""
     one = CATALOGUE.get(request.path_params["code"])
     if one is None:
-        return problem_answer(NOT_FOUND.problem("No problem has this code."))
+        return problem_response(NOT_FOUND.problem("No problem has this code."))
     accept = request.headers.get("accept", "")
     if "application/json" in accept and "text/html" not in accept:
-        return Answer(200, to_json({"type": f"/problems/{one.code}", **asdict(one)}), (_VARY,), JSON)
+        return Response(200, to_json({"type": f"/problems/{one.code}", **asdict(one)}), (_VARY,), JSON)
     return _page(problem_page(one), _VARY)
 
 
-def _page(html: str, *headers: tuple[bytes, bytes]) -> Answer:
-    return Answer(200, html.encode(), (*_PAGE_HEADERS, *headers), _HTML)
+def _page(html: str, *headers: tuple[bytes, bytes]) -> Response:
+    return Response(200, html.encode(), (*_PAGE_HEADERS, *headers), _HTML)

@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from starlette.types import Receive, Scope, Send
 
-from forwarder.http.responses import NO_STORE, Answer
+from forwarder.http.responses import NO_STORE, Response
 
 Header = tuple[bytes, bytes]
 
@@ -23,7 +23,7 @@ _DIGEST_BYTES = 15
 
 @dataclass(frozen=True, slots=True)
 class NotModified:
-    """304: what the caller has is what it would be sent. An ASGI application, as `Answer`; it has no body, nor headers of one."""
+    """304: what the caller has is what it would be sent. An ASGI application, as `Response`; it has no body, nor headers of one."""
 
     headers: tuple[Header, ...]
 
@@ -45,10 +45,10 @@ def names(if_none_match: str, tag: str) -> bool:
     return _TAGS.fullmatch(if_none_match) is not None and tag in _TAG.findall(if_none_match)
 
 
-def conditional_answer(body: bytes, if_none_match: str | None, *headers: Header) -> Answer | NotModified:
+def conditional_answer(body: bytes, if_none_match: str | None, *headers: Header) -> Response | NotModified:
     """`body`, unless the caller has it already."""
     tag = entity_tag(body)
     headers = (NO_STORE, (b"etag", tag.encode()), *headers)
     if if_none_match is not None and names(if_none_match, tag):
         return NotModified(headers)
-    return Answer(200, body, headers)
+    return Response(200, body, headers)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from starlette.requests import ClientDisconnect, Request
 
 from forwarder.http.prefer import Wait, read_wait
-from forwarder.http.responses import Answer, header_map
+from forwarder.http.responses import Response, header_map
 from forwarder.query.conditional import NotModified, conditional_answer, entity_tag, names
 from forwarder.query.parts import QueryParts
 from forwarder.query.status import untaken_status, write_status
@@ -68,7 +68,7 @@ class LongPoll:
     def __init__(self, parts: QueryParts) -> None:
         self._parts = parts
 
-    async def answer(self, account_id: str, request_id: str, request: Request) -> Answer | NotModified | None:
+    async def answer(self, account_id: str, request_id: str, request: Request) -> Response | NotModified | None:
         """The status, from the moment of acceptance on; None where the account has no such submission."""
         poll = _Poll(account_id, request_id, request)
         wait = self._wait(poll)

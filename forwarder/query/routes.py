@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from forwarder.http.paging import LARGEST_ID, positive
-from forwarder.http.responses import NO_STORE, Answer, Routes, header_map, problem_answer
+from forwarder.http.responses import NO_STORE, Response, Routes, header_map, problem_response
 from forwarder.query.conditional import NotModified, conditional_answer
 from forwarder.query.long_poll import LongPoll
 from forwarder.query.paging import read_page_request, write_page
@@ -30,7 +30,7 @@ _NO_SUBMISSION = requests.SUBMISSION_NOT_FOUND.problem(
 )
 _NO_RESERVATION = requests.RESERVATION_NOT_FOUND.problem("This integration account has no reservation with that id.")
 
-_Read = Callable[[str, Request], Awaitable[Answer | NotModified | Problem]]
+_Read = Callable[[str, Request], Awaitable[Response | NotModified | Problem]]
 """Reads, for one integration account, what answers a request."""
 
 
@@ -52,18 +52,18 @@ class _Queries:
         self._long_poll = LongPoll(parts)
         self._retry_after_seconds = parts.retry_after_seconds
 
-    def answering(self, read: _Read) -> Callable[[Request], Awaitable[Answer | NotModified]]:
+    def answering(self, read: _Read) -> Callable[[Request], Awaitable[Response | NotModified]]:
         """The endpoint that answers with what `read` reads for the account of the caller."""
 
-        async def endpoint(request: Request) -> Answer | NotModified:
+        async def endpoint(request: Request) -> Response | NotModified:
             result = await self._read_as_caller(read, request)
             if isinstance(result, Problem):
-                return problem_answer(result, retry_after_seconds=self._retry_after_seconds)
+                return problem_response(result, retry_after_seconds=self._retry_after_seconds)
             return result
 
         return endpoint
 
-    async def _read_as_caller(self, read: _Read, request: Request) -> Answer | NotModified | Problem:
+    async def _read_as_caller(self, read: _Read, request: Request) -> Response | NotModified | Problem:
         try:
             caller = await authenticate(self._directory, header_map(request.scope))
             return caller if isinstance(caller, Problem) else await read(caller.account.id, request)
@@ -72,14 +72,14 @@ class _Queries:
         except StoreUnavailable:
             return _STORE_UNAVAILABLE
 
-    async def status(self, account_id: str, request: Request) -> Answer | NotModified | Problem:
+    async def status(self, account_id: str, request: Request) -> Response | NotModified | Problem:
         """Where a submission stands, from the moment of its acceptance."""
         request_id = request.path_params["request_id"]
         if not _REQUEST_ID.fullmatch(request_id):
             return _NO_SUBMISSION
         return await self._long_poll.answer(account_id, request_id, request) or _NO_SUBMISSION
 
-    async def page(self, account_id: str, request: Request) -> Answer | Problem:
+    async def page(self, account_id: str, request: Request) -> Response | Problem:
         """A page of the account's reservations, those that the filters let through."""
         asked = read_page_request(_parameters(request))
         if isinstance(asked, Problem):
@@ -87,9 +87,9 @@ class _Queries:
         page = await self._reader.page(
             account_id, cursor=asked.cursor, limit=asked.limit, filters=asked.filters, order=asked.order
         )
-        return Answer(200, write_page(page, asked.limit), (NO_STORE,))
+        return Response(200, write_page(page, asked.limit), (NO_STORE,))
 
-    async def reservation(self, account_id: str, request: Request) -> Answer | NotModified | Problem:
+    async def reservation(self, account_id: str, request: Request) -> Response | NotModified | Problem:
         """One reservation, in the envelope of section 2.5."""
         reservation_id = positive(request.path_params["id"], LARGEST_ID)
         stored = reservation_id and await self._reader.reservation(account_id, reservation_id)

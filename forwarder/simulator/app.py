@@ -16,11 +16,11 @@ from pydantic_core import to_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response as StarletteResponse
 from starlette.routing import BaseRoute, Mount, Route
 
 from forwarder.http.health import health_routes
-from forwarder.http.responses import Answer, problem_answer
+from forwarder.http.responses import Response, problem_response
 from forwarder.reservation.problem import Problem
 from forwarder.simulator.faults import Faults
 from forwarder.simulator.kinds.beds24 import beds24_routes
@@ -70,39 +70,39 @@ class _Desk:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def count(self, _request: Request) -> Answer:
-        return Answer(200, b"%d\n" % self._world.made, media_type=b"text/plain")
+    async def count(self, _request: Request) -> Response:
+        return Response(200, b"%d\n" % self._world.made, media_type=b"text/plain")
 
-    async def stats(self, _request: Request) -> Answer:
-        return Answer(200, to_json(self._world.stats()))
+    async def stats(self, _request: Request) -> Response:
+        return Response(200, to_json(self._world.stats()))
 
-    async def reset(self, _request: Request) -> Response:
+    async def reset(self, _request: Request) -> StarletteResponse:
         self._world.reset()
-        return Response(status_code=204)
+        return StarletteResponse(status_code=204)
 
-    async def order_faults(self, request: Request) -> Answer:
+    async def order_faults(self, request: Request) -> Response:
         try:
             faults = Faults.model_validate_json(await request.body())
         except ValidationError as error:
             detail = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-            return problem_answer(Problem("invalid_faults", "Not an order of faults", 422, detail))
+            return problem_response(Problem("invalid_faults", "Not an order of faults", 422, detail))
         self._world.faults.order(request.path_params["name"], faults)
         return _shown(faults)
 
-    async def show_faults(self, request: Request) -> Answer:
+    async def show_faults(self, request: Request) -> Response:
         order = self._world.faults.at(request.path_params["name"])
         return _shown(Faults() if order is None else order.faults)
 
-    async def lift_faults(self, request: Request) -> Response:
+    async def lift_faults(self, request: Request) -> StarletteResponse:
         self._world.faults.lift(request.path_params["name"])
-        return Response(status_code=204)
+        return StarletteResponse(status_code=204)
 
 
-def _shown(faults: Faults) -> Answer:
-    return Answer(200, faults.model_dump_json().encode())
+def _shown(faults: Faults) -> Response:
+    return Response(200, faults.model_dump_json().encode())
 
 
-async def _no_such_thing(_request: Request, error: Exception) -> Response:
+async def _no_such_thing(_request: Request, error: Exception) -> StarletteResponse:
     status = error.status_code if isinstance(error, HTTPException) else 500
     problem = Problem("not_found", "Nothing there", status, "The simulator has nothing at this address.")
-    return Response(to_json(problem.as_json()), status, media_type="application/problem+json")
+    return StarletteResponse(to_json(problem.as_json()), status, media_type="application/problem+json")

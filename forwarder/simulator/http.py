@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from forwarder.http.responses import Answer, retry_after
+from forwarder.http.responses import Response, retry_after
 from forwarder.process.clock import Clock
 from forwarder.simulator.bookings import Booked, Down, Made, Wanted
 from forwarder.simulator.faults import Faults, Order
@@ -69,7 +69,7 @@ def _effects(request: Request) -> set[Effect]:
 class Failing(Protocol):
     """How a kind of PMS words an answer that is no more than a status, with the wait that it asks for."""
 
-    def __call__(self, status: int, retry_after: float | None = None) -> Answer: ...
+    def __call__(self, status: int, retry_after: float | None = None) -> Response: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,9 @@ class Gate:
             if order is None or not world.faults.strikes(order, books=books):
                 return await handler(request)
             if not order.faults.after_booking:
-                return _gone_wrong(order, failing, Answer(201, UNBOOKED), world.clock)
+                return _gone_wrong(order, failing, Response(201, UNBOOKED), world.clock)
             answer = await handler(request)
-            if not isinstance(answer, Answer) or answer.status not in (200, 201):
+            if not isinstance(answer, Response) or answer.status not in (200, 201):
                 return answer
             return _gone_wrong(order, failing, answer, world.clock)
 
@@ -125,7 +125,7 @@ class Gate:
         return answered
 
 
-def _gone_wrong(order: Order, failing: Failing, answer: Answer, clock: Clock) -> ASGIApp:
+def _gone_wrong(order: Order, failing: Failing, answer: Response, clock: Clock) -> ASGIApp:
     """What is answered in place of `answer`."""
     match order.faults.mode.removesuffix("_after_booking"):
         case "hang":
@@ -135,13 +135,13 @@ def _gone_wrong(order: Order, failing: Failing, answer: Answer, clock: Clock) ->
         case "reset":
             return reset
         case "redirect":
-            return Answer(302, b"", ((b"location", b"http://127.0.0.1:9/moved"),))
+            return Response(302, b"", ((b"location", b"http://127.0.0.1:9/moved"),))
         case "garbage":
-            return Answer(201, b"<html>It works!</html>", media_type=b"text/html")
+            return Response(201, b"<html>It works!</html>", media_type=b"text/html")
         case "wrong_types":
             return replace(answer, body=mistyped(answer.body, order.struck))
         case "huge":
-            return Answer(201, b'{"id":"' + b"9" * _HUGE + b'"}')
+            return Response(201, b'{"id":"' + b"9" * _HUGE + b'"}')
         case mode:
             return failing(_STATUS[mode], _asked_wait(order.faults))
 

@@ -9,7 +9,7 @@ import struct
 
 from starlette.types import Receive, Scope, Send
 
-from forwarder.http.responses import Answer
+from forwarder.http.responses import Response
 from forwarder.process.clock import Clock
 from forwarder.process.waiting import first_of
 
@@ -32,7 +32,7 @@ class Drip:
     """Sends status and headers of `answer` at once, and then its body a byte at a time: for eight minutes at the least, longer than
     anybody may wait for a push. Drops the connection when the client leaves or the fault is lifted."""
 
-    def __init__(self, answer: Answer, clock: Clock, lifted: asyncio.Event) -> None:
+    def __init__(self, answer: Response, clock: Clock, lifted: asyncio.Event) -> None:
         self._answer = answer
         self._clock = clock
         self._lifted = lifted

@@ -14,7 +14,7 @@ from typing import Final
 import certifi
 import httpcore
 
-from forwarder.http.retry_after import seconds_asked
+from forwarder.http.retry_after import read_retry_after
 from forwarder.process.clock import Clock
 from forwarder.webhooks.addresses import AddressRule
 from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
@@ -72,7 +72,7 @@ class HttpSender:
 
     def _asked(self, response: httpcore.Response) -> float | None:
         asked = next((value for name, value in response.headers if name.lower() == b"retry-after"), None)
-        return None if asked is None else seconds_asked(asked.decode("latin-1"), self._clock.now())
+        return None if asked is None else read_retry_after(asked.decode("latin-1"), self._clock.now())
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from starlette.requests import Request
 
 from forwarder.http.paging import FIRST, LARGEST_ID, Cursors, positive, write_list
-from forwarder.http.responses import NO_STORE, Answer
+from forwarder.http.responses import NO_STORE, Response
 from forwarder.notifier.api.bodies import NewWebhook, Rotation, WebhookChange
 from forwarder.notifier.api.problems import NoDelivery
 from forwarder.notifier.api.reading import read_page_query, read_request_body
@@ -36,7 +36,7 @@ class WebhookActions:
     def __init__(self, hooks: Webhooks) -> None:
         self._hooks = hooks
 
-    async def add(self, workspace_id: str, request: Request, headers: Headers) -> Answer | Problem:
+    async def add(self, workspace_id: str, request: Request, headers: Headers) -> Response | Problem:
         """Its secret is in the answer, and in no other."""
         body = await read_request_body(request, NewWebhook, headers)
         if isinstance(body, Problem):
@@ -47,7 +47,7 @@ class WebhookActions:
         location = f"{request.scope['path']}/{endpoint.id}".encode()
         return _answer({**endpoint_shown(endpoint), "secret": secret}, 201, (b"location", location))
 
-    async def page(self, workspace_id: str, request: Request, _headers: Headers) -> Answer | Problem:
+    async def page(self, workspace_id: str, request: Request, _headers: Headers) -> Response | Problem:
         """In the order in which they were added. A cursor is the moment of that, in microseconds since 1970."""
         asked = read_page_query(request)
         if isinstance(asked, Problem):
@@ -59,11 +59,11 @@ class WebhookActions:
         cursors = Cursors(others.previous, asked.cursor, others.next)
         return _page([endpoint_shown(each) for each in onward[: asked.limit]], cursors, asked.limit)
 
-    async def show(self, workspace_id: str, request: Request, _headers: Headers) -> Answer | Problem:
+    async def show(self, workspace_id: str, request: Request, _headers: Headers) -> Response | Problem:
         """One webhook."""
         return _answer(endpoint_shown(await self._hooks.get(_id(request), workspace_id=workspace_id)))
 
-    async def change(self, workspace_id: str, request: Request, headers: Headers) -> Answer | Problem:
+    async def change(self, workspace_id: str, request: Request, headers: Headers) -> Response | Problem:
         """What is read_request_body is changed, and then it is enabled or disabled, if that is read_request_body too."""
         body = await read_request_body(request, WebhookChange, headers)
         if isinstance(body, Problem):
@@ -83,18 +83,18 @@ class WebhookActions:
         switch = self._hooks.enable if body.enabled else self._hooks.disable
         return await switch(endpoint_id, workspace_id=workspace_id)
 
-    async def remove(self, workspace_id: str, request: Request, _headers: Headers) -> Answer | Problem:
+    async def remove(self, workspace_id: str, request: Request, _headers: Headers) -> Response | Problem:
         """With what waits for it, and its log."""
         await self._hooks.remove(_id(request), workspace_id=workspace_id)
         return _answer({"id": _id(request), "removed": True})
 
-    async def test(self, workspace_id: str, request: Request, _headers: Headers) -> Answer | Problem:
+    async def test(self, workspace_id: str, request: Request, _headers: Headers) -> Response | Problem:
         """Queue an event for this webhook alone; its delivery is in the log."""
         delivery_id = await self._hooks.test(_id(request), workspace_id=workspace_id)
         path = request.scope["path"].removesuffix("/test")
         return _answer({"deliveryId": delivery_id}, 202, (b"location", f"{path}/deliveries/{delivery_id}".encode()))
 
-    async def rotate(self, workspace_id: str, request: Request, headers: Headers) -> Answer | Problem:
+    async def rotate(self, workspace_id: str, request: Request, headers: Headers) -> Response | Problem:
         """The new secret is in the answer, and in no other."""
         body = await read_request_body(request, Rotation, headers, optional=True)
         if isinstance(body, Problem):
@@ -111,7 +111,7 @@ class DeliveryActions:
     def __init__(self, hooks: Webhooks) -> None:
         self._hooks = hooks
 
-    async def page(self, workspace_id: str, request: Request, _headers: Headers) -> Answer | Problem:
+    async def page(self, workspace_id: str, request: Request, _headers: Headers) -> Response | Problem:
         """The newest first. A cursor is the first id that does not belong to the page any more, counted downwards: 1 for none."""
         asked = read_page_query(request, of_status=True)
         if isinstance(asked, Problem):
@@ -130,11 +130,11 @@ class DeliveryActions:
         cursors = Cursors(others.previous, asked.cursor, others.next)
         return _page([delivery_shown(each) for each in onward[: asked.limit]], cursors, asked.limit)
 
-    async def show(self, workspace_id: str, request: Request, _headers: Headers) -> Answer | Problem:
+    async def show(self, workspace_id: str, request: Request, _headers: Headers) -> Response | Problem:
         """One delivery."""
         return _answer(delivery_shown(await self._of_delivery(self._hooks.delivery, workspace_id, request)))
 
-    async def resend(self, workspace_id: str, request: Request, _headers: Headers) -> Answer | Problem:
+    async def resend(self, workspace_id: str, request: Request, _headers: Headers) -> Response | Problem:
         """Due at once, whatever became of it."""
         return _answer(delivery_shown(await self._of_delivery(self._hooks.resend, workspace_id, request)), 202)
 
@@ -164,9 +164,9 @@ def _each_once(types: Sequence[str] | None) -> Sequence[str] | None:
     return None if types is None else list(dict.fromkeys(types))
 
 
-def _answer(data: Mapping[str, Any], status: int = 200, *headers: tuple[bytes, bytes]) -> Answer:
-    return Answer(status, to_json({"data": data}), (NO_STORE, *headers))
+def _answer(data: Mapping[str, Any], status: int = 200, *headers: tuple[bytes, bytes]) -> Response:
+    return Response(status, to_json({"data": data}), (NO_STORE, *headers))
 
 
-def _page(items: Sequence[Mapping[str, Any]], cursors: Cursors, limit: int) -> Answer:
-    return Answer(200, write_list([to_json(each).decode() for each in items], cursors, limit), (NO_STORE,))
+def _page(items: Sequence[Mapping[str, Any]], cursors: Cursors, limit: int) -> Response:
+    return Response(200, write_list([to_json(each).decode() for each in items], cursors, limit), (NO_STORE,))

@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.requests import Request
 
-from forwarder.http.bodies import JSON, read_at_most, sent_as
+from forwarder.http.bodies import JSON, read_body_up_to, sent_as
 from forwarder.http.paging import invalid_query, read_cursor, read_limit
 from forwarder.notifier.api.bodies import Body, read_body
 from forwarder.reservation.problem import Fault, Problem
@@ -42,7 +42,7 @@ async def read_request_body(
     `ClientDisconnect`."""
     try:
         async with asyncio.timeout(_BODY_SECONDS):
-            content = await read_at_most(MAX_BODY_BYTES, headers, request.receive)
+            content = await read_body_up_to(MAX_BODY_BYTES, headers, request.receive)
     except TimeoutError:
         return _BODY_TIMED_OUT
     if content is None:

@@ -8,7 +8,7 @@ import structlog
 from starlette.requests import Request
 from starlette.routing import Route
 
-from forwarder.http.responses import Answer, Routes, header_map, problem_answer
+from forwarder.http.responses import Response, Routes, header_map, problem_response
 from forwarder.notifier.api.actions import DeliveryActions, WebhookActions
 from forwarder.notifier.api.problems import LIVE_KEY_NEEDED, Refusal, problem_of
 from forwarder.notifier.webhooks import Webhooks
@@ -26,7 +26,7 @@ _UNREAD_BODY: Final = frozenset({408, 413})
 _log = structlog.get_logger(__name__)
 
 Headers = Mapping[str, str]
-Action = Callable[[str, Request, Headers], Awaitable[Answer | Problem]]
+Action = Callable[[str, Request, Headers], Awaitable[Response | Problem]]
 """Does, for a workspace, what a call asks for. May raise `Refusal`."""
 
 
@@ -62,10 +62,10 @@ class _Calls:
         self._directory = parts.directory
         self._retry_after_seconds = parts.retry_after_seconds
 
-    def answering(self, name: str, action: Action) -> Callable[[Request], Awaitable[Answer]]:
+    def answering(self, name: str, action: Action) -> Callable[[Request], Awaitable[Response]]:
         """The endpoint that does `action` for the workspace of the caller."""
 
-        async def endpoint(request: Request) -> Answer:
+        async def endpoint(request: Request) -> Response:
             headers = header_map(request.scope)
             key = await self._authenticate(headers)
             result = key if isinstance(key, Problem) else await _done(action, key, request, headers)
@@ -81,19 +81,19 @@ class _Calls:
             return problem_of(error)
         return LIVE_KEY_NEEDED if isinstance(key, ApiKey) and key.test else key
 
-    def _refused(self, problem: Problem) -> Answer:
+    def _refused(self, problem: Problem) -> Response:
         closing = ((b"connection", b"close"),) if problem.status in _UNREAD_BODY else ()
-        return problem_answer(problem, *closing, retry_after_seconds=self._retry_after_seconds)
+        return problem_response(problem, *closing, retry_after_seconds=self._retry_after_seconds)
 
 
-async def _done(action: Action, key: ApiKey, request: Request, headers: Headers) -> Answer | Problem:
+async def _done(action: Action, key: ApiKey, request: Request, headers: Headers) -> Response | Problem:
     try:
         return await action(key.workspace_id, request, headers)
     except get_args(Refusal) as error:
         return problem_of(error)
 
 
-def _note(action: str, key: ApiKey | Problem, request: Request, result: Answer | Problem) -> None:
+def _note(action: str, key: ApiKey | Problem, request: Request, result: Response | Problem) -> None:
     """Reads are measured as every request is; what changes something is written down."""
     if request.method in {"GET", "HEAD"}:
         return

@@ -14,7 +14,7 @@ from http import HTTPStatus
 
 import httpx
 
-from forwarder.http.retry_after import seconds_asked
+from forwarder.http.retry_after import read_retry_after
 from forwarder.pms.redaction import shortened
 from forwarder.reservation.outcome import Deferred, InDoubt
 
@@ -126,7 +126,7 @@ def retry_after(response: httpx.Response, now: datetime) -> float | None:
     """Seconds that `Retry-After` asks for, from its number or from its date; None without a usable one."""
     # Of several, the first: joined by httpx's commas, they would be none.
     for asked in response.headers.get_list("retry-after")[:1]:
-        seconds = seconds_asked(asked, now)
+        seconds = read_retry_after(asked, now)
         return None if seconds is None else bounded(seconds)
     return None
 

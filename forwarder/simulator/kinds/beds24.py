@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from forwarder.http.responses import Answer
+from forwarder.http.responses import Response
 from forwarder.simulator.base_path import below_base_ending_in
 from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
 from forwarder.simulator.http import Gate, book, name_of, place_of
@@ -60,20 +60,20 @@ def beds24_routes(world: World) -> list[BaseRoute]:
     ]
 
 
-def failing(status: int, retry_after: float | None = None) -> Answer:
+def failing(status: int, retry_after: float | None = None) -> Response:
     """An error, with the credits of these five minutes used up where there is a wait."""
     body = {"success": False, "type": "error", "code": status, "error": _SAID.get(status, f"HTTP {status}, as ordered")}
     if retry_after is None:
-        return Answer(status, to_json(body))
+        return Response(status, to_json(body))
     seconds = b"%d" % round(retry_after)
     if status != 429:  # noqa: PLR2004 - the gateway in front of it has no credits to speak of
-        return Answer(status, to_json(body), ((b"retry-after", seconds),))
+        return Response(status, to_json(body), ((b"retry-after", seconds),))
     credits_ = (
         (b"x-fivemincreditlimit", b"100"),
         (b"x-fivemincreditlimit-remaining", b"0"),
         (b"x-fivemincreditlimit-resetsin", seconds),
     )
-    return Answer(status, to_json(body), credits_)
+    return Response(status, to_json(body), credits_)
 
 
 def _credential_of(request: Request) -> str:
@@ -84,16 +84,16 @@ class _Beds24:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def token(self, request: Request) -> Answer:
+    async def token(self, request: Request) -> Response:
         digest = hashlib.sha256(request.headers.get("refreshtoken", "").encode()).hexdigest()
-        return Answer(200, to_json({"token": f"access-{digest}", "expiresIn": _DAY_SECONDS}))
+        return Response(200, to_json({"token": f"access-{digest}", "expiresIn": _DAY_SECONDS}))
 
-    async def post(self, request: Request) -> Answer:
+    async def post(self, request: Request) -> Response:
         items = _items(await request.body())
         if not items:
             return failing(400)
         self._require_up(request, items)
-        return Answer(201, to_json([self._posted(request, item) for item in items]))
+        return Response(201, to_json([self._posted(request, item) for item in items]))
 
     def _require_up(self, request: Request, items: Sequence[Mapping[str, Any]]) -> None:
         """Before anything is booked: a 503 says of all of them that nothing was done."""
@@ -132,7 +132,7 @@ class _Beds24:
             raise _Fault("modify booking", "id", "booking does not exist")
         return {"success": True, "modified": {"id": item["id"], "status": "cancelled"}}
 
-    async def list_bookings(self, request: Request) -> Answer:
+    async def list_bookings(self, request: Request) -> Response:
         query = request.query_params
         arrival, ids = query.get("arrival"), query.getlist("id")
         statuses = query.getlist("status") or _SHOWN_BY_DEFAULT
@@ -147,7 +147,7 @@ class _Beds24:
         more = len(found) > page * _PER_PAGE
         pages = {"nextPageExists": more} | ({"nextPageLink": f"{request.url.path}?page={page + 1}"} if more else {})
         body = {"success": True, "type": "booking", "count": len(shown), "pages": pages, "data": shown}
-        return Answer(200, to_json(body))
+        return Response(200, to_json(body))
 
     def _shown(self, made: Made) -> dict[str, Any]:
         booking: dict[str, Any] = from_json(made.answer)

@@ -13,11 +13,11 @@ from typing import Any, assert_never
 
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response as StarletteResponse
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from forwarder.http.responses import Answer
+from forwarder.http.responses import Response
 from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken
 from forwarder.simulator.http import Endpoint, Gate, Handler, below_any_base, book, name_of, place_of
 from forwarder.simulator.kinds.booking_sync_forms import (
@@ -80,7 +80,7 @@ class _BookingSync:
         self._clients = 0
         self._effects: dict[str, Effect] = {}
 
-    def failing(self, status: int, retry_after: float | None = None) -> Answer:
+    def failing(self, status: int, retry_after: float | None = None) -> Response:
         """An error, with the moment, in unix time, from which requests are taken again."""
         body = {"error": _SAID.get(status, f"HTTP {status}, as ordered")}
         if retry_after is None:
@@ -93,7 +93,7 @@ class _BookingSync:
         )
         return answer_of(status, body, limits)
 
-    async def create_client(self, request: Request) -> Answer:
+    async def create_client(self, request: Request) -> Response:
         try:
             client = the_one("clients", await request.body())
             check_client(client)
@@ -104,7 +104,7 @@ class _BookingSync:
             self._effects[str(self._clients)] = effect
         return answer_of(201, {"clients": [{**client, "id": self._clients, "links": {"account": 1}}], "meta": {}})
 
-    async def search(self, request: Request) -> Answer:
+    async def search(self, request: Request) -> Response:
         query = request.query_params
         rental = query.get("rental_id", UNKNOWN)
         arrival, departure = (day(query.get(name), date.max) for name in ("start_at", "end_at"))
@@ -115,13 +115,13 @@ class _BookingSync:
         rentals = [quoted(rental, (departure - arrival).days)] if free else []
         return answer_of(200, {"rentals": rentals, "meta": {}})
 
-    async def show_rental(self, request: Request) -> Answer:
+    async def show_rental(self, request: Request) -> Response:
         rental = request.path_params["rental"]
         if rental == UNKNOWN:
             return self.failing(404)
         return answer_of(200, {"rentals": [{"id": number(rental)}], "meta": {}})
 
-    async def create_booking(self, request: Request) -> Answer:
+    async def create_booking(self, request: Request) -> Response:
         rental = request.path_params["rental"]
         if rental == UNKNOWN:
             return self.failing(404)
@@ -130,7 +130,7 @@ class _BookingSync:
         except Invalid as invalid:
             return invalid.answer
 
-    async def create_strict_booking(self, request: Request) -> Answer:
+    async def create_strict_booking(self, request: Request) -> Response:
         try:
             booking = the_one("bookings", await request.body())
             check_strict(booking)
@@ -138,7 +138,7 @@ class _BookingSync:
         except Invalid as invalid:
             return invalid.answer
 
-    def _book(self, request: Request, rental: str, booking: Mapping[str, Any]) -> Answer:
+    def _book(self, request: Request, rental: str, booking: Mapping[str, Any]) -> Response:
         self._end_tentative(place_of(request))
         effect = effect_of(rental, *names_of(booking)) or self._effects.pop(str(booking.get("client_id")), None)
         wanted = wanted_of(name_of(request), place_of(request), rental, booking, effect)
@@ -148,7 +148,7 @@ class _BookingSync:
                 location = (b"location", f"{request.base_url}bookings/{booked.id}".encode())
                 if booking.get("tentative_expires_at"):
                     self._held[booked.place].append(booked)
-                return Answer(201, b'{"links":{},"bookings":[' + booked.answer + b"]}", (location,), MEDIA_TYPE)
+                return Response(201, b'{"links":{},"bookings":[' + booked.answer + b"]}", (location,), MEDIA_TYPE)
             case Taken():
                 return Invalid(start_at="is not available", end_at="is not available").answer
             case OtherPrice():
@@ -160,7 +160,7 @@ class _BookingSync:
             case _:
                 assert_never(booked)
 
-    async def list_bookings(self, request: Request) -> Answer:
+    async def list_bookings(self, request: Request) -> Response:
         query, place = request.query_params, place_of(request)
         self._end_tentative(place)
         per_page = min(int(query.get("per_page", _MOST_PER_PAGE)), _MOST_PER_PAGE)
@@ -175,7 +175,7 @@ class _BookingSync:
         )
         return answer_of(200, {"links": {}, "bookings": shown, "meta": {}}, counts)
 
-    async def show_booking(self, request: Request) -> Answer:
+    async def show_booking(self, request: Request) -> Response:
         made = self._made(request)
         hidden = request.query_params.get("include_canceled") != "true"
         if made is None or (hidden and self._world.cancelled_at(made) is not None):
@@ -184,9 +184,9 @@ class _BookingSync:
 
     async def cancel_booking(self, request: Request) -> ASGIApp:
         cancelled = self._world.cancel(place_of(request), request.path_params["id"])
-        return Response(status_code=204) if cancelled else self.failing(404)
+        return StarletteResponse(status_code=204) if cancelled else self.failing(404)
 
-    async def create_payment(self, request: Request) -> Answer:
+    async def create_payment(self, request: Request) -> Response:
         made = self._made(request)
         if made is None:
             return self.failing(404)
@@ -200,13 +200,13 @@ class _BookingSync:
             case errors:
                 return Invalid(**errors).answer
 
-    async def charge(self, request: Request) -> Answer:
+    async def charge(self, request: Request) -> Response:
         try:
             order = from_json(await request.body())
         except ValueError:
             return self.failing(400)
         status, body = self._till.charge(order)
-        return Answer(status, b"" if body is None else to_json(body))
+        return Response(status, b"" if body is None else to_json(body))
 
     def _made(self, request: Request) -> Made | None:
         """The booking that a path names."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from forwarder.http.responses import Answer
+from forwarder.http.responses import Response
 from forwarder.simulator.bookings import Wanted
 from forwarder.simulator.magic import Effect
 
@@ -28,9 +28,9 @@ class Invalid(Exception):
         self.answer = answer_of(422, {"errors": {field: [message] for field, message in errors.items()}})
 
 
-def answer_of(status: int, body: Mapping[str, Any], headers: Headers = ()) -> Answer:
+def answer_of(status: int, body: Mapping[str, Any], headers: Headers = ()) -> Response:
     """An answer in BookingSync's media type."""
-    return Answer(status, to_json(body), headers, MEDIA_TYPE)
+    return Response(status, to_json(body), headers, MEDIA_TYPE)
 
 
 def the_one(resources: str, content: bytes) -> dict[str, Any]:

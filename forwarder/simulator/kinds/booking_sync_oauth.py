@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 from pydantic_core import to_json
 from starlette.requests import Request
 
-from forwarder.http.responses import Answer
+from forwarder.http.responses import Response
 from forwarder.process.clock import Clock
 from forwarder.simulator.http import bearer_of, place_of
 
@@ -65,7 +65,7 @@ class TokenServer:
                 other.revoked = True
         return True
 
-    async def token(self, request: Request) -> Answer:
+    async def token(self, request: Request) -> Response:
         form = await _form(request)
         if form.get("client_secret") in (None, "", _WRONG) or not form.get("client_id"):
             return _error("invalid_client")
@@ -89,7 +89,7 @@ class TokenServer:
             },
         )
 
-    async def revoke(self, request: Request) -> Answer:
+    async def revoke(self, request: Request) -> Response:
         known = self._at(request).issued.get((await _form(request)).get("token", ""))
         if known is not None:
             known.revoked = True
@@ -103,9 +103,9 @@ async def _form(request: Request) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs((await request.body()).decode("latin-1")).items()}
 
 
-def _error(code: str) -> Answer:
+def _error(code: str) -> Response:
     return _json(401, {"error": code, "error_description": f"The simulator says {code}."})
 
 
-def _json(status: int, body: dict[str, object]) -> Answer:
-    return Answer(status, to_json(body), ((b"cache-control", b"no-store"),))
+def _json(status: int, body: dict[str, object]) -> Response:
+    return Response(status, to_json(body), ((b"cache-control", b"no-store"),))

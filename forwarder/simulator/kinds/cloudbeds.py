@@ -13,7 +13,7 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from forwarder.http.responses import Answer
+from forwarder.http.responses import Response
 from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
 from forwarder.simulator.http import Gate, bearer_of, below_any_base, book, name_of, place_of
 from forwarder.simulator.magic import effect_of
@@ -33,7 +33,7 @@ class _Refusal(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.answer = Answer(200, to_json({"success": False, "message": message}))
+        self.answer = Response(200, to_json({"success": False, "message": message}))
 
 
 def cloudbeds_routes(world: World) -> list[BaseRoute]:
@@ -54,17 +54,17 @@ def _credential_of(request: Request) -> str:
     return request.headers.get("x-api-key") or bearer_of(request)
 
 
-def _failing(status: int, retry_after: float | None = None) -> Answer:
+def _failing(status: int, retry_after: float | None = None) -> Response:
     said = _SAID.get(status, {"success": False, "message": f"HTTP {status}, as ordered"})
     headers = () if retry_after is None else ((b"retry-after", b"%d" % round(retry_after)),)
-    return Answer(status, to_json(said), headers)
+    return Response(status, to_json(said), headers)
 
 
 class _Cloudbeds:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def create(self, request: Request) -> Answer:
+    async def create(self, request: Request) -> Response:
         try:
             wanted = _wanted(request, _form(await request.body()))
         except _Refusal as refusal:
@@ -72,7 +72,7 @@ class _Cloudbeds:
         booked = book(self._world, request, wanted)
         match booked:
             case Made():
-                return Answer(200, to_json(_created(from_json(booked.answer))))
+                return Response(200, to_json(_created(from_json(booked.answer))))
             case Taken():
                 return _Refusal("The room type is not available for the selected dates").answer
             case OtherPrice():
@@ -84,13 +84,13 @@ class _Cloudbeds:
             case _:
                 assert_never(booked)
 
-    async def show(self, request: Request) -> Answer:
+    async def show(self, request: Request) -> Response:
         made = self._by_id(request, request.query_params.get("reservationID"))
         if made is None:
             return _Refusal("Reservation not found").answer
-        return Answer(200, to_json({"success": True, "data": self._shown(made)}))
+        return Response(200, to_json({"success": True, "data": self._shown(made)}))
 
-    async def search(self, request: Request) -> Answer:
+    async def search(self, request: Request) -> Response:
         query = request.query_params
         if query.get("propertyID") == _UNKNOWN:
             return _no_such_property().answer
@@ -98,9 +98,9 @@ class _Cloudbeds:
         shown = [self._shown(made) for made in self._world.at(place_of(request))]
         found = [reservation for reservation in shown if _matches(reservation, query)]
         listed = [_listed(reservation) for reservation in found[(page - 1) * size : page * size]]
-        return Answer(200, to_json({"success": True, "data": listed, "count": len(listed), "total": len(found)}))
+        return Response(200, to_json({"success": True, "data": listed, "count": len(listed), "total": len(found)}))
 
-    async def change(self, request: Request) -> Answer:
+    async def change(self, request: Request) -> Response:
         form = _form(await request.body())
         made = self._by_id(request, form.get("reservationID"))
         if made is None:
@@ -108,7 +108,7 @@ class _Cloudbeds:
         if form.get("status") != "canceled":
             return _Refusal("Only cancellations are simulated").answer
         self._world.cancel(made.place, made.id)
-        return Answer(200, to_json({"success": True, "data": self._shown(made)}))
+        return Response(200, to_json({"success": True, "data": self._shown(made)}))
 
     def _by_id(self, request: Request, reservation_id: str | None) -> Made | None:
         return next((made for made in self._world.at(place_of(request)) if str(made.id) == reservation_id), None)

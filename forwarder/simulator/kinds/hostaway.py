@@ -13,7 +13,7 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from forwarder.http.responses import Answer
+from forwarder.http.responses import Response
 from forwarder.simulator.base_path import below_base_ending_in
 from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
 from forwarder.simulator.http import Gate, bearer_of, book, name_of, place_of
@@ -33,7 +33,7 @@ class _Fail(Exception):
 
     def __init__(self, message: str, status: int = 200) -> None:
         super().__init__(message)
-        self.answer = Answer(status, to_json({"status": "fail", "result": message}))
+        self.answer = Response(status, to_json({"status": "fail", "result": message}))
 
 
 def hostaway_routes(world: World) -> list[BaseRoute]:
@@ -54,11 +54,11 @@ def hostaway_routes(world: World) -> list[BaseRoute]:
     ]
 
 
-def failing(status: int, retry_after: float | None = None) -> Answer:
+def failing(status: int, retry_after: float | None = None) -> Response:
     """An error that says no more than its status; who is not let in is told so by a 403."""
     body = {"status": "fail", "message": _SAID.get(status, f"HTTP {status}, as ordered")}
     headers = () if retry_after is None else ((b"retry-after", b"%d" % round(retry_after)),)
-    return Answer(403 if status == 401 else status, to_json(body), headers)  # noqa: PLR2004 - HTTP's own numbers
+    return Response(403 if status == 401 else status, to_json(body), headers)  # noqa: PLR2004 - HTTP's own numbers
 
 
 def _credential_of(request: Request) -> str:
@@ -70,26 +70,26 @@ class _Hostaway:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def token(self, request: Request) -> Answer:
+    async def token(self, request: Request) -> Response:
         form = {name: values[0] for name, values in parse_qs((await request.body()).decode()).items()}
         known = form.get("grant_type") == "client_credentials" and form.get("client_secret") not in (None, "wrong")
         if not known:
-            return Answer(401, to_json({"error": "invalid_client", "message": "Client authentication failed"}))
+            return Response(401, to_json({"error": "invalid_client", "message": "Client authentication failed"}))
         token = {
             "token_type": "Bearer",
             "expires_in": _TOKEN_SECONDS,
             "access_token": f"token-of-{form.get('client_id')}",
         }
-        return Answer(200, to_json(token))
+        return Response(200, to_json(token))
 
-    async def create(self, request: Request) -> Answer:
+    async def create(self, request: Request) -> Response:
         try:
             booked = book(self._world, request, _wanted(request, await request.body()))
         except _Fail as fail:
             return fail.answer
         match booked:
             case Made():
-                return Answer(200, b'{"status":"success","result":' + booked.answer + b"}")
+                return Response(200, b'{"status":"success","result":' + booked.answer + b"}")
             case Taken():
                 return _Fail("Listing is not available for these dates").answer
             case OtherPrice():
@@ -101,7 +101,7 @@ class _Hostaway:
             case _:
                 assert_never(booked)
 
-    async def list_reservations(self, request: Request) -> Answer:
+    async def list_reservations(self, request: Request) -> Response:
         query = request.query_params
         found = sorted(
             (made for made in self._world.at(place_of(request)) if _matches(made, query)),
@@ -111,13 +111,13 @@ class _Hostaway:
         limit = min(int(query.get("limit", _MOST_PER_PAGE)), _MOST_PER_PAGE)
         shown = [self._shown(made) for made in found[after : after + limit]]
         body = {"status": "success", "result": shown, "limit": limit, "offset": None, "count": len(found)}
-        return Answer(200, to_json(body))
+        return Response(200, to_json(body))
 
-    async def show(self, request: Request) -> Answer:
+    async def show(self, request: Request) -> Response:
         made = self._made(request)
         return failing(404) if made is None else _success(self._shown(made))
 
-    async def cancel(self, request: Request) -> Answer:
+    async def cancel(self, request: Request) -> Response:
         body = from_json(await request.body() or b"null")
         if not isinstance(body, dict) or body.get("cancelledBy") not in ("host", "guest"):
             return _Fail("cancelledBy must be host or guest", 422).answer
@@ -141,8 +141,8 @@ class _Hostaway:
         return {**reservation, "status": "cancelled", "cancelledBy": "guest", "cancellationDate": cancelled_at[:10]}
 
 
-def _success(result: Mapping[str, Any]) -> Answer:
-    return Answer(200, to_json({"status": "success", "result": result}))
+def _success(result: Mapping[str, Any]) -> Response:
+    return Response(200, to_json({"status": "success", "result": result}))
 
 
 def _matches(made: Made, query: Mapping[str, str]) -> bool:

@@ -11,11 +11,11 @@ from typing import Any, assert_never
 
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response as StarletteResponse
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from forwarder.http.responses import PROBLEM_JSON, Answer, problem_answer
+from forwarder.http.responses import PROBLEM_JSON, Response, problem_response
 from forwarder.reservation.problem import Problem
 from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
 from forwarder.simulator.http import Gate, below_any_base, book, name_of, place_of
@@ -32,7 +32,7 @@ class _Refusal(Exception):
 
     def __init__(self, status: int, code: str, detail: str) -> None:
         super().__init__(code)
-        self.answer = problem_answer(Problem(code, code.replace("_", " ").capitalize(), status, detail))
+        self.answer = problem_response(Problem(code, code.replace("_", " ").capitalize(), status, detail))
 
 
 def open_pms_routes(world: World) -> list[BaseRoute]:
@@ -52,18 +52,18 @@ def open_pms_routes(world: World) -> list[BaseRoute]:
     ]
 
 
-def failing(status: int, retry_after: float | None = None) -> Answer:
+def failing(status: int, retry_after: float | None = None) -> Response:
     """A problem that says no more than its status."""
     problem = Problem(f"simulated_{status}", "A simulated fault", status, f"HTTP {status}, as ordered.")
     headers = () if retry_after is None else ((b"retry-after", b"%d" % round(retry_after)),)
-    return Answer(status, to_json(problem.as_json()), headers, PROBLEM_JSON)
+    return Response(status, to_json(problem.as_json()), headers, PROBLEM_JSON)
 
 
 class _OpenPms:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def create(self, request: Request) -> Answer:
+    async def create(self, request: Request) -> Response:
         try:
             wanted = _wanted(request, await request.body())
         except _Refusal as refusal:
@@ -71,9 +71,9 @@ class _OpenPms:
         booked = book(self._world, request, wanted)
         match booked:
             case Made():
-                return Answer(201, booked.answer)
+                return Response(201, booked.answer)
             case Replayed(made):
-                return Answer(200, made.answer)
+                return Response(200, made.answer)
             case KeyReused():
                 return _Refusal(422, "idempotency_key_reused", "This key came before, with another body.").answer
             case Taken():
@@ -85,16 +85,16 @@ class _OpenPms:
             case _:
                 assert_never(booked)
 
-    async def find(self, request: Request) -> Answer:
+    async def find(self, request: Request) -> Response:
         reference, place = request.query_params.get("reference"), _place(request)
         found = self._world.at(place) if reference is None else self._world.find(place, reference)
-        return Answer(200, b'{"data":[' + b",".join(map(self._shown, found)) + b"]}")
+        return Response(200, b'{"data":[' + b",".join(map(self._shown, found)) + b"]}")
 
     async def cancel(self, request: Request) -> ASGIApp:
         """A cancelled one is cancelled again."""
         identifier = request.path_params["id"]
         if identifier.isdecimal() and self._world.cancel(_place(request), int(identifier)):
-            return Response(status_code=204)
+            return StarletteResponse(status_code=204)
         return _Refusal(404, "reservation_not_found", "There is no such reservation.").answer
 
     def _shown(self, made: Made) -> bytes:

@@ -8,9 +8,9 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from forwarder.http.bodies import read_at_most
+from forwarder.http.bodies import read_body_up_to
 from forwarder.http.exchange import body_at_hand, written
-from forwarder.http.responses import Answer
+from forwarder.http.responses import Response
 from forwarder.http.server import serve
 from forwarder.process.supervision import Stop, bind
 
@@ -32,13 +32,13 @@ class _App:
             return
         try:
             body = self.at_hand[-1]
-            body = await read_at_most(1_000_000, {}, receive) if body is None else body
+            body = await read_body_up_to(1_000_000, {}, receive) if body is None else body
         except ClientDisconnect:
             return
         headers = [(b"content-length", b"%d" % len(body or b"")), *self.headers]
         self.written.append(written(send, 200, headers, body or b""))
         if not self.written[-1]:
-            await Answer(200, body or b"", self.headers)(scope, receive, send)
+            await Response(200, body or b"", self.headers)(scope, receive, send)
 
 
 class _Client:

@@ -14,7 +14,7 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from forwarder.http.app import http_app
-from forwarder.http.responses import Answer, header_map, problem_answer
+from forwarder.http.responses import Response, header_map, problem_response
 from forwarder.observability.observations import OBSERVATIONS
 from forwarder.reservation.problem import Fault, Problem
 from tests.support.memory.clock import ManualClock
@@ -27,19 +27,19 @@ class _CardError(Exception):
     pass
 
 
-async def _fine(_request: Request) -> Answer:
-    return Answer(200, b"{}")
+async def _fine(_request: Request) -> Response:
+    return Response(200, b"{}")
 
 
-async def _broken(_request: Request) -> Answer:
+async def _broken(_request: Request) -> Response:
     raise _CardError(f"cannot read {CARD_NUMBER}") from ValueError(CARD_NUMBER)
 
 
-async def _left(_request: Request) -> Answer:
+async def _left(_request: Request) -> Response:
     raise ClientDisconnect
 
 
-async def _teapot(_request: Request) -> Answer:
+async def _teapot(_request: Request) -> Response:
     raise HTTPException(418)
 
 
@@ -167,10 +167,10 @@ class _Straight:
         self._status = status
         self._error = error
 
-    async def answer(self, _scope: Scope, _receive: Receive) -> Answer:
+    async def answer(self, _scope: Scope, _receive: Receive) -> Response:
         if self._error is not None:
             raise self._error
-        return Answer(self._status, b"{}")
+        return Response(self._status, b"{}")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = await self.answer(scope, receive)
@@ -253,7 +253,7 @@ def test_header_lines_of_one_name_are_joined() -> None:
 
 def test_a_problem_in_full() -> None:
     problem = Problem("odd", "Odd", 409, "It is odd.", "rsv_1", (Fault("/a~1b", "wrong", "must be even"),), {"more": 1})
-    answer = problem_answer(problem)
+    answer = problem_response(problem)
     assert (answer.status, answer.media_type) == (409, b"application/problem+json")
     assert answer.body == (
         b'{"type":"/problems/odd","title":"Odd","status":409,"detail":"It is odd.","code":"odd","requestId":"rsv_1",'
@@ -266,7 +266,7 @@ def test_a_problem_in_full() -> None:
     ("status", "header"), [(401, (b"www-authenticate", b"Bearer")), (503, (b"retry-after", b"9")), (409, None)]
 )
 def test_what_goes_with_a_status(status: int, header: tuple[bytes, bytes] | None) -> None:
-    answer = problem_answer(Problem("code", "Title", status, "Detail."), (b"x", b"y"), retry_after_seconds=9)
+    answer = problem_response(Problem("code", "Title", status, "Detail."), (b"x", b"y"), retry_after_seconds=9)
     assert answer.headers == ((b"x", b"y"), *([header] if header else []))
 
 
