@@ -34,7 +34,7 @@ from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher, Topics
@@ -157,7 +157,7 @@ async def _worker(
             publisher=publisher,
             recorder=SqlRecorder(engine),
             directory=OneAccount(account),
-            vault=SecretVault([_SECRET]),
+            unsealer=SecretUnsealer([_SECRET]),
             pms=await stack.enter_async_context(open_directory(clock)),
             clock=clock,
             settings=WorkerSettings(),

@@ -25,7 +25,7 @@ from forwarder.ingress.terms import Terms
 from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.validation import read_request
 from forwarder.tenancy.access import Caller
-from forwarder.tenancy.sealing import KeyPair, PublicSealer
+from forwarder.tenancy.sealing import KeyPair, PublicKeySealer
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher
 
@@ -46,7 +46,7 @@ class Cost:
 
 def _messages(count: int) -> list[Message]:
     keys = KeyPair.from_secret("bench")
-    drafts = Drafts(RequestIds(b"0123456789abcdef"), PublicSealer(keys.key_id, keys.public_key))
+    drafts = Drafts(RequestIds(b"0123456789abcdef"), PublicKeySealer(keys.key_id, keys.public_key))
     caller, terms = Caller("bench", ACCOUNT, "key-bench"), Terms(None, None, None)
     messages = []
     for number in range(count):

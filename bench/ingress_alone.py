@@ -13,13 +13,11 @@ from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.routes import ingress_routes
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.identity import RequestIds
-from forwarder.tenancy.access import Caller
-from forwarder.tenancy.cache import Ages, Answers
+from forwarder.tenancy.access import Caller, caller_valid_until, new_token, token_hash
+from forwarder.tenancy.cache import CacheTimes, LookupCache
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey
-from forwarder.tenancy.remembered_callers import until
-from forwarder.tenancy.sealing import KeyPair, PublicSealer
-from forwarder.tenancy.tokens import new_token, token_hash
+from forwarder.tenancy.sealing import KeyPair, PublicKeySealer
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Message as Published
 from forwarder.topics.port import Publisher
@@ -44,8 +42,8 @@ class _Directory:
 
     def __init__(self) -> None:
         clock = SystemClock()
-        self._keys = Answers(self._key, clock, Ages())
-        self._accounts = Answers(self._account, clock, Ages())
+        self._keys = LookupCache(self._key, clock, CacheTimes())
+        self._accounts = LookupCache(self._account, clock, CacheTimes())
 
     async def key(self, token: str) -> ApiKey | None:
         return await self._keys.get(token_hash(token))
@@ -53,8 +51,10 @@ class _Directory:
     async def account(self, account_id: str) -> Account | None:
         return await self._accounts.get(account_id)
 
-    def good_until(self, token: str, caller: Caller) -> float:
-        return until(caller, self._keys.remembered(token_hash(token)), self._accounts.remembered(caller.account.id))
+    def valid_until(self, token: str, caller: Caller) -> float:
+        return caller_valid_until(
+            caller, self._keys.cached(token_hash(token)), self._accounts.cached(caller.account.id)
+        )
 
     async def _key(self, hashed: str) -> ApiKey | None:
         return ApiKey("key-bench", "bench") if hashed == token_hash(_TOKEN) else None
@@ -80,7 +80,7 @@ def application(publisher: Publisher, topic: str = "reservations.requests") -> A
         publisher=publisher,
         requests_topic=topic,
         directory=_Directory(),
-        sealer=PublicSealer(keys.key_id, keys.public_key),
+        sealer=PublicKeySealer(keys.key_id, keys.public_key),
         ids=RequestIds(secrets.token_bytes(32)),
         reader=MemoryReader(),
         outcomes=OutcomeListener(MemoryLog(clock).tail("reservations.results"), clock),

@@ -14,11 +14,11 @@ from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.migrate import migrate, require_current
 from forwarder.store.submissions.repairs import SqlRepairs
-from forwarder.tenancy.port import CardSealer
+from forwarder.tenancy.port import Sealer
 from forwarder.tenancy.sealing import sealer_of
+from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.deployment import load_sealer, publish_key
 from forwarder.tenancy.sql.directory import SqlDirectory
-from forwarder.tenancy.sql.registry import SqlRegistry
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Log
@@ -36,11 +36,11 @@ class Backend:
     log: Log
     engine: Engine
     directory: SqlDirectory
-    registry: SqlRegistry
+    tenancy: SqlTenancyAdmin
     overview: SqlOverview
     repairs: SqlRepairs
 
-    async def sealer(self) -> CardSealer:
+    async def sealer(self) -> Sealer:
         """What seals to the worker's key."""
         return await load_sealer(self.engine)
 
@@ -81,8 +81,8 @@ async def open_backend(settings: Settings) -> AsyncIterator[Backend]:
             settings.backend, partitions=environment.partitions, session_seconds=environment.session_seconds
         ) as log:
             shadows = Shadows(environment.simulator_url, _seal(settings))
-            directory, registry = SqlDirectory(engine, clock, shadow=shadows.of), SqlRegistry(engine)
-            yield Backend(settings, clock, log, engine, directory, registry, SqlOverview(engine), SqlRepairs(engine))
+            directory, tenancy = SqlDirectory(engine, clock, shadow=shadows.of), SqlTenancyAdmin(engine)
+            yield Backend(settings, clock, log, engine, directory, tenancy, SqlOverview(engine), SqlRepairs(engine))
     finally:
         await engine.dispose()
 

@@ -7,7 +7,7 @@ from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.queue import SqlDeliveryQueue
-from forwarder.tenancy.sealing import SecretVault
+from forwarder.tenancy.sealing import SecretUnsealer
 from forwarder.tenancy.sql.deployment import publish_key
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.webhooks.resolving import ResolvedTargets
@@ -40,7 +40,7 @@ async def open_notifier(stack: AsyncExitStack, backend: Backend) -> Notifier:
         topics=settings.topics,
         queue=SqlDeliveryQueue(backend.engine),
         endpoints=SqlEndpoints(backend.engine),
-        vault=SecretVault([secret]),
+        unsealer=SecretUnsealer([secret]),
         sender=sender,
         clock=clock,
         settings=settings.notifier,

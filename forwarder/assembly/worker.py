@@ -15,7 +15,7 @@ from forwarder.settings import Settings
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
-from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.deployment import publish_key
 from forwarder.tenancy.sql.grants import SqlGrants
 from forwarder.topics.port import Publisher
@@ -40,9 +40,9 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
     secret = secret_of(settings)
     await publish_key(backend.engine, secret)
     await _load_kinds(backend)
-    vault = SecretVault([secret])
+    unsealer = SecretUnsealer([secret])
     push_seconds = settings.environment.push_timeout_seconds
-    grants = _grants(backend, secret, vault, push_seconds)
+    grants = _grants(backend, secret, unsealer, push_seconds)
     pms = await stack.enter_async_context(
         open_directory(clock, policy=PushPolicy(push_seconds=push_seconds), grants=grants)
     )
@@ -53,7 +53,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         publisher=publisher,
         recorder=SqlRecorder(backend.engine),
         directory=backend.directory,
-        vault=vault,
+        unsealer=unsealer,
         pms=pms,
         clock=clock,
         settings=settings.worker,
@@ -69,12 +69,12 @@ def worker_checks(backend: Backend, worker: Worker) -> Mapping[str, Check]:
 async def _load_kinds(backend: Backend) -> None:
     """Now, rather than in the middle of the work. What has no such kind waits until it is repaired, as ever."""
     kinds = registered().kinds
-    for kind in await backend.registry.kinds():
+    for kind in await backend.tenancy.kinds():
         kinds.get(kind)
 
 
-def _grants(backend: Backend, secret: str, vault: SecretVault, push_seconds: float) -> SharedGrantKeeper:
+def _grants(backend: Backend, secret: str, unsealer: SecretUnsealer, push_seconds: float) -> SharedGrantKeeper:
     """Sealed to this worker's own secret, which every worker has."""
-    rows = SqlGrants(backend.engine, sealer_of(secret), vault)
+    rows = SqlGrants(backend.engine, sealer_of(secret), unsealer)
     outages = (TenancyUnavailable, CannotOpen)
     return SharedGrantKeeper(rows, backend.clock, RenewalTimes.within(push_seconds), outages)

@@ -15,9 +15,8 @@ from forwarder.ingress.request import Call
 from forwarder.process.clock import Clock
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES
-from forwarder.tenancy.access import Caller, authenticate
+from forwarder.tenancy.access import Caller, CallerCache, authenticate
 from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.tenancy.remembered_callers import RememberedCallers
 
 
 class Endpoint(Protocol):
@@ -39,7 +38,7 @@ class Entrance:
         settings = parts.settings
         self._admission = Admission(most_calls=settings.most_calls, most_bytes=settings.most_bytes)
         self._directory = parts.directory
-        self._callers = RememberedCallers(parts.directory)
+        self._callers = CallerCache(parts.directory)
         self._limits = parts.limits
         self._clock = parts.clock
         self._test_mode = settings.test_mode

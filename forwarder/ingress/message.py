@@ -13,7 +13,7 @@ from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.request import BookingEngineRequest, CardDetails, Operation, ReservationRequest
 from forwarder.reservation.submission import fingerprint, key_of
 from forwarder.tenancy.access import Caller
-from forwarder.tenancy.port import CardSealer
+from forwarder.tenancy.port import Sealer
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import Message
 
@@ -44,7 +44,7 @@ class Drafts:
     """Makes drafts: gives each its identifier and seals its card."""
 
     ids: RequestIds
-    sealer: CardSealer
+    sealer: Sealer
 
     def make(
         self, caller: Caller, operation: Operation, request: ReservationRequest, terms: Terms, *, now: datetime

@@ -7,7 +7,7 @@ from forwarder.process.clock import Clock
 from forwarder.reservation.identity import RequestIds
 from forwarder.store.lists.port import Reader
 from forwarder.tenancy.limits import RateLimits
-from forwarder.tenancy.port import Account, CardSealer, Directory
+from forwarder.tenancy.port import Account, Directory, Sealer
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher
 
@@ -45,7 +45,7 @@ class IngressParts:
     publisher: Publisher
     requests_topic: str
     directory: Directory
-    sealer: CardSealer
+    sealer: Sealer
     ids: RequestIds
     reader: Reader
     outcomes: OutcomeListener

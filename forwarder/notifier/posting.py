@@ -16,7 +16,7 @@ from forwarder.observability import metrics
 from forwarder.process.batching import Batcher
 from forwarder.process.clock import Clock, iso
 from forwarder.store.webhooks.port import DeliveryQueue, DueDelivery, TriedDelivery
-from forwarder.tenancy.port import Vault
+from forwarder.tenancy.port import Unsealer
 from forwarder.tenancy.webhooks import Disabled, Endpoint, EndpointReader
 from forwarder.webhooks.port import EndpointResponse, Sender
 from forwarder.webhooks.signature import signed_headers
@@ -33,7 +33,7 @@ class Posting:
         self,
         queue: DeliveryQueue,
         endpoints: EndpointReader,
-        vault: Vault,
+        unsealer: Unsealer,
         sender: Sender,
         clock: Clock,
         *,
@@ -42,7 +42,7 @@ class Posting:
     ) -> None:
         self._queue = queue
         self._endpoints = endpoints
-        self._vault = vault
+        self._unsealer = unsealer
         self._sender = sender
         self._clock = clock
         self._luck = luck
@@ -54,7 +54,7 @@ class Posting:
         until = endpoint.previous_until
         if endpoint.previous_secret is not None and until is not None and self._clock.now() < until:
             sealed.append(endpoint.previous_secret)
-        return [self._vault.open_text(one) for one in sealed]
+        return [self._unsealer.open_text(one) for one in sealed]
 
     async def post(
         self, endpoint: Endpoint, signing: Sequence[str], delivery: DueDelivery, *, failing_seconds: float

@@ -23,7 +23,7 @@ from forwarder.process.loops import forever
 from forwarder.process.waiting import break_off
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.webhooks.port import DeliveryQueue
-from forwarder.tenancy.port import TenancyUnavailable, Vault
+from forwarder.tenancy.port import TenancyUnavailable, Unsealer
 from forwarder.tenancy.webhooks import EndpointReader
 from forwarder.topics.port import Log, LogUnavailable, Topics
 from forwarder.webhooks.port import Sender
@@ -44,7 +44,7 @@ class NotifierParts:
     topics: Topics
     queue: DeliveryQueue
     endpoints: EndpointReader
-    vault: Vault
+    unsealer: Unsealer
     sender: Sender
     clock: Clock
     settings: NotifierSettings
@@ -59,7 +59,7 @@ class Notifier:
         self._stopping = False
         self._consuming = False
         rests = Backoff(clock, settings)
-        posting = Posting(queue, endpoints, parts.vault, parts.sender, clock, record_batch=settings.record_batch)
+        posting = Posting(queue, endpoints, parts.unsealer, parts.sender, clock, record_batch=settings.record_batch)
         lane = EndpointQueue(queue, endpoints, posting, rests, clock, settings, may_go_on=self._may_go_on)
         self._lanes = EndpointDispatcher(lane.run, rests, at_most=settings.max_endpoints)
         self._intake = Intake(queue, endpoints, clock, settings, start=self._lanes.start)

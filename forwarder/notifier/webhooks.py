@@ -15,8 +15,8 @@ from pydantic_core import to_json
 from forwarder.notifier.events import EVENT_TYPES_SENT, TEST_EVENT, body_of
 from forwarder.process.clock import Clock, iso
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryLog, DeliveryStatus, NewDelivery
-from forwarder.tenancy.port import CardSealer, NotKnown
-from forwarder.tenancy.webhooks import Disabled, Endpoint, EndpointRegistry
+from forwarder.tenancy.port import NotKnown, Sealer
+from forwarder.tenancy.webhooks import Disabled, Endpoint, EndpointAdmin
 from forwarder.webhooks.port import Targets
 from forwarder.webhooks.signature import new_secret
 
@@ -45,9 +45,9 @@ UNCHANGED: Final = Unchanged()
 class WebhooksParts:
     """What webhooks are managed with."""
 
-    endpoints: EndpointRegistry
+    endpoints: EndpointAdmin
     log: DeliveryLog
-    sealer: CardSealer
+    sealer: Sealer
     targets: Targets
     clock: Clock
 

@@ -1,5 +1,5 @@
 """Integration accounts as operators add and change them: checked for their kind of PMS, credentials sealed. Pausing and resuming
-needs no more than the registry."""
+needs no more than `TenancyAdmin`."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
@@ -7,20 +7,20 @@ from typing import Any
 
 from forwarder.pms.auth.shared_grants import credential_digest
 from forwarder.pms.options import check_options
-from forwarder.tenancy.port import Account, CardSealer, NotKnown, Registry
+from forwarder.tenancy.port import Account, NotKnown, Sealer, TenancyAdmin
 
 
 class Accounts:
-    """Adds and changes the accounts of `registry`. `sealer` fetches what seals to the workers' key."""
+    """Adds and changes the accounts of `tenancy`. `sealer` fetches what seals to the workers' key."""
 
-    def __init__(self, registry: Registry, sealer: Callable[[], Awaitable[CardSealer]]) -> None:
-        self._registry = registry
+    def __init__(self, tenancy: TenancyAdmin, sealer: Callable[[], Awaitable[Sealer]]) -> None:
+        self._tenancy = tenancy
         self._sealer = sealer
 
     async def add(self, account: Account, credential: str) -> None:
         """Add `account` with this credential. Raises `UnknownKind`, `BadOptions`, `AlreadyExists`, `NotKnown`."""
         check_options(account.kind, account.options)
-        await self._registry.put_account(replace(account, credential=(await self._sealer()).seal_text(credential)))
+        await self._tenancy.put_account(replace(account, credential=(await self._sealer()).seal_text(credential)))
 
     async def change(
         self, account_id: str, *, credential: str | None, options: Mapping[str, Any], all_options: bool
@@ -28,7 +28,7 @@ class Accounts:
         """The account with another credential, where one is given, and other options: `options` replaces all of them, or only
         those that it names; None removes one. Grants obtained with an old credential are forgotten. Raises `BadOptions`,
         `NotKnown`."""
-        account = next((known for known in await self._registry.accounts() if known.id == account_id), None)
+        account = next((known for known in await self._tenancy.accounts() if known.id == account_id), None)
         if account is None:
             raise NotKnown(f"There is no account {account_id!r}.")
         wanted = dict(options) if all_options else {**account.options, **options}
@@ -36,7 +36,7 @@ class Accounts:
         check_options(changed.kind, changed.options)
         if credential is not None:
             changed = replace(changed, credential=(await self._sealer()).seal_text(credential))
-        await self._registry.put_account(changed, replace=True)
+        await self._tenancy.put_account(changed, replace=True)
         if credential is not None:
-            await self._registry.forget_grants(account_id, but=credential_digest(credential))
+            await self._tenancy.forget_grants(account_id, but=credential_digest(credential))
         return changed

@@ -1,24 +1,25 @@
-"""The rate limits of API keys: a token bucket for each key, decided from memory alone. Waits for nothing but `exchange`.
+"""The rate limits of API keys: a token bucket per key, decided from memory alone. Only `exchange` waits for anything.
 
-A key that may make `requests` calls in `seconds` has a bucket of so many tokens, full at first, that refills at requests/seconds a
-second. What is kept of it is one moment, as the generic cell rate algorithm has it (ITU-T I.371, annex A, virtual scheduling): when
-the bucket would be full again, if nothing more were taken. At `now`, n calls move it
+A key that may make `requests` calls in `seconds` has a bucket of that many tokens, full at first, that refills at requests/seconds
+per second. All that is stored of it is one time, as in the generic cell rate algorithm (ITU-T I.371, annex A, virtual scheduling):
+when the bucket will be full again if nothing more is taken. At `now`, n calls move it
 
     full_at := max(full_at, now) + n · seconds / requests        let through only where that is at most `seconds` after now
 
 so that any t seconds see at most requests · (1 + t / seconds) calls.
 
-Several processes that serve one key decide each from its own bucket, and tell the others what they let through: each hands in
-what it took since its last exchange, and learns how much of its quota the key has used by now, all processes together (`Usage`). It
-does so `EXCHANGE_SECONDS` after the last, or as soon as a tenth of a quota is untold, but `SHORTEST_PAUSE_SECONDS` after it. So
+Several processes that serve one key each decide from their own bucket, and exchange what they let through: each reports what it
+took since its last exchange, and learns how much of the key's quota all processes together have used by now (`Usage`). It does so
+`EXCHANGE_SECONDS` after the last exchange, or once a tenth of a quota is unreported, but `MIN_PAUSE_SECONDS` after it at the
+earliest. So
 
-- Who keeps to the limit is never refused: a process believes the bucket to be fuller than it is, never emptier.
+- A caller that keeps to the limit is never refused: a process believes the bucket to be fuller than it is, never emptier.
 - N processes let through, in any t seconds, at most requests · (1 + (t + e) / seconds) + (N - 1) · b calls. `e` is the longest time
   from one exchange of a process to the end of its next, `b` the most that one process lets through between them: a tenth of
-  `requests`, and what comes during the shortest pause and the exchange itself; never more than `requests`. What was too much is
-  paid back: the shared bucket is that much further from full.
-- While the database is away each process goes by what it knows, and forgets to tell what it let through meanwhile: N processes
-  let through at most N times the limit.
+  `requests`, and what comes during the minimal pause and the exchange itself; never more than `requests`. The excess is paid
+  back: the shared bucket is that much further from full.
+- While the database is away each process goes by what it knows, and never reports what it let through meanwhile: N processes let
+  through at most N times the limit.
 """
 
 import asyncio
@@ -35,17 +36,17 @@ from forwarder.process.waiting import first_of
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
 
 EXCHANGE_SECONDS: Final = 0.5
-SHORTEST_PAUSE_SECONDS: Final = 0.05
-_PRESSING_SHARE = 0.1
+MIN_PAUSE_SECONDS: Final = 0.05
+_REPORT_SHARE = 0.1
 RATE: Final = r"([1-9][0-9]{0,8})/([1-9][0-9]{0,4})s"
 """How a limit is written: `100/60s` is 100 calls in 60 seconds."""
 
 _TOLERANCE = 1e-7
-"""Seconds by which moments may be rounded."""
+"""Seconds by which times may be rounded."""
 
 
 def read_limit(text: str) -> RateLimit:
-    """The limit that `text` writes as `RATE` has it. Raises `ValueError` with what would be right."""
+    """The limit in `text`, which is written as `RATE`. Raises `ValueError` with what would be right."""
     written = re.fullmatch(RATE, text)
     if written is None:
         raise ValueError("A rate limit is written as calls and whole seconds, such as 100/60s.")
@@ -54,8 +55,8 @@ def read_limit(text: str) -> RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What a key's limit says to a call. `remaining`: how many more it would let through now. `more_in`: whole seconds until it
-    lets one more through than that. `retry_in`: until it lets through what it refused; 0 where it was admitted."""
+    """The decision about a call. `remaining`: how many more calls would be admitted now. `more_in`: whole seconds until that is one
+    more. `retry_in`: whole seconds until what was refused would be admitted; 0 where it was admitted."""
 
     limit: RateLimit
     admitted: bool
@@ -66,7 +67,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """What one process let through for a key since it last told: `share` of its quota (1.0 is all of it), within the last `age`
+    """What one process let through for a key since its last report: `share` of its quota (1.0 is all of it), within the last `age`
     seconds, under a limit over `seconds`."""
 
     key_id: str
@@ -76,30 +77,30 @@ class Consumption:
 
 
 class Usage(Protocol):
-    """What all processes of a deployment let through, together. Shared by way of the database."""
+    """What all processes of a deployment let through together. Shared through the database."""
 
     async def add(self, consumed: Sequence[Consumption]) -> Mapping[str, float]:
-        """Count `consumed`, whose keys differ; for each key which share of its quota is used by now, more than 1.0 where too much
-        was let through. Raises `TenancyUnavailable`: it was not counted, or may not have been."""
+        """Count `consumed`, one per key; the share of each key's quota that is used by now, more than 1.0 where too much was let
+        through. Raises `TenancyUnavailable`: it was not counted, or may not have been."""
         ...
 
 
 class RateLimits:
-    """The buckets of this process, of the `most_keys` keys that were used last. A key that is not remembered has a full one, until
-    the next exchange. `default` is the limit of keys that have none of their own, None for no limit. `pressing`: so much of a quota
-    was let through that the others should know soon."""
+    """The buckets of this process, for the `max_keys` keys used last. A key without a bucket starts with a full one, until the next
+    exchange. `default` is the limit of keys that have none of their own, None for no limit. `report_due`: so much of a quota was
+    used that the other processes should know soon."""
 
-    def __init__(self, clock: Clock, default: RateLimit | None = None, *, most_keys: int = 10_000) -> None:
+    def __init__(self, clock: Clock, default: RateLimit | None = None, *, max_keys: int = 10_000) -> None:
         self._clock = clock
         self._default = default
-        self._most_keys = most_keys
+        self._max_keys = max_keys
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
-        self._untold: dict[str, _Bucket] = {}
-        self.pressing = asyncio.Event()
+        self._unreported: dict[str, _Bucket] = {}
+        self.report_due = asyncio.Event()
 
     def take(self, key_id: str, limit: RateLimit | None, count: int = 1) -> Allowance | None:
-        """Let `count` calls of a key through, all or none; None where it has no limit. More than its whole quota are let through
-        when the bucket is full, and the bucket is overdrawn by the rest. 0 is to look, and takes nothing."""
+        """Admit `count` calls of a key, all or none; None where it has no limit. More than a whole quota is admitted if the bucket
+        is full, which overdraws it by the rest. With 0, nothing is taken."""
         limit = limit or self._default
         if limit is None:
             return None
@@ -107,63 +108,63 @@ class RateLimits:
         bucket = self._bucket(key_id, limit)
         admitted = bucket.take(count, now)
         if admitted and count:
-            self._untold[key_id] = bucket
-            if bucket.untold >= limit.requests * _PRESSING_SHARE:
-                self.pressing.set()
+            self._unreported[key_id] = bucket
+            if bucket.unreported >= limit.requests * _REPORT_SHARE:
+                self.report_due.set()
         return bucket.allowance(now, admitted=admitted, count=count)
 
     def _bucket(self, key_id: str, limit: RateLimit) -> "_Bucket":
         bucket = self._buckets.get(key_id)
         if bucket is None or bucket.limit != limit:
             bucket = self._buckets[key_id] = _Bucket(limit)
-            if len(self._buckets) > self._most_keys:
+            if len(self._buckets) > self._max_keys:
                 self._buckets.popitem(last=False)
         self._buckets.move_to_end(key_id)
         return bucket
 
     async def exchange(self, usage: Usage) -> None:
-        """Tell `usage` what was let through since the last exchange, and learn what others did; nothing is asked where nothing was.
-        Raises `TenancyUnavailable`; what should have been told is then known here alone."""
-        untold, self._untold = self._untold, {}
-        self.pressing.clear()
-        if not untold:
+        """Report to `usage` what was let through since the last exchange, and learn what others did; does nothing if nothing
+        was. Raises `TenancyUnavailable`; what should have been reported is then known here only."""
+        unreported, self._unreported = self._unreported, {}
+        self.report_due.clear()
+        if not unreported:
             return
         now = self._clock.monotonic()
-        consumed = [bucket.told(key_id, now) for key_id, bucket in untold.items()]
+        consumed = [bucket.report(key_id, now) for key_id, bucket in unreported.items()]
         for key_id, used in (await usage.add(consumed)).items():
-            untold[key_id].learn(used, as_of=now)
+            unreported[key_id].learn(used, as_of=now)
 
 
 async def exchange_usage(limits: RateLimits, usage: Usage, clock: Clock) -> None:
-    """Exchange when it is time to, for ever, through outages of the database."""
+    """Exchange whenever it is time, for ever, through outages of the database."""
 
     async def step() -> None:
-        await clock.sleep(SHORTEST_PAUSE_SECONDS)
-        await first_of(limits.pressing.wait(), clock.sleep(EXCHANGE_SECONDS - SHORTEST_PAUSE_SECONDS))
+        await clock.sleep(MIN_PAUSE_SECONDS)
+        await first_of(limits.report_due.wait(), clock.sleep(EXCHANGE_SECONDS - MIN_PAUSE_SECONDS))
         await limits.exchange(usage)
 
     await forever(step, name="rate_limits", clock=clock, outages=(TenancyUnavailable,))
 
 
 class _Bucket:
-    """One key's. `untold` calls were let through from `since` on, and the others do not know yet."""
+    """One key's bucket. `unreported` calls were let through since `_since`."""
 
-    __slots__ = ("_full_at", "_interval", "_since", "limit", "untold")
+    __slots__ = ("_full_at", "_interval", "_since", "limit", "unreported")
 
     def __init__(self, limit: RateLimit) -> None:
         self.limit = limit
         self._interval = limit.seconds / limit.requests
         self._full_at = -math.inf
-        self.untold = 0
+        self.unreported = 0
         self._since = 0.0
 
     def take(self, count: int, now: float) -> bool:
         if self._missing(count, now) > 0:
             return False
         self._full_at = max(self._full_at, now) + count * self._interval
-        if not self.untold:
+        if not self.unreported:
             self._since = now
-        self.untold += count
+        self.unreported += count
         return True
 
     def allowance(self, now: float, *, admitted: bool, count: int) -> Allowance:
@@ -178,14 +179,14 @@ class _Bucket:
         needed = min(count, self.limit.requests) * self._interval
         return max(self._full_at - now, 0.0) + needed - self.limit.seconds - _TOLERANCE
 
-    def told(self, key_id: str, now: float) -> Consumption:
-        """What is to be told, which counts as told from now on."""
-        untold, self.untold = self.untold, 0
-        return Consumption(key_id, untold / self.limit.requests, now - self._since, self.limit.seconds)
+    def report(self, key_id: str, now: float) -> Consumption:
+        """What is to be reported; it counts as reported from now on."""
+        unreported, self.unreported = self.unreported, 0
+        return Consumption(key_id, unreported / self.limit.requests, now - self._since, self.limit.seconds)
 
     def learn(self, used: float, *, as_of: float) -> None:
-        """So much of the quota was used, by all; and what was taken here since is not among it."""
+        """All processes used this share of the quota; what was taken here since is not included."""
         full_at = as_of + used * self.limit.seconds
-        if self.untold:
-            full_at = max(full_at, self._since) + self.untold * self._interval
+        if self.unreported:
+            full_at = max(full_at, self._since) + self.unreported * self._interval
         self._full_at = max(self._full_at, full_at)

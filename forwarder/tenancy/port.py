@@ -1,4 +1,4 @@
-"""Workspaces, API keys, integration accounts and sealing, as the stages and the command see them."""
+"""Workspaces, API keys, integration accounts and sealing, as the stages and the operators' commands use them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ DEFAULT_DEADLINE_SECONDS: Final = 24 * 60 * 60
 
 
 class TenancyUnavailable(Exception):
-    """The directory could not be reached, and the answer is not known from before."""
+    """The database could not be reached, and nothing usable is cached."""
 
 
 class AlreadyExists(ValueError):
@@ -26,12 +26,12 @@ class NotKnown(LookupError):
 
 
 class CannotOpen(ValueError):
-    """Sealed with a key that is not ours, or damaged."""
+    """It was sealed with a key that is not ours, or is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """So many `requests` in any `seconds`."""
+    """At most `requests` in any `seconds`."""
 
     requests: int
     seconds: int
@@ -87,47 +87,47 @@ class Account:
 
 
 class Directory(Protocol):
-    """Look-ups on the hot path. Answers come from memory for a few seconds (the age is a setting), so that a change is seen
-    within that time; while the database is away, known answers stay good."""
+    """Look-ups on the hot path. Results are cached for a few seconds, within which a change is seen; while the database is away,
+    cached results stay valid."""
 
     async def key(self, token: str) -> ApiKey | None:
-        """The key in force with that token. Raises `TenancyUnavailable`."""
+        """The valid key with that token. Raises `TenancyUnavailable`."""
         ...
 
     async def account(self, account_id: str) -> Account | None:
-        """The integration account, or the shadow, of that identifier. Raises `TenancyUnavailable`."""
+        """The integration account, or the shadow, with that identifier. Raises `TenancyUnavailable`."""
         ...
 
 
-class Registry(Protocol):
-    """What the operator's commands change. Raises `AlreadyExists`, `NotKnown`, `TenancyUnavailable`."""
+class TenancyAdmin(Protocol):
+    """What operators change. Raises `AlreadyExists`, `NotKnown`, `TenancyUnavailable`."""
 
     async def add_workspace(self, workspace_id: str) -> None: ...
 
     async def add_key(
         self, workspace_id: str, *, test: bool = False, limit: RateLimit | None = None
     ) -> tuple[ApiKey, str]:
-        """A new key and its token, which is shown this once and kept nowhere."""
+        """A new key and its token, which is shown only here and stored nowhere."""
         ...
 
     async def set_limit(self, key_id: str, limit: RateLimit | None) -> None:
-        """Give a key a limit of its own, or with None the deployment's default."""
+        """Set a key's own limit; None is the deployment's default."""
         ...
 
     async def revoke_key(self, key_id: str) -> None: ...
 
     async def keys(self, workspace_id: str | None = None) -> Sequence[KnownKey]:
-        """In the order in which they were made."""
+        """In the order of their creation."""
         ...
 
     async def put_account(self, account: Account, *, replace: bool = False) -> None:
-        """Add an account, or with `replace` write over the one of that id (of the same workspace)."""
+        """Add an account; with `replace`, overwrite the one with that id in the same workspace."""
         ...
 
     async def accounts(self, workspace_id: str | None = None) -> Sequence[Account]: ...
 
     async def kinds(self) -> Sequence[str]:
-        """The kinds of PMS that accounts are of."""
+        """The kinds of PMS that accounts have."""
         ...
 
     async def pause(self, account_id: str, *, paused: bool) -> None: ...
@@ -137,21 +137,21 @@ class Registry(Protocol):
         ...
 
 
-class CardSealer(Protocol):
-    """Holds a public key only: what it seals, it cannot open."""
+class Sealer(Protocol):
+    """Seals with a public key: what it seals, it cannot open."""
 
     def seal_card(self, card: CardDetails) -> SealedCard: ...
 
     def seal_text(self, text: str) -> str:
-        """Base64 of `text` sealed, for credentials."""
+        """`text` (a credential, say) sealed, in base64."""
         ...
 
 
-class Vault(Protocol):
-    """Holds the private key: the worker's alone."""
+class Unsealer(Protocol):
+    """Opens what was sealed, with the private key. Only workers and notifiers have it."""
 
     def open_card(self, card: SealedCard) -> CardDetails:
-        """The card, in memory. Raises `CannotOpen`."""
+        """The card. Raises `CannotOpen`."""
         ...
 
     def open_text(self, sealed: str) -> str:

@@ -1,4 +1,4 @@
-"""Sealed boxes (X25519, XSalsa20-Poly1305): anyone with the public key seals, the holder of the secret alone opens. No I/O."""
+"""Sealed boxes (X25519, XSalsa20-Poly1305): anyone with the public key can seal, only the holder of the secret can open. No I/O."""
 
 import base64
 import binascii
@@ -16,14 +16,14 @@ from forwarder.reservation.request import CardDetails
 from forwarder.tenancy.port import CannotOpen
 
 _PURPOSE = b"forwarder-seal-1"
-"""Keeps this key apart from whatever else may be derived from the same secret, now or later."""
+"""Separates this key from anything else derived from the same secret."""
 
 _KEY_ID_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A key to seal and to open with. `key_id` names it: a hash of its public half."""
+    """A key to seal and to open with. `key_id` is a hash of its public half."""
 
     key_id: str
     public_key: bytes
@@ -31,14 +31,14 @@ class KeyPair:
 
     @classmethod
     def from_secret(cls, secret: str) -> Self:
-        """The key pair of a deployment's secret: always the same one. It is as hard to guess as the secret is."""
+        """The key pair of a deployment's secret: always the same one, and as hard to guess as the secret."""
         private = PrivateKey(blake2b(secret.encode(), digest_size=PrivateKey.SIZE, person=_PURPOSE).digest())
         public = bytes(private.public_key)
         return cls(blake2b(public, digest_size=_KEY_ID_BYTES).hexdigest(), public, bytes(private))
 
 
-class PublicSealer:
-    """`CardSealer` with a public key."""
+class PublicKeySealer:
+    """`Sealer` with a public key."""
 
     def __init__(self, key_id: str, public_key: bytes) -> None:
         self.key_id = key_id
@@ -48,18 +48,18 @@ class PublicSealer:
         return SealedCard(self.key_id, _base64(self._box.encrypt(card.model_dump_json(by_alias=True).encode())))
 
     def seal_text(self, text: str) -> str:
-        # The key's id comes first, so that after a change of keys it is known which one opens it.
+        # The key's id comes first: it says which key opens it, after keys have changed.
         return _base64(bytes.fromhex(self.key_id) + self._box.encrypt(text.encode()))
 
 
-def sealer_of(secret: str) -> PublicSealer:
-    """What seals for the holder of `secret`."""
+def sealer_of(secret: str) -> PublicKeySealer:
+    """A sealer for the holder of `secret`."""
     pair = KeyPair.from_secret(secret)
-    return PublicSealer(pair.key_id, pair.public_key)
+    return PublicKeySealer(pair.key_id, pair.public_key)
 
 
-class SecretVault:
-    """`Vault` with the keys of several secrets: the present one, and those before it."""
+class SecretUnsealer:
+    """`Unsealer` with the keys of several secrets: the present one, and earlier ones."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         pairs = [KeyPair.from_secret(secret) for secret in secrets]
@@ -70,7 +70,7 @@ class SecretVault:
         try:
             return CardDetails.model_validate_json(opened)
         except ValidationError:
-            # Without its cause: that one would quote the card.
+            # Without its cause, which would quote the card.
             raise CannotOpen("What was sealed is not a card.") from None
 
     def open_text(self, sealed: str) -> str:

@@ -1,7 +1,4 @@
-"""Where customers want the results of a workspace posted, as the stages see it. Nothing of how it is kept.
-
-Raises, besides what is named, `TenancyUnavailable`.
-"""
+"""The webhook endpoints of workspaces, as the stages use them. Everything may also raise `TenancyUnavailable`."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -9,16 +6,16 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, Protocol
 
-MOST_ENDPOINTS: Final = 50
-"""Of one workspace: each is sent every result."""
+MAX_ENDPOINTS: Final = 50
+"""Per workspace."""
 
 
 class TooManyEndpoints(ValueError):
-    """The workspace has as many as it may. The message says how many that is."""
+    """The workspace has the maximum number of endpoints. The message names it."""
 
 
 class Disabled(StrEnum):
-    """Why an endpoint is not posted to: it said so (410), nothing reached it for days, or somebody wanted it."""
+    """Why an endpoint is disabled: it responded 410, nothing reached it for days, or somebody disabled it."""
 
     GONE = "gone"
     FAILING = "failing"
@@ -27,8 +24,8 @@ class Disabled(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One address of one workspace. `types`: the events that it takes, None for all. Both secrets are sealed; the previous one
-    signs too until `previous_until`."""
+    """One address of one workspace. `types`: the event types it wants, None for all. Both secrets are sealed; until
+    `previous_until`, the previous one signs as well."""
 
     id: str
     workspace_id: str
@@ -44,38 +41,37 @@ class Endpoint:
     created_at: datetime
 
     def takes(self, kind: str) -> bool:
-        """Whether events of that type are for it."""
+        """Whether it wants events of that type."""
         return self.types is None or kind in self.types
 
 
 class EndpointReader(Protocol):
-    """The notifier's side: always from the database, so that a change counts from the moment on at which it was made."""
+    """The notifier's side. Never cached: a change takes effect at once."""
 
     async def any_enabled(self) -> bool:
-        """Whether any workspace has an endpoint that is not disabled."""
+        """Whether any workspace has an enabled endpoint."""
         ...
 
     async def enabled_of(self, workspace_ids: Collection[str]) -> Sequence[Endpoint]:
-        """The endpoints of these workspaces that are not disabled."""
+        """The enabled endpoints of these workspaces."""
         ...
 
     async def endpoint(self, endpoint_id: str) -> Endpoint | None: ...
 
     async def disable(self, endpoint_id: str, reason: Disabled, *, now: datetime) -> bool:
-        """Post to it no more. False where it was disabled already, or is not known."""
+        """Stop posting to it. False where it was disabled already, or is unknown."""
         ...
 
 
-class EndpointRegistry(EndpointReader, Protocol):
-    """What its owner, or an operator, does to an endpoint. What changes it answers with the endpoint as it is then, or None where
-    there is none."""
+class EndpointAdmin(EndpointReader, Protocol):
+    """What an endpoint's owner, or an operator, does to it. Changes return the endpoint as it is then, None where there is none."""
 
     async def add(self, endpoint: Endpoint) -> None:
         """Raises `NotKnown` (no such workspace), `TooManyEndpoints`."""
         ...
 
     async def of(self, workspace_id: str | None) -> Sequence[Endpoint]:
-        """Those of one workspace, or all; the oldest first."""
+        """Those of one workspace, or all of them; oldest first."""
         ...
 
     async def change(
@@ -85,7 +81,7 @@ class EndpointRegistry(EndpointReader, Protocol):
     async def enable(self, endpoint_id: str) -> Endpoint | None: ...
 
     async def rotate(self, endpoint_id: str, secret: str, *, previous_until: datetime | None) -> Endpoint | None:
-        """Sign with `secret`, which is sealed; with the one of before too until then, or not any more."""
+        """Sign with `secret`, which is sealed; with the previous one as well until `previous_until`, if that is given."""
         ...
 
     async def remove(self, endpoint_id: str) -> bool:

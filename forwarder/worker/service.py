@@ -18,7 +18,7 @@ from forwarder.process.clock import Clock
 from forwarder.process.loops import forever, keep_trying
 from forwarder.process.waiting import break_off
 from forwarder.store.submissions.port import Recorder, StoreUnavailable
-from forwarder.tenancy.port import Directory, TenancyUnavailable, Vault
+from forwarder.tenancy.port import Directory, TenancyUnavailable, Unsealer
 from forwarder.topics.port import Consumer, Log, LogUnavailable, Publisher, Topics
 from forwarder.worker.dispatch.batching import CreateBatching
 from forwarder.worker.dispatch.dispatcher import Dispatcher
@@ -49,7 +49,7 @@ class WorkerParts:
     publisher: Publisher
     recorder: Recorder
     directory: Directory
-    vault: Vault
+    unsealer: Unsealer
     pms: PmsDirectory
     clock: Clock
     settings: WorkerSettings
@@ -68,7 +68,7 @@ class Worker:
         self._intents: Batcher[int, bool] = Batcher(self._mark_pushing, at_most=settings.record_batch)
         gates = Throttles(clock, parts.pms.limits)
         pusher = Pusher(
-            parts.pms, parts.vault, clock, may_send=self._lease.covers, intend=self._intents.submit, pace=gates.of
+            parts.pms, parts.unsealer, clock, may_send=self._lease.covers, intend=self._intents.submit, pace=gates.of
         )
         delivery = PushPipeline(pusher, self._settlement, self._lease, clock, settle_seconds=settings.settle_seconds)
         batches = CreateBatching(pusher.max_per_create, delivery.deliver_together)

@@ -74,7 +74,7 @@ def add(
     account = Account(new_id, workspace, kind, base_url.rstrip("/"), "", concurrency, rate, deadline, options=options)
     secret = credential_from(credential, credential_file)
     with _options_in_words(kind):
-        with_backend(lambda backend: Accounts(backend.registry, backend.sealer).add(account, secret))
+        with_backend(lambda backend: Accounts(backend.tenancy, backend.sealer).add(account, secret))
     if as_json:
         show_json({"id": new_id})
     else:
@@ -97,7 +97,7 @@ def change(
     secret = credential_from(credential, credential_file) if given else None
     with _options_in_words(account_id):
         changed = with_backend(
-            lambda backend: Accounts(backend.registry, backend.sealer).change(
+            lambda backend: Accounts(backend.tenancy, backend.sealer).change(
                 account_id, credential=secret, options=options, all_options=options_file is not None
             )
         )
@@ -119,7 +119,7 @@ def list_accounts(
     workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None, as_json: AsJson = False
 ) -> None:
     """List integration accounts; their options with --json. Credentials are not shown."""
-    accounts = with_backend(lambda backend: backend.registry.accounts(workspace))
+    accounts = with_backend(lambda backend: backend.tenancy.accounts(workspace))
     show_rows([_row(account) for account in accounts], _COLUMNS, as_json=as_json)
 
 
@@ -134,7 +134,7 @@ def resume(account_id: _Id, as_json: AsJson = False) -> None:
 
 
 def _set_paused(account_id: str, *, paused: bool, as_json: bool) -> None:
-    with_backend(lambda backend: backend.registry.pause(account_id, paused=paused))
+    with_backend(lambda backend: backend.tenancy.pause(account_id, paused=paused))
     if as_json:
         show_json({"id": account_id, "paused": paused})
     else:

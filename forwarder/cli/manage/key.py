@@ -35,7 +35,7 @@ def add(
 ) -> None:
     """Make a key and print its token: this once, for it is kept nowhere."""
     limit = _limit(rate)
-    key, token = with_backend(lambda backend: backend.registry.add_key(workspace, test=test, limit=limit))
+    key, token = with_backend(lambda backend: backend.tenancy.add_key(workspace, test=test, limit=limit))
     if as_json:
         show_json({"id": key.id, "token": token, "test": key.test, "rate": _rate(limit)})
     else:
@@ -47,7 +47,7 @@ def list_keys(
     workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None, as_json: AsJson = False
 ) -> None:
     """List keys, revoked ones too, oldest first. Their tokens are kept nowhere."""
-    keys = with_backend(lambda backend: backend.registry.keys(workspace))
+    keys = with_backend(lambda backend: backend.tenancy.keys(workspace))
     show_rows([_row(key) for key in keys], _COLUMNS, as_json=as_json)
 
 
@@ -60,7 +60,7 @@ def set_rate(
 ) -> None:
     """Limit what a key may submit; within seconds every process keeps to it."""
     limit = _limit(rate)
-    with_backend(lambda backend: backend.registry.set_limit(key_id, limit))
+    with_backend(lambda backend: backend.tenancy.set_limit(key_id, limit))
     if as_json:
         show_json({"id": key_id, "rate": _rate(limit)})
     else:
@@ -69,7 +69,7 @@ def set_rate(
 
 def revoke(key_id: _Id, as_json: AsJson = False) -> None:
     """Put a key out of force; within seconds no process accepts it any more."""
-    with_backend(lambda backend: backend.registry.revoke_key(key_id))
+    with_backend(lambda backend: backend.tenancy.revoke_key(key_id))
     if as_json:
         show_json({"id": key_id, "revoked": True})
     else:

@@ -20,7 +20,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add a workspace."""
-    with_backend(lambda backend: backend.registry.add_workspace(workspace_id))
+    with_backend(lambda backend: backend.tenancy.add_workspace(workspace_id))
     if as_json:
         show_json({"id": workspace_id})
     else:

@@ -41,7 +41,7 @@ class DemoWorld:
 async def prepare_demo_world(backend: Backend, url: str, data_dir: Path) -> DemoWorld:
     """Make what is missing, point the accounts at the simulator of `url`, and write `demo.env` (mode 0600)."""
     await _add_workspace(backend)
-    known = {account.id: account for account in await backend.registry.accounts(WORKSPACE)}
+    known = {account.id: account for account in await backend.tenancy.accounts(WORKSPACE)}
     for account_id, (kind, path) in _ACCOUNTS.items():
         base_url = f"{url}/simulator/{account_id}/{path}"
         await _put_account(backend, known.get(account_id), account_id, kind, base_url)
@@ -53,7 +53,7 @@ async def prepare_demo_world(backend: Backend, url: str, data_dir: Path) -> Demo
 
 async def _add_workspace(backend: Backend) -> None:
     try:
-        await backend.registry.add_workspace(WORKSPACE)
+        await backend.tenancy.add_workspace(WORKSPACE)
     except AlreadyExists:
         return
 
@@ -61,9 +61,9 @@ async def _add_workspace(backend: Backend) -> None:
 async def _put_account(backend: Backend, known: Account | None, account_id: str, kind: str, base_url: str) -> None:
     if known is None:
         credential = (await backend.sealer()).seal_text("simulated")
-        await backend.registry.put_account(Account(account_id, WORKSPACE, kind, base_url, credential))
+        await backend.tenancy.put_account(Account(account_id, WORKSPACE, kind, base_url, credential))
     elif known.base_url != base_url:
-        await backend.registry.put_account(replace(known, base_url=base_url), replace=True)
+        await backend.tenancy.put_account(replace(known, base_url=base_url), replace=True)
 
 
 def _last_token(path: Path) -> str | None:
@@ -74,7 +74,7 @@ async def _in_force(backend: Backend, token: str | None) -> str:
     """The token of the last start while its key is in force, else a new one."""
     if token and await backend.directory.key(token) is not None:
         return token
-    _, token = await backend.registry.add_key(WORKSPACE)
+    _, token = await backend.tenancy.add_key(WORKSPACE)
     return token
 
 

@@ -1,4 +1,4 @@
-"""The database as tenancy uses it. Here, and nowhere else in tenancy, drivers' errors become `TenancyUnavailable`."""
+"""Transactions of tenancy. Here, and nowhere else in tenancy, drivers' errors become `TenancyUnavailable`."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ from forwarder.tenancy.port import TenancyUnavailable
 
 _LIMIT_SECONDS = 15.0
 _OUR_MISTAKES = ("0A", "22", "23", "42")
-"""The classes of SQLSTATE that say that a statement, or what was given to it, is wrong."""
+"""The SQLSTATE classes for a wrong statement or wrong values."""
 
 
 @asynccontextmanager

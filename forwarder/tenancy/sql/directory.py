@@ -1,4 +1,4 @@
-"""Who is asking, and which PMS is meant: from the database, remembered for a few seconds."""
+"""Look-ups of keys and accounts in the database, cached for a few seconds."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,13 +9,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import Clock
 from forwarder.reservation.mode import cast_by, is_test
-from forwarder.tenancy.access import Caller
-from forwarder.tenancy.cache import Ages, Answers
+from forwarder.tenancy.access import Caller, caller_valid_until, is_test_token, token_hash
+from forwarder.tenancy.cache import CacheTimes, LookupCache
 from forwarder.tenancy.port import Account, ApiKey, RateLimit
-from forwarder.tenancy.remembered_callers import until
 from forwarder.tenancy.sql.database import transaction
 from forwarder.tenancy.sql.tables import api_keys, integration_accounts
-from forwarder.tenancy.tokens import is_test_token, token_hash
 
 ACCOUNT = tuple(integration_accounts.c[name] for name in Account.__dataclass_fields__)
 """What an `Account` is made of, in its order."""
@@ -27,38 +25,38 @@ _ACCOUNT = select(*ACCOUNT).where(integration_accounts.c.id == bindparam("wanted
 
 
 def no_shadow(_account: Account) -> None:
-    """Where there is no test mode."""
+    """For deployments without a test mode."""
 
 
 class SqlDirectory:
-    """`Directory` on PostgreSQL or SQLite, and `Remembering`. Tokens are remembered by their hash. `shadow`: makes an account's,
-    which is no row."""
+    """`CachingDirectory` on PostgreSQL or SQLite. Tokens are cached by their hash. `shadow`: makes an account's shadow, which is no
+    row."""
 
     def __init__(
         self,
         engine: AsyncEngine,
         clock: Clock,
-        ages: Ages | None = None,
+        times: CacheTimes | None = None,
         shadow: Callable[[Account], Account | None] = no_shadow,
     ) -> None:
         self._engine = engine
         self._shadow = shadow
-        self._keys = Answers(self._find_key, clock, ages or Ages())
-        self._test_keys = Answers(self._find_test_key, clock, ages or Ages())
-        self._accounts = Answers(self._find_account, clock, ages or Ages())
+        self._keys = LookupCache(self._find_key, clock, times or CacheTimes())
+        self._test_keys = LookupCache(self._find_test_key, clock, times or CacheTimes())
+        self._accounts = LookupCache(self._find_account, clock, times or CacheTimes())
 
     async def key(self, token: str) -> ApiKey | None:
         return await self._keys_like(token).get(token_hash(token))
 
     async def account(self, account_id: str) -> Account | None:
-        # PostgreSQL has no text with this character, and so no such account; asked, it would call it an error.
+        # PostgreSQL takes no text with this character, so there is no such account; asked, it would raise an error.
         return None if "\0" in account_id else await self._accounts.get(account_id)
 
-    def good_until(self, token: str, caller: Caller) -> float:
-        key = self._keys_like(token).remembered(token_hash(token))
-        return until(caller, key, self._accounts.remembered(caller.account.id))
+    def valid_until(self, token: str, caller: Caller) -> float:
+        key = self._keys_like(token).cached(token_hash(token))
+        return caller_valid_until(caller, key, self._accounts.cached(caller.account.id))
 
-    def _keys_like(self, token: str) -> Answers[ApiKey]:
+    def _keys_like(self, token: str) -> LookupCache[ApiKey]:
         return self._test_keys if is_test_token(token) else self._keys
 
     async def _find_key(self, hashed: str) -> ApiKey | None:

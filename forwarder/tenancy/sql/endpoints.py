@@ -1,4 +1,4 @@
-"""Endpoints of webhooks in SQL, on PostgreSQL or SQLite."""
+"""Webhook endpoints in SQL, on PostgreSQL or SQLite."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
@@ -12,7 +12,7 @@ from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.sql.database import transaction
 from forwarder.tenancy.sql.tables import webhook_endpoints as table
 from forwarder.tenancy.sql.tables import workspaces
-from forwarder.tenancy.webhooks import MOST_ENDPOINTS, Disabled, Endpoint, TooManyEndpoints
+from forwarder.tenancy.webhooks import MAX_ENDPOINTS, Disabled, Endpoint, TooManyEndpoints
 
 _row = table.c
 _ENDPOINT = tuple(table.c[name] for name in Endpoint.__dataclass_fields__)
@@ -20,7 +20,7 @@ _ENDPOINT = tuple(table.c[name] for name in Endpoint.__dataclass_fields__)
 
 
 class SqlEndpoints:
-    """`EndpointRegistry`."""
+    """`EndpointAdmin`."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
@@ -33,7 +33,7 @@ class SqlEndpoints:
         return await self._all(wanted) if workspace_ids else ()
 
     async def endpoint(self, endpoint_id: str) -> Endpoint | None:
-        # PostgreSQL has no text with this character, and so no such endpoint; asked, it would call it an error.
+        # PostgreSQL takes no text with this character, so there is no such endpoint; asked, it would raise an error.
         if "\0" in endpoint_id:
             return None
         found = await self._all(select(*_ENDPOINT).where(_row.id == endpoint_id))
@@ -52,8 +52,8 @@ class SqlEndpoints:
             # Of two at once, the second waits here for the first, and then counts it.
             if (await connection.execute(workspace.with_for_update())).one_or_none() is None:
                 raise NotKnown(f"There is no workspace {endpoint.workspace_id!r}.")
-            if (await connection.execute(count)).scalar_one() >= MOST_ENDPOINTS:
-                raise TooManyEndpoints(f"A workspace has at most {MOST_ENDPOINTS} endpoints.")
+            if (await connection.execute(count)).scalar_one() >= MAX_ENDPOINTS:
+                raise TooManyEndpoints(f"A workspace has at most {MAX_ENDPOINTS} endpoints.")
             await connection.execute(insert(table).values(asdict(endpoint)))
 
     async def of(self, workspace_id: str | None) -> Sequence[Endpoint]:
@@ -94,7 +94,7 @@ class SqlEndpoints:
 
 
 def _endpoint_of(row: Row[Any]) -> Endpoint:
-    """The endpoint in a row of the columns `_ENDPOINT`. SQLite keeps moments without their zone, which is UTC."""
+    """The endpoint in a row of the columns `_ENDPOINT`. SQLite stores times without their zone, which is UTC."""
     kept = row._asdict()
     for name in ("disabled_at", "previous_until", "created_at"):
         if isinstance(kept[name], datetime) and kept[name].tzinfo is None:

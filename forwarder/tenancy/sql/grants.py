@@ -1,6 +1,6 @@
-"""Grants of authorization servers in SQL: sealed, and handed from version to version by compare-and-swap.
+"""Grants of authorization servers in SQL: sealed, and replaced by compare-and-swap on their version.
 
-Every method is one short transaction: nothing is locked while somebody asks an authorization server.
+Every method is one short transaction: nothing is locked while an authorization server is asked.
 """
 
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import ColumnElement, Executable, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.tenancy.port import CardSealer, Vault
+from forwarder.tenancy.port import Sealer, Unsealer
 from forwarder.tenancy.sql.database import insert_into, transaction
 from forwarder.tenancy.sql.tables import grants
 
@@ -17,7 +17,7 @@ _FIRST_VERSION = 0
 
 @dataclass(frozen=True, slots=True)
 class GrantRow:
-    """A grant as it is kept; its content is open here. `claim`: who is renewing it."""
+    """A stored grant, its content opened. `claim`: who is renewing it."""
 
     version: int
     claim: str | None
@@ -28,10 +28,10 @@ class SqlGrants:
     """Grants on PostgreSQL or SQLite, a row for each account and digest of its credential. Raises `TenancyUnavailable`; `read` also
     `CannotOpen`."""
 
-    def __init__(self, engine: AsyncEngine, sealer: CardSealer, vault: Vault) -> None:
+    def __init__(self, engine: AsyncEngine, sealer: Sealer, unsealer: Unsealer) -> None:
         self._engine = engine
         self._sealer = sealer
-        self._vault = vault
+        self._unsealer = unsealer
 
     async def read(self, account_id: str, credential: str) -> GrantRow | None:
         wanted = select(grants.c.version, grants.c.claim, grants.c.content).where(*_of(account_id, credential))
@@ -39,7 +39,7 @@ class SqlGrants:
             row = (await connection.execute(wanted)).one_or_none()
         if row is None:
             return None
-        return GrantRow(row.version, row.claim, None if row.content is None else self._vault.open_text(row.content))
+        return GrantRow(row.version, row.claim, None if row.content is None else self._unsealer.open_text(row.content))
 
     async def claim(
         self, account_id: str, credential: str, claimant: str, *, seen: int | None, seen_claim: str | None
@@ -59,7 +59,7 @@ class SqlGrants:
             return version
 
     async def store(self, account_id: str, credential: str, version: int, content: str) -> bool:
-        """Put `content` in the place of `version` and end the claim; False where something followed that version before."""
+        """Replace `version` by `content` and end the claim; False where that version was replaced before."""
         stored = (
             update(grants)
             .where(*_of(account_id, credential), grants.c.version == version)

@@ -1,4 +1,4 @@
-"""The tables of tenancy: whose requests these are, which PMSs they are for, and the keys of the deployment. No I/O."""
+"""The tables of tenancy: workspaces, keys, accounts, webhook endpoints, and the keys of the deployment. No I/O."""
 
 from sqlalchemy import (
     JSON,
@@ -40,8 +40,8 @@ api_keys = Table(
     Column("limit_requests", Integer),
     Column("limit_seconds", Integer),
 )
-"""Of a token only its SHA-256 is kept: it holds 32 random bytes, so that nothing slower is needed. `test` is for operators to
-read: who calls is told by the token itself. A key has both parts of a limit, or neither."""
+"""Of a token only its SHA-256 is stored: with 32 random bytes, nothing slower is needed. `test` is for operators; a caller's
+mode is read from the token itself. Both columns of a limit are set, or neither."""
 
 key_usage = Table(
     "key_usage",
@@ -80,8 +80,8 @@ grants = Table(
     Column("claim", Text),
     Column("content", Text),
 )
-"""What authorization servers granted. `credential` is a digest of the one that it came of; `version` counts renewals; `claim` says
-which process is renewing it; `content` is sealed, null until there is a first grant."""
+"""What authorization servers granted. `credential` is a digest of the credential it was obtained with; `version` counts renewals;
+`claim` says which process is renewing it; `content` is sealed, null before the first grant."""
 
 webhook_endpoints = Table(
     "webhook_endpoints",
@@ -100,7 +100,7 @@ webhook_endpoints = Table(
     Column("created_at", DateTime(timezone=True), nullable=False),
     Index("webhook_endpoints_workspace", "workspace_id"),
 )
-"""Where customers want results posted. Both secrets are sealed; `types` is null for every type of event."""
+"""Where customers want results posted. Both secrets are sealed; `types` null means every event type."""
 
 sealing_keys = Table(
     "sealing_keys",
@@ -115,4 +115,4 @@ sealing_keys = Table(
 deployment_secrets = Table(
     "deployment_secrets", metadata, Column("name", Text, primary_key=True), Column("value", Text, nullable=False)
 )
-"""What all processes of a deployment share and nobody has to configure, in hexadecimal."""
+"""Secrets that all processes of a deployment share and nobody has to configure, in hexadecimal."""

@@ -1,4 +1,4 @@
-"""What the processes of a deployment let through of each limited key, in SQL: a row for each key, a statement an exchange."""
+"""How much of each key's quota the processes of a deployment used, in SQL: one row per key, one statement per exchange."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

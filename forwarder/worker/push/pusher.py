@@ -42,7 +42,7 @@ from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.rules import apply_rules, booking_without_card
 from forwarder.store.submissions.work import PmsReservation, Work
-from forwarder.tenancy.port import Account, CannotOpen, Vault
+from forwarder.tenancy.port import Account, CannotOpen, Unsealer
 from forwarder.worker.push.attempts import Attempts
 from forwarder.worker.push.result import LeaseLost, PushResult, held_throughout, too_late
 from forwarder.worker.push.safeguards import NONE, Safeguards, read_safeguards, safeguards_of
@@ -73,7 +73,7 @@ class Pusher:
     def __init__(
         self,
         pms: PmsDirectory,
-        vault: Vault,
+        unsealer: Unsealer,
         clock: Clock,
         *,
         may_send: MaySend,
@@ -81,7 +81,7 @@ class Pusher:
         pace: Callable[[Account], Pace] = lambda _: UNPACED,
     ) -> None:
         self._pms = pms
-        self._vault = vault
+        self._unsealer = unsealer
         self._clock = clock
         self.may_send = may_send
         self._intend = intend
@@ -165,7 +165,7 @@ class Pusher:
         # Nearly always it is the very same, and need not be compared.
         if known is not None and (known.account is account or known.account == account):
             return known
-        credential = self._vault.open_text(account.credential)
+        credential = self._unsealer.open_text(account.credential)
         connection = AccountConnection(
             account.id, account.kind, account.base_url, credential, self._pace(account), account.options
         )
@@ -176,7 +176,7 @@ class Pusher:
 
     def _open_card(self, work: Work) -> CardDetails | None:
         sealed = work.submission.card
-        return None if sealed is None else self._vault.open_card(sealed)
+        return None if sealed is None else self._unsealer.open_card(sealed)
 
     async def before_sending(self, work: Work, safeguards: Safeguards) -> None:
         """The last look at the lease, and the intent made durable where only that can tell later that bytes may have gone."""

@@ -17,7 +17,7 @@ from forwarder.simulator.kinds.booking_sync_oauth import LIFE
 from forwarder.simulator.world import World
 from forwarder.store.engine import Engine
 from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.grants import SqlGrants
 from tests.support.memory.clock import ManualClock
 from tests.support.simulator.server import CARD, Simulator, booking, running_simulator
@@ -65,7 +65,7 @@ def plain(simulator: Simulator, directory: PmsDirectory) -> Pms:
 async def test_all_processes_share_one_rotating_grant(simulator: Simulator, clock: ManualClock, engine: Engine) -> None:
     keepers = [
         SharedGrantKeeper(
-            SqlGrants(engine, sealer_of(SECRET), SecretVault([SECRET])), SystemClock(), TURNS, (TenancyUnavailable,)
+            SqlGrants(engine, sealer_of(SECRET), SecretUnsealer([SECRET])), SystemClock(), TURNS, (TenancyUnavailable,)
         )
         for _ in range(3)
     ]
@@ -87,7 +87,7 @@ async def test_all_processes_share_one_rotating_grant(simulator: Simulator, cloc
         await book_all(200)
         await clock.advance(LIFE.total_seconds())
         await book_all(300)
-    rows = SqlGrants(engine, sealer_of(SECRET), SecretVault([SECRET]))
+    rows = SqlGrants(engine, sealer_of(SECRET), SecretUnsealer([SECRET]))
     kept = await rows.read("acme", credential_digest(OAUTH))
     assert kept is not None
     assert (kept.version, kept.claim) == (3, None)

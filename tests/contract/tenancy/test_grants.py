@@ -15,9 +15,9 @@ from forwarder.pms.http.failure import NotSent
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
-from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
+from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.grants import SqlGrants
-from forwarder.tenancy.sql.registry import SqlRegistry
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.authorization_server import RotatingServer
 from tests.support.simulator.server import running_simulator
@@ -37,7 +37,7 @@ async def other_engine(migrated_url: str) -> AsyncIterator[AsyncEngine]:
 
 
 def keeper(engine: AsyncEngine, clock: Clock | None = None, *, secret: str = SECRET) -> SharedGrantKeeper:
-    rows = SqlGrants(engine, sealer_of(secret), SecretVault([secret]))
+    rows = SqlGrants(engine, sealer_of(secret), SecretUnsealer([secret]))
     return SharedGrantKeeper(rows, clock or SystemClock(), TURNS, (TenancyUnavailable, CannotOpen))
 
 
@@ -141,7 +141,7 @@ async def dead_claim(engine: AsyncEngine, server: RotatingServer) -> Grant:
     """A grant, and the claim of a process that died when the server had answered and nothing was kept."""
     used = await grants_of(engine).renew("acc-1", None, server.ask)
     server.use(used)
-    rows = SqlGrants(engine, sealer_of(SECRET), SecretVault([SECRET]))
+    rows = SqlGrants(engine, sealer_of(SECRET), SecretUnsealer([SECRET]))
     digest = credential_digest(CREDENTIAL)
     assert await rows.claim("acc-1", digest, "a dead process", seen=1, seen_claim=None) == 1
     await server.ask(used)
@@ -194,7 +194,7 @@ async def _overtaking(_latest: Grant | None) -> Grant:
 
 
 async def test_a_refused_claimant_that_was_overtaken_takes_what_the_other_kept(engine: AsyncEngine) -> None:
-    server, rows = RotatingServer(), SqlGrants(engine, sealer_of(SECRET), SecretVault([SECRET]))
+    server, rows = RotatingServer(), SqlGrants(engine, sealer_of(SECRET), SecretUnsealer([SECRET]))
     grants = grants_of(engine)
     used = await grants.renew("acc-1", None, server.ask)
     newer = await _overtaking(used)
@@ -253,7 +253,7 @@ async def test_what_could_not_be_kept_is_kept_later_and_nobody_asked_again(
     engine: AsyncEngine, other_engine: AsyncEngine
 ) -> None:
     server = RotatingServer(strict=True)
-    rows = FailsToStoreOnce(engine, sealer_of(SECRET), SecretVault([SECRET]))
+    rows = FailsToStoreOnce(engine, sealer_of(SECRET), SecretUnsealer([SECRET]))
     grants = SharedGrantKeeper(rows, SystemClock(), TURNS, (TenancyUnavailable,)).under(CREDENTIAL)
     with pytest.raises(GrantsUnavailable):
         await grants.renew("acc-1", None, server.ask)
@@ -272,7 +272,7 @@ async def test_another_credential_begins_anew_and_the_same_one_goes_on(engine: A
     assert await grants_of(engine, credential="a new one").current("acc-1") is None
     await grants_of(engine, credential="a new one").renew("acc-1", None, RotatingServer().ask)
     assert await grants_of(engine).current("acc-1") == first
-    await SqlRegistry(engine).forget_grants("acc-1", but=credential_digest("a new one"))
+    await SqlTenancyAdmin(engine).forget_grants("acc-1", but=credential_digest("a new one"))
     assert await grants_of(engine).current("acc-1") is None
     assert await grants_of(engine, credential="a new one").current("acc-1") is not None
 

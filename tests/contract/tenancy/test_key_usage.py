@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Double, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.engine import open_engine
-from forwarder.tenancy.limits import EXCHANGE_SECONDS, SHORTEST_PAUSE_SECONDS, Consumption, RateLimits
+from forwarder.tenancy.limits import EXCHANGE_SECONDS, MIN_PAUSE_SECONDS, Consumption, RateLimits
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
 from forwarder.tenancy.sql.tables import key_usage
 from forwarder.tenancy.sql.usage import SqlUsage
@@ -73,7 +73,7 @@ class Processes:
         """And let each exchange for which it is time."""
         await self.clock.advance(seconds)
         for process, limits in enumerate(self.each):
-            pause = SHORTEST_PAUSE_SECONDS if limits.pressing.is_set() else EXCHANGE_SECONDS
+            pause = MIN_PAUSE_SECONDS if limits.report_due.is_set() else EXCHANGE_SECONDS
             if self.clock.monotonic() - self._exchanged[process] >= pause:
                 await self.exchange(process)
 
@@ -100,7 +100,7 @@ async def test_four_processes_keep_to_the_limit_within_what_is_promised(
         promised = LIMIT.requests * (1 + (seconds + late) / LIMIT.seconds) + 3 * processes.most_untold
         assert processes.most_within(seconds) <= promised
     assert len(processes.let_through) >= RATE * duration
-    assert processes.most_untold <= LIMIT.requests / 10 + calls_a_second * (SHORTEST_PAUSE_SECONDS + step)
+    assert processes.most_untold <= LIMIT.requests / 10 + calls_a_second * (MIN_PAUSE_SECONDS + step)
     assert processes.refused
 
 

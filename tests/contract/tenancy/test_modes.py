@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.tenancy.cache import Ages
+from forwarder.tenancy.cache import CacheTimes
 from forwarder.tenancy.port import Account
+from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.directory import SqlDirectory
-from forwarder.tenancy.sql.registry import SqlRegistry
 from tests.support.memory.clock import ManualClock
 
 ACCOUNT = Account("acc-1", "ws-1", "generic", "https://pms.example.com", "c2VhbGVk")
@@ -18,8 +18,8 @@ def shadow(account: Account) -> Account:
 
 
 async def test_a_test_key_is_told_by_its_token_until_it_is_revoked(engine: AsyncEngine) -> None:
-    registry, clock = SqlRegistry(engine), ManualClock()
-    directory = SqlDirectory(engine, clock, Ages(known=5))
+    registry, clock = SqlTenancyAdmin(engine), ManualClock()
+    directory = SqlDirectory(engine, clock, CacheTimes(known=5))
     await registry.add_workspace("ws-1")
     key, token = await registry.add_key("ws-1", test=True)
     assert token.startswith("fwd_test_")
@@ -34,7 +34,7 @@ async def test_a_test_key_is_told_by_its_token_until_it_is_revoked(engine: Async
 
 
 async def test_a_live_key_cannot_be_had_as_a_test_key(engine: AsyncEngine) -> None:
-    registry, directory = SqlRegistry(engine), SqlDirectory(engine, ManualClock())
+    registry, directory = SqlTenancyAdmin(engine), SqlDirectory(engine, ManualClock())
     await registry.add_workspace("ws-1")
     key, token = await registry.add_key("ws-1")
     assert not key.test
@@ -43,8 +43,8 @@ async def test_a_live_key_cannot_be_had_as_a_test_key(engine: AsyncEngine) -> No
 
 
 async def test_a_shadow_is_there_where_its_account_is(engine: AsyncEngine) -> None:
-    registry, clock = SqlRegistry(engine), ManualClock()
-    directory = SqlDirectory(engine, clock, Ages(known=5, absent=1), shadow=shadow)
+    registry, clock = SqlTenancyAdmin(engine), ManualClock()
+    directory = SqlDirectory(engine, clock, CacheTimes(known=5, absent=1), shadow=shadow)
     await registry.add_workspace("ws-1")
     assert await directory.account("test~acc-1") is None
     await registry.put_account(ACCOUNT)
@@ -55,14 +55,14 @@ async def test_a_shadow_is_there_where_its_account_is(engine: AsyncEngine) -> No
 
 
 async def test_no_row_takes_the_place_of_a_shadow(engine: AsyncEngine) -> None:
-    registry, directory = SqlRegistry(engine), SqlDirectory(engine, ManualClock(), shadow=shadow)
+    registry, directory = SqlTenancyAdmin(engine), SqlDirectory(engine, ManualClock(), shadow=shadow)
     await registry.add_workspace("ws-1")
     await registry.put_account(replace(ACCOUNT, id="test~acc-1"))
     assert await directory.account("test~acc-1") is None
 
 
 async def test_a_directory_that_makes_no_shadows_has_none(engine: AsyncEngine) -> None:
-    registry, directory = SqlRegistry(engine), SqlDirectory(engine, ManualClock())
+    registry, directory = SqlTenancyAdmin(engine), SqlDirectory(engine, ManualClock())
     await registry.add_workspace("ws-1")
     await registry.put_account(ACCOUNT)
     assert await directory.account("test~acc-1") is None

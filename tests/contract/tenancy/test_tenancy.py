@@ -13,12 +13,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.access import Caller, authenticate
-from forwarder.tenancy.cache import Ages
+from forwarder.tenancy.cache import CacheTimes
 from forwarder.tenancy.port import Account, AlreadyExists, NotKnown, RateLimit, TenancyUnavailable
-from forwarder.tenancy.sealing import KeyPair, SecretVault
+from forwarder.tenancy.sealing import KeyPair, SecretUnsealer
+from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.deployment import NoSealingKey, load_sealer, publish_key, request_id_key
 from forwarder.tenancy.sql.directory import SqlDirectory
-from forwarder.tenancy.sql.registry import SqlRegistry
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import NOBODY_LISTENS
 
@@ -27,9 +27,9 @@ PLAIN = Account("acc-2", "ws-1", "booking-sync", "https://pms.example.com", "c2V
 
 
 @pytest.fixture
-async def registry(engine: AsyncEngine) -> SqlRegistry:
+async def registry(engine: AsyncEngine) -> SqlTenancyAdmin:
     """A registry with the workspace "ws-1"."""
-    opened = SqlRegistry(engine)
+    opened = SqlTenancyAdmin(engine)
     await opened.add_workspace("ws-1")
     return opened
 
@@ -41,7 +41,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def directory(engine: AsyncEngine, clock: ManualClock) -> SqlDirectory:
-    return SqlDirectory(engine, clock, Ages(known=5, absent=1))
+    return SqlDirectory(engine, clock, CacheTimes(known=5, absent=1))
 
 
 @pytest.fixture
@@ -55,13 +55,13 @@ async def away() -> AsyncIterator[AsyncEngine]:
 # --- the registry ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_workspace_is_added_once(registry: SqlRegistry) -> None:
+async def test_a_workspace_is_added_once(registry: SqlTenancyAdmin) -> None:
     with pytest.raises(AlreadyExists, match="ws-1"):
         await registry.add_workspace("ws-1")
 
 
 async def test_a_key_is_known_by_its_token_until_it_is_revoked(
-    registry: SqlRegistry, directory: SqlDirectory, clock: ManualClock
+    registry: SqlTenancyAdmin, directory: SqlDirectory, clock: ManualClock
 ) -> None:
     key, token = await registry.add_key("ws-1")
     assert token.startswith("fwd_live_")
@@ -75,7 +75,7 @@ async def test_a_key_is_known_by_its_token_until_it_is_revoked(
 
 
 async def test_a_key_has_a_limit_of_its_own_until_that_is_taken_back(
-    registry: SqlRegistry, directory: SqlDirectory, clock: ManualClock
+    registry: SqlTenancyAdmin, directory: SqlDirectory, clock: ManualClock
 ) -> None:
     limited, token = await registry.add_key("ws-1", limit=RateLimit(100, 60))
     assert await directory.key(token) == limited
@@ -86,7 +86,7 @@ async def test_a_key_has_a_limit_of_its_own_until_that_is_taken_back(
         assert await directory.key(token) == replace(limited, limit=changed)
 
 
-async def test_keys_are_listed_as_they_were_made_revoked_ones_too(registry: SqlRegistry) -> None:
+async def test_keys_are_listed_as_they_were_made_revoked_ones_too(registry: SqlTenancyAdmin) -> None:
     await registry.add_workspace("ws-2")
     before = datetime.now(UTC) - timedelta(seconds=2)  # SQLite counts whole seconds
     plain, _ = await registry.add_key("ws-1")
@@ -101,7 +101,7 @@ async def test_keys_are_listed_as_they_were_made_revoked_ones_too(registry: SqlR
         assert before <= moment <= datetime.now(UTC) + timedelta(seconds=2)
 
 
-async def test_a_token_is_kept_nowhere(registry: SqlRegistry, directory: SqlDirectory, engine: AsyncEngine) -> None:
+async def test_a_token_is_kept_nowhere(registry: SqlTenancyAdmin, directory: SqlDirectory, engine: AsyncEngine) -> None:
     _, token = await registry.add_key("ws-1")
     await directory.key(token)
     async with engine.connect() as connection:
@@ -110,12 +110,12 @@ async def test_a_token_is_kept_nowhere(registry: SqlRegistry, directory: SqlDire
         assert part not in f"{kept}{directory._keys._known}"
 
 
-async def test_every_token_is_another(registry: SqlRegistry) -> None:
+async def test_every_token_is_another(registry: SqlTenancyAdmin) -> None:
     made = [await registry.add_key("ws-1") for _ in range(3)]
     assert len({token for _, token in made}) == len({key.id for key, _ in made}) == 3
 
 
-async def test_what_is_not_known_is_named(registry: SqlRegistry) -> None:
+async def test_what_is_not_known_is_named(registry: SqlTenancyAdmin) -> None:
     with pytest.raises(NotKnown, match="ws-9"):
         await registry.add_key("ws-9")
     with pytest.raises(NotKnown, match="key_9"):
@@ -128,7 +128,7 @@ async def test_what_is_not_known_is_named(registry: SqlRegistry) -> None:
         await registry.pause("acc-9", paused=True)
 
 
-async def test_accounts_come_out_as_they_went_in(registry: SqlRegistry, directory: SqlDirectory) -> None:
+async def test_accounts_come_out_as_they_went_in(registry: SqlTenancyAdmin, directory: SqlDirectory) -> None:
     await registry.add_workspace("ws-2")
     for account in (PLAIN, ACCOUNT, replace(PLAIN, id="acc-3", workspace_id="ws-2")):
         await registry.put_account(account)
@@ -140,7 +140,9 @@ async def test_accounts_come_out_as_they_went_in(registry: SqlRegistry, director
     assert await directory.account("acc\0-1") is None
 
 
-async def test_an_account_is_written_over_only_when_asked_to_and_only_in_its_workspace(registry: SqlRegistry) -> None:
+async def test_an_account_is_written_over_only_when_asked_to_and_only_in_its_workspace(
+    registry: SqlTenancyAdmin,
+) -> None:
     await registry.add_workspace("ws-2")
     await registry.put_account(ACCOUNT, replace=True)
     changed = replace(ACCOUNT, base_url="https://new.example.com", rate_per_second=None)
@@ -153,7 +155,7 @@ async def test_an_account_is_written_over_only_when_asked_to_and_only_in_its_wor
 
 
 async def test_a_pause_is_seen_within_the_age_of_an_answer(
-    registry: SqlRegistry, directory: SqlDirectory, clock: ManualClock
+    registry: SqlTenancyAdmin, directory: SqlDirectory, clock: ManualClock
 ) -> None:
     await registry.put_account(ACCOUNT)
     assert await directory.account("acc-1") == ACCOUNT
@@ -167,7 +169,7 @@ async def test_a_pause_is_seen_within_the_age_of_an_answer(
 
 
 async def test_a_new_key_opens_the_way_to_its_workspaces_accounts(
-    registry: SqlRegistry, directory: SqlDirectory, clock: ManualClock
+    registry: SqlTenancyAdmin, directory: SqlDirectory, clock: ManualClock
 ) -> None:
     await registry.put_account(ACCOUNT)
     key, token = await registry.add_key("ws-1")
@@ -175,8 +177,8 @@ async def test_a_new_key_opens_the_way_to_its_workspaces_accounts(
     caller = await authenticate(directory, headers)
     assert isinstance(caller, Caller)
     assert caller == Caller("ws-1", ACCOUNT, key.id)
-    assert directory.good_until(token, caller) == clock.monotonic() + 5
-    assert directory.good_until("another", caller) == directory.good_until(token, replace(caller, key_id="k")) == -inf
+    assert directory.valid_until(token, caller) == clock.monotonic() + 5
+    assert directory.valid_until("another", caller) == directory.valid_until(token, replace(caller, key_id="k")) == -inf
 
 
 # --- what a deployment shares ---------------------------------------------------------------------------------------------
@@ -188,7 +190,7 @@ async def test_what_is_sealed_with_the_published_key_opens_with_the_secret(engin
     key_id = await publish_key(engine, "the first secret")
     assert key_id == KeyPair.from_secret("the first secret").key_id
     sealed = (await load_sealer(engine)).seal_text("credential")
-    assert SecretVault(["the first secret"]).open_text(sealed) == "credential"
+    assert SecretUnsealer(["the first secret"]).open_text(sealed) == "credential"
 
 
 async def test_the_newest_key_is_used_whatever_is_published_again(engine: AsyncEngine) -> None:
@@ -223,13 +225,13 @@ async def test_a_database_that_is_away_is_an_outage(away: AsyncEngine, clock: Ma
     with pytest.raises(TenancyUnavailable):
         await SqlDirectory(away, clock).key("fwd_live_x")
     with pytest.raises(TenancyUnavailable):
-        await SqlRegistry(away).accounts()
+        await SqlTenancyAdmin(away).accounts()
     with pytest.raises(TenancyUnavailable):
         await publish_key(away, "the first secret")
 
 
 async def test_known_answers_outlast_their_database(
-    registry: SqlRegistry, directory: SqlDirectory, clock: ManualClock, away: AsyncEngine
+    registry: SqlTenancyAdmin, directory: SqlDirectory, clock: ManualClock, away: AsyncEngine
 ) -> None:
     await registry.put_account(ACCOUNT)
     key, token = await registry.add_key("ws-1")
@@ -243,6 +245,6 @@ async def test_known_answers_outlast_their_database(
         await directory.account("acc-2")
 
 
-async def test_a_mistake_of_ours_is_no_outage(engine: AsyncEngine, registry: SqlRegistry) -> None:
+async def test_a_mistake_of_ours_is_no_outage(engine: AsyncEngine, registry: SqlTenancyAdmin) -> None:
     with pytest.raises(SQLAlchemyError):
         await registry.put_account(replace(ACCOUNT, kind=None))  # type: ignore[arg-type]

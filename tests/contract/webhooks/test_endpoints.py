@@ -8,9 +8,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import NotKnown, TenancyUnavailable
+from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
-from forwarder.tenancy.sql.registry import SqlRegistry
-from forwarder.tenancy.webhooks import MOST_ENDPOINTS, Disabled, Endpoint, TooManyEndpoints
+from forwarder.tenancy.webhooks import MAX_ENDPOINTS, Disabled, Endpoint, TooManyEndpoints
 from tests.support.store.stored import NOBODY_LISTENS
 from tests.support.worker.works import NOW
 
@@ -35,7 +35,7 @@ SECOND = replace(FIRST, id="whk_2", types=("reservation.failed.v1",), created_at
 async def endpoints(engine: AsyncEngine) -> SqlEndpoints:
     """With the workspaces "ws-1" and "ws-2"."""
     for workspace in ("ws-1", "ws-2"):
-        await SqlRegistry(engine).add_workspace(workspace)
+        await SqlTenancyAdmin(engine).add_workspace(workspace)
     return SqlEndpoints(engine)
 
 
@@ -62,9 +62,9 @@ async def test_an_endpoint_is_of_a_workspace_that_there_is(endpoints: SqlEndpoin
 
 
 async def test_a_workspace_has_so_many_at_most(endpoints: SqlEndpoints) -> None:
-    for number in range(MOST_ENDPOINTS):
+    for number in range(MAX_ENDPOINTS):
         await endpoints.add(replace(FIRST, id=f"whk_{number}"))
-    with pytest.raises(TooManyEndpoints, match=str(MOST_ENDPOINTS)):
+    with pytest.raises(TooManyEndpoints, match=str(MAX_ENDPOINTS)):
         await endpoints.add(replace(FIRST, id="whk_more"))
     await endpoints.add(replace(FIRST, id="whk_more", workspace_id="ws-2"))
 

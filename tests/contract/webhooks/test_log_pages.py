@@ -14,9 +14,9 @@ from forwarder.process.clock import SystemClock
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.port import NewDelivery
 from forwarder.tenancy.sealing import sealer_of
+from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.directory import SqlDirectory
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
-from forwarder.tenancy.sql.registry import SqlRegistry
 from tests.support.memory.named_hosts import named_hosts
 
 PATH = "/api/v1/vrs/webhooks"
@@ -27,7 +27,7 @@ COUNT = 7
 async def client(engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
     """A caller of the API with two webhooks, to which in turn so many deliveries were made."""
     clock, log = SystemClock(), SqlDeliveryLog(engine)
-    registry = SqlRegistry(engine)
+    registry = SqlTenancyAdmin(engine)
     await registry.add_workspace("alpha")
     _, token = await registry.add_key("alpha")
     hooks = Webhooks(WebhooksParts(SqlEndpoints(engine), log, sealer_of("a secret"), named_hosts(), clock))

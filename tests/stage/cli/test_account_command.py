@@ -15,8 +15,8 @@ from forwarder.cli.program import run
 from forwarder.process.data_dir import secret_in
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing import SecretVault
-from forwarder.tenancy.sql.registry import SqlRegistry
+from forwarder.tenancy.sealing import SecretUnsealer
+from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 
 OAUTH = '{"clientId": "app", "clientSecret": "s3cr3t", "refreshToken": "r-0"}'
 
@@ -86,12 +86,12 @@ def credential(command: Command) -> str:
     async def read() -> Account:
         engine = open_engine(command.directory / ".forwarder" / "store.sqlite3")
         try:
-            [account] = await SqlRegistry(engine).accounts()
+            [account] = await SqlTenancyAdmin(engine).accounts()
             return account
         finally:
             await engine.dispose()
 
-    return SecretVault([secret_in(command.directory / ".forwarder")]).open_text(asyncio.run(read()).credential)
+    return SecretUnsealer([secret_in(command.directory / ".forwarder")]).open_text(asyncio.run(read()).credential)
 
 
 def test_options_are_given_one_by_one_or_in_a_file(command: Command) -> None:

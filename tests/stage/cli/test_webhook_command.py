@@ -13,7 +13,7 @@ import pytest
 from forwarder.cli.program import run
 from forwarder.process.data_dir import secret_in
 from forwarder.store.engine import open_engine
-from forwarder.tenancy.sealing import SecretVault
+from forwarder.tenancy.sealing import SecretUnsealer
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.tenancy.webhooks import Endpoint
 
@@ -68,10 +68,10 @@ def kept(directory: Path, endpoint_id: str) -> Endpoint:
 
 
 def test_a_webhook_from_its_beginning_to_its_end(webhook: Command, tmp_path: Path) -> None:
-    vault = SecretVault([secret_in(tmp_path)])
+    unsealer = SecretUnsealer([secret_in(tmp_path)])
     made = webhook("add", URL, "--workspace", "acme", "--type", "reservation.confirmed.v1", "--json").data
     hook, secret = made["id"], made.pop("secret")
-    assert vault.open_text(kept(tmp_path, hook).secret) == secret
+    assert unsealer.open_text(kept(tmp_path, hook).secret) == secret
     assert webhook("list", "--json").data == [made]
     assert webhook("list", "--workspace", "other", "--json").data == []
     assert webhook("show", hook, "--json").data == made
@@ -82,7 +82,10 @@ def test_a_webhook_from_its_beginning_to_its_end(webhook: Command, tmp_path: Pat
     rotated = webhook("rotate", hook, "--overlap", "60", "--json").data
     previous = kept(tmp_path, hook).previous_secret
     assert previous is not None
-    assert (vault.open_text(previous), vault.open_text(kept(tmp_path, hook).secret)) == (secret, rotated["secret"])
+    assert (unsealer.open_text(previous), unsealer.open_text(kept(tmp_path, hook).secret)) == (
+        secret,
+        rotated["secret"],
+    )
 
     number = webhook("test", hook, "--json").data["deliveryId"]
     delivery = webhook("delivery", hook, str(number), "--json").data

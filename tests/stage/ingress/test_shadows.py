@@ -19,7 +19,7 @@ from forwarder.reservation.problem import Problem
 from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.tenancy.access import Caller, authenticate
 from forwarder.tenancy.port import Account, ApiKey
-from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.topics.codec import encode_result, header
 from tests.support.stages.http_stages import (
     BOOKING_ENGINE_PATH,
@@ -89,7 +89,7 @@ def test_a_shadow_has_nothing_of_the_account_but_kind_workspace_and_deadline() -
     shadow = Shadows("http://sim.test/simulator", sealer_of(SECRET).seal_text).of(REAL)
     assert (shadow.id, shadow.workspace_id, shadow.kind) == ("test~acc-1", "ws-1", "booking-sync")
     assert shadow.base_url == "http://sim.test/simulator/test~acc-1/booking-sync/api/v3"
-    assert SecretVault([SECRET]).open_text(shadow.credential) == "a-simulated-credential"
+    assert SecretUnsealer([SECRET]).open_text(shadow.credential) == "a-simulated-credential"
     assert not shadow.options
     assert (shadow.concurrency, shadow.rate_per_second, shadow.deadline_seconds, shadow.paused) == (
         64,

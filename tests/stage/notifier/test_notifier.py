@@ -17,7 +17,7 @@ from forwarder.observability.metrics import UNREADABLE_RESULTS
 from forwarder.published.messages import result_messages
 from forwarder.store.webhooks.port import DeliveryStatus
 from forwarder.tenancy.port import NotKnown
-from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.topics.port import ConsumedMessage, Message
 from forwarder.webhooks.port import BadTarget, EndpointResponse, NoResponse
 from tests.support.memory.clock import settle
@@ -481,4 +481,4 @@ async def test_a_secret_is_kept_sealed(hooks: Hooks) -> None:
     endpoint, secret = await hooks.webhooks.add("ws-1", url("a"))
     assert secret not in repr(endpoint)
     assert secret not in str([endpoint.secret, endpoint.previous_secret])
-    assert SecretVault([SECRET]).open_text(endpoint.secret) == secret
+    assert SecretUnsealer([SECRET]).open_text(endpoint.secret) == secret

@@ -19,9 +19,9 @@ from forwarder.store.migrate import migrate
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus
 from forwarder.store.webhooks.queue import SqlDeliveryQueue
-from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
+from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
-from forwarder.tenancy.sql.registry import SqlRegistry
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Publisher, Topics
 from tests.support.memory.webhooks import MemorySender, public_targets
@@ -68,15 +68,15 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     engine = open_engine(tmp_path / "store.sqlite3")
     async with AsyncExitStack() as stack:
         stack.push_async_callback(engine.dispose)
-        await SqlRegistry(engine).add_workspace(WORKSPACE_ID)
+        await SqlTenancyAdmin(engine).add_workspace(WORKSPACE_ID)
         log, clock = EmbeddedLog(tmp_path / "log.sqlite3"), SystemClock()
         sender, endpoints = MemorySender(), SqlEndpoints(engine)
         async with log.admin() as admin:
             await admin.create(dict.fromkeys(TOPICS.all(), 1))
         publisher = await stack.enter_async_context(log.publisher())
         settings = NotifierSettings(post_seconds=0.5, sweep_seconds=0.05, intake_wait_seconds=0.05, grace_seconds=5)
-        vault = SecretVault([SECRET])
-        parts = NotifierParts(log, TOPICS, SqlDeliveryQueue(engine), endpoints, vault, sender, clock, settings)
+        unsealer = SecretUnsealer([SECRET])
+        parts = NotifierParts(log, TOPICS, SqlDeliveryQueue(engine), endpoints, unsealer, sender, clock, settings)
         webhooks = Webhooks(
             WebhooksParts(endpoints, SqlDeliveryLog(engine), sealer_of(SECRET), public_targets(), clock)
         )

@@ -8,7 +8,7 @@ import pytest
 
 from forwarder.notifier.api.bodies import LONGEST_URL
 from forwarder.reservation.result import RESULT_TYPES
-from forwarder.tenancy.webhooks import MOST_ENDPOINTS
+from forwarder.tenancy.webhooks import MAX_ENDPOINTS
 from forwarder.webhooks import resolving
 from tests.support.stages.http_stages import OTHER_WORKSPACE, Stages
 from tests.support.stages.webhook_stages import PATH, URL, added, faults, listed, webhook_stages
@@ -44,7 +44,7 @@ async def test_a_webhook_is_added_and_its_secret_shown_this_once(house: Stages) 
         "previousSecretUntil": None,
     }
     assert secret not in shown.text + (await house.client.get(PATH)).text
-    assert house.vault.open_text(house.endpoints.kept[made["id"]].secret) == secret
+    assert house.unsealer.open_text(house.endpoints.kept[made["id"]].secret) == secret
 
 
 async def test_types_are_all_unless_named_and_each_counts_once(house: Stages) -> None:
@@ -108,7 +108,7 @@ async def test_a_body_is_read_as_strictly_as_a_reservation(
 
 
 async def test_a_workspace_has_only_so_many(house: Stages) -> None:
-    for _ in range(MOST_ENDPOINTS):
+    for _ in range(MAX_ENDPOINTS):
         await added(house)
     answer = await house.client.post(PATH, json={"url": URL})
     assert (answer.status_code, answer.json()["code"]) == (409, "too_many_webhooks")
@@ -168,7 +168,7 @@ async def test_what_is_said_is_changed_and_the_rest_stays(house: Stages) -> None
         answer = await house.client.patch(one, json=wrong)
         assert (answer.status_code, list(faults(answer))) == (422, [f"/{next(iter(wrong))}"])
     assert (await house.client.get(one)).json()["data"] == every
-    assert house.vault.open_text(house.endpoints.kept[made["id"]].secret) == secret
+    assert house.unsealer.open_text(house.endpoints.kept[made["id"]].secret) == secret
 
 
 async def test_disabled_nothing_is_sent_to_it_until_it_is_enabled(house: Stages) -> None:
@@ -206,7 +206,7 @@ async def test_a_secret_is_replaced_and_the_old_one_signs_for_a_while(house: Sta
     assert rotated["previousSecretUntil"] == "2027-01-02T00:00:00.000Z"
     kept = house.endpoints.kept[hook["id"]]
     assert kept.previous_secret is not None
-    assert house.vault.open_text(kept.previous_secret) == hook["secret"]
+    assert house.unsealer.open_text(kept.previous_secret) == hook["secret"]
     at_once = (await house.client.post(one, json={"overlapSeconds": 0})).json()["data"]
     assert (at_once["previousSecretUntil"], house.endpoints.kept[hook["id"]].previous_secret) == (None, None)
     hour = (await house.client.post(one, json={"overlapSeconds": 3600.0})).json()["data"]

@@ -7,7 +7,7 @@ import pytest
 
 from forwarder.tenancy.limits import (
     EXCHANGE_SECONDS,
-    SHORTEST_PAUSE_SECONDS,
+    MIN_PAUSE_SECONDS,
     Allowance,
     Consumption,
     RateLimits,
@@ -140,7 +140,7 @@ async def test_a_changed_limit_holds_at_once() -> None:
 
 
 async def test_only_the_keys_that_were_used_last_are_remembered() -> None:
-    limits = RateLimits(ManualClock(), RateLimit(1, 60), most_keys=2)
+    limits = RateLimits(ManualClock(), RateLimit(1, 60), max_keys=2)
     for key in ("a", "b", "a", "c"):
         limits.take(key, None)
     assert list(limits._buckets) == ["a", "c"]
@@ -217,7 +217,7 @@ async def test_a_tenth_of_a_quota_is_told_soon_and_less_than_that_later() -> Non
     exchanging = asyncio.create_task(exchange_usage(limits, usage, clock))
     await settle()
     taken(limits, 10, hundred)
-    await clock.advance(SHORTEST_PAUSE_SECONDS)
+    await clock.advance(MIN_PAUSE_SECONDS)
     assert [told[0].share for told in usage.told] == [0.1]
     taken(limits, 9, hundred)
     await clock.advance(EXCHANGE_SECONDS - 0.01)

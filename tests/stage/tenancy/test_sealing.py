@@ -7,7 +7,7 @@ import pytest
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.request import CardDetails
 from forwarder.tenancy.port import CannotOpen
-from forwarder.tenancy.sealing import KeyPair, PublicSealer, SecretVault
+from forwarder.tenancy.sealing import KeyPair, PublicKeySealer, SecretUnsealer
 
 SECRET = "a secret that nobody can guess"
 OLD_SECRET = "the secret before that one"
@@ -22,24 +22,24 @@ CARD = CardDetails.model_validate(
 )
 
 
-def sealer(secret: str = SECRET) -> PublicSealer:
+def sealer(secret: str = SECRET) -> PublicKeySealer:
     pair = KeyPair.from_secret(secret)
-    return PublicSealer(pair.key_id, pair.public_key)
+    return PublicKeySealer(pair.key_id, pair.public_key)
 
 
 def test_a_sealed_card_is_opened_whole() -> None:
-    assert SecretVault([SECRET]).open_card(sealer().seal_card(CARD)) == CARD
+    assert SecretUnsealer([SECRET]).open_card(sealer().seal_card(CARD)) == CARD
 
 
 def test_an_incomplete_card_is_opened_as_it_was() -> None:
     card = CardDetails.model_validate({"cardNumber": "4111111111111111"})
-    opened = SecretVault([SECRET]).open_card(sealer().seal_card(card))
+    opened = SecretUnsealer([SECRET]).open_card(sealer().seal_card(card))
     assert (opened.card_number, opened.cvv) == ("4111111111111111", None)
 
 
 @pytest.mark.parametrize("text", ["", "s3cret", '{"token": "é\N{GRINNING FACE}"}', "x" * 10_000])
 def test_a_sealed_text_is_opened_whole(text: str) -> None:
-    assert SecretVault([SECRET]).open_text(sealer().seal_text(text)) == text
+    assert SecretUnsealer([SECRET]).open_text(sealer().seal_text(text)) == text
 
 
 def test_nothing_of_a_card_shows_in_what_is_sealed() -> None:
@@ -70,40 +70,40 @@ def test_a_key_id_is_16_hexadecimal_characters_and_the_private_key_does_not_show
 
 
 def test_a_vault_opens_what_was_sealed_with_any_of_its_keys() -> None:
-    vault = SecretVault([SECRET, OLD_SECRET])
+    unsealer = SecretUnsealer([SECRET, OLD_SECRET])
     for secret in (SECRET, OLD_SECRET):
-        assert vault.open_card(sealer(secret).seal_card(CARD)) == CARD
-        assert vault.open_text(sealer(secret).seal_text("credential")) == "credential"
+        assert unsealer.open_card(sealer(secret).seal_card(CARD)) == CARD
+        assert unsealer.open_text(sealer(secret).seal_text("credential")) == "credential"
 
 
 def test_a_vault_without_the_key_says_which_one_it_misses() -> None:
-    vault = SecretVault([SECRET])
+    unsealer = SecretUnsealer([SECRET])
     missing = KeyPair.from_secret(OLD_SECRET).key_id
     with pytest.raises(CannotOpen, match=missing):
-        vault.open_card(sealer(OLD_SECRET).seal_card(CARD))
+        unsealer.open_card(sealer(OLD_SECRET).seal_card(CARD))
     with pytest.raises(CannotOpen, match=missing):
-        vault.open_text(sealer(OLD_SECRET).seal_text("credential"))
+        unsealer.open_text(sealer(OLD_SECRET).seal_text("credential"))
 
 
 @pytest.mark.parametrize("sealed", ["", "AAAA", "not base64!", "é", base64.b64encode(b"x" * 200).decode()])
 def test_what_was_never_sealed_is_not_opened(sealed: str) -> None:
-    vault = SecretVault([SECRET])
+    unsealer = SecretUnsealer([SECRET])
     with pytest.raises(CannotOpen):
-        vault.open_text(sealed)
+        unsealer.open_text(sealed)
     with pytest.raises(CannotOpen):
-        vault.open_card(SealedCard(KeyPair.from_secret(SECRET).key_id, sealed))
+        unsealer.open_card(SealedCard(KeyPair.from_secret(SECRET).key_id, sealed))
 
 
 def test_what_was_damaged_is_not_opened() -> None:
     content = bytearray(base64.b64decode(sealer().seal_text("credential")))
     content[-1] ^= 1
     with pytest.raises(CannotOpen, match="damaged"):
-        SecretVault([SECRET]).open_text(base64.b64encode(content).decode())
+        SecretUnsealer([SECRET]).open_text(base64.b64encode(content).decode())
 
 
 def test_a_sealed_text_that_is_no_card_is_refused_without_being_quoted() -> None:
     sealed = base64.b64decode(sealer().seal_text('{"cardNumber": 4111111111111111}'))[8:]
     card = SealedCard(KeyPair.from_secret(SECRET).key_id, base64.b64encode(sealed).decode())
     with pytest.raises(CannotOpen) as caught:
-        SecretVault([SECRET]).open_card(card)
+        SecretUnsealer([SECRET]).open_card(card)
     assert "4111" not in f"{caught.value!r}{caught.value.__cause__!r}"

@@ -19,6 +19,6 @@ async def put_accounts(deployment: Deployment, kinds: Mapping[str, str]) -> None
         credential = (await backend.sealer()).seal_text("secret")
         for account_id, kind in kinds.items():
             base_url = f"{deployment.url('simulate')}/{account_id}/{_PATHS[kind]}"
-            await backend.registry.put_account(
+            await backend.tenancy.put_account(
                 Account(account_id, "demo", kind, base_url, credential, rate_per_second=_RATE)
             )

@@ -105,7 +105,7 @@ class Deployment:
         """An integration account whose PMS is simulated under its own name."""
         account = Account(account_id, "demo", kind, f"{self.url('simulate')}/{account_id}/{path}", "")
         async with open_backend(settings_of(self.site)) as backend:
-            await Accounts(backend.registry, backend.sealer).add(account, "secret")
+            await Accounts(backend.tenancy, backend.sealer).add(account, "secret")
 
     def headers(self, account: str, **more: str) -> dict[str, str]:
         return {
@@ -203,8 +203,8 @@ async def _move_in(deployment: Deployment) -> None:
     """What an operator does first, done by this process: each command would take more than a second."""
     async with open_backend(settings_of(deployment.site)) as backend:
         await backend.create_topics()
-        await backend.registry.add_workspace("demo")
-        _, deployment.token = await backend.registry.add_key("demo")
+        await backend.tenancy.add_workspace("demo")
+        _, deployment.token = await backend.tenancy.add_key("demo")
 
 
 def booking(number: int, **more: Any) -> dict[str, Any]:

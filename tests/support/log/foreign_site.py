@@ -21,9 +21,9 @@ from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.queue import SqlDeliveryQueue
-from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
+from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
-from forwarder.tenancy.sql.registry import SqlRegistry
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Log, Message, Publisher, Topics
 from forwarder.worker.service import Worker, WorkerParts
@@ -119,15 +119,15 @@ async def foreign_site(log: Log, topics: Topics, database: str | Path) -> AsyncI
         publisher = await stack.enter_async_context(log.publisher())
         outcomes = OutcomeListener(await stack.enter_async_context(log.tail(topics.results)), clock)
         site = ForeignSite(publisher, topics, engine, outcomes)
-        vault, recorder, pms = SecretVault([SECRET]), SqlRecorder(engine), Pms()
-        worker = WorkerParts(log, topics, publisher, recorder, Accounts(), vault, pms, clock, SETTINGS)
+        unsealer, recorder, pms = SecretUnsealer([SECRET]), SqlRecorder(engine), Pms()
+        worker = WorkerParts(log, topics, publisher, recorder, Accounts(), unsealer, pms, clock, SETTINGS)
         endpoints, settings = (
             SqlEndpoints(engine),
             NotifierSettings(sweep_seconds=0.05, intake_wait_seconds=0.05, idle_seconds=0.0),
         )
         queue = SqlDeliveryQueue(engine)
-        notifier = NotifierParts(log, topics, queue, endpoints, vault, site.sender, clock, settings)
-        await SqlRegistry(engine).add_workspace(WORKSPACE)
+        notifier = NotifierParts(log, topics, queue, endpoints, unsealer, site.sender, clock, settings)
+        await SqlTenancyAdmin(engine).add_workspace(WORKSPACE)
         hooks = WebhooksParts(endpoints, SqlDeliveryLog(engine), sealer_of(SECRET), public_targets(), clock)
         await Webhooks(hooks).add(WORKSPACE, URL)
         site.running = [

@@ -9,7 +9,7 @@ from forwarder.pms.port import PmsDirectory
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.request import CardDetails
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.sealing import KeyPair, PublicSealer, SecretVault
+from forwarder.tenancy.sealing import KeyPair, PublicKeySealer, SecretUnsealer
 from forwarder.topics.port import Log, LogUnavailable
 from forwarder.worker.service import Worker, WorkerParts
 from forwarder.worker.settings import WorkerSettings
@@ -29,8 +29,8 @@ HOSTS = 3
 OPERATOR = HOSTS
 CARD_NUMBER = "4111111111111111"
 _PAIR = KeyPair.from_secret("a secret of this machine alone")
-_SEALER = PublicSealer(_PAIR.key_id, _PAIR.public_key)
-_VAULT = SecretVault(["a secret of this machine alone"])
+_SEALER = PublicKeySealer(_PAIR.key_id, _PAIR.public_key)
+_VAULT = SecretUnsealer(["a secret of this machine alone"])
 CARD: SealedCard = _SEALER.seal_card(CardDetails.model_validate({"cardNumber": CARD_NUMBER}))
 _MAY_HAPPEN = (Crash, asyncio.CancelledError, StoreUnavailable, LogUnavailable)
 
@@ -105,7 +105,7 @@ class Site:
             publisher=log,
             recorder=self.store.recorder(process, host, self.ownership),
             directory=ProcessAccounts(self.accounts, process),
-            vault=_VAULT,
+            unsealer=_VAULT,
             pms=cast("PmsDirectory", ProcessPmss(self.pmss, self.ownership, process)),
             clock=process.clock,
             settings=self.settings,

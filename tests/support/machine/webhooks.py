@@ -24,7 +24,7 @@ from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, NewDelivery
 from forwarder.store.webhooks.queue import SqlDeliveryQueue
 from forwarder.store.webhooks.rows import ENTRY, entry_of
-from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.webhooks.port import EndpointResponse, PostResult
 from tests.support.memory.clock import ManualClock
 from tests.support.memory.webhooks import MemoryEndpoints, public_targets
@@ -104,7 +104,7 @@ class Process:
         posting = Posting(
             machine.queue,
             machine.registry,
-            SecretVault([SECRET]),
+            SecretUnsealer([SECRET]),
             machine.endpoints,
             machine.clock,
             record_batch=SETTINGS.record_batch,

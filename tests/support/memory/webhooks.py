@@ -17,7 +17,7 @@ from forwarder.store.webhooks.port import (
     TriedDelivery,
 )
 from forwarder.tenancy.port import NotKnown
-from forwarder.tenancy.webhooks import MOST_ENDPOINTS, Disabled, Endpoint, TooManyEndpoints
+from forwarder.tenancy.webhooks import MAX_ENDPOINTS, Disabled, Endpoint, TooManyEndpoints
 from forwarder.webhooks.addresses import AddressRule
 from forwarder.webhooks.port import EndpointResponse, PostResult
 from forwarder.webhooks.resolving import ResolvedTargets
@@ -33,8 +33,8 @@ class MemoryEndpoints:
     async def add(self, endpoint: Endpoint) -> None:
         if endpoint.workspace_id not in self.workspaces:
             raise NotKnown(f"There is no workspace {endpoint.workspace_id!r}.")
-        if len(await self.of(endpoint.workspace_id)) >= MOST_ENDPOINTS:
-            raise TooManyEndpoints(f"A workspace has at most {MOST_ENDPOINTS} endpoints.")
+        if len(await self.of(endpoint.workspace_id)) >= MAX_ENDPOINTS:
+            raise TooManyEndpoints(f"A workspace has at most {MAX_ENDPOINTS} endpoints.")
         self.kept[endpoint.id] = endpoint
 
     async def of(self, workspace_id: str | None) -> Sequence[Endpoint]:

@@ -27,7 +27,7 @@ from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.store.lists.port import Stored
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
-from forwarder.tenancy.sealing import KeyPair, PublicSealer, SecretVault
+from forwarder.tenancy.sealing import KeyPair, PublicKeySealer, SecretUnsealer
 from forwarder.topics.codec import decode_submission, encode_result
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Message
@@ -89,7 +89,7 @@ class Stages:
         self.directory = MemoryDirectory()
         keys = KeyPair.from_secret(SECRET)
         self.key_id = keys.key_id
-        self.vault = SecretVault([SECRET])
+        self.unsealer = SecretUnsealer([SECRET])
         self.ids = RequestIds(b"0123456789abcdef")
         self.tail: MemoryTail = self.log.tail(RESULTS)
         self.outcomes = OutcomeListener(self.tail, self.clock, max_waiting=max_waiting)
@@ -97,7 +97,7 @@ class Stages:
             publisher=self.log,
             requests_topic=REQUESTS,
             directory=self.directory,
-            sealer=PublicSealer(keys.key_id, keys.public_key),
+            sealer=PublicKeySealer(keys.key_id, keys.public_key),
             ids=self.ids,
             reader=self.reader,
             outcomes=self.outcomes,

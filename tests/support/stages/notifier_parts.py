@@ -12,7 +12,7 @@ from forwarder.notifier.posting import Posting
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.store.webhooks.port import DeliveryStatus, NewDelivery
-from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.topics.port import ConsumedMessage
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.webhooks import MemoryDeliveries, MemoryEndpoints, MemorySender, public_targets
@@ -53,7 +53,7 @@ class Hooks:
         posting = Posting(
             self.queue,
             self.endpoints,
-            SecretVault([SECRET]),
+            SecretUnsealer([SECRET]),
             self.sender,
             self.clock,
             record_batch=10,

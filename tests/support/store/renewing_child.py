@@ -14,7 +14,7 @@ from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper
 from forwarder.process.clock import SystemClock
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.tenancy.sealing import SecretVault, sealer_of
+from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.grants import SqlGrants
 
 ACCOUNT, CREDENTIAL, FIRST = "acc-1", "the credential", "first-refresh-token"
@@ -35,7 +35,7 @@ async def ask(client: httpx.AsyncClient, latest: Grant | None) -> Grant:
 
 async def main(database_url: str, address: str, secret: str) -> None:
     engine = open_engine(database_url)
-    rows = SqlGrants(engine, sealer_of(secret), SecretVault([secret]))
+    rows = SqlGrants(engine, sealer_of(secret), SecretUnsealer([secret]))
     grants = SharedGrantKeeper(rows, SystemClock(), TURNS, (TenancyUnavailable,)).under(CREDENTIAL)
     async with httpx.AsyncClient(base_url=address) as client:
         while True:

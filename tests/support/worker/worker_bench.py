@@ -22,7 +22,7 @@ from forwarder.store.lists.reader import SqlReader
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing import KeyPair, PublicSealer, SecretVault
+from forwarder.tenancy.sealing import KeyPair, PublicKeySealer, SecretUnsealer
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.embedded import file as embedded_file
@@ -159,7 +159,7 @@ class Bench:
                 publisher=publisher or self.publisher,
                 recorder=recorder or SqlRecorder(self.engine),
                 directory=self.accounts,
-                vault=SecretVault([SECRET]),
+                unsealer=SecretUnsealer([SECRET]),
                 pms=self.pms,
                 clock=self.clock,
                 settings=self.settings,
@@ -233,7 +233,7 @@ def fresh(number: int, **fields: Any) -> Submission:
 
 def _sealed(text: str) -> str:
     pair = KeyPair.from_secret(SECRET)
-    return PublicSealer(pair.key_id, pair.public_key).seal_text(text)
+    return PublicKeySealer(pair.key_id, pair.public_key).seal_text(text)
 
 
 @asynccontextmanager

@@ -1,11 +1,11 @@
-"""Answers from memory: how long they are good, and what happens to them while they cannot be looked up."""
+"""LookupCache from memory: how long they are good, and what happens to them while they cannot be looked up."""
 
 import asyncio
 from dataclasses import dataclass, field
 
 import pytest
 
-from forwarder.tenancy.cache import Ages, Answers
+from forwarder.tenancy.cache import CacheTimes, LookupCache
 from forwarder.tenancy.port import TenancyUnavailable
 from tests.support.memory.clock import ManualClock, settle
 
@@ -39,12 +39,12 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def answers(source: Source, clock: ManualClock) -> Answers[str]:
-    return Answers(source.look_up, clock, Ages(known=5, absent=1, patience=0.5, away=1, remembered=3))
+def answers(source: Source, clock: ManualClock) -> LookupCache[str]:
+    return LookupCache(source.look_up, clock, CacheTimes(known=5, absent=1, patience=0.5, away=1, max_entries=3))
 
 
 async def test_an_answer_is_looked_up_once_while_it_is_good(
-    answers: Answers[str], source: Source, clock: ManualClock
+    answers: LookupCache[str], source: Source, clock: ManualClock
 ) -> None:
     assert await answers.get("a") == "first"
     await clock.advance(4.9)
@@ -52,7 +52,7 @@ async def test_an_answer_is_looked_up_once_while_it_is_good(
     assert source.asked == ["a"]
 
 
-async def test_a_change_is_seen_after_that(answers: Answers[str], source: Source, clock: ManualClock) -> None:
+async def test_a_change_is_seen_after_that(answers: LookupCache[str], source: Source, clock: ManualClock) -> None:
     await answers.get("a")
     source.content["a"] = "second"
     await clock.advance(5)
@@ -63,7 +63,7 @@ async def test_a_change_is_seen_after_that(answers: Answers[str], source: Source
 
 
 async def test_what_is_absent_is_asked_for_again_sooner(
-    answers: Answers[str], source: Source, clock: ManualClock
+    answers: LookupCache[str], source: Source, clock: ManualClock
 ) -> None:
     assert await answers.get("new") is None
     assert await answers.get("new") is None
@@ -73,7 +73,7 @@ async def test_what_is_absent_is_asked_for_again_sooner(
     assert await answers.get("new") == "there"
 
 
-async def test_many_at_once_ask_once(answers: Answers[str], source: Source) -> None:
+async def test_many_at_once_ask_once(answers: LookupCache[str], source: Source) -> None:
     source.frozen = asyncio.Event()
     waiting = [asyncio.create_task(answers.get("a")) for _ in range(5)]
     await settle()
@@ -84,7 +84,7 @@ async def test_many_at_once_ask_once(answers: Answers[str], source: Source) -> N
 
 
 async def test_known_answers_stay_good_through_an_outage(
-    answers: Answers[str], source: Source, clock: ManualClock
+    answers: LookupCache[str], source: Source, clock: ManualClock
 ) -> None:
     await answers.get("a")
     source.away = True
@@ -97,14 +97,14 @@ async def test_known_answers_stay_good_through_an_outage(
     assert await answers.get("a") == "second"
 
 
-async def test_what_is_not_known_cannot_be_answered_in_an_outage(answers: Answers[str], source: Source) -> None:
+async def test_what_is_not_known_cannot_be_answered_in_an_outage(answers: LookupCache[str], source: Source) -> None:
     source.away = True
     with pytest.raises(TenancyUnavailable):
         await answers.get("a")
 
 
 async def test_during_an_outage_it_is_not_asked_again_at_once(
-    answers: Answers[str], source: Source, clock: ManualClock
+    answers: LookupCache[str], source: Source, clock: ManualClock
 ) -> None:
     await answers.get("a")
     await clock.advance(5)
@@ -121,7 +121,7 @@ async def test_during_an_outage_it_is_not_asked_again_at_once(
 
 
 async def test_nobody_with_a_known_answer_waits_long_for_a_database_that_hangs(
-    answers: Answers[str], source: Source, clock: ManualClock
+    answers: LookupCache[str], source: Source, clock: ManualClock
 ) -> None:
     await answers.get("a")
     await clock.advance(5)
@@ -139,7 +139,7 @@ async def test_nobody_with_a_known_answer_waits_long_for_a_database_that_hangs(
     assert source.asked == ["a", "a"]
 
 
-async def test_a_flood_of_wrong_keys_does_not_push_out_right_ones(answers: Answers[str], source: Source) -> None:
+async def test_a_flood_of_wrong_keys_does_not_push_out_right_ones(answers: LookupCache[str], source: Source) -> None:
     await answers.get("a")
     for number in range(100):
         await answers.get(f"wrong-{number}")
@@ -149,7 +149,7 @@ async def test_a_flood_of_wrong_keys_does_not_push_out_right_ones(answers: Answe
     assert source.asked == []
 
 
-async def test_it_remembers_only_so_many(answers: Answers[str], source: Source) -> None:
+async def test_it_remembers_only_so_many(answers: LookupCache[str], source: Source) -> None:
     for number in range(10):
         source.content[str(number)] = "x"
         await answers.get(str(number))

@@ -1,4 +1,4 @@
-"""What operators change: workspaces, keys and accounts, in SQL."""
+"""`TenancyAdmin` in SQL: workspaces, keys and accounts."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -7,15 +7,15 @@ from datetime import UTC, datetime
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from forwarder.tenancy.access import new_key_id, new_token, token_hash
 from forwarder.tenancy.port import Account, AlreadyExists, ApiKey, KnownKey, NotKnown, RateLimit
 from forwarder.tenancy.sql.database import insert_into, transaction
 from forwarder.tenancy.sql.directory import ACCOUNT, account_of, limit_of
 from forwarder.tenancy.sql.tables import api_keys, grants, integration_accounts, workspaces
-from forwarder.tenancy.tokens import new_key_id, new_token, token_hash
 
 
-class SqlRegistry:
-    """`Registry` on PostgreSQL or SQLite."""
+class SqlTenancyAdmin:
+    """`TenancyAdmin` on PostgreSQL or SQLite."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine

@@ -4,10 +4,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from forwarder.tenancy.access import Caller, authenticate
-from forwarder.tenancy.cache import Ages, Answers
+from forwarder.tenancy.access import CachingDirectory, Caller, CallerCache, authenticate, caller_valid_until
+from forwarder.tenancy.cache import CacheTimes, LookupCache
 from forwarder.tenancy.port import Account, ApiKey, RateLimit, TenancyUnavailable
-from forwarder.tenancy.remembered_callers import RememberedCallers, Remembering, until
 from tests.support.memory.clock import ManualClock
 from tests.support.stages.http_stages import MemoryDirectory
 
@@ -18,7 +17,7 @@ FIELDS = {b"authorization": b"Bearer good-token", b"workspaceid": b"ws-1", b"int
 
 @dataclass
 class Directory:
-    """Implements `Directory` and `Remembering`: what is in it may change, and is looked up by the answers' ages."""
+    """Implements `Directory` and `CachingDirectory`: what is in it may change, and is looked up by the answers' ages."""
 
     clock: ManualClock
     keys: dict[str, ApiKey] = field(default_factory=lambda: {"good-token": KEY})
@@ -26,8 +25,8 @@ class Directory:
     away: bool = False
 
     def __post_init__(self) -> None:
-        self._keys = Answers(self._key, self.clock, Ages(known=5))
-        self._accounts = Answers(self._account, self.clock, Ages(known=5))
+        self._keys = LookupCache(self._key, self.clock, CacheTimes(known=5))
+        self._accounts = LookupCache(self._account, self.clock, CacheTimes(known=5))
 
     async def key(self, token: str) -> ApiKey | None:
         return await self._keys.get(token)
@@ -35,8 +34,8 @@ class Directory:
     async def account(self, account_id: str) -> Account | None:
         return await self._accounts.get(account_id)
 
-    def good_until(self, token: str, caller: Caller) -> float:
-        return until(caller, self._keys.remembered(token), self._accounts.remembered(caller.account.id))
+    def valid_until(self, token: str, caller: Caller) -> float:
+        return caller_valid_until(caller, self._keys.cached(token), self._accounts.cached(caller.account.id))
 
     async def _key(self, token: str) -> ApiKey | None:
         if self.away:
@@ -53,7 +52,7 @@ class Door:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.directory = Directory(self.clock)
-        self.callers = RememberedCallers(self.directory)
+        self.callers = CallerCache(self.directory)
 
     async def calls(self) -> Caller:
         caller = await authenticate(self.directory, {name.decode(): each.decode() for name, each in FIELDS.items()})
@@ -113,7 +112,7 @@ async def test_what_is_good_for_longer_in_an_outage_is_asked_of_the_directory(do
 
 async def test_who_was_made_out_by_what_has_changed_meanwhile_is_not_remembered(door: Door) -> None:
     caller = await door.calls()
-    assert door.directory.good_until("good-token", caller) == door.clock.monotonic() + 5
+    assert door.directory.valid_until("good-token", caller) == door.clock.monotonic() + 5
     for other in (
         replace(caller, limit=RateLimit(1, 60)),
         replace(caller, key_id="key_2"),
@@ -136,7 +135,7 @@ async def test_the_last_ones_are_remembered(door: Door) -> None:
 
 async def test_where_the_directory_does_not_tell_nobody_is_remembered() -> None:
     directory = MemoryDirectory()
-    assert not isinstance(directory, Remembering)
-    callers = RememberedCallers(directory)
+    assert not isinstance(directory, CachingDirectory)
+    callers = CallerCache(directory)
     callers.remember(FIELDS, Caller("ws-1", ACCOUNT, "key_1"))
     assert callers.find(FIELDS, 0.0) is None
