@@ -1,39 +1,21 @@
 """An operator repairs: reads what failed, puts it back, settles what is in doubt, by commands beside a running forwarder."""
 
 import asyncio
-import json
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from forwarder.assembly.backend import open_backend
 from forwarder.topics.codec import header
 from forwarder.topics.port import Message
 from forwarder.topics.to_end import read_to_end
-from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, booking
+from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Said, Typed, booking
 from tests.support.deployment.site import settings_of
 
 CARD_NUMBER, CVV = "4242424242424242", "987"
 POISON = b'{"cardNumber": "' + CARD_NUMBER.encode() + b'", "esc": "\x1b[2J"'
 FAILURES = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What a command came to."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def data(self) -> Any:
-        return json.loads(self.out)
 
 
 class _Operator:
@@ -42,23 +24,11 @@ class _Operator:
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
 
-    def begin(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "forwarder", *arguments],
-            env={**os.environ, **self._deployment.environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def begin(self, *arguments: str) -> Typed:
+        return Typed(self._deployment, *arguments)
 
     async def types(self, *arguments: str) -> Said:
-        return await self.waits_for(self.begin(*arguments))
-
-    async def waits_for(self, process: subprocess.Popen[str]) -> Said:
-        out, err = await asyncio.to_thread(process.communicate, timeout=PATIENCE_SECONDS)
-        assert "Traceback" not in err
-        return Said(process.returncode, out, err)
+        return await self.begin(*arguments).done()
 
     async def letters(self, *options: str) -> list[dict[str, Any]]:
         said = await self.types("dead-letters", "list", "--json", *options)
@@ -188,8 +158,8 @@ async def _replaying_may_be_interrupted(deployment: Deployment, operator: _Opera
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not await _put_back(deployment, failed):
             await asyncio.sleep(0.05)
-    slowly.send_signal(signal.SIGINT)
-    said = await operator.waits_for(slowly)
+    slowly.signal(signal.SIGINT)
+    said = await slowly.done()
     assert said.code == 1
     assert said.data["interrupted"] is True
     assert 0 < said.data["putBack"] < FAILURES

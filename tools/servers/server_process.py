@@ -1,6 +1,6 @@
 """One server as a child process: started, watched through its log, stopped, killed, frozen, started again.
 
-Knows nothing of what the server is. Needs a Unix: process groups and signals.
+Knows nothing of what the server is. Needs a Unix: process groups and signals; to freeze one, Linux.
 """
 
 import os
@@ -10,10 +10,10 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import IO, Protocol, TypedDict
 
 from tools.servers.reaper import Reaper
 
@@ -64,16 +64,43 @@ class Command:
     stop_seconds: float = 20.0
 
 
+class Process(Protocol):
+    """As `subprocess.Popen` has it; a process in a session of its own."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+def execute(command: Command, log: IO[bytes]) -> Process:
+    """Run the command as the system does."""
+    return subprocess.Popen(
+        command.arguments,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **command.environment},
+        **run_as(command.user),
+        start_new_session=True,
+    )
+
+
 class ServerProcess:
     """A server that can be taken down and brought back, on the same command.
 
     All calls block; from a coroutine use a thread.
     """
 
-    def __init__(self, command: Command, reaper: Reaper) -> None:
+    def __init__(
+        self, command: Command, reaper: Reaper, run: Callable[[Command, IO[bytes]], Process] = execute
+    ) -> None:
         self._command = command
         self._reaper = reaper
-        self._process: subprocess.Popen[bytes] | None = None
+        self._run = run
+        self._process: Process | None = None
 
     @property
     def running(self) -> bool:
@@ -92,15 +119,7 @@ class ServerProcess:
             return
         command = self._command
         with command.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command.arguments,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **command.environment},
-                **run_as(command.user),
-                start_new_session=True,
-            )
+            self._process = self._run(command, log)
         self._reaper.adopt(self._process.pid)
 
     def start(self) -> None:
@@ -151,7 +170,8 @@ class ServerProcess:
     def pause(self) -> None:
         """Freeze it: connections stay open and nothing answers. Returns when the last of its threads stands still."""
         process = self._signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        while not _stands_still(process.pid):
+            time.sleep(_LOOK_SECONDS)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
@@ -161,7 +181,7 @@ class ServerProcess:
         self.stop()
         self.start()
 
-    def _signal(self, number: signal.Signals) -> subprocess.Popen[bytes]:
+    def _signal(self, number: signal.Signals) -> Process:
         if self._process is None:
             raise ServerFailed(f"{self._command.name} is not running")
         os.killpg(self._process.pid, number)
@@ -180,6 +200,11 @@ class ServerProcess:
 
     def _log_tail(self) -> str:
         return self._read_log()[-_LOG_TAIL_CHARACTERS:].strip() or "(its log is empty)"
+
+
+def _stands_still(pid: int) -> bool:
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
 
 class _Identity(TypedDict, total=False):

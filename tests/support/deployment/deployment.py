@@ -6,21 +6,25 @@ Embedded: `forwarder up` and a simulator of its own. Distributed: ingress, worke
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import httpx
 
 from forwarder.assembly.backend import migrate_backend, open_backend
 from forwarder.operations.accounts import Accounts
 from forwarder.tenancy.port import Account
+from tests.support.deployment import warm
 from tests.support.deployment.site import Site, settings_of, site_settings
-from tools.servers.server_process import LOCALHOST, Command, ServerProcess, free_ports
+from tools.servers.server_process import LOCALHOST, Command, Process, ServerProcess, execute, free_ports
 
 __all__ = ["PATIENCE_SECONDS", "Deployment", "Site", "booking", "deploy", "site_settings"]
 
@@ -55,15 +59,19 @@ class Deployment:
     def log(self, role: str) -> Path:
         return self.site.directory / f"{role}.log"
 
-    def add(
-        self, command: str, *options: str, role: str | None = None, launcher: Sequence[str] = ("-m", "forwarder")
-    ) -> ServerProcess:
-        """A process that runs `forwarder command` on a free port, under a name of its own where `role` gives one; not started."""
+    def add(self, command: str, *options: str, role: str | None = None, launcher: Sequence[str] = ()) -> ServerProcess:
+        """A process that runs `forwarder command` on a free port, under a name of its own where `role` gives one; not started.
+
+        With a `launcher`, arguments of Python's, it is that which runs; else it is forked from a warm process.
+        """
         role = role or command
         (self.ports[role],) = free_ports(1)
-        arguments = [sys.executable, *launcher, command, "--port", str(self.ports[role]), *options]
+        arguments = [command, "--port", str(self.ports[role]), *options]
+        run = execute if launcher else _fork
+        if launcher:
+            arguments = [sys.executable, *launcher, *arguments]
         runs = Command(role, arguments, self.log(role), READY, environment=self.environment)
-        self.processes[role] = ServerProcess(runs, self.site.reaper)
+        self.processes[role] = ServerProcess(runs, self.site.reaper, run)
         return self.processes[role]
 
     async def start(self) -> None:
@@ -91,15 +99,10 @@ class Deployment:
 
     async def command(self, *arguments: str) -> Any:
         """What a `forwarder` command prints with `--json`. Raises `subprocess.CalledProcessError`."""
-        done = await asyncio.to_thread(
-            subprocess.run,
-            [sys.executable, "-m", "forwarder", *arguments, "--json"],
-            env={**os.environ, **self.environment},
-            capture_output=True,
-            check=True,
-            text=True,
-        )
-        return json.loads(done.stdout)
+        done = await Typed(self, *arguments, "--json").done()
+        if done.code:
+            raise subprocess.CalledProcessError(done.code, arguments, done.out, done.err)
+        return json.loads(done.out)
 
     async def add_account(self, account_id: str, *, kind: str = "generic", path: str = "generic") -> None:
         """An integration account whose PMS is simulated under its own name."""
@@ -171,6 +174,48 @@ class Deployment:
         """What the simulated PMSs made, by their own count."""
         stats: dict[str, Any] = (await self.client.get(f"{self.url('simulate')}/stats")).json()
         return stats
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.out)
+
+
+class Typed:
+    """A `forwarder` command that an operator typed beside the deployment; it runs from now on."""
+
+    def __init__(self, deployment: Deployment, *arguments: str) -> None:
+        self._out, self._err = TemporaryFile(), TemporaryFile()  # noqa: SIM115  # closed once it has ended
+        environment = {**os.environ, **deployment.environment}
+        self._process = warm.start(arguments, environment, self._out, self._err)
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    async def done(self) -> Said:
+        """Once it has ended."""
+        code = await asyncio.to_thread(self._process.wait, PATIENCE_SECONDS)
+        said = Said(code, _read_and_close(self._out), _read_and_close(self._err))
+        assert "Traceback" not in said.err
+        return said
+
+
+def _read_and_close(file: IO[bytes]) -> str:
+    with file:
+        file.seek(0)
+        return file.read().decode()
+
+
+def _fork(command: Command, log: IO[bytes]) -> Process:
+    return warm.start(command.arguments, {**os.environ, **command.environment}, log, log)
 
 
 async def _a_moment() -> None:
