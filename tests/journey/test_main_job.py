@@ -85,7 +85,7 @@ async def test_an_outage_of_the_pms_is_survived(deployment: Deployment) -> None:
 
 async def test_killed_in_the_middle_every_submission_is_made_exactly_once(deployment: Deployment) -> None:
     """kill -9 of the process that pushes, while it pushes; started again, it finishes: nothing lost, nothing twice."""
-    count = 600
+    count = 200
     pushing = "worker" if "worker" in deployment.processes else "up"
     gate = asyncio.Semaphore(32)
 
