@@ -27,7 +27,7 @@ check: $(VENV)/.development ## format, lint, types, layers, published contracts,
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/forwarder schemas check
+	$(BIN)/python -m tools.contracts check
 	$(BIN)/python -m tools.reference check
 
 format: $(VENV)/.development ## put the sources into their one format

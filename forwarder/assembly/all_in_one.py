@@ -11,10 +11,10 @@ from forwarder.assembly.query import open_query
 from forwarder.assembly.role import Listening, open_outcomes, serve_role
 from forwarder.assembly.webhooks import open_notifier
 from forwarder.assembly.worker import open_worker, worker_checks
+from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
 from forwarder.process.data_dir import alone_in
 from forwarder.process.supervision import Stop, own_url, side_by_side
-from forwarder.published.routes import published_routes
 from forwarder.settings import Embedded, Settings
 from forwarder.simulator.app import simulator_below
 from forwarder.simulator.world import World
@@ -40,7 +40,7 @@ async def run_everything(settings: Settings, listening: Listening, stop: Stop, r
             world = stack.enter_context(World(backend.clock, calendars=False, journal=journal))
             checks = {**worker_checks(backend, worker), "log": publisher.ready}
             reading = [*await open_query(backend, outcomes), *await open_webhook_api(backend)]
-            callers = [*ingress, *reading, *published_routes()]
+            callers = [*ingress, *reading, *contract_routes()]
             routes = [*callers, *health_routes(checks), simulator_below(_SIMULATOR, world)]
             async with side_by_side(worker.run(stop), stop), side_by_side(notifier.run(stop), stop):
                 await ready(backend)

@@ -5,13 +5,13 @@ from typing import Final
 
 from forwarder.assembly.backend import Backend, open_backend
 from forwarder.assembly.role import Listening, open_outcomes, serve_role
+from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
 from forwarder.http.responses import Routes
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
 from forwarder.process.on_demand import load
 from forwarder.process.supervision import Stop, side_by_side
-from forwarder.published.routes import published_routes
 from forwarder.reservation.identity import RequestIds
 from forwarder.settings import Settings
 from forwarder.store.lists.reader import SqlReader
@@ -33,7 +33,7 @@ async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> N
         outcomes = await open_outcomes(stack, backend, stop)
         routes = await open_ingress(stack, backend, publisher, outcomes, stop)
         checks = {"log": publisher.ready}
-        await serve_role("ingress", [*routes, *published_routes(), *health_routes(checks)], backend, listening, stop)
+        await serve_role("ingress", [*routes, *contract_routes(), *health_routes(checks)], backend, listening, stop)
 
 
 async def open_ingress(

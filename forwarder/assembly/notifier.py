@@ -5,11 +5,11 @@ from contextlib import AsyncExitStack
 from forwarder.assembly.backend import Backend, open_backend
 from forwarder.assembly.role import Listening, consuming_check, serve_role
 from forwarder.assembly.webhooks import open_notifier, webhooks_of
+from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
 from forwarder.http.responses import Routes
 from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
 from forwarder.process.supervision import Stop, side_by_side
-from forwarder.published.routes import published_routes
 from forwarder.settings import Settings
 from forwarder.store.lists.reader import SqlReader
 
@@ -19,7 +19,7 @@ async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> 
     async with AsyncExitStack() as stack:
         backend = await stack.enter_async_context(open_backend(settings))
         notifier = await open_notifier(stack, backend)
-        routes = [*await open_webhook_api(backend), *published_routes()]
+        routes = [*await open_webhook_api(backend), *contract_routes()]
         checks = {"consuming": consuming_check(notifier), "store": SqlReader(backend.engine).ready}
         async with side_by_side(notifier.run(stop), stop):
             await serve_role("notifier", [*routes, *health_routes(checks)], backend, listening, stop)

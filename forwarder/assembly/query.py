@@ -4,10 +4,10 @@ from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend, open_backend
 from forwarder.assembly.role import Listening, open_outcomes, serve_role
+from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
 from forwarder.http.responses import Routes
 from forwarder.process.supervision import Stop
-from forwarder.published.routes import published_routes
 from forwarder.query.parts import QueryParts
 from forwarder.query.routes import query_routes
 from forwarder.reservation.identity import RequestIds
@@ -23,7 +23,7 @@ async def run_query(settings: Settings, listening: Listening, stop: Stop) -> Non
         backend = await stack.enter_async_context(open_backend(settings))
         routes = await open_query(backend, await open_outcomes(stack, backend, stop))
         checks = {"store": SqlReader(backend.engine).ready}
-        await serve_role("query", [*routes, *published_routes(), *health_routes(checks)], backend, listening, stop)
+        await serve_role("query", [*routes, *contract_routes(), *health_routes(checks)], backend, listening, stop)
 
 
 async def open_query(backend: Backend, outcomes: OutcomeListener) -> Routes:

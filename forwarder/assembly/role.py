@@ -8,11 +8,11 @@ import structlog
 
 from forwarder.assembly.backend import Backend
 from forwarder.http.app import http_app
+from forwarder.http.contract import announcing
 from forwarder.http.health import Check
 from forwarder.http.responses import Routes
 from forwarder.http.server import serve
 from forwarder.process.supervision import BACKLOG, Stop, side_by_side
-from forwarder.published.deprecations import announcing
 from forwarder.topics.outcomes import OutcomeListener
 
 Listening = socket.socket

@@ -47,7 +47,6 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "results": ("forwarder.cli.operate.results:commands", "Result events, as downstream services receive them."),
     "webhook": ("forwarder.cli.manage.webhook:commands", "Where the results of a workspace are posted."),
-    "schemas": ("forwarder.cli.schemas:commands", "The published contracts."),
 }
 """Groups of commands, as `COMMANDS`: what is named makes the group."""
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from forwarder.assembly.backend import open_log
-from forwarder.published.messages import result_messages
 from forwarder.settings import Settings
 from forwarder.topics.port import Log, Message, Publisher
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Site
 from tests.support.deployment.site import settings_of
+from tools.contracts.messages.messages import result_messages
 
 EVENTS = {one.kind.split(".")[1]: one.example for one in result_messages()}
 PLAIN = ("confirmed", "rejected", "failed", "in_doubt")

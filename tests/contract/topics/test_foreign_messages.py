@@ -22,7 +22,6 @@ from forwarder.operations.dead_letter_messages import DeadLetterWriter
 from forwarder.operations.dead_letters import Letters, Standing, Wanted, headers_of, row, value_of
 from forwarder.operations.replay import Replay
 from forwarder.process.clock import SystemClock
-from forwarder.published.messages import result_messages
 from forwarder.reservation.card import SealedCard
 from forwarder.store.engine import open_engine
 from forwarder.store.lists.overview import SqlOverview
@@ -35,6 +34,7 @@ from tests.support.log.foreign_batches import STANDS_FOR, Raw, write_batch
 from tests.support.log.foreign_messages import LARGE, every_odd_header, every_odd_member, foreign_to
 from tests.support.log.foreign_site import WORKSPACE, foreign_site
 from tests.support.worker.worker_bench import cancellation, fresh, message_of
+from tools.contracts.messages.messages import result_messages
 
 _REQUEST_ID: Final = re.compile(rb"rsv_[0-9]{32}")
 AT_A_TIME: Final = 400

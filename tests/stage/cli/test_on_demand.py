@@ -18,7 +18,7 @@ from forwarder.pms.options import KINDS
 from forwarder.process.on_demand import load
 
 LISTED = {name: about for name, (_, about) in {**COMMANDS, **GROUPS}.items()}
-NOBODYS = ("alembic", "forwarder.published.openapi", "forwarder.simulator.app", "forwarder.pms.conformance")
+NOBODYS = ("alembic", "tools.contracts.openapi.document", "forwarder.simulator.app", "forwarder.pms.conformance")
 """What no stage needs to start."""
 
 
@@ -60,7 +60,7 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
         ),
         (
             "worker",
-            ["forwarder.ingress", "forwarder.query", "forwarder.notifier.service", "forwarder.published.answering"],
+            ["forwarder.ingress", "forwarder.query", "forwarder.notifier.service", "tools.contracts.openapi.responses"],
         ),
         ("notifier", ["forwarder.worker.service", "forwarder.ingress", "forwarder.query", "forwarder.pms"]),
     ],

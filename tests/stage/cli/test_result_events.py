@@ -11,12 +11,12 @@ from typing import cast
 import pytest
 
 from forwarder.cli.operate.result_events import Stretch, Wanted, print_events
-from forwarder.published.messages import result_messages
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Log, Message, Tail
 from tests.support.log.deliveries import SOON
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog
+from tools.contracts.messages.messages import result_messages
 
 TOPIC = "reservations.results"
 EVENTS = {one.kind: one.example for one in result_messages()}

@@ -9,11 +9,11 @@ import httpx
 import pytest
 
 from forwarder.client import Item, Patience, RateLimited, Refused, Unavailable, Unexpected
-from forwarder.published.shown import answer_examples
 from forwarder.query.paging import PageRequest, read_page_request
 from forwarder.store.lists.port import EVERYTHING
 from tests.support.deployment.scripted_service import ScriptedService, Step, problem
 from tests.support.memory.clock import ManualClock, settle
+from tools.contracts.openapi.response_examples import answer_examples
 
 EXAMPLES = answer_examples()
 REQUEST_ID = EXAMPLES["submissionAccepted"]["data"]["requestId"]

@@ -9,8 +9,8 @@ import pytest
 
 from forwarder.client import Submission, listing, problems, records, told
 from forwarder.client.reading import RAW, Malformed, members_of, read
-from forwarder.published.openapi import openapi
-from forwarder.published.shown import answer_examples
+from tools.contracts.openapi.document import openapi
+from tools.contracts.openapi.response_examples import answer_examples
 
 SCHEMAS = openapi()["components"]["schemas"]
 SHAPES = [

@@ -9,9 +9,9 @@ import pytest
 from standardwebhooks import Webhook
 
 from forwarder.client import WebhookInvalid, verify_webhook
-from forwarder.published import examples
 from forwarder.reservation.outcome import Status
 from forwarder.webhooks.signature import new_secret, signed_headers
+from tools.contracts import examples
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 OTHER = "whsec_" + base64.b64encode(bytes(range(1, 33))).decode()

@@ -12,7 +12,6 @@ from forwarder.assembly.test_mode import Shadows
 from forwarder.ingress.parts import IngressSettings
 from forwarder.pms.options import KINDS, check_options
 from forwarder.process.supervision import bind, own_url
-from forwarder.published.event_data import ResultData
 from forwarder.reservation.mode import cast_by, is_test, shadow_id
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problem import Problem
@@ -30,6 +29,7 @@ from tests.support.stages.http_stages import (
     Stages,
     stages,
 )
+from tools.contracts.messages.event_data import ResultData
 
 SECRET = "a secret of these tests alone"
 REAL = Account(

@@ -14,7 +14,6 @@ from forwarder.notifier.dispatcher import EndpointDispatcher
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import EndpointDisabled, UnknownType
 from forwarder.observability.metrics import UNREADABLE_RESULTS
-from forwarder.published.messages import result_messages
 from forwarder.store.webhooks.port import DeliveryStatus
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
@@ -22,6 +21,7 @@ from forwarder.topics.port import ConsumedMessage, Message
 from forwarder.webhooks.port import BadTarget, EndpointResponse, NoResponse
 from tests.support.memory.clock import settle
 from tests.support.stages.notifier_parts import SECRET, Hooks, url
+from tools.contracts.messages.messages import result_messages
 
 CONFIRMED, REJECTED = result_messages()[:2]
 DOWN = NoResponse("connect_failed", "nobody there")

@@ -12,8 +12,6 @@ from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.process.clock import SystemClock
-from forwarder.published.examples import WORKSPACE_ID
-from forwarder.published.messages import result_messages
 from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.webhooks.log import SqlDeliveryLog
@@ -25,6 +23,8 @@ from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Publisher, Topics
 from tests.support.memory.webhooks import MemorySender, public_targets
+from tools.contracts.examples import WORKSPACE_ID
+from tools.contracts.messages.messages import result_messages
 
 SECRET = "the secret of these tests"
 TOPICS = Topics()

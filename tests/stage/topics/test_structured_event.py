@@ -2,11 +2,11 @@
 
 import pytest
 
-from forwarder.published.messages import result_messages
 from forwarder.reservation.result import RESULT_TYPES
 from forwarder.topics.codec import TEST_MODE, Undecodable, decode_data
 from forwarder.topics.port import Message
 from forwarder.topics.structured_event import structured_event
+from tools.contracts.messages.messages import result_messages
 
 
 def test_every_type_of_result_event_is_one() -> None:

@@ -9,10 +9,10 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from forwarder.notifier.events import body_of, decode_event
 from forwarder.notifier.retry import PAUSES, TRIED_FOR, next_try
-from forwarder.published.messages import request_messages, result_messages
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import Message
 from forwarder.webhooks.signature import new_secret, signed_headers
+from tools.contracts.messages.messages import request_messages, result_messages
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 BODY = '{"type":"t","data":{"name":"Zoë"}}'.encode()

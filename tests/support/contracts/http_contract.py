@@ -9,7 +9,7 @@ import httpx
 from openapi_schema_validator import OAS31Validator
 from openapi_schema_validator import oas31_format_checker as formats
 
-from forwarder.published.openapi import openapi
+from tools.contracts.openapi.document import openapi
 
 _EVERY_ANSWER = {"content-type", "content-length", "date", "server", "transfer-encoding"}
 _PAGE_HEADERS = {"content-security-policy", "x-content-type-options", "cache-control"}

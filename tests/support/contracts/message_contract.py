@@ -7,10 +7,10 @@ from typing import Any
 from jsonschema import Draft202012Validator, FormatChecker
 from pydantic_core import from_json
 
-from forwarder.published.asyncapi import asyncapi
-from forwarder.published.event_schemas import event_schemas
 from forwarder.topics.port import Message
 from tests.support.contracts.http_contract import closed_schema
+from tools.contracts.messages.asyncapi import asyncapi
+from tools.contracts.messages.event_schemas import event_schemas
 
 
 def check_message(message: Message) -> str:

@@ -11,12 +11,12 @@ from pydantic_core import from_json, to_json
 from starlette.types import ASGIApp
 
 from forwarder.http.app import http_app
+from forwarder.http.contract import contract_routes
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
 from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.process.clock import iso
-from forwarder.published.routes import published_routes
 from forwarder.query.parts import QueryParts
 from forwarder.query.routes import query_routes
 from forwarder.reservation.cancellation import Cancellation
@@ -110,7 +110,7 @@ class Stages:
         self.endpoints, self.deliveries = MemoryEndpoints("alpha", "beta"), MemoryDeliveries()
         webhooks = WebhooksParts(self.endpoints, self.deliveries, ingress.sealer, named_hosts(), self.clock)
         hooks = webhook_routes(WebhookApiParts(self.directory, Webhooks(webhooks)))
-        self.routes = [*ingress_routes(ingress), *query_routes(query), *hooks, *published_routes()]
+        self.routes = [*ingress_routes(ingress), *query_routes(query), *hooks, *contract_routes()]
         self.app: ASGIApp = http_app(self.routes, self.clock)
         self.client = httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app), base_url="http://forwarder.test", headers=HEADERS

@@ -1,0 +1,151 @@
+"""What the service shows of its own contract: the document, its page, what each problem means; and which operations are deprecated.
+
+The pages are the files in `published`, written by `python -m tools.contracts write`. `Deprecation` is RFC 9745, `Sunset` RFC 8594;
+docs/reference/versioning.md has the policy. A route that is not deprecated is served as it is.
+"""
+
+import copy
+from asyncio import to_thread
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+from starlette.requests import Request
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from forwarder.http.responses import JSON, Response, Routes, problem_response
+from forwarder.reservation.problems.requests import NOT_FOUND
+
+_PUBLISHED: Final = Path(__file__).parent / "published"
+_HTML: Final = b"text/html; charset=utf-8"
+_PAGE_HEADERS: Final = (
+    # A page of ours runs nothing and fetches nothing.
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"max-age=300"),
+)
+_VARY: Final = (b"vary", b"Accept")
+NOTICE: Final = timedelta(days=365)
+"""The least that lies between the announcement and the end of an operation."""
+
+
+def contract_routes() -> Routes:
+    """`/openapi.json`, `/docs`, `/problems` and `/problems/<code>`; nobody needs a key for them."""
+    return [
+        Route("/openapi.json", _document, methods=["GET"]),
+        Route("/docs", _docs, methods=["GET"]),
+        Route("/problems", _problems, methods=["GET"]),
+        Route("/problems/{code}", _problem),
+    ]
+
+
+async def _document(_: Request) -> Response:
+    return Response(200, await to_thread(_file, "openapi.json"))
+
+
+async def _docs(_: Request) -> Response:
+    return await _page("docs.html")
+
+
+async def _problems(_: Request) -> Response:
+    return await _page("problems.html")
+
+
+async def _problem(request: Request) -> Response:
+    """A page; JSON to those who ask for that alone."""
+    code = request.path_params["code"]
+    known = (await to_thread(_problem_types)).get(code)
+    if known is None:
+        return problem_response(NOT_FOUND.problem("No problem has this code."))
+    accept = request.headers.get("accept", "")
+    if "application/json" in accept and "text/html" not in accept:
+        return Response(200, to_json(known), (_VARY,), JSON)
+    return await _page(f"problems/{code}.html", _VARY)
+
+
+async def _page(name: str, *headers: tuple[bytes, bytes]) -> Response:
+    return Response(200, await to_thread(_file, name), (*_PAGE_HEADERS, *headers), _HTML)
+
+
+@cache
+def _file(name: str) -> bytes:
+    return (_PUBLISHED / name).read_bytes()
+
+
+@cache
+def _problem_types() -> Mapping[str, Any]:
+    """By code."""
+    types: Mapping[str, Any] = from_json(_file("problems.json"))
+    return types
+
+
+@dataclass(frozen=True, slots=True)
+class Deprecation:
+    """One operation, by method and by path as the contract writes it, that is to go. `since` and `sunset` are aware; without a
+    `sunset` its end is not decided. `successor`: the path to use instead; `about`: where it is explained. Raises `ValueError`
+    where the notice is shorter than promised."""
+
+    method: str
+    path: str
+    since: datetime
+    sunset: datetime | None = None
+    successor: str | None = None
+    about: str = "/docs"
+
+    def __post_init__(self) -> None:
+        if self.sunset is not None and self.sunset < self.since + NOTICE:
+            raise ValueError(f"{self.method} {self.path} ends less than {NOTICE.days} days after it was deprecated")
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Those that each of its answers carries."""
+        links = [f'<{self.about}>; rel="deprecation"; type="text/html"']
+        if self.successor and "{" not in self.successor:  # a template is no address
+            links.append(f'<{self.successor}>; rel="successor-version"')
+        fields = {"deprecation": f"@{int(self.since.timestamp())}", "link": ", ".join(links)}
+        if self.sunset is not None:
+            fields["sunset"] = format_datetime(self.sunset.astimezone(UTC), usegmt=True)
+        return [(name.encode(), value.encode()) for name, value in fields.items()]
+
+
+DEPRECATED: Final[tuple[Deprecation, ...]] = ()
+"""All of them. None is."""
+
+
+def announcing(routes: Routes, table: Sequence[Deprecation] = DEPRECATED) -> Routes:
+    """`routes`, of which those in the `table` say so in every answer of their own, refusals included."""
+    return [_announcing(route, table) for route in routes] if table else routes
+
+
+def _announcing(route: BaseRoute, table: Sequence[Deprecation]) -> BaseRoute:
+    if not isinstance(route, Route):
+        return route
+    of_path = {one.method: one.headers() for one in table if one.path == route.path}
+    if not of_path.keys() & (route.methods or of_path.keys()):
+        return route
+    announcing_route = copy.copy(route)
+    announcing_route.app = _Announcing(route.app, of_path)
+    return announcing_route
+
+
+class _Announcing:
+    """Adds to the answers of each method its headers; HEAD is GET."""
+
+    def __init__(self, app: ASGIApp, headers: dict[str, list[tuple[bytes, bytes]]]) -> None:
+        self._app = app
+        self._headers = headers | ({"HEAD": headers["GET"]} if "GET" in headers else {})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        more = self._headers.get(scope["method"], [])
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message["headers"], *more]}
+            await send(message)
+
+        await self._app(scope, receive, sending)

@@ -1,0 +1,172 @@
+"""schemas/openapi.json: valid, whole, and what the service does."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from openapi_spec_validator import validate
+from starlette.routing import Route
+
+from forwarder.reservation.outcome import Status
+from tests.support.contracts.http_contract import HttpContract
+from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL
+from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, GENERAL_PATH, HEADERS, Stages, stages
+from tools.contracts.openapi.document import openapi
+
+CONTRACT = HttpContract()
+JSON = {"Content-Type": "application/json"}
+
+
+def test_it_is_openapi_3_1() -> None:
+    document = openapi()
+    validate(document)
+    assert document["openapi"].startswith("3.1.")
+
+
+async def test_its_paths_are_the_routes_and_the_routes_its_paths() -> None:
+    house: Stages
+    async with stages() as house:
+        routed = {
+            (route.path, method)
+            for route in house.routes
+            if isinstance(route, Route)
+            for method in (route.methods or ())
+            if method != "HEAD"
+        }
+    described = {(path, method.upper()) for path, methods in openapi()["paths"].items() for method in methods}
+    assert routed == described
+
+
+def _examples(part: Any) -> Iterator[tuple[Mapping[str, Any], Any]]:
+    """Each example of the document with the schema that it is of."""
+    if isinstance(part, dict):
+        schema = part.get("schema")
+        if isinstance(schema, dict):
+            if "example" in part:
+                yield schema, part["example"]
+            for example in part.get("examples", {}).values():
+                yield schema, CONTRACT.resolved(example)["value"]
+        for inner in part.values():
+            yield from _examples(inner)
+
+
+def test_its_examples_are_what_they_are_examples_of() -> None:
+    found = list(_examples(openapi()))
+    assert len(found) > 100
+    for schema, example in found:
+        CONTRACT.validate(schema, example)
+
+
+def test_every_operation_has_an_example_and_a_name_of_its_own() -> None:
+    operations = [one for methods in openapi()["paths"].values() for one in methods.values()]
+    names = [one["operationId"] for one in operations]
+    assert len(set(names)) == len(names)
+    for one in operations:
+        for holder in (one.get("requestBody"), *one["responses"].values()):
+            for media_type, medium in (holder or {}).get("content", {}).items():
+                assert media_type == "text/html" or "About" in one["tags"] or medium["examples"], one["operationId"]
+
+
+def test_every_field_of_a_request_is_described() -> None:
+    bodies = ("BookingEngineRequest", "GeneralRequest", "BookingEngineItem", "GeneralItem", "CancellationBody")
+    for name in (*bodies, "Guest", "Address", "CardDetails"):
+        fields = openapi()["components"]["schemas"][name]["properties"]
+        assert all(field["description"] for field in fields.values())
+
+
+@pytest.mark.parametrize(("path", "body"), [(BOOKING_ENGINE_PATH, BOOKING_ENGINE), (GENERAL_PATH, GENERAL)])
+async def test_what_is_answered_on_the_way_of_a_reservation_is_in_it(path: str, body: Mapping[str, Any]) -> None:
+    house: Stages
+    async with stages() as house:
+        house.client.event_hooks = {"response": [CONTRACT.holds]}
+        at_once = {"Prefer": "respond-async", "Idempotency-Key": "order-1"}
+        accepted = await house.client.post(path, json=body, headers=at_once)
+        assert accepted.status_code == 202
+        status_path = accepted.headers["location"]
+        assert (await house.client.get(status_path)).json()["data"]["record"] is None
+        await house.settle(house.requests[-1], Status.CONFIRMED, pms_reservation_id="P1")
+        assert (await house.client.get(status_path)).json()["data"]["status"] == "CONFIRMED"
+        made = await house.client.post(path, json=body, headers={"Prefer": "wait=1", "Idempotency-Key": "order-1"})
+        assert made.status_code == 201
+        read = await house.client.get(made.headers["location"])
+        assert read.json() == made.json()
+        for lists in ("/api/vrs/reservations", "/api/v1/vrs/reservations/"):
+            assert len((await house.client.get(lists)).json()["data"]) == 1
+        reused = await house.client.post(path, json={**body, "notes": "other"}, headers=at_once)
+        assert reused.json()["code"] == "idempotency_key_reused"
+
+
+async def test_what_is_answered_to_one_who_is_rejected_is_in_it() -> None:
+    problem = {**CONTRACT.document["components"]["examples"]["room_unavailable"]["value"]}
+    house: Stages
+    async with stages() as house:
+        house.client.event_hooks = {"response": [CONTRACT.holds]}
+        keyed = {"Idempotency-Key": "order-1", "Prefer": "respond-async"}
+        accepted = await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE, headers=keyed)
+        await house.settle(house.requests[-1], Status.REJECTED, problem=problem)
+        again = {**keyed, "Prefer": "wait=1"}
+        assert (await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE, headers=again)).status_code == 409
+        read = (await house.client.get(accepted.headers["location"])).json()["data"]
+        assert (read["problem"], read["record"]["problem"]) == (problem, problem)
+
+
+TWICE = json.dumps(GENERAL)[:-1].encode() + b', "propertyId": "00123"}'
+REFUSED: list[tuple[str, str, Mapping[str, str], bytes, str]] = [
+    ("POST", GENERAL_PATH, {"Authorization": ""}, b"{}", "unauthenticated"),
+    ("POST", GENERAL_PATH, {"workspaceId": ""}, b"{}", "missing_header"),
+    ("POST", GENERAL_PATH, {"workspaceId": "other"}, b"{}", "wrong_workspace"),
+    ("POST", GENERAL_PATH, {"integrationAccountId": "other"}, b"{}", "account_not_found"),
+    ("POST", GENERAL_PATH, {"Content-Type": "text/plain"}, b"{}", "unsupported_media_type"),
+    ("POST", GENERAL_PATH, JSON, b" " * 70_000, "body_too_large"),
+    ("POST", GENERAL_PATH, JSON, b"{", "malformed_json"),
+    ("POST", GENERAL_PATH, JSON, TWICE, "malformed_json"),
+    ("POST", GENERAL_PATH, JSON, b"{}", "validation_failed"),
+    ("POST", GENERAL_PATH, JSON, b'{"propertyId":"\xff"}', "malformed_json"),
+    ("POST", GENERAL_PATH, JSON, b'{"propertyId":NaN}', "malformed_json"),
+    ("POST", GENERAL_PATH, JSON, b'{"unknown":' + b"[" * 30_000 + b"]" * 30_000 + b"}", "malformed_json"),
+    ("POST", GENERAL_PATH, JSON, b'{"propertyId":' + b"9" * 60_000 + b"}", "malformed_json"),
+    ("POST", GENERAL_PATH, JSON, b'{"totalPrice":1e999999999}', "validation_failed"),
+    ("POST", GENERAL_PATH, {**JSON, "Idempotency-Key": '"'}, b"{}", "invalid_idempotency_key"),
+    ("POST", GENERAL_PATH, {**JSON, "Forward-Deadline": "0"}, b"{}", "invalid_forward_deadline"),
+    ("GET", GENERAL_PATH + "?limit=0", {}, b"", "invalid_query"),
+    ("GET", GENERAL_PATH + "/7", {}, b"", "reservation_not_found"),
+    ("GET", "/api/v1/vrs/submissions/rsv_x", {}, b"", "submission_not_found"),
+    ("POST", GENERAL_PATH + "/7/cancel", {}, b"", "submission_not_found"),
+    ("GET", "/nowhere", {}, b"", "not_found"),
+    ("DELETE", GENERAL_PATH, {}, b"", "method_not_allowed"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "headers", "body", "code"), REFUSED, ids=[case[-1] for case in REFUSED])
+async def test_what_is_refused_is_in_it(
+    method: str, path: str, headers: Mapping[str, str], body: bytes, code: str
+) -> None:
+    house: Stages
+    async with stages() as house:
+        answer = await house.client.request(method, path, headers={**HEADERS, **headers}, content=body)
+    assert answer.json()["code"] == code
+    CONTRACT.check(answer)
+
+
+@pytest.mark.parametrize("away", ["log", "directory", "reader"])
+async def test_what_is_answered_in_an_outage_is_in_it(away: str) -> None:
+    house: Stages
+    async with stages() as house:
+        house.client.event_hooks = {"response": [CONTRACT.holds]}
+        getattr(house, away).away = True
+        keyed = {"Idempotency-Key": "order-1"}
+        answer = await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE, headers=keyed)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+async def test_what_tells_of_the_service_is_in_it() -> None:
+    house: Stages
+    async with stages() as house:
+        house.client.event_hooks = {"response": [CONTRACT.holds]}
+        house.client.headers.clear()
+        assert (await house.client.get("/openapi.json")).json() == openapi()
+        for path in ("/docs", "/problems", "/problems/not_found", "/problems/nothing"):
+            await house.client.get(path)
+        told = await house.client.get("/problems/not_found", headers={"Accept": "application/json"})
+        assert told.json()["type"] == "/problems/not_found"

@@ -1,0 +1,120 @@
+"""What is generated, as files: where each lies below the top of the repository, and its text. Pure."""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Final
+
+import yaml
+from pydantic_core import from_json, to_json
+
+from forwarder.pms.kinds.generic.open_contract import open_pms_contract
+from forwarder.reservation.problems.chapters import CATALOGUE
+from tools.contracts.messages.asyncapi import asyncapi
+from tools.contracts.messages.event_schemas import event_schemas
+from tools.contracts.messages.headers import shown_headers
+from tools.contracts.messages.messages import request_messages, result_messages
+from tools.contracts.openapi.document import openapi
+from tools.contracts.pages.contract_page import contract_page
+from tools.contracts.pages.problem_pages import problem_page, problem_types, problems_markdown, problems_page
+
+_YAML_HEAD: Final = "# Written by `python -m tools.contracts write`.\n"
+_REQUESTS: Final = {
+    "submitBookingEngineReservation": "booking-engine",
+    "submitReservation": "general",
+    "submitReservations": "bulk",
+    "cancelReservation": "cancellation",
+}
+"""The names that requests go by, where that is not the operation's."""
+
+
+SCHEMAS: Final = "schemas"
+PUBLISHED: Final = "forwarder/http/published"
+"""The folders where there is nothing but what is generated here, and, in `schemas`, the contracts of the last release."""
+
+
+@cache
+def generated_files() -> Mapping[str, str]:
+    """All of them: the contracts, the pages that the service shows, and the docs' page of problems."""
+    document = openapi()
+    return {
+        **{f"{SCHEMAS}/{name}": text for name, text in _contracts(document).items()},
+        **{f"{PUBLISHED}/{name}": text for name, text in _shown(document).items()},
+        "docs/reference/problems.md": problems_markdown(),
+    }
+
+
+def contract_files() -> Mapping[str, str]:
+    """The contracts: path below schemas/ → text."""
+    return _contracts(openapi())
+
+
+def _contracts(document: Mapping[str, Any]) -> Mapping[str, str]:
+    return {
+        "openapi.json": _json(document),
+        "asyncapi.yaml": _YAML_HEAD + _yaml(asyncapi()),
+        "pms-openapi.json": _json(open_pms_contract()),
+        **{f"events/{kind}.schema.json": _json(schema) for kind, schema in event_schemas().items()},
+        **{f"examples/{name}.json": _json(example) for name, example in _examples(document).items()},
+    }
+
+
+def _shown(document: Mapping[str, Any]) -> Mapping[str, str]:
+    """What the service shows, as `forwarder.http.contract` reads it."""
+    return {
+        "openapi.json": to_json(document).decode(),
+        "docs.html": contract_page(document),
+        "problems.html": problems_page(),
+        "problems.json": _json(problem_types()),
+        **{f"problems/{one.code}.html": problem_page(one) for one in CATALOGUE.values()},
+    }
+
+
+def _examples(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of every request, answer, problem, delivery and message, one at least."""
+    shown = {name: example["value"] for name, example in document["components"]["examples"].items()}
+    messages = {
+        one.kind: {
+            "key": one.example.key.decode(),
+            "headers": shown_headers(one.example),
+            "value": from_json(one.example.value),
+        }
+        for one in (*request_messages(), *result_messages())
+    }
+    return {
+        **{f"requests/{_REQUESTS.get(name, name)}": body for name, body in _bodies(document["paths"])},
+        **{f"answers/{name}": body for name, body in shown.items() if name not in CATALOGUE},
+        **{f"problems/{code}": body for code, body in shown.items() if code in CATALOGUE},
+        **{f"webhooks/{name}": body for name, body in _bodies(document.get("webhooks", {}))},
+        **{f"messages/{kind}": message for kind, message in messages.items()},
+    }
+
+
+def _bodies(paths: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The name of each operation that takes a body, and an example of that."""
+    for operations in paths.values():
+        for operation in operations.values():
+            for medium in operation.get("requestBody", {"content": {}})["content"].values():
+                for example in medium["examples"].values():
+                    yield operation["operationId"], example["value"]
+
+
+def _json(value: Any) -> str:
+    return to_json(value, indent=2).decode() + "\n"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes every text of several lines as it reads."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _yaml(value: Any) -> str:
+    # By way of JSON: tuples become lists, and nothing is an alias of anything.
+    plain = json.loads(to_json(value))
+    return yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)

@@ -1,0 +1,1 @@
+"""The topics' messages as AsyncAPI and JSON Schema."""

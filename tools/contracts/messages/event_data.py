@@ -1,0 +1,54 @@
+"""The shapes of the values of messages."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.request import Operation
+from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS
+from tools.contracts.openapi.response_bodies import Cancellation
+from tools.contracts.record import Moment, Part, RequestId, Reservation, maybe
+
+
+class ResultData(Part):
+    """What a result event says: whose it is, how it ended, and the record in full."""
+
+    request_id: RequestId
+    workspace_id: str
+    integration_account_id: str
+    status: Status
+    reservation: Reservation
+    cancellation: Cancellation = maybe("Of an event about a cancellation.")
+    test: Literal[True] = maybe("Of an event of test mode: what it tells of was made in a simulated PMS.")
+
+
+class SealedCard(Part):
+    """A card that only the holder of the private key can open."""
+
+    key_id: str
+    sealed: Annotated[str, Field(description="Base64.")]
+
+
+class SubmittedData(Part):
+    """A submission on its way to the worker."""
+
+    request_id: RequestId
+    workspace_id: str
+    integration_account_id: str
+    operation: Operation
+    accepted_at: Moment
+    fingerprint: Annotated[str, Field(description="Tells one payload from another, and reveals neither.")]
+    card: SealedCard | None
+    reservation: dict[str, Any]
+    deadline_seconds: int = maybe("For how long it is worth forwarding.", ge=1, le=LONGEST_DEADLINE_SECONDS)
+
+
+class CancellationRequestedData(Part):
+    """That a submission is to be cancelled, on its way to the worker."""
+
+    request_id: RequestId
+    integration_account_id: str
+    requested_at: Moment
+    reason: str | None
+    revision: Annotated[int, Field(description="That of the submission's last event when this was asked for.", ge=0)]

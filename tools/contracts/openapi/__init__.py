@@ -1,0 +1,1 @@
+"""The HTTP contract as OpenAPI: operations, parameters, bodies and examples."""

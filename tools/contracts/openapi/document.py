@@ -1,0 +1,199 @@
+"""The HTTP contract as OpenAPI 3.1: what booking engines build against. Pure; published as schemas/openapi.json.
+
+Built from the models that requests are validated with, and from examples that the stages' own code wrote.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from forwarder.http.contract import DEPRECATED, Deprecation
+from forwarder.reservation.json_schema import schema_of
+from forwarder.reservation.problems.chapters import CATALOGUE
+from forwarder.reservation.problems.requests import NOT_FOUND
+from tools.contracts.openapi import response_bodies as answers
+from tools.contracts.openapi.parameters import PARAMETERS
+from tools.contracts.openapi.reading import reading_paths
+from tools.contracts.openapi.request_bodies import body_schemas
+from tools.contracts.openapi.response_examples import answer_examples
+from tools.contracts.openapi.responses import HEADERS, Json, limited, problem_examples, problems, references
+from tools.contracts.openapi.submitting import submitting_paths
+from tools.contracts.openapi.webhook_events import webhook_events, webhook_examples
+from tools.contracts.openapi.webhooks import webhook_paths, webhook_schemas
+from tools.contracts.record import Problem
+
+VERSION: Final = "1.0.0"
+_REF: Final = "#/components/schemas/"
+_ANSWERS: Final = (
+    answers.ReceiptEnvelope,
+    answers.BulkEnvelope,
+    answers.DryRunEnvelope,
+    answers.ReservationEnvelope,
+    answers.CancellationReceiptEnvelope,
+    answers.SubmissionEnvelope,
+    answers.ReservationPage,
+    Problem,
+)
+_ABOUT: Final = """\
+Submit a reservation once. It is answered as soon as it is safe, and carried to the property management system (PMS) at the pace
+which that allows, through its outages: never lost, never made twice. Its outcome can be read.
+
+- Every request of an integration account carries an API key and the headers `workspaceId` and `integrationAccountId`.
+- Send an `Idempotency-Key` with every submission: then it may be sent again as often as needed.
+- A refusal is a problem (RFC 9457) with a stable `code`. A path that is not here answers 404, a method that is not here 405, and
+  every 503 says in `Retry-After` when to come again. What is no HTTP answers 400, headers that are too long 431. HEAD is answered
+  wherever GET is.
+- An API key may have a rate limit on submitting and cancelling, together: `RateLimit` says what is left, and 429 that nothing is.
+- Under `v1` things are only ever added: pass over fields and values that you do not know."""
+_API_KEY: Final = """\
+An API key of the workspace. One that begins with `fwd_test_` is a test key: its reservations are made in simulated PMSs, whatever
+the integration account's own, and are kept apart from all that is live."""
+
+
+def openapi() -> dict[str, Any]:
+    """The document."""
+    return marked(_document())
+
+
+def _document() -> Json:
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Reservation forwarder",
+            "version": VERSION,
+            "description": _ABOUT,
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        "security": [{"apiKey": []}],
+        "tags": [
+            {"name": "Submitting", "description": "Reservations go in."},
+            {"name": "Reading", "description": "What has become of them."},
+            {"name": "Webhooks", "description": "Results, posted to an address of yours as they come."},
+            {"name": "About", "description": "The service itself. No credential is asked for."},
+        ],
+        "paths": _paths(),
+        "webhooks": webhook_events(),
+        "components": {
+            "securitySchemes": {"apiKey": {"type": "http", "scheme": "bearer", "description": _API_KEY}},
+            "parameters": dict(PARAMETERS),
+            "headers": dict(HEADERS),
+            "examples": {name: {"value": value} for name, value in _examples().items()},
+            "schemas": _schemas(),
+        },
+    }
+
+
+def _paths() -> Json:
+    """Those of all stages; some share one."""
+    paths: Json = {}
+    for part in (limited(submitting_paths()), reading_paths(), webhook_paths(), about_paths()):
+        for path, operations in part.items():
+            paths.setdefault(path, {}).update(operations)
+    return paths
+
+
+def _examples() -> Json:
+    return answer_examples() | webhook_examples() | problem_examples()
+
+
+def _schemas() -> Json:
+    parts: Json = {}
+    for model in _ANSWERS:
+        parts[model.__name__] = schema_of(model, parts, ref=_REF)
+    parts["Problem"]["properties"]["code"]["examples"] = list(CATALOGUE)
+    return body_schemas(_REF) | dict(sorted((webhook_schemas(_REF) | parts).items())) | SCHEMAS
+
+
+_DEPRECATION_HEADERS: Final[Json] = {
+    "Deprecation": {
+        "description": "Since when the operation is deprecated: `@` and unix time (RFC 9745).",
+        "schema": {"type": "string", "pattern": "^@-?[0-9]+$"},
+        "example": "@1861920000",
+    },
+    "Sunset": {
+        "description": "When it will answer no more (RFC 8594).",
+        "schema": {"type": "string"},
+        "example": "Wed, 01 Jan 2031 00:00:00 GMT",
+    },
+    "Link": {
+        "description": "`deprecation`: where this is explained; `successor-version`: what to use instead.",
+        "schema": {"type": "string"},
+        "example": '</docs>; rel="deprecation"; type="text/html"',
+    },
+}
+
+
+def marked(document: dict[str, Any], table: Sequence[Deprecation] = DEPRECATED) -> dict[str, Any]:
+    """The contract, in which the operations of the `table` are deprecated. Raises `KeyError` for one that it does not have."""
+    for one in table:
+        operation = document["paths"][one.path][one.method.lower()]
+        operation["deprecated"] = True
+        operation["description"] = f"{_notice(one)}\n\n{operation.get('description', '')}".strip()
+        names = tuple(name for name in _DEPRECATION_HEADERS if name != "Sunset" or one.sunset)
+        for response in operation["responses"].values():
+            response["headers"] = response.get("headers", {}) | references(names)
+        document["components"]["headers"] |= _DEPRECATION_HEADERS
+    return document
+
+
+def _notice(one: Deprecation) -> str:
+    end = f" It answers until {one.sunset:%Y-%m-%d}." if one.sunset else ""
+    instead = f" Use `{one.successor}` instead." if one.successor else ""
+    return f"Deprecated since {one.since:%Y-%m-%d}.{end}{instead}"
+
+
+_CODE: Final = {
+    "name": "code",
+    "in": "path",
+    "required": True,
+    "description": "The problem's `code`.",
+    "schema": {"type": "string", "enum": list(CATALOGUE)},
+    "example": NOT_FOUND.code,
+}
+_PROBLEM_TYPE: Final = {
+    "type": "object",
+    "description": "What a problem means.",
+    "required": ["type", "code", "title", "status", "when", "remedy"],
+    "properties": {
+        "type": {"type": "string", "format": "uri-reference"},
+        "code": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "when": {"type": "string", "description": "When it happens."},
+        "remedy": {"type": "string", "description": "What to do."},
+    },
+}
+
+SCHEMAS: Final[Json] = {"ProblemType": _PROBLEM_TYPE}
+
+
+def about_paths() -> Json:
+    """Their paths. No credential is asked for."""
+    of_problem = _get(
+        "getProblemType",
+        "What a problem means",
+        {
+            "text/html": {"schema": {"type": "string"}},
+            "application/json": {"schema": {"$ref": "#/components/schemas/ProblemType"}},
+        },
+    )
+    of_problem["parameters"] = [_CODE]
+    of_problem["responses"]["200"]["headers"] = references(("Vary",))
+    of_problem["responses"] |= problems((NOT_FOUND,))
+    return {
+        "/openapi.json": {
+            "get": _get("getContract", "This contract", {"application/json": {"schema": {"type": "object"}}})
+        },
+        "/docs": {"get": _get("getDocs", "This contract as a page", {"text/html": {"schema": {"type": "string"}}})},
+        "/problems": {"get": _get("getProblems", "Every problem", {"text/html": {"schema": {"type": "string"}}})},
+        "/problems/{code}": {"get": of_problem},
+    }
+
+
+def _get(operation_id: str, summary: str, content: Json) -> dict[str, Any]:
+    return {
+        "operationId": operation_id,
+        "tags": ["About"],
+        "summary": summary,
+        "security": [],
+        "responses": {"200": {"description": "It.", "content": content}},
+    }

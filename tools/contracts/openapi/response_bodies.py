@@ -1,0 +1,169 @@
+"""The shapes of the service's answers."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from forwarder.reservation.cancellation import CancellationStatus
+from forwarder.reservation.outcome import Status
+from tools.contracts.record import Moment, Part, Problem, RequestId, Reservation, maybe
+
+StatusUrl = Annotated[
+    str,
+    Field(description="Where to follow it, as the caller addressed the service.", json_schema_extra={"format": "uri"}),
+]
+
+
+class Attempt(Part):
+    """One exchange with the PMS, or an operator's word. Of a great many only the last are kept; `number` goes on."""
+
+    number: Annotated[int, Field(ge=1)]
+    action: Literal["prepare", "create", "find", "cancel", "settle"]
+    started_at: Moment
+    duration_ms: Annotated[int, Field(ge=0)]
+    outcome: Literal["confirmed", "rejected", "deferred", "in_doubt", "absent", "cancelled"]
+    reason: str = maybe("What was said, for programs.")
+    detail: str = maybe("The same for people.")
+
+
+class Cancellation(Part):
+    """How a cancellation that was asked for stands."""
+
+    status: CancellationStatus
+    requested_at: Moment
+    reason: Annotated[str | None, Field(description="As the caller gave it.")]
+    problem: Annotated[Problem | None, Field(description="Why it came to nothing.")]
+
+
+class Submission(Part):
+    """Where a submission stands. In the moment before a worker takes it in, all but `requestId` and `status` is empty."""
+
+    request_id: RequestId
+    status: Status
+    accepted_at: Moment | None
+    updated_at: Moment | None
+    reservation_id: Annotated[int | None, Field(description="The `id` of its reservation.", ge=1)]
+    attempts: list[Attempt]
+    problem: Annotated[Problem | None, Field(description="Why it is not confirmed.")]
+    record: Reservation | None
+    cancellation: Annotated[Cancellation | None, Field(description="None was asked for where it is null.")]
+
+
+class Receipt(Part):
+    """A submission that is safe: it will be carried to its end, whatever happens."""
+
+    request_id: RequestId
+    status: Status
+    accepted_at: Moment
+    status_url: StatusUrl
+
+
+class Refused(Part):
+    """An item of a bulk that was not accepted, and why."""
+
+    problem: Problem
+
+
+class MaskedCard(Part):
+    """What may be seen of a card."""
+
+    card_number: str = maybe("The first six and last four digits.")
+
+
+class WouldSend(Part):
+    """What the PMS would be asked for."""
+
+    reservation: Annotated[
+        dict[str, Any],
+        Field(description="The request's own fields after the rules: `roomId` is filled in, the card is left out."),
+    ]
+    card_details: Annotated[MaskedCard | None, Field(description="The card, which would be sent as it came.")]
+    website_id: Annotated[
+        str | None, Field(description="For an integration of kind `website-builder`: the website that is booked.")
+    ]
+
+
+class DryRun(Part):
+    """What would come of a submission. Nothing was published."""
+
+    dry_run: Literal[True]
+    account_kind: Annotated[str, Field(description="The integration account's kind of PMS, whose rules hold.")]
+    account_paused: Annotated[bool, Field(description="Whether it would wait until the account is resumed.")]
+    would_send: Annotated[WouldSend | None, Field(description="None where a rule refuses it.")]
+    refusals: Annotated[list[Problem], Field(description="What each rule says that refuses it: all of them.")]
+
+
+class Bulk(Part):
+    """What became of the items of a bulk."""
+
+    accepted: Annotated[int, Field(ge=0, description="How many are safe.")]
+    refused: Annotated[int, Field(ge=0, description="How many are not, and never will be as they are.")]
+    results: Annotated[list[Receipt | Refused | DryRun], Field(description="One an item, in their order.")]
+
+
+class CancellationReceipt(Part):
+    """A cancellation that is safe: it will be carried to its end, whatever happens. `status` is the submission's."""
+
+    request_id: RequestId
+    status: Status
+    cancellation: CancellationStatus
+    status_url: StatusUrl
+
+
+class Cursors(Part):
+    """Where this page and its neighbours begin. Empty where there is no such page."""
+
+    previous: str
+    current: Annotated[str, Field(description="`1` on the first page.")]
+    next: Annotated[str, Field(description="To be passed as `cursor`, as it is.")]
+
+
+class Meta(Part):
+    """About a page."""
+
+    limit: Annotated[int, Field(ge=1, le=200)]
+    cursors: Cursors
+
+
+class ReservationEnvelope(Part):
+    """One reservation."""
+
+    success: Literal[True]
+    data: Reservation
+
+
+class ReservationPage(Part):
+    """Reservations in the order in which they were taken in, or the newest first."""
+
+    data: list[Reservation]
+    meta: Meta
+
+
+class ReceiptEnvelope(Part):
+    """The submission is safe."""
+
+    data: Receipt
+
+
+class BulkEnvelope(Part):
+    """What became of each item."""
+
+    data: Bulk
+
+
+class DryRunEnvelope(Part):
+    """What would come of it."""
+
+    data: DryRun
+
+
+class CancellationReceiptEnvelope(Part):
+    """The cancellation is safe."""
+
+    data: CancellationReceipt
+
+
+class SubmissionEnvelope(Part):
+    """A submission."""
+
+    data: Submission

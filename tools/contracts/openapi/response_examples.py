@@ -1,0 +1,137 @@
+"""The example's answers, as the stages write them."""
+
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+
+from forwarder.http.paging import DEFAULT_LIMIT, FIRST
+from forwarder.http.prefer import Wait
+from forwarder.ingress.bulk import Kept
+from forwarder.ingress.bulk_response import bulk_body
+from forwarder.ingress.cancel import Requested
+from forwarder.ingress.cancel_response import cancellation_answer
+from forwarder.ingress.dry_run import DryRun, dry_run
+from forwarder.ingress.message import Draft
+from forwarder.ingress.problems import validation_failed
+from forwarder.ingress.receipt import Receipt, answer
+from forwarder.query.paging import write_page
+from forwarder.query.status import untaken_status, write_status
+from forwarder.reservation.cancellation import CancellationStatus
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.request import BookingEngineRequest
+from forwarder.reservation.rules import BOOKING_SYNC
+from forwarder.store.lists.port import Page, Stored
+from forwarder.store.submissions.work import Attempt
+from forwarder.tenancy.port import Account
+from forwarder.topics.outcomes import OutcomeEvent
+from tools.contracts import examples
+
+_ORIGIN: Final = "https://forwarder.example"
+_SUCCEEDED: Final = Attempt(1, "create", "2027-01-15T09:30:00.020Z", 380, "confirmed")
+_ATTEMPTS: Final = {
+    Status.CONFIRMED: _SUCCEEDED,
+    Status.CANCELLED: _SUCCEEDED,
+    Status.REJECTED: Attempt(1, "create", "2027-01-15T09:30:00.020Z", 380, "rejected", "room_unavailable"),
+    Status.IN_DOUBT: Attempt(
+        1,
+        "create",
+        "2027-01-15T09:30:00.020Z",
+        30_000,
+        "in_doubt",
+        "pms_timed_out",
+        "The PMS was sent the request and did not answer in time.",
+    ),
+}
+
+
+def answer_examples() -> dict[str, Any]:
+    """By name."""
+    bodies = {
+        "submissionAccepted": answer(Receipt(examples.request_id(), examples.ACCEPTED_AT), Wait(0), _ORIGIN, 1).body,
+        "reservationMade": answer(_receipt(Status.CONFIRMED), Wait(10), _ORIGIN, 1).body,
+        "cancellationAccepted": cancellation_answer(_requested(None), _ORIGIN, 1).body,
+        "reservationCancelled": cancellation_answer(_requested(_settled(Status.CANCELLED)), _ORIGIN, 1).body,
+        "submissionUntaken": untaken_status(examples.request_id()),
+        "submissionConfirmed": write_status(_stored(Status.CONFIRMED)),
+        "submissionRejected": write_status(_stored(Status.REJECTED)),
+        "submissionInDoubt": write_status(_stored(Status.IN_DOUBT)),
+        "submissionCancelled": write_status(_stored(Status.CANCELLED)),
+        "page": write_page(Page((_record(Status.CONFIRMED),), FIRST, None, None), DEFAULT_LIMIT),
+    }
+    return {name: from_json(body) for name, body in bodies.items()} | bulk_examples(_ORIGIN)
+
+
+def _receipt(status: Status) -> Receipt:
+    return Receipt(examples.request_id(), examples.ACCEPTED_AT, _settled(status))
+
+
+def _requested(settled: OutcomeEvent | None) -> Requested:
+    return Requested(examples.request_id(), Status.CONFIRMED, Wait(10), settled)
+
+
+def _record(status: Status) -> str:
+    return to_json(examples.record(status)).decode()
+
+
+def _settled(status: Status) -> OutcomeEvent:
+    return OutcomeEvent(status, 1, _record(status).encode(), examples.problem(status))
+
+
+def _stored(status: Status) -> Stored:
+    record = examples.record(status)
+    asked = examples.cancellation(CancellationStatus.DONE) if status is Status.CANCELLED else None
+    return Stored(
+        id=record["id"],
+        request_id=examples.request_id(),
+        status=status,
+        accepted_at=examples.ACCEPTED_AT,
+        updated_at=record["updatedAt"],
+        fingerprint=examples.submission().fingerprint,
+        record=_record(status),
+        attempts=(_ATTEMPTS[status],),
+        problem=examples.problem(status),
+        property_id="1001",
+        revision=1,
+        cancellation=asked,
+    )
+
+
+_CARD: Final = {
+    "cardNumber": "4111 1111 1111 1111",
+    "cardHolderName": "Ana Ruiz",
+    "expiryMonth": "09",
+    "expiryYear": "2031",
+}
+
+
+def bulk_examples(origin: str) -> dict[str, Any]:
+    """By name."""
+    refused = validation_failed((examples.FAULT,))
+    kept = Kept(_draft(), Receipt(examples.request_id(), examples.ACCEPTED_AT))
+    return {
+        "bulkAnswered": from_json(bulk_body((kept, refused), origin)),
+        "bulkTried": from_json(bulk_body((_tried(cardDetails=_CARD), refused), origin)),
+        "dryRun": {"data": _tried(cardDetails=_CARD).as_json()},
+        "dryRunRefused": {"data": _tried(morChannel="PMS").as_json()},
+    }
+
+
+def _draft() -> Draft:
+    submitted = examples.submission()
+    return Draft(
+        request_id=submitted.request_id,
+        workspace_id=submitted.workspace_id,
+        account_id=submitted.account_id,
+        operation=submitted.operation,
+        accepted_at=examples.ACCEPTED_AT,
+        reservation=b"",
+        fingerprint=submitted.fingerprint,
+        key=submitted.key,
+        keyed=True,
+    )
+
+
+def _tried(**fields: Any) -> DryRun:
+    account = Account(examples.ACCOUNT_ID, examples.WORKSPACE_ID, BOOKING_SYNC, "", "")
+    request = BookingEngineRequest.model_validate_json(to_json({**examples.BOOKING_ENGINE, **fields}))
+    return dry_run(account, request)

@@ -1,0 +1,1 @@
+"""The contract and the problems as pages for people."""
