@@ -264,3 +264,23 @@ def event_headers(event_id: str, kind: bytes, time: str, about: str, traceparent
         ("content-type", b"application/json"),
     )
     return headers if traceparent is None else (*headers, ("traceparent", traceparent.encode()))
+
+
+_PREFIX = "ce_"
+_REQUIRED = ("specversion", "id", "source", "type")
+
+
+def structured_event(message: Message) -> dict[str, Any]:
+    """The event's attributes, extensions too, the trace where it has one, and its `data`. Raises `Undecodable`."""
+    event: dict[str, Any] = {
+        name.removeprefix(_PREFIX): value.decode("utf-8", "replace")
+        for name, value in message.headers
+        if name.startswith(_PREFIX)
+    }
+    missing = [name for name in _REQUIRED if not event.get(name)]
+    if missing:
+        raise Undecodable(f"not a CloudEvent: no {', '.join(missing)}")
+    event["datacontenttype"] = header(message.headers, "content-type") or "application/json"
+    if (trace := header(message.headers, "traceparent")) is not None:
+        event["traceparent"] = trace
+    return {**event, "data": decode_data(message)}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.notifier.api.bodies import LONGEST_URL
+from forwarder.notifier.api.requests import LONGEST_URL
 from forwarder.reservation.result import RESULT_TYPES
 from forwarder.tenancy.webhooks import MAX_ENDPOINTS
 from forwarder.webhooks import resolving
