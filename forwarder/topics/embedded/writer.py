@@ -27,7 +27,7 @@ _PRUNE_INTERVAL_SECONDS = 600.0
 
 
 class Retention:
-    """Deletes old messages that every group has committed. A group counts from its first consumer on; without any, only age does."""
+    """Deletes old messages that all groups have committed. A group counts from its first consumer on."""
 
     def __init__(self, keep: timedelta, clock: Clock) -> None:
         self._keep = keep
