@@ -1,7 +1,7 @@
 # All that is needed is git, make and Python >= 3.11; everything else goes into .venv, from the lock files.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test test-all faults check format trace bench bench-all lock clean
+.PHONY: help install run demo test test-all faults check docs format trace bench bench-all lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,6 +29,10 @@ check: $(VENV)/.development ## format, lint, types, layers, published contracts,
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tools.contracts check
 	$(BIN)/python -m tools.reference check
+
+docs: $(VENV)/.docs ## the docs as a site in site/, strict: a dead link fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "site/index.html"
 
 format: $(VENV)/.development ## put the sources into their one format
 	$(BIN)/ruff format .
@@ -71,6 +75,11 @@ $(VENV)/.development: requirements-dev.lock $(VENV)/.runtime
 	@$(PIP) install --require-hashes --requirement requirements-dev.lock
 	@touch $@
 
+$(VENV)/.docs: requirements-docs.lock | $(VENV)/.created
+	@echo "Installing what the docs need into $(VENV) (once)"
+	@$(PIP) install --require-hashes --requirement requirements-docs.lock
+	@touch $@
+
 $(VENV)/.created:
 	@python=; \
 	for candidate in $(or $(PYTHON),$(PYTHONS)); do \
@@ -94,6 +103,7 @@ lock: | $(VENV)/.created ## pin what pyproject.toml asks for
 	@$(PIP) install 'uv>=$(UV_VERSION)'
 	$(LOCK) --group build pyproject.toml --output-file requirements.lock
 	$(LOCK) --group build --group dev --constraint requirements.lock pyproject.toml --output-file requirements-dev.lock
+	$(LOCK) --group docs --constraint requirements-dev.lock --output-file requirements-docs.lock
 	$(LOCK) --group client --output-file tests/support/contracts/openapi_client/requirements.lock
 
 clean: ## remove the environment and every cache; the data in .forwarder stays

@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from forwarder.notifier.policy import Decision, attempt_of, counts_from, decide
+from forwarder.notifier.policy import Decision, attempt_of, decide
+from forwarder.notifier.retry import counts_from
 from forwarder.observability import metrics
 from forwarder.process.batching import Batcher
 from forwarder.process.clock import Clock, iso

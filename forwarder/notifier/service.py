@@ -12,7 +12,8 @@ from datetime import timedelta
 import structlog
 
 from forwarder.notifier.backoff import Backoff
-from forwarder.notifier.dispatcher import EndpointDispatcher, EndpointQueue
+from forwarder.notifier.dispatcher import EndpointDispatcher
+from forwarder.notifier.endpoint_queue import EndpointQueue
 from forwarder.notifier.intake import Intake
 from forwarder.notifier.posting import Posting
 from forwarder.notifier.settings import NotifierSettings

@@ -16,8 +16,9 @@ import httpcore
 
 from forwarder.http.retry_after import read_retry_after
 from forwarder.process.clock import Clock
-from forwarder.webhooks.addresses import AddressRule, Resolve, Resolver
+from forwarder.webhooks.addresses import AddressRule
 from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
+from forwarder.webhooks.resolving import Resolve, Resolver
 
 _READ_AT_MOST: Final = 1024
 _EXCERPT: Final = 200

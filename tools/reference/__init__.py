@@ -1,1 +1,1 @@
-"""The pages of docs/reference that are generated from the code: settings, commands, metrics, log events."""
+"""The pages of docs/ that are generated from the code: settings, commands, metrics, log events, the index of decisions."""

@@ -1,4 +1,4 @@
-"""`python -m tools.reference write` writes the generated pages of docs/reference; `check` fails where one is out of date."""
+"""`python -m tools.reference write` writes the generated pages of docs/; `check` fails where one is out of date."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -6,20 +6,22 @@ from pathlib import Path
 from typing import Final
 
 from tools.reference.commands import commands_page
+from tools.reference.decisions import decisions_page
 from tools.reference.log_events import log_events_page
 from tools.reference.metrics import metrics_page
 from tools.reference.settings import settings_page
 
-FOLDER: Final = Path(__file__).parents[2] / "docs" / "reference"
+FOLDER: Final = Path(__file__).parents[2] / "docs"
 
 
 def pages() -> Mapping[str, str]:
-    """File name → text."""
+    """Path below docs/ → text."""
     return {
-        "settings.md": settings_page(),
-        "commands.md": commands_page(),
-        "metrics.md": metrics_page(),
-        "log-events.md": log_events_page(),
+        "reference/settings.md": settings_page(),
+        "reference/commands.md": commands_page(),
+        "reference/metrics.md": metrics_page(),
+        "reference/log-events.md": log_events_page(),
+        "decisions/index.md": decisions_page(),
     }
 
 
@@ -37,13 +39,14 @@ def main(arguments: Sequence[str]) -> int:
     match arguments:
         case ["write"]:
             for name, text in pages().items():
+                (FOLDER / name).parent.mkdir(parents=True, exist_ok=True)
                 (FOLDER / name).write_text(text, encoding="utf-8")
             return 0
         case ["check"]:
             found = outdated()
             if found:
                 names = ", ".join(found)
-                print(f"docs/reference: {names} out of date. Run `python -m tools.reference write`.", file=sys.stderr)
+                print(f"docs: {names} out of date. Run `python -m tools.reference write`.", file=sys.stderr)
             return 1 if found else 0
         case _:
             print(__doc__, file=sys.stderr)

@@ -11,7 +11,7 @@ from forwarder.cli.backend import with_backend
 from forwarder.cli.manage.webhook_options import EndpointId, OfWorkspace, in_words
 from forwarder.cli.moments import moment
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_one, show_rows
-from forwarder.notifier.api.actions import delivery_shown
+from forwarder.notifier.api.responses import delivery_shown
 from forwarder.process.clock import SystemClock, iso
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from forwarder.cli.output import json_line, note, printable, show_lines
 from forwarder.process.clock import Clock
-from forwarder.topics.codec import Undecodable, structured_event
+from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable
-from forwarder.topics.reading import read_to_end
+from forwarder.topics.structured_event import structured_event
+from forwarder.topics.to_end import read_to_end
 
 _AT_A_TIME = 500
 _WAIT_SECONDS = 1.0

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from forwarder.notifier.policy import PAUSES, TRIED_FOR
+from forwarder.notifier.retry import PAUSES, TRIED_FOR
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.store.webhooks.port import DeliveryStatus
 from forwarder.tenancy.sealing import sealer_of

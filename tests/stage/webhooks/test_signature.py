@@ -8,7 +8,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from forwarder.notifier.events import body_of, decode_event
-from forwarder.notifier.policy import PAUSES, TRIED_FOR, next_try
+from forwarder.notifier.retry import PAUSES, TRIED_FOR, next_try
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import Message
 from forwarder.webhooks.signature import new_secret, signed_headers

@@ -14,9 +14,9 @@ from sqlalchemy import Row, delete, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.notifier.backoff import Backoff
-from forwarder.notifier.dispatcher import EndpointQueue
-from forwarder.notifier.policy import PAUSES, TRIED_FOR
+from forwarder.notifier.endpoint_queue import EndpointQueue
 from forwarder.notifier.posting import Posting
+from forwarder.notifier.retry import PAUSES, TRIED_FOR
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.store.tables import webhook_deliveries

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from forwarder.webhooks.addresses import AddressRule, ResolvedTargets
+from forwarder.webhooks.addresses import AddressRule
+from forwarder.webhooks.resolving import ResolvedTargets
 
 
 def named_hosts() -> ResolvedTargets:

@@ -1,0 +1,98 @@
+"""The pages for readers stay true: every link leads somewhere, and every file that is named exists."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+CODE = re.compile(r"`([^`\n]+)`")
+FOLDERS = ("forwarder", "tests", "tools", "bench", "docs", "deploy", "schemas", "clients")
+NOT_YET = {"schemas/released"}  # the first release makes it
+MODULE = re.compile(r"(?:forwarder|tools|bench|tests)(?:\.[a-z_0-9]+)+")
+
+
+def ids(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    dead = [link for link in LINK.findall(FENCE.sub("", _text(page))) if not _leads(page, link)]
+    assert dead == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_file_that_is_named_exists(page: Path) -> None:
+    missing = [name for name in _named(_text(page)) if not _exists(name)]
+    assert missing == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len(_text(ROOT / "README.md").splitlines()) <= 100
+
+
+def test_every_page_of_the_docs_is_in_the_sites_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = [path.relative_to(ROOT / "docs").as_posix() for path in PAGES if path.is_relative_to(ROOT / "docs")]
+    assert [page for page in pages if not page.startswith("decisions/0") and f": {page}\n" not in navigation] == []
+
+
+def _leads(page: Path, link: str) -> bool:
+    if re.match(r"[a-z]+:", link):
+        return True
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    return target.exists() and (not anchor or anchor in _anchors(target))
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", _text(page)), re.MULTILINE)
+    plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
+    return {heading.strip().replace(" ", "-") for heading in plain}
+
+
+def _named(text: str) -> Iterator[str]:
+    """Every file, folder and module that the page names as code."""
+    for code in CODE.findall(FENCE.sub("", text)):
+        for word in code.split():
+            name = word.strip(",;:()").removesuffix("/")
+            path = name.startswith(tuple(f"{folder}/" for folder in FOLDERS)) or name.endswith((".py", ".md", ".toml"))
+            if path or MODULE.fullmatch(name):
+                yield name
+
+
+def _exists(name: str) -> bool:
+    if "/" not in name and name.endswith(".py") and name.startswith("test_"):
+        return any(_files(name))  # a table of tests names the folder once
+    if MODULE.fullmatch(name) and "/" not in name:
+        return _is_module(name)
+    if name in NOT_YET or any(mark in name for mark in "<{…"):
+        return True
+    return any(ROOT.glob(name)) or any((ROOT / "forwarder").glob(name))
+
+
+def _is_module(name: str) -> bool:
+    """Whether there is such a module, or a name within one."""
+    parts = name.split(".")
+    places = [ROOT.joinpath(*parts[:length]) for length in range(len(parts), 1, -1)]
+    for depth, place in enumerate(places):
+        if place.with_suffix(".py").exists() or (place / "__init__.py").exists():
+            source = place.with_suffix(".py") if place.with_suffix(".py").exists() else place / "__init__.py"
+            return depth == 0 or parts[-depth] in source.read_text(encoding="utf-8")
+    return False
+
+
+@cache
+def _files(name: str) -> tuple[Path, ...]:
+    return tuple((ROOT / "tests").rglob(name))
+
+
+@cache
+def _text(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
