@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -23,8 +24,11 @@ import uvloop
 
 from bench.bodies import reservation
 from bench.processes import Role, local_url, port_of, running
-from forwarder.pms.http.client import request_to
-from forwarder.pms.http.transport import HttpTransport, PoolLimits
+from forwarder.pms.http.client import Transport
+from forwarder.pms.http.connection import Held
+from forwarder.pms.http.pool import ConnectionPool, PoolLimits
+from forwarder.pms.http.request import Request
+from forwarder.pms.http.response import Response
 from forwarder.process.garbage import collect_seldom
 from tools.servers.reaper import Reaper
 
@@ -32,17 +36,31 @@ _WARM: Final = 5
 """Exchanges of each that goes on at once, before those that count: connections stand after them."""
 
 
-def _of_httpx(at_once: int) -> httpx.AsyncBaseTransport:
-    return httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once))
+class _Httpx:
+    """httpx's own transport, asked as ours is."""
+
+    def __init__(self, at_once: int) -> None:
+        limits = httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once)
+        self._transport = httpx.AsyncHTTPTransport(limits=limits)
+
+    async def exchange(self, request: Request, deadline: float, held: Held | None = None) -> Response:  # noqa: ARG002 - they are ours alone
+        theirs = httpx.Request(
+            request.method, request.url, headers=[*request.headers], stream=httpx.ByteStream(request.content)
+        )
+        response = await self._transport.handle_async_request(theirs)
+        return Response(response.status_code, response.headers.raw, await response.aread())
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
 
 
-TRANSPORTS: Final[Mapping[str, Callable[[int], httpx.AsyncBaseTransport]]] = {
-    "ours": lambda at_once: HttpTransport(PoolLimits(max_idle_per_pms=at_once)),
-    "httpx": _of_httpx,
+TRANSPORTS: Final[Mapping[str, Callable[[int], Transport]]] = {
+    "ours": lambda at_once: ConnectionPool(PoolLimits(max_idle_per_pms=at_once)),
+    "httpx": _Httpx,
 }
 
 
-def _request(url: str, number: int) -> httpx.Request:
+def _request(url: str, number: int) -> Request:
     body = reservation("exchange", number)
     headers = [
         (b"Host", httpx.URL(url).netloc),  # which httpx's own would not add
@@ -51,20 +69,20 @@ def _request(url: str, number: int) -> httpx.Request:
         (b"Content-Type", b"application/json"),
         (b"Idempotency-Key", b'"%d"' % number),
     ]
-    return request_to("POST", f"{url}/reservations", headers, body)
+    return Request("POST", f"{url}/reservations", headers, body)
 
 
-async def _exchanges(transport: httpx.AsyncBaseTransport, requests: Sequence[httpx.Request]) -> None:
+async def _exchanges(transport: Transport, requests: Sequence[Request]) -> None:
+    deadline = asyncio.get_running_loop().time() + 300.0
     for request in requests:
-        response = await transport.handle_async_request(request)
-        content = await response.aread()
-        assert response.status_code in (200, 201), content
+        response = await transport.exchange(request, deadline)
+        assert response.status_code in (200, 201), response.content
 
 
-async def _round(transport: httpx.AsyncBaseTransport, url: str, count: int, at_once: int) -> float:
+async def _round(transport: Transport, url: str, count: int, at_once: int) -> float:
     """CPU seconds of `count` exchanges. The requests are made before."""
     shares = [[_request(url, number) for number in range(first, count, at_once)] for first in range(at_once)]
-    async with transport:
+    async with aclosing(transport):
         await asyncio.gather(*(_exchanges(transport, share[:_WARM]) for share in shares))
         began = time.process_time()
         await asyncio.gather(*(_exchanges(transport, share) for share in shares))

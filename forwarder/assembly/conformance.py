@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from forwarder.http.server import serve
 from forwarder.pms.conformance import CHECKS, Check, Result, Site, examine
-from forwarder.pms.options import check_options, registered
+from forwarder.pms.registry import check_options, registered
 from forwarder.process.clock import SystemClock
 from forwarder.process.supervision import Stop, bind
 from forwarder.simulator.app import simulator_app

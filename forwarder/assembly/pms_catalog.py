@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from forwarder.pms.adapter import AdapterKind
-from forwarder.pms.options import registered
+from forwarder.pms.registry import registered
 
 BUILT_IN = "built in"
 

@@ -9,7 +9,7 @@ from forwarder.http.health import Check, health_routes
 from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import PushPolicy
-from forwarder.pms.options import registered
+from forwarder.pms.registry import registered
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Settings
 from forwarder.store.lists.reader import SqlReader

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from forwarder.pms.auth.shared_grants import credential_digest
-from forwarder.pms.options import check_options
+from forwarder.pms.registry import check_options
 from forwarder.tenancy.port import Account, NotKnown, Sealer, TenancyAdmin
 
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from forwarder.pms.options import check_options, registered
 from forwarder.pms.port import AccountConnection, BadOptions, UnknownKind
+from forwarder.pms.registry import check_options, registered
 from forwarder.process.clock import Clock
 from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
 from forwarder.reservation.outcome import Status

@@ -1,17 +1,14 @@
-"""What one kind of PMS has to bring along, and how the rest of the house sees it: as a `Pms` that raises nothing.
-
-Private to the seam. A new kind of PMS is one module with an `Adapter`, and its line in `kinds`.
-"""
+"""What one kind of PMS has to bring along: an `Adapter`, and how one is made for an account."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from forwarder.pms.http.client import PmsClient, Send, always
-from forwarder.pms.http.failure import NoResponse, NotSent, harmless, outcome_of
-from forwarder.pms.port import AccountConnection, Capabilities, Limits, Pace
+from forwarder.pms.http.client import Send
+from forwarder.pms.port import AccountConnection, Capabilities, Limits
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
@@ -74,47 +71,16 @@ class AdapterKind(Protocol):
     def __call__(self, connection: AccountConnection, clock: Clock) -> Adapter: ...
 
 
-class ConnectedPms:
-    """A `Pms`: an adapter and the wire, whose requests and answers go by `pace`."""
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """An `AdapterKind` that is more than the class of its adapter: what an account can rely on follows from its options.
 
-    def __init__(self, adapter: Adapter, wire: PmsClient, pace: Pace, held: Callable[[], bool] = always) -> None:
-        self._adapter = adapter
-        self._wire = wire
-        self._pace = pace
-        self._held = held
+    `capabilities` are those of an account without options; an adapter may have others."""
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._adapter.capabilities
+    make: Callable[[AccountConnection, Clock], Adapter]
+    options: type[BaseModel]
+    capabilities: Capabilities
+    limits: Limits
 
-    def while_held(self, held: Callable[[], bool]) -> "ConnectedPms":
-        return ConnectedPms(self._adapter, self._wire, self._pace, held)
-
-    async def create(self, booking: Booking) -> Outcome:
-        try:
-            return await self._adapter.create(booking, self._send())
-        except (NotSent, NoResponse) as failure:
-            return outcome_of(failure)
-
-    async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
-        if not isinstance(self._adapter, BatchAdapter):
-            return [await self.create(booking) for booking in bookings]
-        try:
-            return await self._adapter.create_many(bookings, self._send())
-        except (NotSent, NoResponse) as failure:
-            return [outcome_of(failure)] * len(bookings)
-
-    async def find(self, booking: Booking) -> Lookup:
-        try:
-            return await self._adapter.find(booking, self._send())
-        except (NotSent, NoResponse) as failure:
-            return harmless(outcome_of(failure))
-
-    async def cancel(self, booking: Booking, pms_reservation_id: str) -> Cancellation:
-        try:
-            return await self._adapter.cancel(booking, pms_reservation_id, self._send())
-        except (NotSent, NoResponse) as failure:
-            return harmless(outcome_of(failure))
-
-    def _send(self) -> Send:
-        return self._wire.push(self._pace, self._held)
+    def __call__(self, connection: AccountConnection, clock: Clock) -> Adapter:
+        return self.make(connection, clock)

@@ -1,26 +1,73 @@
-"""Every kind of PMS over one transport. `assembly` opens it; the worker sees a `PmsDirectory`."""
+"""Every kind of PMS over one transport, as the worker sees it: a `PmsDirectory` of `Pms`s that raise nothing."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 
-import httpx
-
-from forwarder.pms.adapter import ConnectedPms
+from forwarder.pms.adapter import Adapter, BatchAdapter
 from forwarder.pms.auth.grants import GrantKeeper
-from forwarder.pms.http.client import PmsClient, PushPolicy
-from forwarder.pms.http.transport import HttpTransport, PoolLimits
-from forwarder.pms.options import check_options, registered
-from forwarder.pms.port import AccountConnection, Limits, Pms, PmsDirectory
-from forwarder.pms.registry import Registry
+from forwarder.pms.http.client import PmsClient, PushPolicy, Send, Transport, always
+from forwarder.pms.http.errors import NoResponse, NotSent
+from forwarder.pms.http.outcomes import harmless, outcome_of
+from forwarder.pms.http.pool import ConnectionPool, PoolLimits
+from forwarder.pms.port import AccountConnection, Capabilities, Limits, Pace, Pms, PmsDirectory
+from forwarder.pms.registry import Registry, check_options, registered
 from forwarder.process.clock import Clock
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
+
+
+class ConnectedPms:
+    """A `Pms`: an adapter and what sends its requests, which go by `pace`."""
+
+    def __init__(self, adapter: Adapter, client: PmsClient, pace: Pace, held: Callable[[], bool] = always) -> None:
+        self._adapter = adapter
+        self._client = client
+        self._pace = pace
+        self._held = held
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._adapter.capabilities
+
+    def while_held(self, held: Callable[[], bool]) -> "ConnectedPms":
+        return ConnectedPms(self._adapter, self._client, self._pace, held)
+
+    async def create(self, booking: Booking) -> Outcome:
+        try:
+            return await self._adapter.create(booking, self._send())
+        except (NotSent, NoResponse) as failure:
+            return outcome_of(failure)
+
+    async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
+        if not isinstance(self._adapter, BatchAdapter):
+            return [await self.create(booking) for booking in bookings]
+        try:
+            return await self._adapter.create_many(bookings, self._send())
+        except (NotSent, NoResponse) as failure:
+            return [outcome_of(failure)] * len(bookings)
+
+    async def find(self, booking: Booking) -> Lookup:
+        try:
+            return await self._adapter.find(booking, self._send())
+        except (NotSent, NoResponse) as failure:
+            return harmless(outcome_of(failure))
+
+    async def cancel(self, booking: Booking, pms_reservation_id: str) -> Cancellation:
+        try:
+            return await self._adapter.cancel(booking, pms_reservation_id, self._send())
+        except (NotSent, NoResponse) as failure:
+            return harmless(outcome_of(failure))
+
+    def _send(self) -> Send:
+        return self._client.push(self._pace, self._held)
 
 
 class Directory:
     """Every kind of `registry`."""
 
-    def __init__(self, wire: PmsClient, clock: Clock, registry: Registry, grants: GrantKeeper | None = None) -> None:
-        self._wire = wire
+    def __init__(self, client: PmsClient, clock: Clock, registry: Registry, grants: GrantKeeper | None = None) -> None:
+        self._client = client
         self._clock = clock
         self._registry = registry
         self._grants = grants
@@ -37,7 +84,7 @@ class Directory:
         adapter = self._registry.kinds[connection.kind]
         if self._grants is not None:
             connection = replace(connection, grants=self._grants.under(connection.credential))
-        return ConnectedPms(adapter(connection, self._clock), self._wire, connection.pace)
+        return ConnectedPms(adapter(connection, self._clock), self._client, connection.pace)
 
 
 @asynccontextmanager
@@ -45,12 +92,12 @@ async def open_directory(
     clock: Clock,
     *,
     policy: PushPolicy | None = None,
-    connections: PoolLimits | None = None,
-    transport: httpx.AsyncBaseTransport | None = None,
+    limits: PoolLimits | None = None,
+    transport: Transport | None = None,
     registry: Registry | None = None,
     grants: GrantKeeper | None = None,
 ) -> AsyncIterator[PmsDirectory]:
     """The directory; its connections are closed in the end. `grants`: where those of accounts are kept, instead of in their
     connection. `transport` stands in for the network, and `registry` for the kinds of this process, in tests."""
-    async with transport or HttpTransport(connections or PoolLimits()) as opened:
+    async with aclosing(transport or ConnectionPool(limits or PoolLimits())) as opened:
         yield Directory(PmsClient(opened, clock, policy or PushPolicy()), clock, registry or registered(), grants)

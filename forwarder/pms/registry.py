@@ -1,20 +1,25 @@
-"""Which kinds of PMS there are: those of this project, and those that other distributions bring along.
+"""Which kinds of PMS there are: those of this project, each loaded when it is first asked for, and those of other distributions.
 
 A distribution brings a kind by an entry point of the group `forwarder.pms`: its name is the kind, what it names is the adapter's
-class. One that cannot be loaded is told of and stops nothing else; a name that is built in stays what it is.
+class. One that cannot be loaded is logged and stops nothing else; a name that is built in stays what it is.
 """
 
 import re
 from collections import ChainMap, Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from typing import Any, Final
 
-from pydantic import BaseModel
+import structlog
+from pydantic import BaseModel, ValidationError
 
 from forwarder.pms.adapter import AdapterKind
-from forwarder.pms.port import Capabilities, Limits
+from forwarder.pms.port import BadOptions, Capabilities, Limits, UnknownKind
+from forwarder.process.on_demand import load
+
+_log = structlog.get_logger(__name__)
 
 GROUP: Final = "forwarder.pms"
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -43,9 +48,9 @@ class Registry:
     not_loaded: Sequence[NotLoaded] = ()
 
     def missing(self, kind: str) -> str:
-        """What to tell someone who wants a kind that is not there."""
-        told = f"There is no PMS kind {kind!r}; there are {', '.join(sorted(self.kinds))}."
-        return " ".join([told, *(f"The {fault}." for fault in self.not_loaded if fault.kind == kind)])
+        """The message for someone who wants a kind that is not there."""
+        message = f"There is no PMS kind {kind!r}; there are {', '.join(sorted(self.kinds))}."
+        return " ".join([message, *(f"The {fault}." for fault in self.not_loaded if fault.kind == kind)])
 
 
 class _Unfit(Exception):
@@ -102,3 +107,62 @@ def lacks(candidate: object) -> str:
 
 def _distribution(point: EntryPoint) -> str:
     return "an unnamed distribution" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+
+
+class BuiltIn(Mapping[str, AdapterKind]):
+    """Kinds by name, of which only the names are known until one is asked for. `places`: where each is, as `load` takes it."""
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = places
+
+    def __getitem__(self, kind: str) -> AdapterKind:
+        found: AdapterKind = load(self._places[kind])
+        return found
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in self._places  # asking `__getitem__` would load it
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+KINDS: Final = BuiltIn(
+    {
+        "beds24": "forwarder.pms.kinds.beds24.adapter:Beds24Adapter",
+        "booking-sync": "forwarder.pms.kinds.booking_sync.adapter:BookingSyncAdapter",
+        "cloudbeds": "forwarder.pms.kinds.cloudbeds.adapter:CLOUDBEDS",
+        "generic": "forwarder.pms.kinds.generic.adapter:GENERIC",
+        "hostaway": "forwarder.pms.kinds.hostaway.adapter:HostawayAdapter",
+        "website-builder": "forwarder.pms.kinds.generic.adapter:WebsiteBuilderAdapter",
+    }
+)
+
+
+@cache
+def registered() -> Registry:
+    """The kinds of this process: `KINDS`, and those that other distributions bring; looked for once. What could not be loaded is
+    logged."""
+    registry = load_registry(KINDS)
+    for fault in registry.not_loaded:
+        _log.error("adapter.not_loaded", kind=fault.kind, distribution=fault.distribution, error=fault.error)
+    return registry
+
+
+def check_options(kind: str, options: Mapping[str, Any], registry: Registry | None = None) -> None:
+    """Raises `UnknownKind`, and `BadOptions` where an account of that kind cannot have these."""
+    registry = registry or registered()
+    if kind not in registry.kinds:
+        raise UnknownKind(registry.missing(kind))
+    try:
+        registry.kinds[kind].options.model_validate(options)
+    except ValidationError as error:
+        raise BadOptions("; ".join(_in_words(error))) from None
+
+
+def _in_words(error: ValidationError) -> Sequence[str]:
+    # Without the input: an option may be a secret that was put in the wrong place.
+    details = error.errors(include_input=False, include_url=False)
+    return [f"{'.'.join(map(str, detail['loc'])) or 'options'}: {detail['msg']}" for detail in details]

@@ -4,16 +4,17 @@ A kind of PMS is a class that `Adapter` describes. See docs/guides/write-an-adap
 `forwarder.pms.conformance` for what holds it to its word.
 """
 
-from forwarder.pms.adapter import Adapter, AdapterKind, BatchAdapter, NoOptions
+from forwarder.pms.adapter import Adapter, AdapterKind, BatchAdapter, Kind, NoOptions
 from forwarder.pms.auth.authorization import Authorization
 from forwarder.pms.auth.grants import Grant, Grants
-from forwarder.pms.http.client import Headers, Send, bearer, credential_header, path_segment, request_to
-from forwarder.pms.http.failure import NoResponse, NotSent, harmless, not_understood, retry_after, unexpected
-from forwarder.pms.kind import Kind
-from forwarder.pms.kinds.generic.adapter import REFUSALS, refusal
+from forwarder.pms.http.client import Send
+from forwarder.pms.http.errors import NoResponse, NotSent
+from forwarder.pms.http.outcomes import harmless, not_understood, retry_after, unexpected
+from forwarder.pms.http.request import Request, bearer, credential_header, path_segment
+from forwarder.pms.http.response import Headers, Response, read_object
 from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
-from forwarder.pms.record_fields import amount, finances, identifier, read_object, record_fields
-from forwarder.pms.redaction import discreet, shortened, without_card
+from forwarder.pms.record import amount, discreet, finances, identifier, record_fields, shortened, without_card
+from forwarder.pms.refusals import REFUSALS, refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
@@ -61,6 +62,8 @@ __all__ = [
     "Outcome",
     "Problem",
     "Rejected",
+    "Request",
+    "Response",
     "Send",
     "amount",
     "bearer",
@@ -75,7 +78,6 @@ __all__ = [
     "read_object",
     "record_fields",
     "refusal",
-    "request_to",
     "retry_after",
     "shortened",
     "unexpected",

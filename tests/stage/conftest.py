@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from forwarder.pms.http.transport import HttpTransport
+from forwarder.pms.http.pool import ConnectionPool
 from tests.support.network.transports import SCHEMES, Way
 
 
@@ -36,7 +36,7 @@ def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture
-async def transport(way: Way) -> AsyncIterator[HttpTransport]:
+async def transport(way: Way) -> AsyncIterator[ConnectionPool]:
     """Open, with time limits of a test's."""
     async with way.transport() as opened:
         yield opened

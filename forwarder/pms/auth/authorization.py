@@ -4,25 +4,27 @@ Private to the seam. An adapter says how its authorization server is asked, and 
 """
 
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Final
 
-import httpx
-
 from forwarder.pms.auth.grants import Grant, Grants, GrantsUnavailable
 from forwarder.pms.http.client import Send
-from forwarder.pms.http.failure import NoResponse, NotSent
+from forwarder.pms.http.errors import NoResponse, NotSent
+from forwarder.pms.http.outcomes import harmless, hold_off_asked, unexpected
+from forwarder.pms.http.request import Request
+from forwarder.pms.http.response import Response
 from forwarder.process.clock import Clock
 
 AskServer = Callable[[Grant | None, Send], Awaitable[Grant]]
 """Asks the authorization server for the grant that follows the one given. Raises `NotSent` where it gives none."""
 
+_NOT_LET_IN = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 MARGIN: Final = timedelta(seconds=60)
 """A token that ends within this is renewed before it is used: a request may be on its way for a while."""
 
 
-def is_unauthorized(response: httpx.Response) -> bool:
+def is_unauthorized(response: Response) -> bool:
     """The usual word for a token that is not taken."""
     return response.status_code == HTTPStatus.UNAUTHORIZED
 
@@ -37,7 +39,7 @@ class Authorization:
         clock: Clock,
         ask: AskServer,
         *,
-        ended: Callable[[httpx.Response], bool] = is_unauthorized,
+        ended: Callable[[Response], bool] = is_unauthorized,
     ) -> None:
         self._account_id = account_id
         self._grants = grants
@@ -45,7 +47,7 @@ class Authorization:
         self._ask = ask
         self._ended = ended
 
-    async def send(self, build: Callable[[str], httpx.Request], send: Send) -> httpx.Response:
+    async def send(self, build: Callable[[str], Request], send: Send) -> Response:
         """The answer to the request that `build` makes for an access token. Raises what `send` raises, and `NotSent` where there is
         no token to be had."""
         grant = await self._usable(send)
@@ -59,7 +61,7 @@ class Authorization:
         try:
             grant = await self._grants.current(self._account_id)
         except GrantsUnavailable as error:
-            raise _no_token(error) from error
+            raise _grants_unavailable(error) from error
         if grant is None or (grant.expires_at is not None and grant.expires_at <= self._clock.now() + MARGIN):
             return await self._renewed(grant, send)
         return grant
@@ -71,10 +73,21 @@ class Authorization:
         try:
             return await self._grants.renew(self._account_id, used, ask)
         except GrantsUnavailable as error:
-            raise _no_token(error) from error
+            raise _grants_unavailable(error) from error
         except NoResponse as error:  # from the authorization server, which books nothing
             raise NotSent(error.reason, error.detail) from error
 
 
-def _no_token(error: GrantsUnavailable) -> NotSent:
+def _grants_unavailable(error: GrantsUnavailable) -> NotSent:
     return NotSent("grants_unavailable", f"The account's access token could not be read or kept: {error}.")
+
+
+def no_token(response: Response, now: datetime) -> NotSent:
+    """Why there is none. RFC 6749 (section 5.2) words a credential that is not accepted as 400 or 401."""
+    status = response.status_code
+    if status in _NOT_LET_IN:
+        detail = f"The PMS gives no access token for the account's credential (HTTP {status})."
+        return NotSent("pms_unauthorized", detail)
+    outcome = harmless(unexpected(response, now))
+    wait = outcome.retry_after_seconds or hold_off_asked(response, now) or None
+    return NotSent(outcome.reason, outcome.detail, retry_after_seconds=wait)

@@ -8,7 +8,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from forwarder.pms.conformance.check import Findings
 from forwarder.pms.conformance.site import rival_of
 from forwarder.pms.conformance.trial import NotApplicable, Trial
-from forwarder.pms.record_fields import record_fields
+from forwarder.pms.record import record_fields
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Outcome, Rejected
 

@@ -5,9 +5,8 @@ from typing import Final
 
 from forwarder.pms.conformance.check import Findings
 from forwarder.pms.conformance.trial import Trial
-from forwarder.pms.options import check_options
 from forwarder.pms.port import BadOptions
-from forwarder.pms.registry import lacks
+from forwarder.pms.registry import check_options, lacks
 
 _NO_OPTION: Final = "noSuchOption"
 _MOMENT_SECONDS: Final = 0.05

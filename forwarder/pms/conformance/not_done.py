@@ -21,7 +21,7 @@ from forwarder.pms.conformance.faults import (
 )
 from forwarder.pms.conformance.site import rival_of
 from forwarder.pms.conformance.trial import Misbehaved, NotApplicable, Trial
-from forwarder.pms.kinds.generic.adapter import REFUSALS
+from forwarder.pms.refusals import REFUSALS
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 

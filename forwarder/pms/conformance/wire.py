@@ -10,16 +10,18 @@ import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import httpx
-
 from forwarder.pms.conformance.faults import TRAP, Answer, Close, Drip, Instead, Noise, Reset, Silence, Strike
-from forwarder.pms.http.transport import HttpTransport, PoolLimits
+from forwarder.pms.http.client import Transport
+from forwarder.pms.http.errors import NoResponse, NotSent
+from forwarder.pms.http.pool import ConnectionPool, PoolLimits
+from forwarder.pms.http.request import Request
 
 _HOP_BY_HOP: Final = {"connection", "content-length", "host", "keep-alive", "transfer-encoding", "accept-encoding"}
-_PATIENCE: Final = {"read": 30.0}
+_PMS_SECONDS: Final = 30.0
 _DRIP_SECONDS: Final = 0.02
 
 
@@ -47,7 +49,7 @@ class FaultyWire:
     """`url`: where the PMS seems to be. `exchanges` since `begin`, and how many there were in all; `connections` that were taken;
     `trapped`: redirects followed."""
 
-    def __init__(self, base_url: str, pms: httpx.AsyncBaseTransport) -> None:
+    def __init__(self, base_url: str, pms: Transport) -> None:
         parts = urlsplit(base_url)
         self._origin = f"{parts.scheme}://{parts.netloc}"
         self._path = parts.path
@@ -121,24 +123,26 @@ class FaultyWire:
         return await _broken(plan.strike, asked.answer or Answer(200), reader, writer)
 
     async def _carried(self, asked: Exchange) -> Answer:
-        headers = [(name, value) for name, value in asked.headers if name.lower() not in _HOP_BY_HOP]
-        request = httpx.Request(
-            asked.method, self._origin + asked.target, headers=headers, stream=httpx.ByteStream(asked.body)
-        )
-        request.extensions["timeout"] = _PATIENCE
+        url, _, query = (self._origin + asked.target).partition("?")
+        headers = [
+            (name.encode("latin-1"), value.encode("latin-1"))
+            for name, value in asked.headers
+            if name.lower() not in _HOP_BY_HOP
+        ]
+        deadline = asyncio.get_running_loop().time() + _PMS_SECONDS
         try:
-            response = await self._pms.handle_async_request(request)
-            body = await response.aread()
-        except httpx.TransportError as error:
+            response = await self._pms.exchange(Request(asked.method, url, headers, asked.body, query), deadline)
+        except (NotSent, NoResponse) as error:
             raise ConnectionAbortedError("the PMS behind the wire") from error
-        kept = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _HOP_BY_HOP]
-        return Answer(response.status_code, body, tuple(kept))
+        named = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers]
+        kept = tuple((name, value) for name, value in named if name.lower() not in _HOP_BY_HOP)
+        return Answer(response.status_code, response.content, kept)
 
 
 @asynccontextmanager
 async def faulty_wire(base_url: str) -> AsyncIterator[FaultyWire]:
     """A wire to the PMS of that base URL, on a free port of loopback."""
-    async with HttpTransport(PoolLimits()) as pms:
+    async with ConnectionPool(PoolLimits()) as pms:
         wire = FaultyWire(base_url, pms)
         server = await asyncio.start_server(wire.connected, "127.0.0.1", 0)
         wire.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -193,7 +197,7 @@ async def _write(writer: asyncio.StreamWriter, answer: Answer, share: float = 1.
     lines = [f"HTTP/1.1 {answer.status} -", *(f"{name}: {value}" for name, value in answer.headers)]
     head = "\r\n".join([*lines, f"content-length: {length}", "", ""]).encode("latin-1")
     whole = head + answer.body
-    if answer.status == httpx.codes.NO_CONTENT:
+    if answer.status == HTTPStatus.NO_CONTENT:
         whole = head.replace(b"content-length: 0\r\n", b"")
     await _raw(writer, head if head_only else whole[: round(len(whole) * share)])
 

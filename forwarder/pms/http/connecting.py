@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 import certifi
-import httpx
 
 from forwarder.pms.http.connection import Connection
+from forwarder.pms.http.errors import unreachable
 from forwarder.pms.http.request import Origin
 
 _HEAD_START_SECONDS: Final = 0.25
@@ -28,7 +28,7 @@ _Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 async def connect(make: Callable[[], Connection], origin: Origin, trusted: ssl.SSLContext | None) -> Connection:
     """A connection that stands, TLS and all. `trusted`: whose certificates are believed; the system's, unless given.
 
-    Raises `httpx.ConnectError`. Being cancelled leaves nothing open.
+    Raises `NotSent`. Being cancelled leaves nothing open.
     """
     try:
         peer = await _first_of(await _addresses(origin))
@@ -38,7 +38,7 @@ async def connect(make: Callable[[], Connection], origin: Origin, trusted: ssl.S
             peer.close()
             raise
     except (OSError, ValueError) as error:  # certificates and names that cannot be are ValueErrors
-        raise httpx.ConnectError(str(error) or type(error).__name__) from error
+        raise unreachable(str(error) or type(error).__name__) from error
 
 
 async def _upon(
@@ -64,7 +64,7 @@ async def _upon(
 
 @cache
 def system_trust() -> ssl.SSLContext:
-    """Believes whom the system does; on a machine without certificates of its own, such as a bare container, whom httpx does."""
+    """Believes whom the system does; on a machine without certificates of its own, such as a bare container, whom Mozilla does."""
     paths = ssl.get_default_verify_paths()
     there_are = paths.cafile or (paths.capath and any(Path(paths.capath).iterdir()))
     context = ssl.create_default_context(cafile=None if there_are else certifi.where())

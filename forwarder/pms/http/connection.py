@@ -1,9 +1,7 @@
-"""One connection to a PMS: requests go out over it in one piece, one at a time, and their answers are read whole.
+"""One connection to a PMS: requests go out over it in one piece, one at a time, and their responses are read whole.
 
-NotHeld (httpx.ConnectError)                 it was held no more
-httpx.ConnectError                           the connection had ended before anything was written
-httpx.ReadError, httpx.ReadTimeout,
-httpx.RemoteProtocolError                    the rest: something may have been sent
+NotSent       the lease was lost, or the connection had ended, before anything was written
+NoResponse    something may have been sent
 """
 
 import asyncio
@@ -11,51 +9,47 @@ import select
 from collections.abc import Callable
 from typing import cast
 
-import httpx
-
-from forwarder.pms.http.response import ResponseReader
+from forwarder.pms.http.errors import NoResponse, NotSent, connection_lost, unreachable
+from forwarder.pms.http.response import Response, ResponseReader
+from forwarder.pms.port import LEASE_LOST
 
 Held = Callable[[], bool]
 """Whether what is to be sent may still be sent. Asked in the very step of the event loop that then writes it; must not wait."""
 
 
-class NotHeld(httpx.ConnectError):
-    """It was held no more when it was to be sent: nothing was."""
-
-
 class Connection(asyncio.Protocol):
     """`expires`, by the loop's clock, is when `expire` is to be called: during an exchange at the end of its time, and between two
-    of them as its keeper sets it. `lost` is called once, when it has ended.
+    of them as its keeper sets it. `on_lost` is called once, when it has ended.
 
-    What comes when nothing was asked ends it.
+    Bytes that come when nothing was asked end it.
     """
 
-    def __init__(self, max_bytes: int, lost: Callable[["Connection"], None]) -> None:
-        self._lost = lost
+    def __init__(self, max_bytes: int, on_lost: Callable[["Connection"], None]) -> None:
+        self._on_lost = on_lost
         self._reader = ResponseReader(max_bytes)
         self._loop = asyncio.get_running_loop()
         self._readable = select.poll()
-        self._answered: asyncio.Future[None] | None = None
-        self._failure: httpx.TransportError | None = None
+        self._pending: asyncio.Future[None] | None = None
+        self._failure: NoResponse | None = None
         self.expires = float("inf")
 
     async def exchange(
         self, content: bytes, until: float, *, held: Held | None = None, bodiless: bool = False
-    ) -> httpx.Response:
-        """The answer to `content`, a whole request, before `until` by the loop's clock; `bodiless`: to a HEAD.
+    ) -> Response:
+        """The response to `content`, a whole request, before `until` by the loop's clock; `bodiless`: to a HEAD.
 
-        Where there is none, the connection has ended, unless it raises `NotHeld`. Where this is cancelled, `abort` it: what was
+        Where there is none, the connection has ended, unless the lease was lost. Where this is cancelled, `abort` it: what was
         written by then may reach the PMS all the same.
         """
         if self._transport.is_closing():
-            raise httpx.ConnectError("the connection ended before anything was sent")
+            raise unreachable("the connection ended before anything was sent")
         if held is not None and not held():
-            raise NotHeld("it was held no longer when this was to be sent")
+            raise NotSent(LEASE_LOST, "It was held no longer when this was to be sent.")
         self._transport.write(content)  # in one step with the look above: nothing is awaited in between
         self._reader.begin(bodiless=bodiless)
-        self._answered = answered = self._loop.create_future()
+        self._pending = pending = self._loop.create_future()
         self.expires = until
-        await answered
+        await pending
         if self._failure is not None:
             try:
                 raise self._failure
@@ -69,28 +63,28 @@ class Connection(asyncio.Protocol):
 
     def is_reusable(self) -> bool:
         """After an exchange: whether the next may use it."""
-        open_still = self._answered is None and not self._transport.is_closing()
-        # An answer that came before all of its request had left: what reads the rest, if anything, is not known.
+        open_still = self._pending is None and not self._transport.is_closing()
+        # A response that came before all of its request had left: what reads the rest, if anything, is not known.
         return open_still and self._reader.reusable and not self._waiting_to_leave()
 
     def is_fit(self) -> bool:
         """Between two exchanges: whether it stands, and nothing has come over it, not even an end that the loop has yet to see."""
         return not self._transport.is_closing() and not self._readable.poll(0)
 
-    def rest(self, seconds: float) -> None:
+    def keep_for(self, seconds: float) -> None:
         """Between two exchanges: it expires in so many seconds."""
         self.expires = self._loop.time() + seconds
 
     def expire(self) -> None:
         """End it, for its time is over."""
-        if self._answered is None:
+        if self._pending is None:
             self._transport.close()
         else:
-            self._fail(httpx.ReadTimeout("no whole answer came in time"))
+            self._fail(NoResponse("pms_timed_out", "The PMS was sent the request and did not answer in time."))
 
     def abort(self) -> None:
         """End it at once. An exchange that is under way fails."""
-        self._fail(httpx.ReadError("the connection was given up"))
+        self._fail(connection_lost("it was given up"))
 
     def secure(self, transport: asyncio.Transport) -> None:
         """From now on it is `transport`, over the one that it was made with."""
@@ -103,36 +97,36 @@ class Connection(asyncio.Protocol):
         self._readable.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
-        if self._answered is None:
+        if self._pending is None:
             self._transport.abort()
             return
         try:
             if self._reader.feed(data):
-                self._settle()
-        except httpx.TransportError as error:
+                self._finish()
+        except NoResponse as error:
             self._fail(error)
 
     def eof_received(self) -> None:
-        if self._answered is not None and self._reader.end():
-            self._settle()
+        if self._pending is not None and self._reader.end():
+            self._finish()
         else:
-            self._fail(httpx.ReadError("the connection ended before the answer was whole"))
+            self._fail(connection_lost("it ended before the response was whole"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(httpx.ReadError(f"the connection was lost: {exc}"))
+        self._fail(connection_lost(f"the connection was lost: {exc}"))
         self._reader.close()
-        self._lost(self)
+        self._on_lost(self)
 
     def _waiting_to_leave(self) -> int:
         return self._transport.get_write_buffer_size() + self._underneath.get_write_buffer_size()
 
-    def _fail(self, error: httpx.TransportError) -> None:
-        if self._answered is not None:
+    def _fail(self, error: NoResponse) -> None:
+        if self._pending is not None:
             self._failure = error
-            self._settle()
+            self._finish()
         self._transport.abort()
 
-    def _settle(self) -> None:
-        answered, self._answered = self._answered, None
-        if answered is not None and not answered.done():
-            answered.set_result(None)
+    def _finish(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None and not pending.done():
+            pending.set_result(None)

@@ -1,16 +1,22 @@
-"""The connections to all PMSs: how many are in use at once, and which are kept for the next request."""
+"""Sends requests to PMSs over connections of the event loop: how many are in use at once, and which are kept for the next request.
+
+What can be relied on: `NotSent` is raised only when it is certain that nothing was sent. After the first byte was written it is
+`NoResponse`. No request is sent a second time, and no other connection is tried.
+
+Follows no redirect, keeps no cookie, uses no proxy of the environment, and reads no more of a response than its limit.
+"""
 
 import asyncio
 import ssl
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
-
-import httpx
+from typing import Final, Self
 
 from forwarder.pms.http.connecting import connect
-from forwarder.pms.http.connection import Connection
-from forwarder.pms.http.request import Origin
+from forwarder.pms.http.connection import Connection, Held
+from forwarder.pms.http.errors import NotSent, unreachable
+from forwarder.pms.http.request import Origin, Request, destination_of, encoded
+from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Response
 
 _LOOK_SECONDS: Final = 0.1
 """How often all connections are looked at for those whose time is over: a timer for each exchange would cost 2 µs."""
@@ -31,16 +37,17 @@ class PoolLimits:
     idle_seconds: float = 4.0
 
 
-class Pool:
-    """Each connection that `kept` or `obtained` returns is to be given back, whatever became of it. Of those that are kept, the one
-    that was used last is used next. Exchanges whose time is over fail within `_LOOK_SECONDS`.
+class ConnectionPool:
+    """A `Transport`. Belongs to the event loop of its first request. `aclose` it in the end: it leaves nothing open.
 
-    `max_bytes`: of an answer. `trusted`: as of `connect`.
+    `trusted`: whose certificates are believed; the system's, unless given.
+
+    Of the connections that are kept, the one that was used last is used next. Exchanges whose time is over fail within
+    `_LOOK_SECONDS`.
     """
 
-    def __init__(self, limits: PoolLimits, max_bytes: int, trusted: ssl.SSLContext | None) -> None:
+    def __init__(self, limits: PoolLimits, trusted: ssl.SSLContext | None = None) -> None:
         self._limits = limits
-        self._max_bytes = max_bytes
         self._trusted = trusted
         self._free = limits.max_connections
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -50,31 +57,26 @@ class Pool:
         self._emptied: asyncio.Future[None] | None = None
         self._closed = False
 
-    def kept(self, origin: Origin) -> Connection | None:
-        """One that is fit to be used at once, if there is any."""
-        if not self._free or (connection := self._fit(origin)) is None:
-            return None
-        self._free -= 1
-        return connection
+    async def exchange(self, request: Request, deadline: float, held: Held | None = None) -> Response:
+        """The response, with its body in memory. `held` is asked when the connection stands, in the very step of the event loop
+        that then hands the request to the system: nothing else that the loop has to do comes between the two.
 
-    async def obtained(self, origin: Origin, until: float) -> Connection:
-        """One that is kept or new, in turn. Raises `httpx.PoolTimeout`, `httpx.ConnectTimeout` and `httpx.ConnectError`."""
-        await self._turn(until)
+        Cancelling it ends its connection, and nothing of it goes on; what was written by then may reach the PMS all the same.
+        """
+        destination = destination_of(request.url)
+        content = encoded(request, destination)
+        origin = destination.origin
+        connection = self._kept(origin) or await self._obtained(origin, deadline)
         try:
-            return self._fit(origin) or await self._opened(origin, until)
-        except BaseException:
-            self._pass_on()
-            raise
+            return await connection.exchange(content, deadline, held=held, bodiless=request.method == "HEAD")
+        finally:
+            self._give_back(connection)
 
-    def give_back(self, connection: Connection) -> None:
-        """After an exchange, or instead of one."""
-        idle = self._idle.setdefault(self._open[connection], []) if connection in self._open else None
-        if idle is None or len(idle) >= self._limits.max_idle_per_pms or not connection.is_reusable():
-            connection.abort()
-        else:
-            connection.rest(self._limits.idle_seconds)
-            idle.append(connection)
-        self._pass_on()
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     async def aclose(self) -> None:
         """End all connections, and the exchanges on them. Nothing is open when it returns, and nothing can be opened any more."""
@@ -89,6 +91,32 @@ class Pool:
         if self._open:
             self._emptied = asyncio.get_running_loop().create_future()
             await self._emptied
+
+    def _kept(self, origin: Origin) -> Connection | None:
+        """One that is fit to be used at once, if there is any."""
+        if not self._free or (connection := self._fit(origin)) is None:
+            return None
+        self._free -= 1
+        return connection
+
+    async def _obtained(self, origin: Origin, until: float) -> Connection:
+        """One that is kept or new, in turn. Raises `NotSent`."""
+        await self._turn(until)
+        try:
+            return self._fit(origin) or await self._opened(origin, until)
+        except BaseException:
+            self._pass_on()
+            raise
+
+    def _give_back(self, connection: Connection) -> None:
+        """After an exchange, or instead of one."""
+        idle = self._idle.setdefault(self._open[connection], []) if connection in self._open else None
+        if idle is None or len(idle) >= self._limits.max_idle_per_pms or not connection.is_reusable():
+            connection.abort()
+        else:
+            connection.keep_for(self._limits.idle_seconds)
+            idle.append(connection)
+        self._pass_on()
 
     def _fit(self, origin: Origin) -> Connection | None:
         idle = self._idle.get(origin)
@@ -113,7 +141,7 @@ class Pool:
             if turn.done() and not turn.cancelled():
                 self._pass_on()
             if isinstance(error, TimeoutError):
-                raise httpx.PoolTimeout("all connections were in use") from error
+                raise NotSent("no_connection_free", "All connections to PMSs were in use.", passing=True) from error
             raise
 
     def _pass_on(self) -> None:
@@ -126,15 +154,16 @@ class Pool:
 
     async def _opened(self, origin: Origin, until: float) -> Connection:
         if self._is_closed():
-            raise httpx.ConnectError("no connections are opened any more")
+            raise unreachable("no connections are opened any more")
         try:
             async with asyncio.timeout_at(self._sooner(until, self._limits.connect_seconds)):
-                connection = await connect(lambda: Connection(self._max_bytes, self._lost), origin, self._trusted)
+                connection = await connect(lambda: Connection(MAX_RESPONSE_BYTES, self._lost), origin, self._trusted)
         except TimeoutError as error:
-            raise httpx.ConnectTimeout("the connection was not taken in time") from error
+            detail = "The PMS did not take the connection in time."
+            raise NotSent("pms_connect_timed_out", detail, passing=True) from error
         if self._is_closed() or not connection.is_open():
             connection.abort()
-            raise httpx.ConnectError("the connection ended before anything was sent")
+            raise unreachable("the connection ended before anything was sent")
         self._open[connection] = origin
         if self._look is None:
             self._look_later()

@@ -1,21 +1,22 @@
-"""A request as the bytes that go over a connection, and where they go.
+"""A request to a PMS, and the bytes that it is on a connection.
 
-Whatever HTTP cannot carry is refused with `httpx.UnsupportedProtocol`, before anything is connected to. What the refusal says is
-nothing of the address or the headers: they may hold a password.
+What HTTP cannot carry is refused with `NotSent` (`pms_address_invalid`), before anything is connected to. The refusal quotes
+neither the address nor a header: they may hold a password.
 """
 
 import re
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
-from urllib.parse import unquote_to_bytes
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote_to_bytes
 
 import httpx
 
-_Headers = Sequence[tuple[bytes, bytes]]
+from forwarder.pms.http.errors import NotSent, invalid_address
+from forwarder.pms.http.response import Headers
 
 _PORTS: Final = {"http": 80, "https": 443}
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -24,6 +25,41 @@ _HOST = re.compile(rb"[0-9A-Za-z._~-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
 _FRAMING: Final = {b"content-length", b"transfer-encoding"}
 """What says how long the body is. It is sent whole, so that its length alone does."""
 _ANNOUNCED_IF_EMPTY: Final = {"POST", "PUT", "PATCH"}
+_VISIBLE_ASCII = re.compile(rb"[\x21-\x7e]+")
+_DOT_SEGMENTS = {"", ".", ".."}
+_OF_A_QUERY: Final = "!$%&'()*+,;:@/?=~[]"
+"""What stands in a query as it is; an encoded one has nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`url` without its query, which comes encoded. `Host` and `Content-Length` are added as it is sent."""
+
+    method: str
+    url: str
+    headers: Headers = ()
+    content: bytes = field(default=b"", repr=False)
+    query: str = ""
+
+
+def bearer(credential: str) -> Headers:
+    """The `Authorization` header; as `credential_header`."""
+    return credential_header(b"Authorization", credential, scheme=b"Bearer ")
+
+
+def credential_header(name: bytes, credential: str, *, scheme: bytes = b"") -> Headers:
+    """The header that carries it; none for an account without a credential. Raises `NotSent` where no header can carry it."""
+    token = credential.encode()
+    if not token:
+        return ()
+    if _VISIBLE_ASCII.fullmatch(token) is None:
+        raise NotSent("pms_credential_invalid", "The account's credential is not made of visible ASCII characters.")
+    return ((name, scheme + token),)
+
+
+def path_segment(identifier: str) -> str | None:
+    """`identifier` as one segment of a path; None for the few that no path can name, since they would mean another one."""
+    return None if identifier in _DOT_SEGMENTS else quote(identifier, safe="")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,23 +78,27 @@ class Destination:
     """What an address says of a request to it: where it goes, what it asks for there, and the line that its user information
     makes, if any."""
 
-    url: httpx.URL
     origin: Origin
     target: bytes
     authorization: bytes | None
 
 
-def destination_of(url: httpx.URL) -> Destination:
-    """Raises `httpx.UnsupportedProtocol` where HTTP leads nowhere."""
-    origin = _origin(url.scheme, url.raw_host, url.port)
-    return Destination(url, origin, url.raw_path, _basic(url.userinfo) if url.userinfo else None)
+@lru_cache(maxsize=4096)
+def destination_of(url: str) -> Destination:
+    """Cached, because an account's pushes all go to one address or a few, and parsing one costs 15 µs."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise invalid_address("The account's base URL is not a URL.") from error
+    origin = _origin(parsed.scheme, parsed.raw_host, parsed.port)
+    return Destination(origin, parsed.raw_path, _basic(parsed.userinfo) if parsed.userinfo else None)
 
 
 @lru_cache(maxsize=4096)
 def _origin(scheme: str, host: bytes, port: int | None) -> Origin:
     """The one object for that scheme, host and port."""
     if scheme not in _PORTS or _HOST.fullmatch(host) is None:
-        raise httpx.UnsupportedProtocol("not an address that HTTP can be spoken to")
+        raise invalid_address("The account's base URL is not an http or https address.")
     name = b"[%b]" % host if b":" in host else host
     if port is not None:
         name += b":%d" % port
@@ -70,62 +110,28 @@ def _origin(scheme: str, host: bytes, port: int | None) -> Origin:
     return Origin(host.decode("ascii"), port or _PORTS[scheme], scheme == "https", MappingProxyType(lines))
 
 
-class PlainRequest(httpx.Request):
-    """A request as its parts. What httpx makes of them (`headers`, `stream`) is made for whoever asks for it, and then counts: the
-    transport of production does not, which halves what a request costs. `known`: the destination, where it was looked up before.
-    """
-
-    def __init__(
-        self, method: str, url: httpx.URL, headers: _Headers, content: bytes, known: Destination | None = None
-    ) -> None:
-        self.method = method.upper()
-        self.url = url
-        self.extensions = {}
-        self._parts = headers, content, known
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in ("headers", "stream"):
-            raise AttributeError(name)
-        headers, content, _ = self._parts
-        if name == "headers":
-            self.headers = httpx.Headers(list(headers))
-        else:
-            self.stream = httpx.ByteStream(content)
-        return self.__dict__[name]
-
-    @property
-    def destination(self) -> Destination:
-        """Raises `httpx.UnsupportedProtocol` where HTTP leads nowhere."""
-        known = self._parts[2]
-        return known if known is not None and known.url is self.url else destination_of(self.url)
-
-    @property
-    def raw_headers(self) -> _Headers:
-        """The headers as they are now."""
-        return self.headers.raw if "headers" in self.__dict__ else self._parts[0]
-
-    @property
-    def whole_body(self) -> bytes | None:
-        """Its body; None where that is what `stream` gives."""
-        return None if "stream" in self.__dict__ else self._parts[1]
-
-
-def encoded(request: httpx.Request, destination: Destination, content: bytes) -> bytes:
-    """Head and body. Raises `httpx.UnsupportedProtocol` for a method, a name or a value that would not be read as one."""
-    headers = request.raw_headers if isinstance(request, PlainRequest) else request.headers.raw
+def encoded(request: Request, destination: Destination) -> bytes:
+    """Head and body. Raises `NotSent` for a method, a name or a value that would not be read as one."""
+    headers, content = request.headers, request.content
     form = _form(request.method, destination.origin, tuple([name for name, _ in headers]))
     values = [value for _, value in headers]
     if form.left_out:
         values = [value for place, value in enumerate(values) if place not in form.left_out]
-    head = form.text % (destination.target, *values)
+    head = form.text % (_target(destination, request.query), *values)
     if not form.lines == head.count(b"\n") == head.count(b"\r") or b"\0" in head:
-        raise httpx.UnsupportedProtocol("a header that HTTP cannot carry")
+        raise invalid_address("A header of the request is not one that HTTP can carry.")
     last = b""
     if content or request.method in _ANNOUNCED_IF_EMPTY:
         last = b"Content-Length: %d\r\n" % len(content)
     if destination.authorization is not None and not form.authorized:
         last += destination.authorization
     return b"%b%b\r\n%b" % (head, last, content)
+
+
+def _target(destination: Destination, query: str) -> bytes:
+    if not query:
+        return destination.target
+    return b"%b?%b" % (destination.target.partition(b"?")[0], quote(query, safe=_OF_A_QUERY).encode("ascii"))
 
 
 class _Form(NamedTuple):
@@ -155,14 +161,14 @@ def _verbatim(text: bytes) -> bytes:
 def _lower(name: bytes) -> bytes:
     """A header's name, to compare by."""
     if _TOKEN.fullmatch(name) is None:
-        raise httpx.UnsupportedProtocol("a header that HTTP cannot carry")
+        raise invalid_address("A header of the request is not one that HTTP can carry.")
     return name.lower()
 
 
 def _method(method: str) -> bytes:
     named = method.encode("ascii", "replace")
     if _TOKEN.fullmatch(named) is None:
-        raise httpx.UnsupportedProtocol("a method that HTTP cannot carry")
+        raise invalid_address("The method of the request is not one that HTTP can carry.")
     return named
 
 

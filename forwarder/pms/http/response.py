@@ -1,18 +1,22 @@
-"""Reads an answer off a connection: all of it, within its limits, or an error of httpx that leaves the request in doubt.
-
-Errors: `httpx.RemoteProtocolError` for what is no HTTP/1.1, or is compressed in a way that is not read here; `httpx.ReadError` for
-more than the limits.
-"""
+"""The response of a PMS, and how it is read off a connection: all of it, within its limits, or `NoResponse`."""
 
 import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-import httpx
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+from pydantic_core import from_json
 
+from forwarder.pms.http.errors import NoResponse, broke_protocol, connection_lost
+
+Headers = Sequence[tuple[bytes, bytes]]
+"""Names and values as they are sent."""
+
+MAX_RESPONSE_BYTES: Final = 1024 * 1024
 _MAX_HEAD_BYTES: Final = 64 * 1024
 _MAX_OVERHEAD: Final = 8
-"""How much longer than its content an answer may be: in chunks of one byte it is six times as long."""
+"""How much longer than its content a response may be: in chunks of one byte it is six times as long."""
 _FIRST_FINAL: Final = 200
 _BODILESS: Final = {204, 304}
 _AS_IT_IS: Final = {b"", b"identity"}
@@ -21,51 +25,52 @@ _GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
 _OF_THE_CODING: Final = {b"content-encoding", b"content-length"}
 
 
-class WholeResponse(httpx.Response):
-    """A response whose body is there, and decoded, from the start: httpx's own reading of it would cost 10 µs of CPU."""
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole response: `content` is decoded. `headers` are as they came, in their order."""
 
-    def __init__(self, status: int, headers: list[tuple[bytes, bytes]], content: bytes) -> None:
-        self.status_code = status
-        self.raw_headers = headers
-        self._whole = content
+    status_code: int
+    headers: Headers = ()
+    content: bytes = b""
 
-    def __getattr__(self, name: str) -> Any:
-        # Reached for what is not there: what httpx sets up is set up when the first of it is asked for.
-        own = {**self.__dict__}
-        if "stream" in own or "_whole" not in own:
-            raise AttributeError(name)
-        super().__init__(self.status_code, headers=self.raw_headers, stream=httpx.ByteStream(self._whole))
-        self.__dict__.update(own)
-        return getattr(self, name)
+    def header_values(self, name: str) -> list[str]:
+        """The values of every header of that name, in any case of letters."""
+        wanted = name.lower().encode("latin-1")
+        return [value.decode("latin-1") for known, value in self.headers if known.lower() == wanted]
 
-    @property
-    def content(self) -> bytes:
-        return self._whole
+    def header(self, name: str) -> str | None:
+        """The values together, with commas between; None where there is no such header."""
+        values = self.header_values(name)
+        return ", ".join(values) if values else None
 
-    def read(self) -> bytes:
-        return self._whole
 
-    async def aread(self) -> bytes:
-        return self._whole
+def read_object(response: Response) -> dict[str, Any] | None:
+    """The JSON object in the body, None where it holds anything else."""
+    try:
+        body = from_json(response.content, allow_inf_nan=False)
+    except ValueError:
+        return None
+    return body if isinstance(body, dict) else None
 
 
 class ResponseReader:
-    """The answers that come over one connection, one after the other: `begin`, `feed` until it is True, `response`.
+    """The responses that come over one connection, one after the other: `begin`, `feed` until it is True, `response`.
 
-    `reusable`: after an answer, whether another may come; not where it ends with the connection, or was followed by more bytes.
-    Informational answers (1xx) are passed over. `close` it in the end.
+    `reusable`: after a response, whether another may come; not where it ends with the connection, or was followed by more bytes.
+    Informational responses (1xx) are skipped. `close` it in the end. It raises `NoResponse`: `pms_broke_protocol` for what is not
+    HTTP/1.1, or is compressed in a way that is not read here; `pms_connection_lost` for more than the limits.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
-        # As lenient as other clients: what is told by it is where lines end, not where an answer does.
+        # As lenient as other clients: what this changes is where lines end, not where a response does.
         self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True)
         self.reusable = True
         self.begin()
 
     def begin(self, *, bodiless: bool = False) -> None:
-        """Forget the answer there was. `bodiless`: the next one has no body, whatever its head says, since HEAD was asked."""
+        """Forget the response there was. `bodiless`: the next one has no body, whatever its head says, since HEAD was asked."""
         self._bodiless = bodiless
         self._status = 0
         self._headers: list[tuple[bytes, bytes]] = []
@@ -76,33 +81,33 @@ class ResponseReader:
         self._in_body = False
         self._framed = False
         self._whole = False
-        self._refused: httpx.TransportError | None = None
+        self._refused: NoResponse | None = None
 
     def feed(self, data: bytes) -> bool:
-        """Whether the answer is whole."""
+        """Whether the response is whole."""
         assert self._parser is not None  # noqa: S101 - nothing comes over a connection that has ended
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
             self.reusable = False
             if not self._whole:
-                raise self._refused or httpx.RemoteProtocolError(f"not an HTTP answer: {error}") from None
+                raise self._refused or broke_protocol(f"not an HTTP response: {error}") from None
         if not self._whole:
             self._count(len(data))
         return self._whole
 
     def end(self) -> bool:
-        """The peer has ended. Whether this makes the answer whole: it does where nothing else says how long it is."""
+        """The peer has ended. Whether this makes the response whole: it does where nothing else says how long it is."""
         self._whole = self._in_body and not self._framed
         return self._whole
 
-    def response(self) -> httpx.Response:
-        """The answer, which is whole. Raises `httpx.TransportError` where it cannot be decoded."""
+    def response(self) -> Response:
+        """The response, which is whole. Raises `NoResponse` where it cannot be decoded."""
         content = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         if self._coding in _AS_IT_IS or not content:
-            return WholeResponse(self._status, self._headers, content)
+            return Response(self._status, self._headers, content)
         kept = [header for header in self._headers if header[0].lower() not in _OF_THE_CODING]
-        return WholeResponse(self._status, kept, _decoded(content, self._coding, self._max_bytes))
+        return Response(self._status, kept, _decoded(content, self._coding, self._max_bytes))
 
     def close(self) -> None:
         """The parser refers to this, and this to the parser: neither would go before a collection of cycles."""
@@ -111,15 +116,15 @@ class ResponseReader:
     def _count(self, size: int) -> None:
         self._received += size
         if not self._in_body and self._received > _MAX_HEAD_BYTES:
-            raise httpx.ReadError(f"an answer of more than {_MAX_HEAD_BYTES} bytes before its body")
+            raise connection_lost(f"a response of more than {_MAX_HEAD_BYTES} bytes before its body")
         if self._received > _MAX_OVERHEAD * self._max_bytes:
-            raise httpx.ReadError(f"an answer of more than {_MAX_OVERHEAD * self._max_bytes} bytes on the wire")
+            raise connection_lost(f"a response of more than {_MAX_OVERHEAD * self._max_bytes} bytes on the wire")
 
     # --- what httptools calls; an error that is raised here ends its reading ---
 
     def on_message_begin(self) -> None:
         if self._whole:
-            self._refuse(httpx.RemoteProtocolError("more than one answer"))
+            self._refuse(broke_protocol("more than one response"))
         self._headers = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -149,7 +154,7 @@ class ResponseReader:
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
         if self._size > self._max_bytes:
-            self._refuse(httpx.ReadError(f"an answer of more than {self._max_bytes} bytes"))
+            self._refuse(connection_lost(f"a response of more than {self._max_bytes} bytes"))
         self._body.append(body)
 
     def on_message_complete(self) -> None:
@@ -161,9 +166,9 @@ class ResponseReader:
 
     def _announced(self, value: bytes) -> None:
         if not self._bodiless and self._status not in _BODILESS and int(value) > self._max_bytes:
-            self._refuse(httpx.ReadError(f"an answer of {value.decode('latin-1')} bytes"))
+            self._refuse(connection_lost(f"a response of {value.decode('latin-1')} bytes"))
 
-    def _refuse(self, error: httpx.TransportError) -> None:
+    def _refuse(self, error: NoResponse) -> None:
         self._refused = error
         raise error
 
@@ -171,14 +176,14 @@ class ResponseReader:
 def _decoded(content: bytes, coding: bytes, max_bytes: int) -> bytes:
     """`content` without its compression, which was not asked for unless a request did so itself; no more than `max_bytes`."""
     if coding not in _COMPRESSED:
-        raise httpx.RemoteProtocolError("an answer in a coding that was not asked for")
+        raise broke_protocol("a response in a coding that was not asked for")
     inflation = zlib.decompressobj(_GZIP_OR_ZLIB)
     try:
         whole = inflation.decompress(content, max_bytes + 1)
     except zlib.error as error:
-        raise httpx.RemoteProtocolError("an answer that is not compressed as it says") from error
+        raise broke_protocol("a response that is not compressed as it says") from error
     if len(whole) > max_bytes:
-        raise httpx.ReadError(f"an answer of more than {max_bytes} bytes")
+        raise connection_lost(f"a response of more than {max_bytes} bytes")
     if not inflation.eof or inflation.unused_data:
-        raise httpx.RemoteProtocolError("an answer that is not compressed as it says")
+        raise broke_protocol("a response that is not compressed as it says")
     return whole

@@ -3,11 +3,11 @@
 from http import HTTPStatus
 from typing import Final
 
-import httpx
-
 from forwarder.pms.http.client import Send
-from forwarder.pms.http.failure import NotSent, harmless, not_understood, retry_after, unexpected
-from forwarder.pms.kinds.generic.adapter import refusal
+from forwarder.pms.http.errors import NotSent
+from forwarder.pms.http.outcomes import harmless, not_understood, retry_after, unexpected
+from forwarder.pms.http.request import Request
+from forwarder.pms.http.response import Response
 from forwarder.pms.mapping.answer import body_of, found, hides_its_reference, is_ours, made, verdict, words
 from forwarder.pms.mapping.fields import DoesNotFit
 from forwarder.pms.mapping.json_path import value_at
@@ -15,6 +15,7 @@ from forwarder.pms.mapping.model import ABSENT, CANCELLED, DEFERRED, IN_DOUBT, F
 from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.request import Asked, Requests
 from forwarder.pms.port import AccountConnection, Capabilities
+from forwarder.pms.refusals import refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
@@ -116,27 +117,25 @@ class MappedAdapter:
             case None:
                 return harmless(unexpected(response, self._clock.now()))
 
-    def _built(self, operation: Operation, asked: Asked) -> httpx.Request:
+    def _built(self, operation: Operation, asked: Asked) -> Request:
         try:
             return self._requests.build(operation, asked)
         except DoesNotFit as misfit:  # it was made under another mapping
             raise NotSent("mapping_does_not_fit", str(misfit)) from misfit
 
-    def _ruled(
-        self, rule: Rule, response: httpx.Response, body: object, booking: Booking
-    ) -> Rejected | Deferred | InDoubt:
+    def _ruled(self, rule: Rule, response: Response, body: object, booking: Booking) -> Rejected | Deferred | InDoubt:
         if rule.becomes in (DEFERRED, IN_DOUBT):
             return self._put_off(rule, response)
         return refusal(booking, rule.becomes, words(self._mapping, body))
 
-    def _put_off(self, rule: Rule, response: httpx.Response) -> Deferred | InDoubt:
+    def _put_off(self, rule: Rule, response: Response) -> Deferred | InDoubt:
         detail = f"By the account's mapping, this answer (HTTP {response.status_code}) says so."
         if rule.becomes == IN_DOUBT:
             return InDoubt("pms_failed", detail)
         return Deferred("pms_put_off", detail, retry_after(response, self._clock.now()))
 
-    def _undecided(self, response: httpx.Response) -> Deferred | InDoubt:
-        unsaid = "retry-after" not in response.headers and not self.capabilities.idempotent_create
+    def _undecided(self, response: Response) -> Deferred | InDoubt:
+        unsaid = response.header("retry-after") is None and not self.capabilities.idempotent_create
         if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and unsaid:
             # A gateway says so too when it loses the server behind it, which may have booked by then.
             return InDoubt("pms_unavailable", "The PMS's gateway lost it while it had the request (HTTP 503).")

@@ -3,18 +3,17 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-import httpx
 from pydantic_core import from_json
 
-from forwarder.pms.http.failure import harmless, not_understood
-from forwarder.pms.kinds.generic.adapter import refusal
+from forwarder.pms.http.outcomes import harmless, not_understood
+from forwarder.pms.http.response import Response
 from forwarder.pms.mapping.json_path import MISSING, value_at
 from forwarder.pms.mapping.model import Operation, PmsMapping
 from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.shown import Shown
 from forwarder.pms.port import CANCELLED_IN_PMS
-from forwarder.pms.record_fields import amount, identifier, record_fields
-from forwarder.pms.redaction import without_card
+from forwarder.pms.record import amount, identifier, record_fields, without_card
+from forwarder.pms.refusals import refusal
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, Lookup, Outcome
 from forwarder.reservation.request import json_number
@@ -28,7 +27,7 @@ _LINES: Final = {
 _MONEY: Final = {"totalPrice", "totalPaid", "remainingBalance", *_LINES}
 
 
-def body_of(response: httpx.Response) -> Any:
+def body_of(response: Response) -> Any:
     """The JSON in the body; `MISSING` where it is none."""
     try:
         return from_json(response.content, allow_inf_nan=False)
@@ -36,7 +35,7 @@ def body_of(response: httpx.Response) -> Any:
         return MISSING
 
 
-def verdict(operation: Operation, response: httpx.Response, body: Any) -> bool | Rule | None:
+def verdict(operation: Operation, response: Response, body: Any) -> bool | Rule | None:
     """True: it succeeded; a rule: what that says; None: nothing was said that the mapping knows. False: it was said to have
     succeeded, and not to have: by `success.when` in a status that is none of success, or together with a rule."""
     rule = next((rule for rule in operation.errors if rule.applies(response.status_code, body)), None)
@@ -45,7 +44,7 @@ def verdict(operation: Operation, response: httpx.Response, body: Any) -> bool |
     return True if rule is None and operation.success.passes(response.status_code, body) else rule
 
 
-def made(mapping: PmsMapping, response: httpx.Response, body: Any, booking: Booking) -> Outcome:
+def made(mapping: PmsMapping, response: Response, body: Any, booking: Booking) -> Outcome:
     """What a create that succeeded made. Without an id, or with another's reference, it is in doubt."""
     shown = value_at(body, mapping.create.reservation)
     bare_id = mapping.create.id
@@ -73,7 +72,7 @@ def hides_its_reference(shown: Shown, item: Any) -> bool:
     return shown.reference is None or value_at(item, shown.reference) is MISSING
 
 
-def found(mapping: PmsMapping, ours: Sequence[Any], response: httpx.Response, booking: Booking) -> Lookup:
+def found(mapping: PmsMapping, ours: Sequence[Any], response: Response, booking: Booking) -> Lookup:
     """What of ours, of which there is one at least, has become."""
     states = {_state(mapping.reservation, item): item for item in ours}
     if "confirmed" in states:

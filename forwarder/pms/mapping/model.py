@@ -10,7 +10,6 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from forwarder.pms.kinds.generic.adapter import REFUSALS
 from forwarder.pms.mapping.fields import CARD_FIELDS, FIELDS, PMS_ID
 from forwarder.pms.mapping.json_path import JsonPath, clashes
 from forwarder.pms.mapping.parts import (
@@ -29,6 +28,7 @@ from forwarder.pms.mapping.parts import (
 )
 from forwarder.pms.mapping.shown import Shown
 from forwarder.pms.port import Capabilities
+from forwarder.pms.refusals import REFUSALS
 
 DEFERRED: Final = "deferred"
 IN_DOUBT: Final = "in_doubt"

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
-import httpx
 from pydantic_core import to_json
 
-from forwarder.pms.http.client import Headers, bearer, credential_header, path_segment, request_to
-from forwarder.pms.http.failure import NotSent
+from forwarder.pms.http.errors import NotSent
+from forwarder.pms.http.request import Request, bearer, credential_header, path_segment
+from forwarder.pms.http.response import Headers
 from forwarder.pms.mapping.fields import DoesNotFit, as_text, field_value, written
 from forwarder.pms.mapping.json_path import assembled
 from forwarder.pms.mapping.model import Create, Operation, PmsMapping
@@ -37,7 +37,7 @@ class Requests:
     base_url: str
     credential: str
 
-    def build(self, operation: Operation, asked: Asked) -> httpx.Request:
+    def build(self, operation: Operation, asked: Asked) -> Request:
         """Raises `DoesNotFit`, and `NotSent` where base URL or credential cannot be used."""
         query = [*_texts(operation.query, asked), *_page(asked), *self._credential_in_query()]
         content = _content(operation, asked)
@@ -45,7 +45,7 @@ class Requests:
         if content:
             headers.append((b"Content-Type", _MEDIA_TYPES[operation.encoding]))
         url = self.base_url + _path(operation.path, asked)
-        return request_to(operation.method, url, headers, content, query=urlencode(query))
+        return Request(operation.method, url, headers, content, query=urlencode(query))
 
     def _headers(self, operation: Operation, asked: Asked) -> Headers:
         constant = {"accept": "application/json"} | {name.lower(): text for name, text in self.mapping.headers.items()}

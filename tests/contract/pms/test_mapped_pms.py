@@ -6,7 +6,7 @@ import pytest
 
 from forwarder.assembly.conformance import simulated_site
 from forwarder.pms.conformance import CHECKS, Check, averify
-from forwarder.pms.kinds.generic.kind import GENERIC
+from forwarder.pms.kinds.generic.adapter import GENERIC
 from tests.support.pms.mapped import CLOUDBEDS_LIKE
 
 

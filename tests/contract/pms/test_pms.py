@@ -15,8 +15,8 @@ import pytest_asyncio
 
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import PushPolicy
-from forwarder.pms.options import KINDS
 from forwarder.pms.port import AccountConnection, UnknownKind
+from forwarder.pms.registry import KINDS
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from tests.support.simulator.pace import HeardPace
 from tests.support.simulator.pms_site import CREDENTIAL, WORDINGS, House, Site

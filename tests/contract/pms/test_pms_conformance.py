@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from forwarder.assembly.conformance import simulated_site
 from forwarder.pms.conformance import CHECKS, Check, Site, averify
-from forwarder.pms.options import KINDS
+from forwarder.pms.registry import KINDS
 from tests.support.simulator.accounts import ACCOUNTS, SimulatedAccount
 
 WAITING = {"keeps-its-time", "leaves-nothing-open"}

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.pms.auth.grants import Grant, GrantsUnavailable
 from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper, SharedGrants, credential_digest
-from forwarder.pms.http.failure import NotSent
+from forwarder.pms.http.errors import NotSent
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.store.engine import open_engine
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable

@@ -12,8 +12,8 @@ import pytest_asyncio
 
 from forwarder.assembly.test_mode import Shadows
 from forwarder.pms.directory import open_directory
-from forwarder.pms.options import KINDS
 from forwarder.pms.port import AccountConnection, Pms, PmsDirectory
+from forwarder.pms.registry import KINDS
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Rejected
 from forwarder.simulator.magic import DOWN_SECONDS, MAGIC, SLOW_SECONDS, Effect, effect_of

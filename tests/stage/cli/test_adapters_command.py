@@ -11,7 +11,7 @@ import pytest
 from forwarder.cli.manage.account_options import credential_from, options_from
 from forwarder.cli.output import WrongUsage
 from forwarder.cli.program import run
-from forwarder.pms.options import KINDS
+from forwarder.pms.registry import KINDS
 from tests.support.deployment.guide import write_distribution
 
 ROOT = Path(__file__).parents[3]

@@ -14,7 +14,7 @@ from forwarder.cli.failures import exit_code
 from forwarder.cli.output import Failed, WrongUsage
 from forwarder.cli.program import COMMANDS, GROUPS, program
 from forwarder.cli.run.serve import STAGES
-from forwarder.pms.options import KINDS
+from forwarder.pms.registry import KINDS
 from forwarder.process.on_demand import load
 
 LISTED = {name: about for name, (_, about) in {**COMMANDS, **GROUPS}.items()}
@@ -74,7 +74,7 @@ def test_a_stage_imports_nothing_of_the_others(stage: str, foreign: list[str]) -
 
 
 def test_a_worker_imports_the_kinds_that_are_asked_for() -> None:
-    modules = imported("from forwarder.pms.options import registered\nregistered().kinds['cloudbeds'].limits")
+    modules = imported("from forwarder.pms.registry import registered\nregistered().kinds['cloudbeds'].limits")
     assert "forwarder.pms.kinds.cloudbeds.adapter" in modules
     assert (
         within(("forwarder.pms.kinds.beds24", "forwarder.pms.mapping", "forwarder.pms.kinds.hostaway"), modules) == []
@@ -83,10 +83,10 @@ def test_a_worker_imports_the_kinds_that_are_asked_for() -> None:
 
 def test_no_kind_is_imported_to_know_which_there_are() -> None:
     modules = imported(
-        "from forwarder.pms.options import KINDS, registered\n"
+        "from forwarder.pms.registry import KINDS, registered\n"
         "assert 'generic' in registered().kinds and sorted(KINDS) == sorted(registered().kinds)"
     )
-    assert within(("forwarder.pms.kinds.generic.kind", "forwarder.pms.kinds.beds24"), modules) == []
+    assert within(("forwarder.pms.kinds.generic.adapter", "forwarder.pms.kinds.beds24"), modules) == []
 
 
 @pytest.mark.parametrize("name", sorted(LISTED))

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 
 from forwarder.assembly.test_mode import Shadows
 from forwarder.ingress.parts import IngressSettings
-from forwarder.pms.options import KINDS, check_options
+from forwarder.pms.registry import KINDS, check_options
 from forwarder.process.supervision import bind, own_url
 from forwarder.reservation.mode import cast_by, is_test, shadow_id
 from forwarder.reservation.outcome import Status

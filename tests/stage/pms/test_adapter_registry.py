@@ -7,9 +7,8 @@ import pytest
 import structlog
 
 from forwarder.pms.kinds.generic.adapter import GenericAdapter
-from forwarder.pms.options import KINDS, check_options, registered
 from forwarder.pms.port import BadOptions, UnknownKind
-from forwarder.pms.registry import NotLoaded, lacks, load_registry
+from forwarder.pms.registry import KINDS, NotLoaded, check_options, lacks, load_registry, registered
 from tests.support.deployment.guide import write_distribution
 
 ADAPTER = """

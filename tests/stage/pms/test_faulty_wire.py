@@ -4,19 +4,21 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import httpx
 import pytest
 
 from forwarder.pms.conformance.faults import TRAP, Close, Drip, Fault, Noise, Reset, Silence, Strike, say
 from forwarder.pms.conformance.wire import FaultyWire, faulty_wire
-from forwarder.pms.http.transport import HttpTransport, PoolLimits
+from forwarder.pms.http.errors import NoResponse
+from forwarder.pms.http.pool import ConnectionPool, PoolLimits
+from forwarder.pms.http.response import Response
 from tests.support.network.raw_server import Caller, raw_server
+from tests.support.network.transports import ask
 
 ANSWER = b"HTTP/1.1 201 Created\r\nx-fax: F1\r\ncontent-length: 14\r\n\r\n" + b'{"fax": "F1"}\n'
 
 
 @asynccontextmanager
-async def a_wire(asked: list[bytes]) -> AsyncIterator[tuple[FaultyWire, HttpTransport]]:
+async def a_wire(asked: list[bytes]) -> AsyncIterator[tuple[FaultyWire, ConnectionPool]]:
     """A wire in front of a PMS that writes down what it is asked, and a client of the wire."""
 
     async def pms(caller: Caller) -> None:
@@ -24,23 +26,20 @@ async def a_wire(asked: list[bytes]) -> AsyncIterator[tuple[FaultyWire, HttpTran
             asked.append(await caller.request())
             await caller.say(ANSWER)
 
-    async with raw_server(pms) as server, faulty_wire(f"{server.url}/api") as wire, HttpTransport(PoolLimits()) as out:
+    async with raw_server(pms) as server, faulty_wire(f"{server.url}/api") as wire, ConnectionPool(PoolLimits()) as out:
         yield wire, out
 
 
-async def send(
-    wire: FaultyWire, out: HttpTransport, path: str = "/faxes?ref=a%20b", seconds: float = 5
-) -> httpx.Response:
-    request = httpx.Request("POST", wire.url + path, headers={"X-Fax-Key": "k"}, content=b'{"price": 1.10}')
-    request.extensions["timeout"] = {"read": seconds}
-    return await out.handle_async_request(request)
+async def send(wire: FaultyWire, out: ConnectionPool, path: str = "/faxes?ref=a%20b", seconds: float = 5) -> Response:
+    headers = [(b"X-Fax-Key", b"k")]
+    return await ask(out, wire.url + path, seconds=seconds, headers=headers, content=b'{"price": 1.10}')
 
 
 async def test_what_is_not_struck_is_carried_on_as_it_is() -> None:
     asked: list[bytes] = []
     async with a_wire(asked) as (wire, out):
         response = await send(wire, out)
-    assert (response.status_code, response.headers["x-fax"], response.content) == (201, "F1", b'{"fax": "F1"}\n')
+    assert (response.status_code, response.header("x-fax"), response.content) == (201, "F1", b'{"fax": "F1"}\n')
     [request] = asked
     assert request.startswith(b"POST /api/faxes?ref=a%20b HTTP/1.1\r\n")
     assert b"x-fax-key: k\r\n" in request.lower()
@@ -52,25 +51,25 @@ async def test_what_is_not_struck_is_carried_on_as_it_is() -> None:
 
 @pytest.mark.parametrize("delivered", [True, False])
 @pytest.mark.parametrize(
-    ("fault", "error"),
+    ("fault", "reason"),
     [
-        (Reset(), httpx.ReadError),
-        (Close(), httpx.ReadError),
-        (Close(after=0.5), httpx.ReadError),
-        (Noise(), (httpx.ReadError, httpx.RemoteProtocolError)),
-        (Silence(), httpx.ReadTimeout),
-        (Silence(after=0.9), httpx.ReadTimeout),
-        (Drip(), httpx.ReadTimeout),
+        (Reset(), "pms_connection_lost"),
+        (Close(), "pms_connection_lost"),
+        (Close(after=0.5), "pms_connection_lost"),
+        (Noise(), "pms_connection_lost|pms_broke_protocol"),
+        (Silence(), "pms_timed_out"),
+        (Silence(after=0.9), "pms_timed_out"),
+        (Drip(), "pms_timed_out"),
     ],
     ids=str,
 )
-async def test_a_struck_exchange_brings_no_answer(fault: Fault, error: type[Exception], delivered: bool) -> None:
+async def test_a_struck_exchange_brings_no_answer(fault: Fault, reason: str, delivered: bool) -> None:
     asked: list[bytes] = []
     async with a_wire(asked) as (wire, out):
         wire.begin(Strike("struck", fault, delivered), at=2)
         assert (await send(wire, out)).status_code == 201
         assert not wire.met.is_set()
-        with pytest.raises(error):
+        with pytest.raises(NoResponse, match=reason):
             await send(wire, out, seconds=0.2)
         assert wire.met.is_set()
         assert (await send(wire, out)).status_code == 201
@@ -83,7 +82,7 @@ async def test_another_answer_comes_in_place_of_the_pmss() -> None:
         wire.begin(Strike("struck", say(429, b"later", Retry_After="7"), delivered=False))
         for _ in range(2):
             response = await send(wire, out)
-            assert (response.status_code, response.headers["retry-after"], response.content) == (429, "7", b"later")
+            assert (response.status_code, response.header("retry-after"), response.content) == (429, "7", b"later")
         wire.begin()
         assert (await send(wire, out)).status_code == 201
     assert len(asked) == 1
@@ -96,7 +95,7 @@ async def test_connections_and_followed_redirects_are_counted() -> None:
             await send(wire, out)
         assert (wire.connections, wire.open_connections, wire.trapped) == (1, 1, 0)
         wire_at_root = wire.url.removesuffix("/api")
-        await out.handle_async_request(httpx.Request("GET", wire_at_root + TRAP))
+        await ask(out, wire_at_root + TRAP, method="GET", content=b"")
         assert wire.trapped == 1
         await out.aclose()
         async with asyncio.timeout(20):  # idle ones end after a while

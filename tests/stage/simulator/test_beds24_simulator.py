@@ -13,6 +13,7 @@ from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred
 from forwarder.simulator.app import simulator_app
 from forwarder.simulator.world import World
 from tests.support.pms.beds24 import open_api
+from tests.support.pms.httpx_transport import in_process
 from tests.support.simulator.server import QuickClock, booking
 
 BASE_URL = "http://simulator/acme/beds24/v2"
@@ -26,8 +27,7 @@ def world() -> Iterator[World]:
 
 @asynccontextmanager
 async def simulated(world: World, credential: str = "refresh-7", base_url: str = BASE_URL) -> AsyncIterator[Pms]:
-    transport = httpx.ASGITransport(simulator_app(world))
-    async with open_directory(QuickClock(), transport=transport) as directory:
+    async with open_directory(QuickClock(), transport=in_process(simulator_app(world))) as directory:
         yield directory.connect(AccountConnection("acme", "beds24", base_url, credential))
 
 

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
-import httpx
 import pytest
 
 from forwarder.pms.auth.grants import Grant, MemoryGrants
@@ -12,6 +11,7 @@ from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, Rejected
 from forwarder.simulator.app import simulator_app
 from forwarder.simulator.world import World
+from tests.support.pms.httpx_transport import in_process
 from tests.support.simulator.server import QuickClock, booking
 
 BASE_URL = "http://simulator/acme/hostaway/v1"
@@ -30,7 +30,7 @@ async def simulated(
     base_url: str = BASE_URL,
     grants: MemoryGrants | None = None,
 ) -> AsyncIterator[Pms]:
-    transport = httpx.ASGITransport(simulator_app(world))
+    transport = in_process(simulator_app(world))
     async with open_directory(QuickClock(), transport=transport) as directory:
         connection = AccountConnection("acme", "hostaway", base_url, credential, grants=grants or MemoryGrants())
         yield directory.connect(connection)

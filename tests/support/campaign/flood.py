@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 
 import httpx
 
-from forwarder.pms.http.transport import HttpTransport, PoolLimits
+from forwarder.pms.http.pool import PoolLimits
 from tests.support.campaign.load import Load, Submission
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, booking
+from tests.support.pms.httpx_transport import PooledTransport
 
 _ROOMS_BEYOND = 1_000_000
 """A load's own rooms end far below."""
@@ -33,7 +34,7 @@ class Flood:
         submissions = [self._new(number, one_in_keyed) for number in range(count)]
         bodies = [json.dumps(submission.body, ensure_ascii=False).encode() for submission in submissions]
         self._load.submissions.extend(submissions)
-        transport = HttpTransport(
+        transport = PooledTransport(
             PoolLimits(max_connections=count, pool_seconds=PATIENCE_SECONDS, connect_seconds=PATIENCE_SECONDS)
         )
         async with httpx.AsyncClient(transport=transport, timeout=PATIENCE_SECONDS) as client:

@@ -11,8 +11,9 @@ from typing import Any
 
 import httpx
 
-from forwarder.pms.http.transport import HttpTransport, PoolLimits
+from forwarder.pms.http.pool import PoolLimits
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, booking
+from tests.support.pms.httpx_transport import PooledTransport
 
 WRITERS = 24
 _ONE_IN_KEYED = 3
@@ -69,7 +70,9 @@ class Load:
         self._finishing = False
         self._next_turn = 0.0
         self._progress = asyncio.Condition()
-        self._client = httpx.AsyncClient(transport=HttpTransport(PoolLimits(max_connections=2 * WRITERS)), timeout=30.0)
+        self._client = httpx.AsyncClient(
+            transport=PooledTransport(PoolLimits(max_connections=2 * WRITERS)), timeout=30.0
+        )
         self.submissions: list[Submission] = []
         self.answers: Counter[str] = Counter()
         """How many of each: a status, or `none` where the connection was lost first."""

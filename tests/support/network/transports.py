@@ -1,5 +1,6 @@
 """The transport of production and a raw server, over plain connections or over TLS with a certificate of the test's own."""
 
+import asyncio
 import shutil
 import ssl
 import subprocess
@@ -8,11 +9,13 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
 import pytest
 
-from forwarder.pms.http.client import request_to
-from forwarder.pms.http.transport import HttpTransport, PoolLimits
+from forwarder.pms.http.client import Transport
+from forwarder.pms.http.connection import Held
+from forwarder.pms.http.pool import ConnectionPool, PoolLimits
+from forwarder.pms.http.request import Request
+from forwarder.pms.http.response import Response
 from tests.support.network.raw_server import RawServer, Script, raw_server
 
 SCHEMES: Final = ("http", "https")
@@ -31,8 +34,8 @@ class Way:
     def server(self, script: Script) -> AbstractAsyncContextManager[RawServer]:
         return raw_server(script, tls=self.serving)
 
-    def transport(self, **limits: Any) -> HttpTransport:
-        return HttpTransport(PoolLimits(**{"connect_seconds": 1.0} | limits), self.trusted)
+    def transport(self, **limits: Any) -> ConnectionPool:
+        return ConnectionPool(PoolLimits(**{"connect_seconds": 1.0} | limits), self.trusted)
 
 
 def contexts(directory: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
@@ -55,15 +58,16 @@ def contexts(directory: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext
     return serving, ssl.create_default_context(cafile=str(certificate))
 
 
-def a_request(
+async def ask(
+    transport: Transport,
     url: str,
     *,
     method: str = "POST",
     seconds: float = 5.0,
     content: bytes = b'{"a":1}',
     headers: Sequence[tuple[bytes, bytes]] = ((b"X-Name", b"value"),),
-    **extensions: Any,
-) -> httpx.Request:
-    request = request_to(method, url, headers, content)
-    request.extensions.update(extensions, timeout={"read": seconds})
-    return request
+    held: Held | None = None,
+) -> Response:
+    """The response to a request that may take so many seconds."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    return await transport.exchange(Request(method, url, headers, content), deadline, held)

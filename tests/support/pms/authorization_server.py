@@ -5,7 +5,7 @@ import itertools
 from datetime import UTC, datetime
 
 from forwarder.pms.auth.grants import Grant
-from forwarder.pms.http.failure import NotSent
+from forwarder.pms.http.errors import NotSent
 
 FIRST = "refresh-0"
 ENDS = datetime(2027, 1, 1, 2, tzinfo=UTC)

@@ -14,6 +14,7 @@ from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.dialogue import Reply, Vendor, answered
+from tests.support.pms.httpx_transport import replying
 from tests.support.pms.vendor_contracts import contract_document
 from tests.support.pms.vendor_openapi import OpenApi
 from tests.support.simulator.server import booking
@@ -27,7 +28,7 @@ STATUSES = ["confirmed", "request", "new", "cancelled", "black", "inquiry"]
 @asynccontextmanager
 async def connected(vendor: Vendor, clock: Clock | None = None, **options: Any) -> AsyncIterator[Pms]:
     connection = AccountConnection("acme", "beds24", BASE_URL, "refresh-7", options=options)
-    async with open_directory(clock or ManualClock(NOW), transport=httpx.MockTransport(vendor)) as directory:
+    async with open_directory(clock or ManualClock(NOW), transport=replying(vendor)) as directory:
         yield directory.connect(connection)
 
 

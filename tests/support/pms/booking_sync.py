@@ -14,6 +14,7 @@ from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
 from tests.support.memory.clock import ManualClock
+from tests.support.pms.httpx_transport import replying
 from tests.support.simulator.server import booking
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
@@ -39,7 +40,7 @@ class Vendor:
 
 @asynccontextmanager
 async def connected(vendor: Vendor, connection: AccountConnection = CONNECTION) -> AsyncIterator[Pms]:
-    async with open_directory(ManualClock(NOW), transport=httpx.MockTransport(vendor)) as directory:
+    async with open_directory(ManualClock(NOW), transport=replying(vendor)) as directory:
         yield directory.connect(connection)
 
 

@@ -11,6 +11,7 @@ from forwarder.pms.directory import open_directory
 from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
+from tests.support.pms.httpx_transport import replying
 from tests.support.simulator.server import OPTIONS, QuickClock, booking
 
 BASE_URL = "https://api.cloudbeds.com/api/v1.3"
@@ -45,7 +46,7 @@ class Vendor:
 @asynccontextmanager
 async def connected(vendor: Vendor, **options: Any) -> AsyncIterator[Pms]:
     connection = AccountConnection("acme", "cloudbeds", BASE_URL, "cbat_7", options=SOURCE | options)
-    async with open_directory(QuickClock(), transport=httpx.MockTransport(vendor)) as directory:
+    async with open_directory(QuickClock(), transport=replying(vendor)) as directory:
         yield directory.connect(connection)
 
 

@@ -11,6 +11,7 @@ from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
 from tests.support.pms.dialogue import Reply, Vendor, answered
+from tests.support.pms.httpx_transport import replying
 from tests.support.simulator.server import QuickClock, booking
 
 BASE_URL = "https://api.hostaway.com/v1"
@@ -21,7 +22,7 @@ CLIENT = "61148:s3cret"
 @asynccontextmanager
 async def connected(vendor: Vendor, credential: str = TOKEN, clock: QuickClock | None = None) -> AsyncIterator[Pms]:
     connection = AccountConnection("acme", "hostaway", BASE_URL, credential)
-    async with open_directory(clock or QuickClock(), transport=httpx.MockTransport(vendor)) as directory:
+    async with open_directory(clock or QuickClock(), transport=replying(vendor)) as directory:
         yield directory.connect(connection)
 
 

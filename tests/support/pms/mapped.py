@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from forwarder.pms.kinds.generic.kind import GenericOptions
+from forwarder.pms.kinds.generic.adapter import GenericOptions
 from forwarder.pms.mapping.model import PmsMapping
 
 CLOUDBEDS_LIKE: Final = """

@@ -8,9 +8,11 @@ from typing import Any
 import httpx
 
 from forwarder.pms.directory import open_directory
+from forwarder.pms.http.client import Transport
 from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Lookup, Outcome, Rejected
+from tests.support.pms.httpx_transport import replying
 from tests.support.simulator.server import QuickClock, booking
 
 Answer = Callable[[httpx.Request], httpx.Response]
@@ -23,11 +25,11 @@ async def pms_that(
     kind: str = "generic",
     base_url: str = "http://pms.test/api/",
     credential: str = "key-7",
-    transport: httpx.AsyncBaseTransport | None = None,
+    transport: Transport | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Pms]:
     """A PMS that answers so, or by whatever `transport` leads to."""
-    way = transport or httpx.MockTransport(answer or _nobody)
+    way = transport or replying(answer or _nobody)
     async with open_directory(QuickClock(), transport=way) as directory:
         yield directory.connect(AccountConnection("acme", kind, base_url, credential, options=options or {}))
 

@@ -7,13 +7,17 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final
+from urllib.parse import urljoin
 
 import httpx
 from pydantic import ConfigDict
+from pydantic_core import from_json
 
 from forwarder.pms.adapter import NoOptions
 from forwarder.pms.http.client import Send
-from forwarder.pms.http.failure import NoResponse, NotSent
+from forwarder.pms.http.errors import NoResponse, NotSent
+from forwarder.pms.http.request import Request
+from forwarder.pms.http.response import Response
 from forwarder.pms.kinds.generic.adapter import GenericAdapter
 from forwarder.pms.port import AccountConnection, Capabilities
 from forwarder.process.clock import Clock
@@ -82,9 +86,11 @@ class KeyOfItsOwn(GenericAdapter):
     """A new idempotency key for each push, which is none."""
 
     async def create(self, booking: Booking, send: Send) -> Outcome:
-        async def renamed(request: httpx.Request) -> httpx.Response:
+        async def renamed(request: Request) -> Response:
             if request.method == "POST":
-                request.headers["Idempotency-Key"] = f'"{uuid.uuid4()}"'
+                others = [header for header in request.headers if header[0] != b"Idempotency-Key"]
+                key = (b"Idempotency-Key", f'"{uuid.uuid4()}"'.encode())
+                request = replace(request, headers=[*others, key])
             return await send(request)
 
         return await super().create(booking, renamed)
@@ -136,15 +142,15 @@ class PassesOn(GenericAdapter):
     """What the PMS says when it refuses, word for word."""
 
     async def create(self, booking: Booking, send: Send) -> Outcome:
-        said: list[httpx.Response] = []
+        said: list[Response] = []
 
-        async def heard(request: httpx.Request) -> httpx.Response:
+        async def heard(request: Request) -> Response:
             said.append(await send(request))
             return said[-1]
 
         outcome = await super().create(booking, heard)
         if isinstance(outcome, Rejected):
-            return Rejected(replace(outcome.problem, detail=said[-1].text))
+            return Rejected(replace(outcome.problem, detail=said[-1].content.decode()))
         return outcome
 
 
@@ -179,10 +185,10 @@ class TakesFailureForNo(GenericAdapter):
 
 class RaisesOnStrangeAnswers(GenericAdapter):
     async def create(self, booking: Booking, send: Send) -> Outcome:
-        async def read(request: httpx.Request) -> httpx.Response:
+        async def read(request: Request) -> Response:
             response = await send(request)
             if response.status_code == httpx.codes.CREATED:
-                _ = response.json()["id"]
+                _ = from_json(response.content)["id"]
             return response
 
         return await super().create(booking, read)
@@ -216,10 +222,10 @@ class ForgetsTheWait(GenericAdapter):
 
 class FollowsRedirects(GenericAdapter):
     async def create(self, booking: Booking, send: Send) -> Outcome:
-        async def followed(request: httpx.Request) -> httpx.Response:
+        async def followed(request: Request) -> Response:
             response = await send(request)
             if response.status_code in (301, 302, 307, 308):
-                moved = httpx.Request(request.method, request.url.join(response.headers["location"]))
+                moved = replace(request, url=urljoin(request.url, response.header("location") or ""))
                 return await send(moved)
             return response
 
@@ -272,13 +278,14 @@ class ClientOfItsOwn(GenericAdapter):
     clients: ClassVar[list[httpx.AsyncClient]] = []
 
     async def create(self, booking: Booking, send: Send) -> Outcome:
-        async def around(request: httpx.Request) -> httpx.Response:
+        async def around(request: Request) -> Response:
             client = httpx.AsyncClient(timeout=2)
             self.clients.append(client)
             try:
-                return await client.send(
-                    client.build_request(request.method, request.url, headers=request.headers, content=request.read())
+                around_it = await client.request(
+                    request.method, request.url, headers=[*request.headers], content=request.content
                 )
+                return Response(around_it.status_code, around_it.headers.raw, around_it.content)
             except httpx.HTTPError as error:
                 raise NoResponse("lost", type(error).__name__) from error
 
@@ -310,10 +317,10 @@ class ShowsWhatItWasAsked(GenericAdapter):
     _last: bytes = b""
 
     async def create(self, booking: Booking, send: Send) -> Outcome:
-        async def kept(request: httpx.Request) -> httpx.Response:
-            self._last = request.read()
+        async def kept(request: Request) -> Response:
+            self._last = request.content
             response = await send(request)
-            if response.status_code == httpx.codes.CREATED and "html" in response.text:
+            if response.status_code == httpx.codes.CREATED and b"html" in response.content:
                 raise RuntimeError(self._last)
             return response
 

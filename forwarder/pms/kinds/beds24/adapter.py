@@ -22,14 +22,13 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import ClassVar, Final
 
-import httpx
-
-from forwarder.pms.auth.authorization import Authorization
+from forwarder.pms.auth.authorization import Authorization, no_token
 from forwarder.pms.auth.grants import Grant
-from forwarder.pms.auth.token_response import no_token
-from forwarder.pms.http.client import Send, credential_header, request_to
-from forwarder.pms.http.failure import NoResponse, NotSent, harmless, not_understood, outcome_of, unexpected
-from forwarder.pms.http.pace import hold_off_asked
+from forwarder.pms.http.client import Send
+from forwarder.pms.http.errors import NoResponse, NotSent
+from forwarder.pms.http.outcomes import harmless, hold_off_asked, not_understood, outcome_of, unexpected
+from forwarder.pms.http.request import Request, credential_header
+from forwarder.pms.http.response import Response
 from forwarder.pms.kinds.beds24.answers import HELD, Posted, ShownBooking, page_in, posted_in, token_in
 from forwarder.pms.kinds.beds24.faults import meaning_of, unknown_room
 from forwarder.pms.kinds.beds24.wire import (
@@ -42,10 +41,9 @@ from forwarder.pms.kinds.beds24.wire import (
     one_query,
     room_id_of,
 )
-from forwarder.pms.kinds.generic.adapter import refusal
 from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
-from forwarder.pms.redaction import discreet, without_card
-from forwarder.pms.wording import told
+from forwarder.pms.record import discreet, without_card
+from forwarder.pms.refusals import outcome_of_message, refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
@@ -151,7 +149,7 @@ class Beds24Adapter:
         said = self._posted(response, len(items))
         if said is not None:
             return [not_understood(response) if one is None else one for one in said]
-        if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and "retry-after" not in response.headers:
+        if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and response.header("retry-after") is None:
             # A gateway says so too when it loses the server behind it, which may have booked by then.
             lost = InDoubt("pms_unavailable", "The PMS's gateway lost it while it had the request (HTTP 503).")
             return [lost] * len(items)
@@ -167,7 +165,7 @@ class Beds24Adapter:
             return outcome_of(failure)
         return said
 
-    def _posted(self, response: httpx.Response, items: int) -> Sequence[Posted | None] | None:
+    def _posted(self, response: Response, items: int) -> Sequence[Posted | None] | None:
         answered = response.status_code in _ANSWERED
         return posted_in(response, items, self._options.reference_field) if answered else None
 
@@ -182,14 +180,12 @@ class Beds24Adapter:
         return InDoubt("pms_answer_not_understood", "The PMS does not say whether it made the booking.")
 
     def _refused(self, said: Posted, booking: Booking) -> Rejected | Deferred | InDoubt:
-        return told(meaning_of(said.faults, room_named=_names_room(booking)), said.words, booking)
+        return outcome_of_message(meaning_of(said.faults, room_named=_names_room(booking)), said.words, booking)
 
-    async def _send(
-        self, method: str, path: str, send: Send, content: bytes = b"", *, query: str = ""
-    ) -> httpx.Response:
-        def request(token: str) -> httpx.Request:
+    async def _send(self, method: str, path: str, send: Send, content: bytes = b"", *, query: str = "") -> Response:
+        def request(token: str) -> Request:
             headers = [*credential_header(b"token", token), _JSON, *([_JSON_BODY] if content else [])]
-            return request_to(method, f"{self._base_url}/{path}", headers, content, query=query)
+            return Request(method, f"{self._base_url}/{path}", headers, content, query=query)
 
         if self._options.credential_type == "token":
             return await send(request(self._credential))
@@ -198,14 +194,14 @@ class Beds24Adapter:
     async def _ask_for_token(self, _used: Grant | None, send: Send) -> Grant:
         """The refresh token stays the same, whatever is asked for with it."""
         headers = [*credential_header(b"refreshToken", self._credential), _JSON]
-        response = await send(request_to("GET", f"{self._base_url}/authentication/token", headers))
+        response = await send(Request("GET", f"{self._base_url}/authentication/token", headers))
         token = token_in(response) if response.status_code == HTTPStatus.OK else None
         if token is None:
             raise no_token(response, self._clock.now())
         access_token, seconds = token
         return Grant(access_token, expires_at=self._clock.now() + timedelta(seconds=seconds))
 
-    def _unexpected(self, response: httpx.Response) -> Deferred | InDoubt:
+    def _unexpected(self, response: Response) -> Deferred | InDoubt:
         """Where the credits are used up, the PMS says for how long."""
         outcome = unexpected(response, self._clock.now())
         if isinstance(outcome, Deferred) and outcome.retry_after_seconds is None:

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-import httpx
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, ValidationError
 from pydantic_core import from_json
 
-from forwarder.pms.record_fields import record_fields
+from forwarder.pms.http.response import Response
+from forwarder.pms.record import record_fields
 
 HELD: Final = frozenset({"confirmed", "new"})
 """The statuses of a booking that is made; `new` is one that the host has not looked at yet."""
@@ -73,7 +73,7 @@ class _Token(BaseModel):
     expiresIn: Annotated[StrictInt, Field(ge=0, le=10**9)]  # noqa: N815 - the vendor's name
 
 
-def token_in(response: httpx.Response) -> tuple[str, int] | None:
+def token_in(response: Response) -> tuple[str, int] | None:
     """The access token in the body and the seconds for which it is good; None where there is none."""
     try:
         answer = _Token.model_validate_json(response.content)
@@ -82,7 +82,7 @@ def token_in(response: httpx.Response) -> tuple[str, int] | None:
     return answer.token, answer.expiresIn
 
 
-def posted_in(response: httpx.Response, items: int, reference_field: str) -> list[Posted | None] | None:
+def posted_in(response: Response, items: int, reference_field: str) -> list[Posted | None] | None:
     """What the body says of each item, None for those of which it is not clear; None where it does not answer so many."""
     try:
         answers = from_json(response.content, allow_inf_nan=False)
@@ -107,7 +107,7 @@ def _text(value: object) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def page_in(response: httpx.Response, reference_field: str) -> Page | None:
+def page_in(response: Response, reference_field: str) -> Page | None:
     """The bookings in the body; None where it does not hold a page of them."""
     try:
         listing = _Listing.model_validate_json(response.content)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from forwarder.pms.wording import PRICE_AND_CARD, Meaning
+from forwarder.pms.refusals import PRICE_AND_CARD, Meaning
 
 _FAILED = re.compile(
     r"internal|unexpected|try (again|later)|time.?out|timed out|went wrong|exception|\b(service|server)\b",
@@ -21,7 +21,7 @@ _MEANINGS: Final = (
     (_FAILED, Meaning.FAILED),
     (_NOT_FREE, "room_unavailable"),
     (_THROTTLED, Meaning.THROTTLED),
-    (_NOT_LET_IN, Meaning.NOT_LET_IN),
+    (_NOT_LET_IN, Meaning.UNAUTHORIZED),
     *PRICE_AND_CARD,
 )
 _OF_THE_ROOM: Final = frozenset({"roomId", "unitId"})

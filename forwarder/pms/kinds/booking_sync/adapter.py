@@ -18,10 +18,10 @@ from http import HTTPStatus
 from typing import ClassVar
 from urllib.parse import urlencode
 
-import httpx
-
-from forwarder.pms.http.client import Send, path_segment
-from forwarder.pms.http.failure import harmless, not_understood
+from forwarder.pms.http.client import Send
+from forwarder.pms.http.outcomes import harmless, not_understood
+from forwarder.pms.http.request import path_segment
+from forwarder.pms.http.response import Response
 from forwarder.pms.kinds.booking_sync.answer import SyncBooking, bookings_in, client_id_in, refusal_in, rental_id_in
 from forwarder.pms.kinds.booking_sync.api import BookingSyncApi
 from forwarder.pms.kinds.booking_sync.lookup import confirmed, look_up
@@ -29,8 +29,8 @@ from forwarder.pms.kinds.booking_sync.options import BookingSyncOptions
 from forwarder.pms.kinds.booking_sync.payment import CardPayment, charges_card, paid_elsewhere, payment_of_before
 from forwarder.pms.kinds.booking_sync.quote import NotFree, Quote, quote_in
 from forwarder.pms.kinds.booking_sync.wire import adults, booking_body, client_body, given, strict_booking_body
-from forwarder.pms.kinds.generic.adapter import refusal
 from forwarder.pms.port import AccountConnection, Capabilities, Limit, Limits
+from forwarder.pms.refusals import refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
@@ -134,7 +134,7 @@ class BookingSyncAdapter:
             case HTTPStatus.NOT_FOUND if not self._options.strict_bookings:
                 # Not a wrong base URL: the client was created under it.
                 return refusal(booking, "property_not_found", "")
-            case HTTPStatus.SERVICE_UNAVAILABLE if "retry-after" not in response.headers:
+            case HTTPStatus.SERVICE_UNAVAILABLE if response.header("retry-after") is None:
                 # A gateway says so too when it loses the server behind it, which may have booked by then.
                 return InDoubt("pms_unavailable", "The PMS's gateway lost it while it had the request (HTTP 503).")
             case _:
@@ -180,7 +180,7 @@ class BookingSyncAdapter:
                 return harmless(self._api.unexpected(response))
 
     async def _gone(
-        self, booking: Booking, pms_reservation_id: str, not_found: httpx.Response, send: Send
+        self, booking: Booking, pms_reservation_id: str, not_found: Response, send: Send
     ) -> Cancelled | Deferred:
         """A 404 may come from a wrong base URL or another account's credential: it counts where the booking is shown as cancelled,
         or is not there while its rental is."""
@@ -205,7 +205,7 @@ def _costs_what_was_asked(quote: Quote, booking: Booking) -> bool:
     return (price is None or price == quote.final_price) and currency in (None, quote.currency)
 
 
-def _made(response: httpx.Response, booking: Booking, status: str) -> SyncBooking | Outcome:
+def _made(response: Response, booking: Booking, status: str) -> SyncBooking | Outcome:
     match bookings_in(response):
         case [one] if one.status == status and one.external_reference in (None, booking.reference):
             return one

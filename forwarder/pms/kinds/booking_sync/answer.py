@@ -6,12 +6,12 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Final
 
-import httpx
 from pydantic import BaseModel, StrictInt, StrictStr, ValidationError
 
+from forwarder.pms.http.response import Response, read_object
 from forwarder.pms.kinds.booking_sync.quote import in_one_language
-from forwarder.pms.record_fields import amount, finances, read_object, record_fields
-from forwarder.pms.wording import PRICE_AND_CARD
+from forwarder.pms.record import amount, finances, record_fields
+from forwarder.pms.refusals import PRICE_AND_CARD
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.request import json_number
 
@@ -147,7 +147,7 @@ class _Rentals(BaseModel):
     rentals: tuple[_Resource]
 
 
-def client_id_in(response: httpx.Response) -> int | None:
+def client_id_in(response: Response) -> int | None:
     """The id of the one client in the body; None where it is not that."""
     try:
         return _Clients.model_validate_json(response.content).clients[0].id
@@ -155,7 +155,7 @@ def client_id_in(response: httpx.Response) -> int | None:
         return None
 
 
-def payment_id_in(response: httpx.Response) -> int | None:
+def payment_id_in(response: Response) -> int | None:
     """The id of the one payment in the body; None where it is not that."""
     try:
         return _Payments.model_validate_json(response.content).payments[0].id
@@ -163,7 +163,7 @@ def payment_id_in(response: httpx.Response) -> int | None:
         return None
 
 
-def rental_id_in(response: httpx.Response) -> int | None:
+def rental_id_in(response: Response) -> int | None:
     """The id of the one rental in the body; None where it is not that."""
     try:
         return _Rentals.model_validate_json(response.content).rentals[0].id
@@ -171,7 +171,7 @@ def rental_id_in(response: httpx.Response) -> int | None:
         return None
 
 
-def bookings_in(response: httpx.Response) -> list[SyncBooking] | None:
+def bookings_in(response: Response) -> list[SyncBooking] | None:
     """The bookings in the body; None where it does not hold a list of them."""
     try:
         return _Bookings.model_validate_json(response.content).bookings
@@ -179,14 +179,14 @@ def bookings_in(response: httpx.Response) -> list[SyncBooking] | None:
         return None
 
 
-def errors_in(response: httpx.Response) -> dict[str, str]:
+def errors_in(response: Response) -> dict[str, str]:
     """What a 422 says, field by field; nothing where it says it in another form."""
     body = read_object(response) or {}
     errors = body.get("errors", body)
     return {str(field): _messages(said) for field, said in errors.items()} if isinstance(errors, dict) else {}
 
 
-def refusal_in(response: httpx.Response) -> tuple[str, str]:
+def refusal_in(response: Response) -> tuple[str, str]:
     """The code of `REFUSALS` for a 422, and BookingSync's messages, each with its field."""
     messages = errors_in(response)
     detail = "; ".join(f"{field}: {said}" for field, said in messages.items())

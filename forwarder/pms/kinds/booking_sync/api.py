@@ -10,14 +10,15 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlencode
 
-import httpx
 from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
 
-from forwarder.pms.auth.authorization import Authorization
+from forwarder.pms.auth.authorization import Authorization, no_token
 from forwarder.pms.auth.grants import Grant
-from forwarder.pms.auth.token_response import no_token
-from forwarder.pms.http.client import Send, bearer, request_to
-from forwarder.pms.http.failure import NoResponse, NotSent, bounded, harmless, outcome_of, unexpected
+from forwarder.pms.http.client import Send
+from forwarder.pms.http.errors import NoResponse, NotSent
+from forwarder.pms.http.outcomes import bounded, harmless, outcome_of, unexpected
+from forwarder.pms.http.request import Request, bearer
+from forwarder.pms.http.response import Response
 from forwarder.pms.kinds.booking_sync.options import BookingSyncOptions, OAuthCredential, credential_of
 from forwarder.pms.port import AccountConnection
 from forwarder.process.clock import Clock
@@ -50,14 +51,14 @@ class BookingSyncApi:
         self._credential = credential_of(connection.credential)
         self._authorization = Authorization(connection.account_id, connection.grants, clock, self._renew)
 
-    async def ask(self, send: Send, method: str, path: str, content: bytes = b"", *, query: str = "") -> httpx.Response:
+    async def ask(self, send: Send, method: str, path: str, content: bytes = b"", *, query: str = "") -> Response:
         """The answer to a request below the base URL. Raises `NotSent` and `NoResponse`."""
 
-        def build(token: str) -> httpx.Request:
+        def build(token: str) -> Request:
             headers = [*bearer(token), (b"Accept", MEDIA_TYPE)]
             if content:
                 headers.append((b"Content-Type", MEDIA_TYPE))
-            return request_to(method, f"{self._base_url}/{path}", headers, content, query=query)
+            return Request(method, f"{self._base_url}/{path}", headers, content, query=query)
 
         match self._credential:
             case str() as token:
@@ -70,14 +71,14 @@ class BookingSyncApi:
 
     async def ask_again_at_will(
         self, send: Send, method: str, path: str, content: bytes = b"", *, query: str = ""
-    ) -> httpx.Response | Deferred:
+    ) -> Response | Deferred:
         """The same for a request that may be made any number of times: no answer is no more than a delay."""
         try:
             return await self.ask(send, method, path, content, query=query)
         except (NotSent, NoResponse) as failure:
             return harmless(outcome_of(failure))
 
-    def unexpected(self, response: httpx.Response) -> Deferred | InDoubt:
+    def unexpected(self, response: Response) -> Deferred | InDoubt:
         """What an answer means that was not decided by itself."""
         if response.status_code == HTTPStatus.FORBIDDEN:
             # The vendor's word for a good token whose application was not given the scope: the operator can ask for it.
@@ -88,9 +89,9 @@ class BookingSyncApi:
             return Deferred(outcome.reason, outcome.detail, outcome.retry_after_seconds or self._until_reset(response))
         return outcome
 
-    def _until_reset(self, response: httpx.Response) -> float | None:
+    def _until_reset(self, response: Response) -> float | None:
         """Seconds until the unix time in `X-RateLimit-Reset`."""
-        reset = response.headers.get("x-ratelimit-reset", "")
+        reset = response.header("x-ratelimit-reset") or ""
         return bounded(int(reset) - self._clock.now().timestamp()) if reset.isdecimal() else None
 
     async def _renew(self, latest: Grant | None, send: Send) -> Grant:
@@ -106,7 +107,7 @@ class BookingSyncApi:
         }
         if self._options.redirect_uri is not None:
             form["redirect_uri"] = self._options.redirect_uri
-        response = await send(request_to("POST", self._token_url, _FORM, urlencode(form).encode("ascii")))
+        response = await send(Request("POST", self._token_url, _FORM, urlencode(form).encode("ascii")))
         if response.status_code != HTTPStatus.OK:
             raise no_token(response, self._clock.now())
         return self._grant_in(response, form["refresh_token"])
@@ -115,7 +116,7 @@ class BookingSyncApi:
     def _token_url(self) -> str:
         return self._options.token_url or f"{self._base_url.removesuffix(_API)}/oauth/token"
 
-    def _grant_in(self, response: httpx.Response, refresh_token: str) -> Grant:
+    def _grant_in(self, response: Response, refresh_token: str) -> Grant:
         try:
             token = _Token.model_validate_json(response.content)
         except ValidationError:

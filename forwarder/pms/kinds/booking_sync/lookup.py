@@ -5,14 +5,13 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlencode
 
-import httpx
-
 from forwarder.pms.http.client import Send
-from forwarder.pms.http.failure import harmless
+from forwarder.pms.http.outcomes import harmless
+from forwarder.pms.http.response import Response
 from forwarder.pms.kinds.booking_sync.answer import SyncBooking, bookings_in
 from forwarder.pms.kinds.booking_sync.api import BookingSyncApi
 from forwarder.pms.port import CANCELLED_IN_PMS
-from forwarder.pms.redaction import without_card
+from forwarder.pms.record import without_card
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, Lookup
 
@@ -80,7 +79,7 @@ def _around(booking: Booking, page: int) -> str:
     )
 
 
-def _pages(response: httpx.Response) -> int:
+def _pages(response: Response) -> int:
     """How many there are; where the PMS does not say, more than are read: an empty page then ends the list."""
-    total = response.headers.get("x-total-pages", "")
+    total = response.header("x-total-pages") or ""
     return int(total) if total.isdecimal() else _MOST_PAGES + 1

@@ -22,14 +22,16 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from forwarder.pms.http.client import Headers, Send, request_to
-from forwarder.pms.http.failure import NotSent
+from forwarder.pms.http.client import Send
+from forwarder.pms.http.errors import NotSent
+from forwarder.pms.http.request import Request
+from forwarder.pms.http.response import Headers
 from forwarder.pms.kinds.booking_sync.answer import SyncBooking, bookings_in, errors_in, payment_id_in
 from forwarder.pms.kinds.booking_sync.api import BookingSyncApi
 from forwarder.pms.kinds.booking_sync.options import SecurePayments
 from forwarder.pms.kinds.booking_sync.wire import address_of, given
-from forwarder.pms.kinds.generic.adapter import refusal
-from forwarder.pms.redaction import discreet
+from forwarder.pms.record import discreet
+from forwarder.pms.refusals import refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.currency import DECIMALS
@@ -163,7 +165,7 @@ class CardPayment:
         card = _card(booking.card) | address_of(booking) | self._gateway()
         body = to_json({"tentative_payment_id": payment_id, **card})
         try:
-            response = await send(request_to("POST", self._options.url, _JSON, body))
+            response = await send(Request("POST", self._options.url, _JSON, body))
         except NotSent as failure:
             return Deferred(failure.reason, failure.detail)
         match response.status_code:

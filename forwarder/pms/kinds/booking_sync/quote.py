@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-import httpx
-
-from forwarder.pms.record_fields import amount
+from forwarder.pms.http.response import Response
+from forwarder.pms.record import amount
 from forwarder.reservation.booking import Booking
 
 
@@ -32,7 +31,7 @@ class NotFree:
     """No such rental is free on these nights."""
 
 
-def quote_in(response: httpx.Response, booking: Booking) -> Quote | NotFree | None:
+def quote_in(response: Response, booking: Booking) -> Quote | NotFree | None:
     """The quote in the body; None where it does not hold a list of rentals with this one's price, or an empty one."""
     try:
         body = json.loads(response.content, parse_float=Decimal)

@@ -20,11 +20,12 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final
 
-import httpx
-
-from forwarder.pms.http.client import Headers, Send, bearer, credential_header, request_to
-from forwarder.pms.http.failure import NoResponse, NotSent, harmless, not_understood, unexpected
-from forwarder.pms.kind import Kind
+from forwarder.pms.adapter import Kind
+from forwarder.pms.http.client import Send
+from forwarder.pms.http.errors import NoResponse, NotSent
+from forwarder.pms.http.outcomes import harmless, not_understood, unexpected
+from forwarder.pms.http.request import Request, bearer, credential_header
+from forwarder.pms.http.response import Headers, Response, read_object
 from forwarder.pms.kinds.cloudbeds.messages import meaning_of, message_of
 from forwarder.pms.kinds.cloudbeds.options import CloudbedsOptions
 from forwarder.pms.kinds.cloudbeds.wire import (
@@ -36,11 +37,9 @@ from forwarder.pms.kinds.cloudbeds.wire import (
     reservation_form,
     status_of,
 )
-from forwarder.pms.kinds.generic.adapter import refusal
 from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
-from forwarder.pms.record_fields import identifier, read_object
-from forwarder.pms.redaction import without_card
-from forwarder.pms.wording import told
+from forwarder.pms.record import identifier, without_card
+from forwarder.pms.refusals import outcome_of_message, refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
@@ -89,15 +88,15 @@ class CloudbedsAdapter:
             return self._not_decided(response)
         return await self._made(response, body, booking, send) if body["success"] else self._refused(body, booking)
 
-    def _not_decided(self, response: httpx.Response) -> Deferred | InDoubt:
+    def _not_decided(self, response: Response) -> Deferred | InDoubt:
         if (read_object(response) or {}).get("success") is True:  # in an error's status
             return not_understood(response)
-        if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and "retry-after" not in response.headers:
+        if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and response.header("retry-after") is None:
             # A gateway says so too when it loses the server behind it, which may have booked by then.
             return InDoubt("pms_unavailable", "The PMS's gateway lost it while it had the request (HTTP 503).")
         return unexpected(response, self._clock.now())
 
-    async def _made(self, response: httpx.Response, body: dict[str, Any], booking: Booking, send: Send) -> Outcome:
+    async def _made(self, response: Response, body: dict[str, Any], booking: Booking, send: Send) -> Outcome:
         reservation_id = identifier(body.get("reservationID"))
         if reservation_id is not None and status_of(body) in self._counted:
             return await self._confirmed(reservation_id, body, booking, send)
@@ -106,7 +105,7 @@ class CloudbedsAdapter:
     def _refused(self, body: Mapping[str, Any], booking: Booking) -> Rejected | Deferred | InDoubt:
         message = message_of(body)
         meaning = meaning_of(message, property_asked=self._options.property_id is None)
-        return told(meaning, message, booking)
+        return outcome_of_message(meaning, message, booking)
 
     async def find(self, booking: Booking, send: Send) -> Lookup:
         """`Absent` for an empty list alone: one with other bookings was not searched by our reference."""
@@ -123,9 +122,7 @@ class CloudbedsAdapter:
         ours = [item for item in found if _is_ours(item, booking)] if isinstance(found, list) else []
         return await self._found(ours, response, booking, send)
 
-    async def _found(
-        self, ours: Sequence[dict[str, Any]], response: httpx.Response, booking: Booking, send: Send
-    ) -> Lookup:
+    async def _found(self, ours: Sequence[dict[str, Any]], response: Response, booking: Booking, send: Send) -> Lookup:
         by_status = {status_of(item): item for item in ours}
         held = next((item for status, item in by_status.items() if status in self._counted), None)
         reservation_id = None if held is None else identifier(held.get("reservationID"))
@@ -189,11 +186,11 @@ class CloudbedsAdapter:
             return Deferred("pms_refused_request", f"The PMS does not search. It says: {refused.problem.detail}")
         return harmless(refused)
 
-    def _asked(self, method_name: str, query: str) -> httpx.Request:
-        return request_to("GET", f"{self._base_url}/{method_name}", self._headers(), query=query)
+    def _asked(self, method_name: str, query: str) -> Request:
+        return Request("GET", f"{self._base_url}/{method_name}", self._headers(), query=query)
 
-    def _posted(self, method: str, method_name: str, form: bytes) -> httpx.Request:
-        return request_to(method, f"{self._base_url}/{method_name}", (*self._headers(), _FORM), form)
+    def _posted(self, method: str, method_name: str, form: bytes) -> Request:
+        return Request(method, f"{self._base_url}/{method_name}", (*self._headers(), _FORM), form)
 
     def _headers(self) -> Headers:
         if self._options.authorization == "api-key":

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from forwarder.pms.wording import PRICE_AND_CARD, Meaning
+from forwarder.pms.refusals import PRICE_AND_CARD, Meaning
 
 # The vendor documents the first three of these messages (Common API errors & How to handle); it publishes no list of the others,
 # so that words are looked for that may be expected in them.
@@ -17,7 +17,7 @@ _MEANINGS: Final = (
             r"approved this connection|invalid status|access.?token|api.?key|permission|\bscope|not authori[sz]ed|unauthori[sz]ed",
             re.IGNORECASE,
         ),
-        Meaning.NOT_LET_IN,
+        Meaning.UNAUTHORIZED,
     ),
     (re.compile(r"rate limit|too many requests", re.IGNORECASE), Meaning.THROTTLED),
     (
@@ -52,7 +52,7 @@ def meaning_of(message: str, *, property_asked: bool) -> Meaning | str:
     booking's; else it is one of the account's. A message that is empty decides nothing.
     """
     if _OF_THE_PROPERTY.search(message):
-        return "property_not_found" if property_asked else Meaning.NOT_LET_IN
+        return "property_not_found" if property_asked else Meaning.UNAUTHORIZED
     for pattern, meaning in _MEANINGS:
         if pattern.search(message):
             return meaning

@@ -7,10 +7,9 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlencode
 
-import httpx
-
+from forwarder.pms.http.response import Response, read_object
 from forwarder.pms.kinds.cloudbeds.options import CloudbedsOptions
-from forwarder.pms.record_fields import amount, read_object, record_fields
+from forwarder.pms.record import amount, record_fields
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.request import json_number
 
@@ -114,7 +113,7 @@ def _notes(booking: Booking, options: CloudbedsOptions) -> dict[str, str]:
     return {"customFields[0][fieldName]": options.notes_field, "customFields[0][fieldValue]": text} if text else {}
 
 
-def answer_in(response: httpx.Response) -> dict[str, Any] | None:
+def answer_in(response: Response) -> dict[str, Any] | None:
     """The body of an answer that says whether the request was completed. None for any other, and where body and HTTP status
     contradict each other."""
     body = read_object(response) or {}

@@ -11,15 +11,19 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Any, ClassVar, Final
 
-import httpx
+from pydantic import Field
 from pydantic_core import to_json
 
-from forwarder.pms.adapter import NoOptions
-from forwarder.pms.http.client import Headers, Send, bearer, path_segment, request_to
-from forwarder.pms.http.failure import harmless, not_understood, unexpected
+from forwarder.pms.adapter import Adapter, Kind, NoOptions
+from forwarder.pms.http.client import Send
+from forwarder.pms.http.outcomes import harmless, not_understood, unexpected
+from forwarder.pms.http.request import Request, bearer, path_segment
+from forwarder.pms.http.response import Headers, Response, read_object
+from forwarder.pms.mapping.adapter import MappedAdapter
+from forwarder.pms.mapping.model import MappingOption
 from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limits
-from forwarder.pms.record_fields import identifier, read_object, record_fields
-from forwarder.pms.redaction import discreet, without_card
+from forwarder.pms.record import identifier, record_fields, without_card
+from forwarder.pms.refusals import REFUSALS, refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
@@ -31,15 +35,8 @@ from forwarder.reservation.outcome import (
     InDoubt,
     Lookup,
     Outcome,
-    Rejected,
 )
-from forwarder.reservation.problems import endings
 from forwarder.reservation.request import json_number
-
-_KINDS: Final = {one.code: one for one in endings.REFUSALS}
-
-REFUSALS: Final[Mapping[str, str]] = {code: one.title for code, one in _KINDS.items()}
-"""The codes of a PMS's no, and their titles. Whatever else a PMS says is `pms_refused`."""
 
 STILL_WORKING: Final = "request_in_progress"
 """The code of a PMS that still works on an earlier request with the same key."""
@@ -60,13 +57,6 @@ _NO = {"REJECTED", "REFUSED", "DECLINED"}
 _CANCELLED = {"CANCELLED", "CANCELED"}
 
 
-def refusal(booking: Booking, code: str, detail: str) -> Rejected:
-    """The PMS's no, with `detail` in its own words as far as they may be kept."""
-    known = _KINDS.get(code, endings.PMS_REFUSED)
-    said = discreet(detail, booking) or f"{known.title}."
-    return Rejected(known.problem(said, booking.reference))
-
-
 class GenericAdapter:
     """The open contract as one account speaks it."""
 
@@ -85,7 +75,7 @@ class GenericAdapter:
             return refusal(booking, "property_not_found", "No address can hold the identifier.")
         key = (b"Idempotency-Key", b'"%s"' % booking.reference.encode())
         headers = [*self._headers, _JSON_BODY, key]
-        response = await send(request_to("POST", f"{base}/reservations", headers, _body(booking)))
+        response = await send(Request("POST", f"{base}/reservations", headers, _body(booking)))
         status = response.status_code
         if status in _MADE:
             return _made(response, booking)
@@ -96,7 +86,7 @@ class GenericAdapter:
         if base is None:
             return Absent()
         query = f"reference={path_segment(booking.reference)}"
-        response = await send(request_to("GET", f"{base}/reservations", self._headers, query=query))
+        response = await send(Request("GET", f"{base}/reservations", self._headers, query=query))
         if response.status_code != HTTPStatus.OK:
             return harmless(unexpected(response, self._clock.now()))
         return _found(response, booking)
@@ -105,7 +95,7 @@ class GenericAdapter:
         base, identifier_ = self._base(booking), path_segment(pms_reservation_id)
         if base is None or identifier_ is None:
             return refusal(booking, "cancellation_refused", "No address can hold the identifier.")
-        response = await send(request_to("DELETE", f"{base}/reservations/{identifier_}", self._headers))
+        response = await send(Request("DELETE", f"{base}/reservations/{identifier_}", self._headers))
         answer = read_object(response) or {}
         if _is_cancelled(response.status_code, answer):
             return Cancelled()
@@ -121,7 +111,7 @@ class GenericAdapter:
         """Where the reservations of `booking`'s property are; None where no address can say that."""
         return self._base_url
 
-    async def _not_made(self, response: httpx.Response, booking: Booking, send: Send) -> Outcome:
+    async def _not_made(self, response: Response, booking: Booking, send: Send) -> Outcome:
         """Of 400 and 404, which any server on the way may send, only a problem with a code of ours is the PMS's own no."""
         problem = read_object(response) or {}
         code, status = _code(problem), response.status_code
@@ -162,7 +152,7 @@ def _is_cancelled(status: int, answer: Mapping[str, Any]) -> bool:
             return status in _NO_LONGER_THERE and answer.get("code") == NOT_THERE
 
 
-def _made(response: httpx.Response, booking: Booking) -> Outcome:
+def _made(response: Response, booking: Booking) -> Outcome:
     answer = read_object(response)
     confirmed = None if answer is None else _confirmed(answer, booking)
     if answer is None or confirmed is None:
@@ -178,7 +168,7 @@ def _made(response: httpx.Response, booking: Booking) -> Outcome:
             return not_understood(response)
 
 
-def _found(response: httpx.Response, booking: Booking) -> Lookup:
+def _found(response: Response, booking: Booking) -> Lookup:
     """`Absent` only for an empty list, or a reservation that was refused. A PMS that shows others has not searched."""
     items = (read_object(response) or {}).get("data")
     if items == []:
@@ -222,3 +212,28 @@ def _code(problem: Mapping[str, Any]) -> str:
 def _words(problem: Mapping[str, Any]) -> str:
     title, detail = problem.get("title"), problem.get("detail")
     return next((text for text in (detail, title) if isinstance(text, str) and text.strip()), "")
+
+
+class WebsiteBuilderAdapter(GenericAdapter):
+    """Kind `website-builder`: pushes to the website that the booking names; the rules see to it that it names one."""
+
+    def _base(self, booking: Booking) -> str | None:
+        website = path_segment(booking.website_id or "")
+        return None if website is None else f"{self._base_url}/websites/{website}"
+
+
+class GenericOptions(NoOptions):
+    """What an account of the kind may be set to."""
+
+    mapping: MappingOption | None = Field(
+        None,
+        description="How the PMS is spoken to, as a table or as the text of a TOML document; without it, by the open contract.",
+    )
+
+
+def _adapter(connection: AccountConnection, clock: Clock) -> Adapter:
+    mapping = GenericOptions.model_validate(connection.options).mapping
+    return GenericAdapter(connection, clock) if mapping is None else MappedAdapter(connection, mapping, clock)
+
+
+GENERIC: Final = Kind(_adapter, GenericOptions, GenericAdapter.capabilities, GenericAdapter.limits)

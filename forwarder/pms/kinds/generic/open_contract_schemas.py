@@ -2,8 +2,9 @@
 
 from typing import Any, Final
 
-from forwarder.pms.kinds.generic.adapter import KEY_REUSED, NOT_THERE, REFUSALS, STILL_WORKING
-from forwarder.pms.record_fields import RecordFields
+from forwarder.pms.kinds.generic.adapter import KEY_REUSED, NOT_THERE, STILL_WORKING
+from forwarder.pms.record import RecordFields
+from forwarder.pms.refusals import REFUSALS
 from forwarder.reservation.json_schema import schema_of
 from forwarder.reservation.request import BookingEngineRequest, GeneralRequest
 

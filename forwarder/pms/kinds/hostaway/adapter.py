@@ -22,15 +22,13 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import ClassVar, Final
 
-import httpx
-
 from forwarder.pms.adapter import NoOptions
-from forwarder.pms.auth.authorization import Authorization
+from forwarder.pms.auth.authorization import Authorization, no_token
 from forwarder.pms.auth.grants import Grant
-from forwarder.pms.auth.token_response import no_token
-from forwarder.pms.http.client import Send, bearer, request_to
-from forwarder.pms.http.failure import harmless, not_understood, unexpected
-from forwarder.pms.kinds.generic.adapter import refusal
+from forwarder.pms.http.client import Send
+from forwarder.pms.http.outcomes import harmless, not_understood, unexpected
+from forwarder.pms.http.request import Request, bearer
+from forwarder.pms.http.response import Response
 from forwarder.pms.kinds.hostaway.wire import (
     GONE,
     HELD,
@@ -49,8 +47,8 @@ from forwarder.pms.kinds.hostaway.wire import (
 )
 from forwarder.pms.kinds.hostaway.words import meaning_of
 from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
-from forwarder.pms.redaction import discreet, without_card
-from forwarder.pms.wording import told
+from forwarder.pms.record import discreet, without_card
+from forwarder.pms.refusals import outcome_of_message, refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
@@ -101,16 +99,16 @@ class HostawayAdapter:
             return _made(response, envelope, booking)
         if envelope is not None and response.status_code in _SAYS_NO:
             return self._refused(response, envelope, booking)
-        if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and "retry-after" not in response.headers:
+        if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and response.header("retry-after") is None:
             # A gateway says so too when it loses the server behind it, which may have booked by then.
             return InDoubt("pms_unavailable", "The PMS's gateway lost it while it had the request (HTTP 503).")
         return unexpected(response, self._clock.now())
 
-    def _refused(self, response: httpx.Response, envelope: Envelope, booking: Booking) -> Rejected | Deferred | InDoubt:
+    def _refused(self, response: Response, envelope: Envelope, booking: Booking) -> Rejected | Deferred | InDoubt:
         meaning = meaning_of(envelope.words)
         if response.status_code == HTTPStatus.NOT_FOUND and meaning == "pms_refused":
             return unexpected(response, self._clock.now())  # Hostaway's word for a path that it does not have, too
-        return told(meaning, envelope.words, booking)
+        return outcome_of_message(meaning, envelope.words, booking)
 
     async def find(self, booking: Booking, send: Send) -> Lookup:
         listing_id = listing_id_of(booking)
@@ -134,7 +132,7 @@ class HostawayAdapter:
             after_id = shown[-1].id
         return Deferred("pms_lists_too_much", f"The PMS lists more than {_MOST_PAGES} pages of reservations.")
 
-    def _not_searched(self, response: httpx.Response, envelope: Envelope | None, booking: Booking) -> Deferred:
+    def _not_searched(self, response: Response, envelope: Envelope | None, booking: Booking) -> Deferred:
         if envelope is None or envelope.success:
             return harmless(unexpected(response, self._clock.now()))
         refused = self._refused(response, envelope, booking)
@@ -181,12 +179,10 @@ class HostawayAdapter:
         envelope = envelope_in(response) if response.status_code == HTTPStatus.OK else None
         return envelope is not None and reservations_in(envelope) is not None
 
-    async def _send(
-        self, method: str, path: str, send: Send, content: bytes = b"", *, query: str = ""
-    ) -> httpx.Response:
-        def request(token: str) -> httpx.Request:
+    async def _send(self, method: str, path: str, send: Send, content: bytes = b"", *, query: str = "") -> Response:
+        def request(token: str) -> Request:
             headers = [*bearer(token), _JSON, *([_JSON_BODY] if content else [])]
-            return request_to(method, f"{self._base_url}/{path}", headers, content, query=query)
+            return Request(method, f"{self._base_url}/{path}", headers, content, query=query)
 
         if not self._client_secret:
             return await send(request(self._credential))
@@ -194,7 +190,7 @@ class HostawayAdapter:
 
     async def _ask_for_token(self, _used: Grant | None, send: Send) -> Grant:
         content = token_body(self._client_id, self._client_secret)
-        response = await send(request_to("POST", f"{self._base_url}/accessTokens", [_JSON, _FORM], content))
+        response = await send(Request("POST", f"{self._base_url}/accessTokens", [_JSON, _FORM], content))
         token = token_in(response) if response.status_code in _DONE else None
         if token is None:
             raise no_token(response, self._clock.now())
@@ -202,11 +198,11 @@ class HostawayAdapter:
         return Grant(token.access_token, expires_at=self._clock.now() + timedelta(seconds=token.seconds))
 
 
-def _has_ended(response: httpx.Response) -> bool:
+def _has_ended(response: Response) -> bool:
     return response.status_code in _ENDED
 
 
-def _made(response: httpx.Response, envelope: Envelope, booking: Booking) -> Outcome:
+def _made(response: Response, envelope: Envelope, booking: Booking) -> Outcome:
     reservation = reservation_in(envelope.result) if response.status_code in _DONE else None
     if reservation is None or reservation.reference not in (None, booking.reference):
         return not_understood(response)

@@ -8,11 +8,11 @@ from decimal import Decimal
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
-import httpx
 from pydantic import BaseModel, Field, StrictInt, StrictStr, ValidationError
 from pydantic_core import to_json
 
-from forwarder.pms.record_fields import finances, read_object, record_fields
+from forwarder.pms.http.response import Response, read_object
+from forwarder.pms.record import finances, record_fields
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.request import json_number
 
@@ -160,7 +160,7 @@ def any_query() -> str:
     return urlencode({"limit": 1})
 
 
-def token_in(response: httpx.Response) -> Token | None:
+def token_in(response: Response) -> Token | None:
     """The token in the body; None where there is none."""
     try:
         answer = _Token.model_validate_json(response.content)
@@ -169,7 +169,7 @@ def token_in(response: httpx.Response) -> Token | None:
     return Token(answer.access_token, answer.expires_in)
 
 
-def envelope_in(response: httpx.Response) -> Envelope | None:
+def envelope_in(response: Response) -> Envelope | None:
     """The envelope that the body is; None for any other body. A failure is told in `result`, and in places in `message`."""
     body = read_object(response) or {}
     result, count = body.get("result"), body.get("count")

@@ -7,7 +7,7 @@ it is no refusal of the reservation; words are looked for that may be expected i
 import re
 from typing import Final
 
-from forwarder.pms.wording import PRICE_AND_CARD, Meaning
+from forwarder.pms.refusals import PRICE_AND_CARD, Meaning
 
 _MEANINGS: Final = (
     (re.compile(r"rate limit|too many requests", re.IGNORECASE), Meaning.THROTTLED),
@@ -23,7 +23,7 @@ _MEANINGS: Final = (
         "room_unavailable",
     ),
     *PRICE_AND_CARD,
-    (re.compile(r"access.?token|unauthori[sz]ed|access denied|permission", re.IGNORECASE), Meaning.NOT_LET_IN),
+    (re.compile(r"access.?token|unauthori[sz]ed|access denied|permission", re.IGNORECASE), Meaning.UNAUTHORIZED),
     (
         re.compile(
             r"listingMapId|listing\b.{0,40}(not (found|exist)|unknown|invalid)|no (such )?listing", re.IGNORECASE

@@ -8,11 +8,14 @@ import httpx
 import pytest
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.http.client import PmsClient, PushPolicy, request_to
-from forwarder.pms.http.pace import LONGEST_SECONDS, hold_off_asked
+from forwarder.pms.http.client import PmsClient, PushPolicy
+from forwarder.pms.http.outcomes import MAX_HOLD_OFF_SECONDS, hold_off_asked
+from forwarder.pms.http.request import Request
+from forwarder.pms.http.response import Response
 from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt
 from tests.support.memory.clock import ManualClock
+from tests.support.pms.httpx_transport import replying
 from tests.support.simulator.pace import HeardPace
 from tests.support.simulator.server import booking
 
@@ -23,7 +26,7 @@ Headers = dict[str, str] | list[tuple[str, str]]
 
 
 def _asked(headers: Headers, status: int = 200) -> float:
-    return hold_off_asked(httpx.Response(status, headers=headers), NOW)
+    return hold_off_asked(Response(status, httpx.Headers(headers).raw), NOW)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,7 @@ def _asked(headers: Headers, status: int = 200) -> float:
         ({"X-FiveMinCreditLimit-Remaining": "0.4", "X-FiveMinCreditLimit-ResetsIn": "200"}, 200.0),
         ({"x-five-min-limit-remaining": "0.4", "x-five-min-limit-resets-in": "200"}, 200.0),
         ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "90", "RateLimit": '"a";r=0;t=100'}, 100.0),
-        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(UNIX + 4000)}, LONGEST_SECONDS),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(UNIX + 4000)}, MAX_HOLD_OFF_SECONDS),
     ],
 )
 @pytest.mark.parametrize("status", [200, 201, 422, 429, 503])
@@ -88,7 +91,7 @@ def test_what_does_not_say_so_or_makes_no_sense_is_ignored(headers: Headers) -> 
     [
         ("30", 30.0),
         ("Fri, 01 Jan 2027 00:02:00 GMT", 120.0),
-        ("7200", LONGEST_SECONDS),
+        ("7200", MAX_HOLD_OFF_SECONDS),
         ("0", 0.0),
         ("-4", 0.0),
         ("later", 0.0),
@@ -110,16 +113,16 @@ async def test_the_wire_tells_of_each_request_before_it_is_sent_and_of_what_the_
         pace.heard.append("sent")
         return httpx.Response(429, headers={"Retry-After": "7"})
 
-    send = PmsClient(httpx.MockTransport(answer), ManualClock(), PushPolicy()).push(pace)
-    await send(request_to("GET", "http://pms.test/", []))
-    await send(request_to("GET", "http://pms.test/", []))
+    send = PmsClient(replying(answer), ManualClock(), PushPolicy()).push(pace)
+    await send(Request("GET", "http://pms.test/", []))
+    await send(Request("GET", "http://pms.test/", []))
     assert pace.heard == ["requested", "sent", 7.0] * 2
 
 
 async def test_an_answer_that_asks_for_nothing_is_not_told() -> None:
     pace = HeardPace()
-    send = PmsClient(httpx.MockTransport(lambda _: httpx.Response(200)), ManualClock(), PushPolicy()).push(pace)
-    await send(request_to("GET", "http://pms.test/", []))
+    send = PmsClient(replying(lambda _: httpx.Response(200)), ManualClock(), PushPolicy()).push(pace)
+    await send(Request("GET", "http://pms.test/", []))
     assert pace.heard == ["requested"]
 
 
@@ -128,7 +131,7 @@ Answer = Callable[[httpx.Request], httpx.Response]
 
 @asynccontextmanager
 async def _reached(answer: Answer, kind: str, pace: HeardPace) -> AsyncIterator[Pms]:
-    async with open_directory(ManualClock(NOW), transport=httpx.MockTransport(answer)) as directory:
+    async with open_directory(ManualClock(NOW), transport=replying(answer)) as directory:
         yield directory.connect(AccountConnection("acc", kind, "http://pms.test", "key", pace))
 
 
@@ -156,7 +159,7 @@ async def test_a_throttled_push_and_look_up_hold_the_account_off(kind: str) -> N
 
 async def test_without_anybody_who_minds_all_goes_on_as_before() -> None:
     last = httpx.Response(200, json={"data": []}, headers={"RateLimit": '"a";r=0;t=30'})
-    async with open_directory(ManualClock(), transport=httpx.MockTransport(lambda _: last)) as directory:
+    async with open_directory(ManualClock(), transport=replying(lambda _: last)) as directory:
         assert (
             await directory.connect(AccountConnection("acc", "generic", "http://pms.test", "")).find(booking())
             == Absent()

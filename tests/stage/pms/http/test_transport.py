@@ -4,14 +4,13 @@ import asyncio
 import socket
 from contextlib import closing
 
-import httpx
 import pytest
 
-from forwarder.pms.http.transport import HttpTransport
+from forwarder.pms.http.errors import NoResponse, NotSent
+from forwarder.pms.http.pool import ConnectionPool
+from forwarder.pms.http.response import Response
 from tests.support.network.raw_server import Caller, Script
-from tests.support.network.transports import CREATED, Way, a_request
-
-NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+from tests.support.network.transports import CREATED, Way, ask
 
 
 async def reset_after_request(caller: Caller) -> None:
@@ -96,40 +95,40 @@ async def close_of_a_used_connection(caller: Caller) -> None:
         broken_compression,
     ],
 )
-async def test_once_a_connection_stood_nothing_is_certain(way: Way, transport: HttpTransport, script: Script) -> None:
+async def test_once_a_connection_stood_nothing_is_certain(way: Way, transport: ConnectionPool, script: Script) -> None:
     async with way.server(script) as server:
-        with pytest.raises(httpx.TransportError) as caught:
-            await transport.handle_async_request(a_request(server.url, seconds=0.3))
-    assert not isinstance(caught.value, NOTHING_SENT), caught.value
+        with pytest.raises((NotSent, NoResponse)) as caught:
+            await ask(transport, server.url, seconds=0.3)
+    assert not isinstance(caught.value, NotSent), caught.value
     assert server.url not in str(caught.value)
     assert server.connections == 1
 
 
 @pytest.mark.parametrize("script", [reset_of_a_used_connection, close_of_a_used_connection])
-async def test_nor_on_a_connection_that_was_used_before(way: Way, transport: HttpTransport, script: Script) -> None:
+async def test_nor_on_a_connection_that_was_used_before(way: Way, transport: ConnectionPool, script: Script) -> None:
     async with way.server(script) as server:
-        await transport.handle_async_request(a_request(server.url))
-        with pytest.raises(httpx.TransportError) as caught:
-            await transport.handle_async_request(a_request(server.url))
+        await ask(transport, server.url)
+        with pytest.raises((NotSent, NoResponse)) as caught:
+            await ask(transport, server.url)
     assert server.connections == 1  # it was not sent once more by the driver itself
-    assert not isinstance(caught.value, NOTHING_SENT), caught.value
+    assert not isinstance(caught.value, NotSent), caught.value
 
 
 async def test_a_header_that_is_not_text_is_no_reason_to_raise_anything_else(
-    way: Way, transport: HttpTransport
+    way: Way, transport: ConnectionPool
 ) -> None:
     async with way.server(a_header_that_is_not_text) as server:
-        answers = await asyncio.gather(transport.handle_async_request(a_request(server.url)), return_exceptions=True)
-    assert isinstance(answers[0], httpx.Response | httpx.RemoteProtocolError)
+        answers = await asyncio.gather(ask(transport, server.url), return_exceptions=True)
+    assert isinstance(answers[0], Response | NoResponse)
 
 
-async def test_a_refused_connection_and_an_unknown_host_are_certain(transport: HttpTransport) -> None:
+async def test_a_refused_connection_and_an_unknown_host_are_certain(transport: ConnectionPool) -> None:
     with closing(socket.socket()) as nobody:
         nobody.bind(("127.0.0.1", 0))
         port = nobody.getsockname()[1]
         for host in (f"127.0.0.1:{port}", "no-such-host.invalid", f"{'x' * 64}.invalid"):
-            with pytest.raises(httpx.ConnectError):
-                await transport.handle_async_request(a_request(f"http://{host}"))
+            with pytest.raises(NotSent, match="pms_unreachable"):
+                await ask(transport, f"http://{host}")
 
 
 async def test_a_wait_for_a_connection_that_does_not_end_is_certain(way: Way) -> None:
@@ -141,29 +140,29 @@ async def test_a_wait_for_a_connection_that_does_not_end_is_certain(way: Way) ->
         await caller.gone()
 
     async with way.transport(max_connections=1, pool_seconds=0.1) as transport, way.server(script) as server:
-        first = asyncio.create_task(transport.handle_async_request(a_request(server.url, seconds=0.5)))
+        first = asyncio.create_task(ask(transport, server.url, seconds=0.5))
         await asked.wait()
-        with pytest.raises(httpx.PoolTimeout):
-            await transport.handle_async_request(a_request(server.url))
-        with pytest.raises(httpx.ReadTimeout):
+        with pytest.raises(NotSent, match="no_connection_free"):
+            await ask(transport, server.url)
+        with pytest.raises(NoResponse, match="pms_timed_out"):
             await first
 
 
 @pytest.mark.parametrize(
     "url", ["nonsense", "/path", "ftp://pms.example", "mailto:pms@example.com", "http://[half", "http://"]
 )
-async def test_what_is_no_address_is_certain(transport: HttpTransport, url: str) -> None:
-    with pytest.raises(httpx.UnsupportedProtocol):
-        await transport.handle_async_request(a_request(url))
+async def test_what_is_no_address_is_certain(transport: ConnectionPool, url: str) -> None:
+    with pytest.raises(NotSent, match="pms_address_invalid"):
+        await ask(transport, url)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.2])
 async def test_a_time_that_is_over_before_it_stood_is_certain(way: Way, seconds: float) -> None:
     async with way.transport(max_connections=1) as transport, way.server(silence) as server:
-        first = asyncio.create_task(transport.handle_async_request(a_request(server.url, seconds=0.5)))
+        first = asyncio.create_task(ask(transport, server.url, seconds=0.5))
         await server.called.wait()
-        with pytest.raises(NOTHING_SENT):
-            await transport.handle_async_request(a_request(server.url, seconds=seconds))
-        with pytest.raises(httpx.ReadTimeout):
+        with pytest.raises(NotSent):
+            await ask(transport, server.url, seconds=seconds)
+        with pytest.raises(NoResponse, match="pms_timed_out"):
             await first
     assert server.connections == 1

@@ -6,13 +6,13 @@ import ssl
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from forwarder.pms.http.connecting import system_trust
-from forwarder.pms.http.transport import HttpTransport, PoolLimits
+from forwarder.pms.http.errors import NotSent
+from forwarder.pms.http.pool import ConnectionPool, PoolLimits
 from tests.support.network.raw_server import Caller, raw_server
-from tests.support.network.transports import CREATED, a_request, contexts
+from tests.support.network.transports import CREATED, ask, contexts
 
 
 async def answering(caller: Caller) -> None:
@@ -55,35 +55,35 @@ async def test_of_several_addresses_one_that_answers_is_taken(
     led: list[tuple[socket.AddressFamily, str]], others: list[tuple[socket.AddressFamily, str]]
 ) -> None:
     led[:] = [*others, (V4, "127.0.0.1")]
-    async with raw_server(answering) as server, HttpTransport(PoolLimits()) as transport:
+    async with raw_server(answering) as server, ConnectionPool(PoolLimits()) as transport:
         url = server.url.replace("127.0.0.1", "pms.example")
-        assert (await transport.handle_async_request(a_request(url))).status_code == 201
+        assert (await ask(transport, url)).status_code == 201
         assert server.connections == 1
 
 
 async def test_where_none_answers_nothing_was_sent(led: list[tuple[socket.AddressFamily, str]]) -> None:
     led[:] = [(V4, "192.0.2.1"), (V4, "192.0.2.2")]
     before = asyncio.all_tasks()
-    async with HttpTransport(PoolLimits(connect_seconds=0.4)) as transport:
-        with pytest.raises(httpx.ConnectTimeout):
-            await transport.handle_async_request(a_request("http://pms.example"))
+    async with ConnectionPool(PoolLimits(connect_seconds=0.4)) as transport:
+        with pytest.raises(NotSent, match="pms_connect_timed_out"):
+            await ask(transport, "http://pms.example")
         led[:] = [(V4, "127.0.0.2"), (V4, "127.0.0.3")]
-        with pytest.raises(httpx.ConnectError):
-            await transport.handle_async_request(a_request("http://pms.example:9"))
+        with pytest.raises(NotSent, match="pms_unreachable"):
+            await ask(transport, "http://pms.example:9")
     assert asyncio.all_tasks() == before
 
 
 async def test_connecting_can_be_cancelled(led: list[tuple[socket.AddressFamily, str]]) -> None:
     led[:] = [(V4, "192.0.2.1")]
     before = asyncio.all_tasks()
-    async with HttpTransport(PoolLimits(max_connections=1)) as transport, raw_server(answering) as server:
-        exchange = asyncio.create_task(transport.handle_async_request(a_request("http://pms.example")))
+    async with ConnectionPool(PoolLimits(max_connections=1)) as transport, raw_server(answering) as server:
+        exchange = asyncio.create_task(ask(transport, "http://pms.example"))
         await asyncio.sleep(0)
         exchange.cancel()
         await asyncio.wait([exchange])
         assert exchange.cancelled()
         led[:] = [(V4, "127.0.0.1")]
-        assert (await transport.handle_async_request(a_request(server.url))).status_code == 201
+        assert (await ask(transport, server.url)).status_code == 201
     assert asyncio.all_tasks() == before
 
 
@@ -102,12 +102,12 @@ async def test_what_comes_to_stand_after_the_transport_was_closed_is_not_used(mo
 
     monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", later)
     async with raw_server(script) as server:
-        transport = HttpTransport(PoolLimits())
-        exchange = asyncio.create_task(transport.handle_async_request(a_request(server.url)))
+        transport = ConnectionPool(PoolLimits())
+        exchange = asyncio.create_task(ask(transport, server.url))
         await trying.wait()
         await transport.aclose()
         go_on.set()
-        with pytest.raises(httpx.ConnectError):
+        with pytest.raises(NotSent, match="pms_unreachable"):
             await exchange
         await asyncio.wait_for(gone.wait(), 5)
 
@@ -122,21 +122,21 @@ async def test_the_name_that_was_asked_for_is_verified_and_told(
     told: list[str | None] = []
     serving.sni_callback = lambda _, name, __: told.append(name)
     led[:] = [(V4, "127.0.0.1")]
-    async with raw_server(answering, tls=serving) as server, HttpTransport(PoolLimits(), trusted) as transport:
+    async with raw_server(answering, tls=serving) as server, ConnectionPool(PoolLimits(), trusted) as transport:
         url = server.url.replace("127.0.0.1", "pms.example")
-        assert (await transport.handle_async_request(a_request(url))).status_code == 201
-        with pytest.raises(httpx.ConnectError):
-            await transport.handle_async_request(a_request(url.replace("pms.", "other.")))
-        with pytest.raises(httpx.ConnectError):
-            await transport.handle_async_request(a_request(server.url))
+        assert (await ask(transport, url)).status_code == 201
+        with pytest.raises(NotSent, match="pms_unreachable"):
+            await ask(transport, url.replace("pms.", "other."))
+        with pytest.raises(NotSent, match="pms_unreachable"):
+            await ask(transport, server.url)
     assert told[:2] == ["pms.example", "other.example"]
 
 
 async def test_who_is_vouched_for_by_nobody_is_sent_nothing(tmp_path: Path) -> None:
     serving, _ = contexts(tmp_path, "IP:127.0.0.1")
-    async with raw_server(answering, tls=serving) as server, HttpTransport(PoolLimits()) as transport:
-        with pytest.raises(httpx.ConnectError):
-            await transport.handle_async_request(a_request(server.url))
+    async with raw_server(answering, tls=serving) as server, ConnectionPool(PoolLimits()) as transport:
+        with pytest.raises(NotSent, match="pms_unreachable"):
+            await ask(transport, server.url)
 
 
 @pytest.mark.parametrize("system_has_any", [True, False])
@@ -162,12 +162,12 @@ async def test_a_handshake_that_is_none_is_certain(greeting: bytes) -> None:
         else:
             await caller.gone()
 
-    async with raw_server(script) as server, HttpTransport(PoolLimits(connect_seconds=0.3)) as transport:
-        with pytest.raises((httpx.ConnectError, httpx.ConnectTimeout)):
-            await transport.handle_async_request(a_request(server.url.replace("http:", "https:")))
+    async with raw_server(script) as server, ConnectionPool(PoolLimits(connect_seconds=0.3)) as transport:
+        with pytest.raises(NotSent):
+            await ask(transport, server.url.replace("http:", "https:"))
 
 
 async def test_a_handshake_that_does_not_end_is_certain() -> None:
-    async with raw_server(silent) as server, HttpTransport(PoolLimits(connect_seconds=0.3)) as transport:
-        with pytest.raises(httpx.ConnectTimeout):
-            await transport.handle_async_request(a_request(server.url.replace("http:", "https:")))
+    async with raw_server(silent) as server, ConnectionPool(PoolLimits(connect_seconds=0.3)) as transport:
+        with pytest.raises(NotSent, match="pms_connect_timed_out"):
+            await ask(transport, server.url.replace("http:", "https:"))

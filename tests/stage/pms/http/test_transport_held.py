@@ -9,14 +9,14 @@ from collections.abc import Callable, Coroutine
 from contextlib import closing
 from typing import Any
 
-import httpx
 import pytest
 import uvloop
 
-from forwarder.pms.http.connection import NotHeld
-from forwarder.pms.http.transport import HttpTransport, PoolLimits
+from forwarder.pms.http.errors import NotSent
+from forwarder.pms.http.pool import ConnectionPool, PoolLimits
+from forwarder.pms.port import LEASE_LOST
 from tests.support.network.raw_server import Caller, raw_server
-from tests.support.network.transports import CREATED, Way, a_request
+from tests.support.network.transports import CREATED, Way, ask
 
 
 class OneCaller:
@@ -59,9 +59,9 @@ async def _sent_in_one_step(way: Way, server: OneCaller) -> None:
         return True
 
     async with way.transport() as transport:
-        await transport.handle_async_request(a_request(server.url))
+        await ask(transport, server.url)
         server.wait()
-        exchange = asyncio.create_task(transport.handle_async_request(a_request(server.url, held=held)))
+        exchange = asyncio.create_task(ask(transport, server.url, held=held))
         asyncio.get_running_loop().call_soon(lambda: seen.append(("next", server.has_more())))
         while len(seen) < 2:
             await asyncio.sleep(0)
@@ -81,7 +81,7 @@ def test_between_the_look_and_the_sending_the_loop_does_nothing_else(
         run(_sent_in_one_step(way, server))
 
 
-async def test_it_is_asked_for_each_request(way: Way, transport: HttpTransport) -> None:
+async def test_it_is_asked_for_each_request(way: Way, transport: ConnectionPool) -> None:
     asked: list[int] = []
 
     async def script(caller: Caller) -> None:
@@ -95,12 +95,12 @@ async def test_it_is_asked_for_each_request(way: Way, transport: HttpTransport) 
 
     async with way.server(script) as server:
         for _ in range(3):
-            await transport.handle_async_request(a_request(server.url, held=held))
+            await ask(transport, server.url, held=held)
     assert len(asked) == 3
     assert asked[1:] == [1, 1]
 
 
-async def test_what_is_not_held_is_not_sent_and_its_connection_is_kept(way: Way, transport: HttpTransport) -> None:
+async def test_what_is_not_held_is_not_sent_and_its_connection_is_kept(way: Way, transport: ConnectionPool) -> None:
     seen: list[bytes] = []
 
     async def script(caller: Caller) -> None:
@@ -110,12 +110,11 @@ async def test_what_is_not_held_is_not_sent_and_its_connection_is_kept(way: Way,
 
     async with way.server(script) as server:
         for _ in range(2):
-            with pytest.raises(NotHeld):
-                await transport.handle_async_request(a_request(f"{server.url}/not-held", held=lambda: False))
-            await transport.handle_async_request(a_request(f"{server.url}/held", held=lambda: True))
+            with pytest.raises(NotSent, match=LEASE_LOST):
+                await ask(transport, f"{server.url}/not-held", held=lambda: False)
+            await ask(transport, f"{server.url}/held", held=lambda: True)
         assert server.connections == 1
     assert [request.split(b" ")[1] for request in seen] == [b"/held", b"/held"]
-    assert issubclass(NotHeld, httpx.ConnectError)
 
 
 async def test_it_is_not_asked_before_the_connection_stands() -> None:
@@ -130,11 +129,9 @@ async def test_it_is_not_asked_before_the_connection_stands() -> None:
 
     with closing(socket.socket()) as nobody:
         nobody.bind(("127.0.0.1", 0))
-        async with raw_server(silent) as server, HttpTransport(PoolLimits(connect_seconds=0.2)) as transport:
-            with pytest.raises(httpx.ConnectError):
-                await transport.handle_async_request(
-                    a_request(f"http://127.0.0.1:{nobody.getsockname()[1]}", held=held)
-                )
-            with pytest.raises(httpx.ConnectTimeout):  # of a handshake that does not end
-                await transport.handle_async_request(a_request(server.url.replace("http:", "https:"), held=held))
+        async with raw_server(silent) as server, ConnectionPool(PoolLimits(connect_seconds=0.2)) as transport:
+            with pytest.raises(NotSent, match="pms_unreachable"):
+                await ask(transport, f"http://127.0.0.1:{nobody.getsockname()[1]}", held=held)
+            with pytest.raises(NotSent, match="pms_connect_timed_out"):  # of a handshake that does not end
+                await ask(transport, server.url.replace("http:", "https:"), held=held)
     assert not asked

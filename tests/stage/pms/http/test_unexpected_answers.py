@@ -2,14 +2,10 @@
 
 from datetime import UTC, datetime
 
-import httpx
 import pytest
 
-from forwarder.pms.http.failure import (
-    LONGEST_WAIT_SECONDS,
-    retry_after,
-    unexpected,
-)
+from forwarder.pms.http.outcomes import MAX_WAIT_SECONDS, retry_after, unexpected
+from forwarder.pms.http.response import Response
 from forwarder.reservation.outcome import Deferred, InDoubt
 
 NOW = datetime(2027, 1, 1, 12, 0, tzinfo=UTC)
@@ -52,7 +48,7 @@ STATUSES: list[tuple[int, type[Deferred | InDoubt], str]] = [
 
 @pytest.mark.parametrize(("status", "kind", "reason"), STATUSES)
 def test_what_a_status_means_that_no_adapter_decided(status: int, kind: type, reason: str) -> None:
-    outcome = unexpected(httpx.Response(status), NOW)
+    outcome = unexpected(Response(status), NOW)
     assert type(outcome) is kind
     assert outcome.reason == reason
     assert outcome.detail.endswith((".", "?"))
@@ -66,11 +62,11 @@ def test_what_a_status_means_that_no_adapter_decided(status: int, kind: type, re
         ("1.5", 1.5),
         (" 7 ", 7.0),
         ("-5", 0.0),
-        ("99999999999999999999", LONGEST_WAIT_SECONDS),
+        ("99999999999999999999", MAX_WAIT_SECONDS),
         ("Fri, 01 Jan 2027 12:02:00 GMT", 120.0),
         ("Fri, 01 Jan 2027 12:02:00 -0000", 120.0),
         ("Fri, 01 Jan 2027 11:00:00 GMT", 0.0),
-        ("Fri, 31 Dec 9999 23:59:59 GMT", LONGEST_WAIT_SECONDS),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", MAX_WAIT_SECONDS),
         ("", None),
         ("soon", None),
         ("inf", None),
@@ -80,12 +76,12 @@ def test_what_a_status_means_that_no_adapter_decided(status: int, kind: type, re
 )
 def test_when_a_pms_asks_to_come_again(header: str, seconds: float | None) -> None:
     for status in (429, 503):
-        outcome = unexpected(httpx.Response(status, headers={"Retry-After": header}), NOW)
+        outcome = unexpected(Response(status, [(b"Retry-After", header.encode())]), NOW)
         assert isinstance(outcome, Deferred)
         assert outcome.retry_after_seconds == seconds
 
 
 def test_of_several_wishes_the_first_counts() -> None:
-    twice = [("Retry-After", "5"), ("Retry-After", "60")]
-    assert retry_after(httpx.Response(503, headers=twice), NOW) == 5.0
-    assert retry_after(httpx.Response(503), NOW) is None
+    twice = [(b"Retry-After", b"5"), (b"Retry-After", b"60")]
+    assert retry_after(Response(503, twice), NOW) == 5.0
+    assert retry_after(Response(503), NOW) is None

@@ -9,16 +9,15 @@ import httpx
 import pytest
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.http.client import MAX_RESPONSE_BYTES, PmsClient, PushPolicy, bearer, path_segment, request_to
-from forwarder.pms.http.connection import NotHeld
-from forwarder.pms.http.failure import (
-    NoResponse,
-    NotSent,
-    failure_of,
-    outcome_of,
-)
+from forwarder.pms.http.client import PmsClient, PushPolicy, Transport
+from forwarder.pms.http.connection import Held
+from forwarder.pms.http.errors import NoResponse, NotSent
+from forwarder.pms.http.outcomes import outcome_of
+from forwarder.pms.http.request import Request, bearer, path_segment
+from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Response
 from forwarder.pms.port import LEASE_LOST, AccountConnection
 from forwarder.reservation.outcome import Absent, Deferred, InDoubt, Outcome
+from tests.support.pms.httpx_transport import failure_of, replying
 from tests.support.simulator.pace import HeardPace
 from tests.support.simulator.server import QuickClock, booking
 
@@ -61,23 +60,25 @@ def test_all_else_is_in_doubt(error: httpx.HTTPError | TimeoutError, reason: str
     assert outcome.reason == reason
 
 
-class Scripted(httpx.AsyncBaseTransport):
-    """Answers by script, the last line again and again."""
+class Scripted:
+    """A transport that answers by script, the last line again and again."""
 
     def __init__(self, *script: int | Exception) -> None:
         self._script = [*script[:-1]]
         self._last = script[-1]
         self.requests: list[bytes] = []
+        self.deadlines: list[float] = []
         self.closed = False
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        if not request.extensions["held"]():
-            raise NotHeld("as the transport of production would")
-        self.requests.append(await request.aread())
+    async def exchange(self, request: Request, deadline: float, held: Held | None = None) -> Response:
+        if held is not None and not held():
+            raise NotSent(LEASE_LOST, "as the transport of production would")
+        self.requests.append(request.content)
+        self.deadlines.append(deadline)
         line = self._script.pop(0) if self._script else self._last
         if isinstance(line, Exception):
-            raise line
-        return httpx.Response(line, content=b'{"id":1}')
+            raise failure_of(line)
+        return Response(line, content=b'{"id":1}')
 
     async def aclose(self) -> None:
         self.closed = True
@@ -86,9 +87,9 @@ class Scripted(httpx.AsyncBaseTransport):
 REFUSED = httpx.ConnectError("refused")
 
 
-async def push(transport: httpx.AsyncBaseTransport, clock: QuickClock | None = None, **policy: Any) -> httpx.Response:
+async def push(transport: Transport, clock: QuickClock | None = None, **policy: Any) -> Response:
     wire = PmsClient(transport, clock or QuickClock(), PushPolicy(**policy))
-    return await wire.push()(request_to("POST", "http://pms.test/reservations", [], b"body"))
+    return await wire.push()(Request("POST", "http://pms.test/reservations", [], b"body"))
 
 
 async def test_what_was_not_sent_is_tried_again_after_growing_random_pauses() -> None:
@@ -117,7 +118,7 @@ async def test_each_try_counts_as_a_request() -> None:
     pace = HeardPace()
     send = PmsClient(Scripted(REFUSED), QuickClock(), PushPolicy()).push(pace)
     with pytest.raises(NotSent):
-        await send(request_to("GET", "http://pms.test/", []))
+        await send(Request("GET", "http://pms.test/", []))
     assert pace.heard == ["requested"] * 3
 
 
@@ -125,7 +126,7 @@ async def test_nothing_is_sent_that_is_not_held_nor_tried_again() -> None:
     transport, held = Scripted(REFUSED, 201), iter((True, False))
     send = PmsClient(transport, QuickClock(), PushPolicy()).push(held=lambda: next(held))
     with pytest.raises(NotSent) as caught:
-        await send(request_to("POST", "http://pms.test/", [], b"body"))
+        await send(Request("POST", "http://pms.test/", [], b"body"))
     assert caught.value.reason == LEASE_LOST
     assert transport.requests == [b"body"]
     assert next(held, None) is None
@@ -161,35 +162,21 @@ async def test_an_invalid_address_is_not_tried_again() -> None:
     assert len(transport.requests) == 1
 
 
-async def test_a_transport_that_forgets_the_time_is_not_waited_for() -> None:
-    async def never(_request: httpx.Request) -> httpx.Response:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    with pytest.raises(NoResponse) as caught:
-        await push(httpx.MockTransport(never), push_seconds=0.05)
-    assert caught.value.reason == "pms_timed_out"
-
-
-async def test_a_transport_is_told_how_much_time_is_left() -> None:
-    told: list[dict[str, float]] = []
-
-    def note(request: httpx.Request) -> httpx.Response:
-        told.append(request.extensions["timeout"])
-        return httpx.Response(200)
-
-    send = PmsClient(httpx.MockTransport(note), QuickClock(), PushPolicy(push_seconds=20.0)).push()
+async def test_a_transport_knows_when_the_time_of_the_push_is_over() -> None:
+    transport = Scripted(200)
+    before = asyncio.get_running_loop().time()
+    send = PmsClient(transport, QuickClock(), PushPolicy(push_seconds=20.0)).push()
     for _ in range(2):
-        await send(request_to("GET", "http://pms.test/", []))
-    assert 19.0 < told[1]["read"] <= told[0]["read"] <= 20.0
+        await send(Request("GET", "http://pms.test/", []))
+    assert before + 20.0 <= transport.deadlines[0] == transport.deadlines[1] <= before + 21.0
 
 
 async def test_one_push_has_one_time_for_all_its_requests() -> None:
     send = PmsClient(Scripted(200), QuickClock(), PushPolicy(push_seconds=0.05)).push()
-    await send(request_to("GET", "http://pms.test/", []))
+    await send(Request("GET", "http://pms.test/", []))
     await asyncio.sleep(0.06)  # the machine's time, which sockets keep to, cannot be moved by hand
     with pytest.raises(NotSent) as caught:
-        await send(request_to("GET", "http://pms.test/", []))
+        await send(Request("GET", "http://pms.test/", []))
     assert caught.value.reason == "push_timed_out"
 
 
@@ -199,7 +186,7 @@ async def test_an_answer_beyond_the_limit_is_no_answer() -> None:
             yield part
 
     with pytest.raises(NoResponse) as caught:
-        await push(httpx.MockTransport(lambda _: httpx.Response(201, content=parts())))
+        await push(replying(lambda _: httpx.Response(201, content=parts())))
     assert caught.value.reason == "pms_answer_too_large"
 
 
@@ -251,7 +238,7 @@ async def test_a_driver_that_quotes_a_card_is_not_repeated() -> None:
 
 
 async def test_nothing_found_is_absent() -> None:
-    empty = httpx.MockTransport(lambda _: httpx.Response(200, content=b'{"data":[]}'))
+    empty = replying(lambda _: httpx.Response(200, content=b'{"data":[]}'))
     async with open_directory(QuickClock(), transport=empty) as directory:
         pms = directory.connect(AccountConnection("acme", "generic", "http://pms.test/", "key"))
         assert await pms.find(booking()) == Absent()

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.pms.options import check_options
 from forwarder.pms.port import BadOptions
+from forwarder.pms.registry import check_options
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, Rejected
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.beds24 import (

@@ -24,6 +24,7 @@ from tests.support.pms.booking_sync import (
     asked_for,
     create,
 )
+from tests.support.pms.httpx_transport import replying
 from tests.support.simulator.server import booking
 
 OAUTH = {"clientId": "app", "clientSecret": "s3cr3t", "refreshToken": "refresh-0"}
@@ -92,7 +93,7 @@ async def test_a_renewed_token_that_is_not_taken_either_is_the_operators_busines
 
 async def test_a_token_is_renewed_before_it_ends() -> None:
     clock, vendor = ManualClock(NOW), Vendor(granted(), CLIENT, MADE, CLIENT, MADE, granted(2), CLIENT, MADE)
-    async with open_directory(clock, transport=httpx.MockTransport(vendor)) as directory:
+    async with open_directory(clock, transport=replying(vendor)) as directory:
         pms = directory.connect(account())
         await pms.create(booking())
         await clock.advance(7200 - 61)
@@ -165,7 +166,7 @@ async def test_a_credential_that_is_half_of_one_is_said_so_and_not_shown(credent
 
 async def test_secrets_are_in_nothing_that_can_be_written_down() -> None:
     vendor = Vendor(granted(), ENDED, answered(401, {"error": "invalid_grant"}))
-    async with open_directory(ManualClock(NOW), transport=httpx.MockTransport(vendor)) as directory:
+    async with open_directory(ManualClock(NOW), transport=replying(vendor)) as directory:
         pms = directory.connect(account())
         written = [repr(pms), repr(await pms.create(booking())), repr(vars(pms._adapter))]  # type: ignore[attr-defined]
     assert not [line for line in written for secret in ("s3cr3t", "refresh-0", "access-1") if secret in line]

@@ -5,8 +5,8 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.pms.options import check_options
 from forwarder.pms.port import BadOptions
+from forwarder.pms.registry import check_options
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Rejected
 from tests.support.pms.booking_sync import (
     CLIENT,

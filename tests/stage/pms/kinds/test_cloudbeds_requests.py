@@ -6,8 +6,8 @@ from urllib.parse import parse_qsl
 import httpx
 import pytest
 
-from forwarder.pms.options import check_options
 from forwarder.pms.port import BadOptions
+from forwarder.pms.registry import check_options
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Deferred
 from forwarder.simulator.app import simulator_app

@@ -7,8 +7,8 @@ from urllib.parse import parse_qs
 import httpx
 import pytest
 
-from forwarder.pms.options import check_options
 from forwarder.pms.port import BadOptions
+from forwarder.pms.registry import check_options
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, Rejected
 from tests.support.pms.dialogue import Reply, Vendor, answered
 from tests.support.pms.hostaway import (

@@ -9,6 +9,7 @@ from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
 from forwarder.simulator.world import World
 from tests.support.memory.clock import ManualClock
+from tests.support.pms.httpx_transport import HttpxTransport
 from tests.support.pms.mapped import CLOUDBEDS_LIKE
 from tests.support.pms.open_pms import pms_that
 from tests.support.simulator.client import NOW, SimulatorClient, simulated
@@ -25,7 +26,7 @@ async def client() -> AsyncIterator[SimulatorClient]:
 async def pms(client: SimulatorClient) -> AsyncIterator[Pms]:
     base_url = "http://simulator.test/acme/api/v1.3"
     options = {"mapping": CLOUDBEDS_LIKE}
-    async with pms_that(base_url=base_url, transport=client.http._transport, options=options) as opened:
+    async with pms_that(base_url=base_url, transport=HttpxTransport(client.http._transport), options=options) as opened:
         yield opened
 
 

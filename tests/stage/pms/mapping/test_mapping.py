@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from forwarder.pms.mapping.json_path import MISSING, assembled, clashes, same, value_at
-from forwarder.pms.options import check_options
 from forwarder.pms.port import BadOptions, Capabilities
+from forwarder.pms.registry import check_options
 from tests.support.pms.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE, mapping_of
 
 GUIDE = Path(__file__).resolve().parents[4] / "docs" / "guides" / "map-a-pms.md"

@@ -12,6 +12,7 @@ from forwarder.pms.port import AccountConnection, Limit, Limits
 from forwarder.reservation.outcome import Deferred
 from forwarder.worker.dispatch.throttle import Throttles
 from tests.support.memory.clock import ManualClock, settle
+from tests.support.pms.httpx_transport import replying
 from tests.support.simulator.server import booking
 from tests.support.worker.lane_site import LaneSite
 from tests.support.worker.pushes import DOWN, WELL
@@ -123,7 +124,7 @@ def _hold_offs() -> float:
 async def test_the_throttled_answers_of_a_whole_flight_hold_the_lane_from_pms_to_lane(site: LaneSite) -> None:
     """From the answer on the wire to the lane, over one gate."""
     throttled = httpx.Response(429, headers={"Retry-After": "20"})
-    async with open_directory(site.clock, transport=httpx.MockTransport(lambda _: throttled)) as directory:
+    async with open_directory(site.clock, transport=replying(lambda _: throttled)) as directory:
         pms = directory.connect(AccountConnection("acc", "generic", "http://pms.test", "", site.gate))
         await site.offer(1)
         assert isinstance(await pms.create(booking()), Deferred)
@@ -137,7 +138,7 @@ async def test_a_budget_hears_of_requests_that_the_wire_sends() -> None:
     clock = ManualClock()
     gate = Throttles(clock, lambda _: Limits((Limit(20, 10.0),))).of(account())
     empty = httpx.Response(200, json={"data": []})
-    async with open_directory(clock, transport=httpx.MockTransport(lambda _: empty)) as directory:
+    async with open_directory(clock, transport=replying(lambda _: empty)) as directory:
         pms = directory.connect(AccountConnection("acc", "generic", "http://pms.test", "", gate))
         gate.enter()
         for _ in range(3):

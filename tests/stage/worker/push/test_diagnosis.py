@@ -7,7 +7,7 @@ import pytest
 
 import forwarder.pms
 from forwarder.operations.completion import describe
-from forwarder.pms.http.failure import failure_of, outcome_of
+from forwarder.pms.http.outcomes import outcome_of
 from forwarder.pms.port import CANCELLED_IN_PMS, LEASE_LOST, NOT_ABOUT_THE_PMS
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from forwarder.reservation.problem import Problem
@@ -15,6 +15,7 @@ from forwarder.store.submissions.work import Attempt, Work
 from forwarder.worker.dispatch.breaker import Health
 from forwarder.worker.push.health_signal import NOT_ATTEMPTED, HealthSignal, health_signal
 from forwarder.worker.push.result import PushResult
+from tests.support.pms.httpx_transport import failure_of
 from tests.support.worker.works import work
 
 BEFORE = Attempt(1, "create", "2027-01-01T00:00:00.000Z", 5, "deferred", "pms_unavailable", "Down.")

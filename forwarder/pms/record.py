@@ -1,27 +1,39 @@
-"""What a PMS answered, read with suspicion: only what has the shape that section 2.5 gives it gets into a record. Pure."""
+"""What a PMS said, made fit to be kept. Pure.
 
-from collections.abc import Mapping
+Only what has the shape of section 2.5 gets into a record. Text that is kept has no card number and no data of the guest.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Final
 
-import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
-from pydantic_core import from_json
 
-from forwarder.reservation.request import json_number
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.card import masked
+from forwarder.reservation.request import CardDetails, json_number
+
+MAX_DETAIL = 500
+_MIN_CARD_DIGITS = 12
+_MIN_SECRET_LENGTH = 3
+# A run of digits as long as a card number, or grouped as card numbers are written (4-4-4-4, 4-6-5); dates do not match.
+_CARD_LIKE = re.compile(r"\d{12,}|\d{4}(?:[ -]\d{4}){2,}(?:[ -]?\d{1,4})?|\d{4}[ -]\d{6}[ -]\d{5}")
+_SPACES = re.compile(r"[\s\x00-\x1f\x7f]+")
 
 # No U+0000: databases do not take it.
 _Line = Annotated[str, Field(strict=True, max_length=256, pattern=r"^[^\x00]*$")]
 _Text = Annotated[str, Field(strict=True, max_length=10_000, pattern=r"^[^\x00]*$")]
 _WebAddress = Annotated[str, Field(strict=True, max_length=2048, pattern=r"^(https?://[^\s\x00]+)?$")]
 _Currency = Annotated[str, Field(strict=True, pattern=r"^[A-Z]{3}$")]
-_MOST: Final = 10**12
+_MAX_AMOUNT: Final = 10**12
 _Amount = (
-    Annotated[int, Field(strict=True, ge=-_MOST, le=_MOST)] | Annotated[float, Field(strict=True, ge=-_MOST, le=_MOST)]
+    Annotated[int, Field(strict=True, ge=-_MAX_AMOUNT, le=_MAX_AMOUNT)]
+    | Annotated[float, Field(strict=True, ge=-_MAX_AMOUNT, le=_MAX_AMOUNT)]
 )
-_LONGEST_ID: Final = 256
-_LARGEST_ID: Final = 10**30
+_MAX_ID_LENGTH: Final = 256
+_MAX_ID: Final = 10**30
 
 
 class _Part(BaseModel):
@@ -113,23 +125,14 @@ class RecordFields(_Part):
 _FIELD_NAMES: Final = frozenset(to_camel(name) for name in RecordFields.model_fields)
 
 
-def read_object(response: httpx.Response) -> dict[str, Any] | None:
-    """The JSON object in the body, None where it holds anything else."""
-    try:
-        body = from_json(response.content, allow_inf_nan=False)
-    except ValueError:
-        return None
-    return body if isinstance(body, dict) else None
-
-
 def identifier(value: object) -> str | None:
     """A reservation's id, which is a number or a text, as text; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
-    if isinstance(value, int) and abs(value) > _LARGEST_ID:  # which text may refuse to hold
+    if isinstance(value, int) and abs(value) > _MAX_ID:  # which text may refuse to hold
         return None
     text = str(value)
-    return text if 0 < len(text) <= _LONGEST_ID and "\0" not in text else None
+    return text if 0 < len(text) <= _MAX_ID_LENGTH and "\0" not in text else None
 
 
 def record_fields(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,7 +174,7 @@ def amount(text: object) -> Decimal | None:
         value = Decimal(text)
     except ArithmeticError:
         return None
-    return value if value.is_finite() and abs(value) <= _MOST else None
+    return value if value.is_finite() and abs(value) <= _MAX_AMOUNT else None
 
 
 def finances(price: Decimal | None, paid: Decimal | None, left: Decimal | None) -> dict[str, Any]:
@@ -180,3 +183,62 @@ def finances(price: Decimal | None, paid: Decimal | None, left: Decimal | None) 
         left = price - paid
     amounts = {"totalPrice": price, "totalPaid": paid, "remainingBalance": left}
     return {name: json_number(value) for name, value in amounts.items() if value is not None}
+
+
+def shortened(text: str) -> str:
+    """`text` on one line, at most `MAX_DETAIL` characters, with asterisks for whatever looks like a card number."""
+    line = _CARD_LIKE.sub(_asterisks, _SPACES.sub(" ", text).strip())
+    return line if len(line) <= MAX_DETAIL else line[: MAX_DETAIL - 1] + "…"
+
+
+def discreet(text: str, booking: Booking) -> str:
+    """As `shortened`, and with `[…]` for every value of the card and of the guest that `text` repeats."""
+    for secret in sorted(_secrets(booking), key=len, reverse=True):
+        text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "[…]", text, flags=re.IGNORECASE)
+    return shortened(text)
+
+
+def without_card(value: Any, card: CardDetails | None) -> Any:
+    """`value`, JSON of any depth, with the card's number masked wherever a text in it repeats that number."""
+    digits = _digits(card)
+    if len(digits) < _MIN_CARD_DIGITS:
+        return value
+    return _replaced(value, re.compile("[ -]?".join(digits)), masked(digits))
+
+
+def _replaced(value: Any, pattern: re.Pattern[str], replacement: str) -> Any:
+    match value:
+        case str():
+            return pattern.sub(replacement, value)
+        case dict():
+            return {name: _replaced(part, pattern, replacement) for name, part in value.items()}
+        case list():
+            return [_replaced(part, pattern, replacement) for part in value]
+        case _:
+            return value
+
+
+def _asterisks(match: re.Match[str]) -> str:
+    return "*" * len(match.group())
+
+
+def _digits(card: CardDetails | None) -> str:
+    number = "" if card is None else card.card_number or ""
+    return "".join(character for character in number if character.isdigit())
+
+
+def _secrets(booking: Booking) -> Iterator[str]:
+    card = booking.card or CardDetails()
+    # Not the expiry: a year by itself gives nothing away, and stands in every date.
+    of_card = {"number": card.card_number, "holder": card.card_holder_name, "cvv": card.cvv}
+    for text in (*_texts(booking.guest), *_texts(of_card)):
+        if len(text) >= _MIN_SECRET_LENGTH:
+            yield text
+
+
+def _texts(parts: Mapping[str, Any]) -> Iterator[str]:
+    for part in parts.values():
+        if isinstance(part, Mapping):
+            yield from _texts(part)
+        elif part is not None:
+            yield str(part).strip()

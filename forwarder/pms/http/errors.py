@@ -1,0 +1,52 @@
+"""Why a request to a PMS brought no response. Whether anything was sent is decided here, and nowhere else:
+
+    NotSent      nothing reached the PMS                        → Deferred
+    NoResponse   bytes may have, and no whole response came     → InDoubt
+
+Text from the network is shortened and rid of long runs of digits before it is passed on. No address and no header is
+quoted: they may hold a password.
+"""
+
+from forwarder.pms.record import shortened
+
+
+class NotSent(Exception):
+    """Nothing reached the PMS. `passing`: another try within seconds may succeed. `retry_after_seconds`: as of `Deferred`."""
+
+    def __init__(
+        self, reason: str, detail: str, *, passing: bool = False, retry_after_seconds: float | None = None
+    ) -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = detail
+        self.passing = passing
+        self.retry_after_seconds = retry_after_seconds
+
+
+class NoResponse(Exception):
+    """Something may have reached the PMS, and no whole response came back."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = detail
+
+
+def unreachable(why: str) -> NotSent:
+    """No connection to the PMS was made, or it had ended before anything was written."""
+    return NotSent("pms_unreachable", f"No connection to the PMS: {shortened(why)}.", passing=True)
+
+
+def invalid_address(detail: str) -> NotSent:
+    """Nothing that HTTP can carry or reach; only a change of the account's settings helps."""
+    return NotSent("pms_address_invalid", detail)
+
+
+def broke_protocol(why: str) -> NoResponse:
+    """What came back is not HTTP."""
+    return NoResponse("pms_broke_protocol", f"The PMS was sent the request; its answer is not HTTP: {shortened(why)}.")
+
+
+def connection_lost(why: str) -> NoResponse:
+    """The connection ended, or was ended, before the response was whole."""
+    return NoResponse("pms_connection_lost", f"The connection was lost before the PMS had answered: {shortened(why)}.")

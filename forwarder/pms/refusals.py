@@ -1,0 +1,53 @@
+"""A PMS's no: its codes, and what its messages mean where a failure has no code that could be read."""
+
+import re
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Final, assert_never
+
+from forwarder.pms.record import discreet
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import Deferred, InDoubt, Rejected
+from forwarder.reservation.problems import endings
+
+_KINDS: Final = {one.code: one for one in endings.REFUSALS}
+
+REFUSALS: Final[Mapping[str, str]] = {code: one.title for code, one in _KINDS.items()}
+"""The codes of a PMS's no, and their titles. Whatever else a PMS says is `pms_refused`."""
+
+PRICE_AND_CARD: Final = (
+    (re.compile(r"price\b.{0,40}\b(chang|differ|mismatch|(not|n't) match)", re.IGNORECASE), "price_changed"),
+    (re.compile(r"\bcard\b.{0,40}\b(declin|refus|reject|expired|not accepted)", re.IGNORECASE), "card_refused"),
+)
+"""Words for two refusals that no vendor here has written down, and that every one of them may have to say."""
+
+
+def refusal(booking: Booking, code: str, detail: str) -> Rejected:
+    """The PMS's no, with `detail` in its own words as far as they may be kept."""
+    known = _KINDS.get(code, endings.PMS_REFUSED)
+    said = discreet(detail, booking) or f"{known.title}."
+    return Rejected(known.problem(said, booking.reference))
+
+
+class Meaning(Enum):
+    """What a failure says that does not speak of the reservation."""
+
+    UNAUTHORIZED = auto()
+    THROTTLED = auto()
+    FAILED = auto()
+
+
+def outcome_of_message(meaning: Meaning | str, message: str, booking: Booking) -> Rejected | Deferred | InDoubt:
+    """What a failure with that message comes to. A meaning that is a text is the code of `REFUSALS` for a no."""
+    said = discreet(message, booking) or "nothing more"
+    match meaning:
+        case Meaning.UNAUTHORIZED:
+            return Deferred("pms_unauthorized", f"The PMS does not let the account do this. It says: {said}")
+        case Meaning.THROTTLED:
+            return Deferred("pms_throttled", f"The PMS takes no more requests for now. It says: {said}")
+        case Meaning.FAILED:
+            return InDoubt("pms_failed", f"The PMS failed while it had the request. It says: {said}")
+        case str():
+            return refusal(booking, meaning, message)
+        case _:
+            assert_never(meaning)
