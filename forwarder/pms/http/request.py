@@ -33,13 +33,14 @@ _OF_A_QUERY: Final = "!$%&'()*+,;:@/?=~[]"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`url` without its query, which comes encoded. `Host` and `Content-Length` are added as it is sent."""
+    """`url` is without its query, which comes encoded. `Host` and `Content-Length` are added as it is sent. What may hold a
+    credential, a card or the guest is not in its `repr`."""
 
     method: str
     url: str
-    headers: Headers = ()
+    headers: Headers = field(default=(), repr=False)
     content: bytes = field(default=b"", repr=False)
-    query: str = ""
+    query: str = field(default="", repr=False)
 
 
 def bearer(credential: str) -> Headers:

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -30,8 +30,8 @@ class Response:
     """A whole response: `content` is decoded. `headers` are as they came, in their order."""
 
     status_code: int
-    headers: Headers = ()
-    content: bytes = b""
+    headers: Headers = field(default=(), repr=False)
+    content: bytes = field(default=b"", repr=False)
 
     def header_values(self, name: str) -> list[str]:
         """The values of every header of that name, in any case of letters."""

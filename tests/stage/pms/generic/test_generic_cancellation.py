@@ -1,12 +1,12 @@
 """The open PMS contract on the wire: what is asked to cancel, and what the answers mean."""
 
-from typing import Any
-
 import httpx
 import pytest
 
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancellation, Cancelled, Confirmed, Deferred, Rejected
+from forwarder.simulator.app import simulator_app
+from tests.support.pms.httpx_transport import in_process
 from tests.support.pms.open_pms import pms_that, response
 from tests.support.simulator.client import GENERIC, simulated
 from tests.support.simulator.server import booking
@@ -101,18 +101,16 @@ async def test_what_no_address_can_name_is_not_said_to_be_cancelled() -> None:
 
 @pytest.mark.parametrize("kind", ["generic", "website-builder"])
 async def test_the_nights_are_free_again(kind: str) -> None:
-    async with simulated() as client:
-        transport: Any = client.http._transport
-        async with pms_that(kind=kind, transport=transport) as pms:
-            made = await pms.create(booking())
-            assert isinstance(made, Confirmed)
-            for _ in range(2):
-                assert await pms.cancel(booking(), made.pms_reservation_id) == Cancelled()
-            looked = await pms.find(booking())
-            assert isinstance(looked, Deferred)
-            assert looked.reason == "cancelled_in_pms"
-            another = Booking("rsv_2", booking().fields, website_id="site-7")
-            assert isinstance(await pms.create(another), Confirmed)
+    async with simulated() as client, pms_that(kind=kind, transport=in_process(simulator_app(client.world))) as pms:
+        made = await pms.create(booking())
+        assert isinstance(made, Confirmed)
+        for _ in range(2):
+            assert await pms.cancel(booking(), made.pms_reservation_id) == Cancelled()
+        looked = await pms.find(booking())
+        assert isinstance(looked, Deferred)
+        assert looked.reason == "cancelled_in_pms"
+        another = Booking("rsv_2", booking().fields, website_id="site-7")
+        assert isinstance(await pms.create(another), Confirmed)
 
 
 async def test_a_cancelled_website_reservation_is_one_of_its_website_alone() -> None:

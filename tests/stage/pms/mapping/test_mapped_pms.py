@@ -7,9 +7,10 @@ import pytest
 from forwarder.pms.port import Pms
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
+from forwarder.simulator.app import simulator_app
 from forwarder.simulator.world import World
 from tests.support.memory.clock import ManualClock
-from tests.support.pms.httpx_transport import HttpxTransport
+from tests.support.pms.httpx_transport import in_process
 from tests.support.pms.mapped import CLOUDBEDS_LIKE
 from tests.support.pms.open_pms import pms_that
 from tests.support.simulator.client import NOW, SimulatorClient, simulated
@@ -26,7 +27,9 @@ async def client() -> AsyncIterator[SimulatorClient]:
 async def pms(client: SimulatorClient) -> AsyncIterator[Pms]:
     base_url = "http://simulator.test/acme/api/v1.3"
     options = {"mapping": CLOUDBEDS_LIKE}
-    async with pms_that(base_url=base_url, transport=HttpxTransport(client.http._transport), options=options) as opened:
+    async with pms_that(
+        base_url=base_url, transport=in_process(simulator_app(client.world)), options=options
+    ) as opened:
         yield opened
 
 
