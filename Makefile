@@ -17,8 +17,8 @@ help: ## this list
 run: $(VENV)/.runtime ## the whole forwarder in one process, data in .forwarder; Ctrl-C stops it
 	@exec $(BIN)/forwarder up
 
-demo: $(VENV)/.runtime ## a short guided tour; ends by itself
-	@exec $(BIN)/forwarder demo
+demo: $(VENV)/.client ## a short guided tour, by the Python client; ends by itself
+	@exec $(BIN)/python clients/python/examples/demo.py
 
 install: $(VENV)/.development ## .venv with all that is needed to develop
 
@@ -70,7 +70,7 @@ $(VENV)/.runtime: requirements.lock | $(VENV)/.created
 	@$(PIP) install --no-deps --no-index --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/.development: requirements-dev.lock $(VENV)/.runtime
+$(VENV)/.development: requirements-dev.lock $(VENV)/.client
 	@echo "Installing what development needs into $(VENV) (once)"
 	@$(PIP) install --require-hashes --requirement requirements-dev.lock
 	@touch $@
@@ -78,6 +78,10 @@ $(VENV)/.development: requirements-dev.lock $(VENV)/.runtime
 $(VENV)/.docs: requirements-docs.lock | $(VENV)/.created
 	@echo "Installing what the docs need into $(VENV) (once)"
 	@$(PIP) install --require-hashes --requirement requirements-docs.lock
+	@touch $@
+
+$(VENV)/.client: clients/python/pyproject.toml $(VENV)/.runtime
+	@$(PIP) install --no-deps --no-index --no-build-isolation --editable clients/python
 	@touch $@
 
 $(VENV)/.created:

@@ -23,7 +23,6 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3.",
     ),
     "migrate": ("forwarder.cli.operate.migrate:migrate", "Bring the database up to date."),
-    "demo": ("forwarder.cli.run.demo:demo", "Submit, follow, list; see a rejection; see a PMS outage survived."),
 }
 """Each command by its name: where it is, as `load` takes it, and what the list of commands says of it, which is how its own help
 begins."""

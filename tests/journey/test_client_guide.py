@@ -21,6 +21,7 @@ from tools.servers.server_process import LOCALHOST, free_ports
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guides" / "client.md"
+CLIENT = ROOT / "clients" / "python"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 SECONDS = 60
 EVENT = '{"type":"webhook.test.v1","timestamp":"2027-01-15T09:30:00.412Z","data":{"endpointId":"whk_1"}}'
@@ -62,7 +63,7 @@ async def test_the_guides_program_books_and_the_tour_ends(desk: Path, running: M
     assert printed[2:5] == ["safe"] * 3
     assert any(" A-7 2027-06-01" in line for line in printed[5:-1])
     assert printed[-1] == "cancelled: CANCELLED"
-    tour = await asyncio.to_thread(_run, desk, running, "-m", "forwarder", "demo")
+    tour = await asyncio.to_thread(_run, desk, running, str(CLIENT / "examples" / "demo.py"))
     assert "That was the tour." in tour[-1]
     assert any("CONFIRMED after" in line for line in tour)
 
@@ -72,7 +73,7 @@ def _run(desk: Path, environment: Mapping[str, str], *arguments: str) -> list[st
     done = subprocess.run(
         [sys.executable, "-W", "error", *arguments],
         cwd=desk,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, "PYTHONPATH": str(CLIENT), **environment},
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -88,7 +89,7 @@ def receiver(desk: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     with subprocess.Popen(
         [sys.executable, "receive.py", str(port)],
         cwd=desk,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "WEBHOOK_SECRET": SECRET},
+        env={**os.environ, "PYTHONPATH": str(CLIENT), "WEBHOOK_SECRET": SECRET},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from forwarder.client import Item
-from forwarder.client.bulk import bulks
 from forwarder.reservation.bulk import MOST_BULK_BYTES
+from reservation_forwarder_client import Item
+from reservation_forwarder_client.bulk import bulks
 
 
 def numbered(count: int, text: str = "") -> list[Item]:

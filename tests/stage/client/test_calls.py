@@ -1,4 +1,4 @@
-"""The client's patience: what it sends again, under which key, after which pauses, and what it raises in the end."""
+"""The client's retries: what it sends again, under which key, after which pauses, and what it raises in the end."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.client import Item, Patience, RateLimited, Refused, Unavailable, Unexpected
 from forwarder.query.paging import PageRequest, read_page_request
 from forwarder.store.lists.port import EVERYTHING
+from reservation_forwarder_client import Item, RateLimited, Refused, RetryPolicy, Unavailable, Unexpected
 from tests.support.deployment.scripted_service import ScriptedService, Step, problem
 from tests.support.memory.clock import ManualClock, settle
 from tools.contracts.openapi.response_examples import answer_examples
@@ -57,9 +57,9 @@ async def passing(clock: ManualClock, call: Awaitable[Any], seconds: int = 200) 
 async def test_trouble_that_passes_is_waited_out_under_one_key(clock: ManualClock, trouble: Step) -> None:
     service = ScriptedService(clock, trouble, trouble, ACCEPTED)
     async with service.client() as client:
-        told = await passing(clock, client.submit({"propertyId": 1}))
-    assert (told.request_id, len(service.requests)) == (REQUEST_ID, 3)
-    assert {request.headers["idempotency-key"] for request in service.requests} == {f'"{told.idempotency_key}"'}
+        result = await passing(clock, client.submit({"propertyId": 1}))
+    assert (result.request_id, len(service.requests)) == (REQUEST_ID, 3)
+    assert {request.headers["idempotency-key"] for request in service.requests} == {f'"{result.idempotency_key}"'}
     assert {request.content for request in service.requests} == {b'{"propertyId":1}'}
 
 
@@ -76,7 +76,7 @@ async def test_it_comes_again_no_sooner_than_it_is_told(clock: ManualClock) -> N
     async with service.client() as client:
         await passing(clock, client.submission(REQUEST_ID))
     first, second = service.times
-    assert 7 <= second - first <= 7 + Patience().first_seconds + 0.1
+    assert 7 <= second - first <= 7 + RetryPolicy().first_seconds + 0.1
 
 
 async def test_a_date_tells_it_as_well(clock: ManualClock) -> None:
@@ -88,7 +88,7 @@ async def test_a_date_tells_it_as_well(clock: ManualClock) -> None:
 
 async def test_an_outage_longer_than_its_patience_is_raised_with_the_key(clock: ManualClock) -> None:
     service = ScriptedService(clock, AWAY)
-    async with service.client(Patience(total_seconds=20)) as client:
+    async with service.client(RetryPolicy(total_seconds=20)) as client:
         with pytest.raises(Unavailable, match="log_unavailable") as raised:
             await passing(clock, client.submit({"propertyId": 1}, idempotency_key="order-42"))
     assert raised.value.idempotency_key == "order-42"
@@ -100,7 +100,7 @@ async def test_an_outage_longer_than_its_patience_is_raised_with_the_key(clock: 
 
 async def test_where_nothing_answers_there_is_no_problem_to_tell(clock: ManualClock) -> None:
     service = ScriptedService(clock, NO_CONNECTION)
-    async with service.client(Patience(total_seconds=5)) as client:
+    async with service.client(RetryPolicy(total_seconds=5)) as client:
         with pytest.raises(Unavailable, match="ConnectError") as raised:
             await passing(clock, client.submission(REQUEST_ID))
     assert raised.value.problem is None
@@ -169,8 +169,8 @@ async def test_a_proxys_own_page_is_a_problem_without_a_code(clock: ManualClock)
 async def test_a_service_that_waits_is_asked_again_at_once(clock: ManualClock) -> None:
     service = ScriptedService(clock, 30.0, PENDING, 12.0, CONFIRMED)
     async with service.client() as client:
-        told = await passing(clock, client.wait(REQUEST_ID, timeout_seconds=60))
-    assert told.confirmed
+        result = await passing(clock, client.wait(REQUEST_ID, timeout_seconds=60))
+    assert result.confirmed
     assert [request.headers["prefer"] for request in service.requests] == ["wait=30", "wait=30"]
     assert service.times[1] - service.times[0] == pytest.approx(30)
 
@@ -185,13 +185,13 @@ async def test_a_service_that_does_not_wait_is_asked_after_pauses_that_grow(cloc
 
 @pytest.mark.parametrize(("tries", "most"), [(1, 0.5), (2, 1.0), (4, 4.0), (5, 6.0), (99, 6.0)])
 def test_pauses_are_drawn_from_a_range_that_doubles_up_to_a_bound(tries: int, most: float) -> None:
-    patience = Patience(first_seconds=0.5, longest_seconds=6.0)
-    assert (patience.pause(tries, 0.0), patience.pause(tries, 1.0)) == (0.0, most)
-    assert patience.pause(tries, 0.5, 30) == 30 + most / 2
+    retry_policy = RetryPolicy(first_seconds=0.5, max_seconds=6.0)
+    assert (retry_policy.pause(tries, 0.0), retry_policy.pause(tries, 1.0)) == (0.0, most)
+    assert retry_policy.pause(tries, 0.5, 30) == 30 + most / 2
 
 
 async def test_neither_token_nor_guest_is_in_what_is_raised(clock: ManualClock) -> None:
-    async with ScriptedService(clock, NO_CONNECTION).client(Patience(total_seconds=0)) as client:
+    async with ScriptedService(clock, NO_CONNECTION).client(RetryPolicy(total_seconds=0)) as client:
         with pytest.raises(Unavailable) as raised:
             await client.submit({"guest": "Ana Ruiz"})
     assert "token" not in str(raised.value)
@@ -232,7 +232,7 @@ async def test_a_bulk_that_is_answered_with_another_number_of_results_is_unexpec
     one = {"data": {"accepted": 1, "refused": 0, "results": [EXAMPLES["submissionAccepted"]["data"]]}}
     async with ScriptedService(clock, httpx.Response(200, json=one)).client() as client:
         with pytest.raises(Unexpected, match="2 items"):
-            _ = [told async for told in client.submit_many([Item({}), Item({})])]
+            _ = [result async for result in client.submit_many([Item({}), Item({})])]
 
 
 async def test_a_bulk_is_sent_again_under_the_same_keys(clock: ManualClock) -> None:
@@ -241,9 +241,9 @@ async def test_a_bulk_is_sent_again_under_the_same_keys(clock: ManualClock) -> N
     async with service.client() as client:
 
         async def submitted() -> list[Any]:
-            return [told async for told in client.submit_many([Item({"propertyId": 1})])]
+            return [result async for result in client.submit_many([Item({"propertyId": 1})])]
 
-        (told,) = await passing(clock, submitted())
-    assert (told.request_id, len(service.requests)) == (REQUEST_ID, 2)
+        (result,) = await passing(clock, submitted())
+    assert (result.request_id, len(service.requests)) == (REQUEST_ID, 2)
     assert service.requests[0].content == service.requests[1].content
-    assert told.idempotency_key.encode() in service.requests[0].content
+    assert result.idempotency_key.encode() in service.requests[0].content

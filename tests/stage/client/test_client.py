@@ -1,4 +1,4 @@
-"""`forwarder.client` against the stages themselves: what is submitted, followed, listed and cancelled through it."""
+"""`reservation_forwarder_client` against the stages themselves: what is submitted, followed, listed and cancelled through it."""
 
 import asyncio
 import subprocess
@@ -10,14 +10,14 @@ from decimal import Decimal
 import httpx
 import pytest
 
-from forwarder.client import ForwarderClient, Item, Patience, Problem, Refused, Status, Submission
 from forwarder.reservation.outcome import Status as Outcome
 from forwarder.reservation.problems import endings
+from reservation_forwarder_client import ForwarderClient, Item, Problem, Refused, RetryPolicy, Status, Submission
 from tests.support.memory.clock import settle
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL
 from tests.support.stages.http_stages import Stages, stages
 
-NEVER_AGAIN = Patience(total_seconds=0)
+NEVER_AGAIN = RetryPolicy(total_seconds=0)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def client(house: Stages) -> AsyncIterator[ForwarderClient]:
         workspace="alpha",
         account="alpha-1",
         transport=httpx.ASGITransport(house.app),
-        patience=NEVER_AGAIN,
+        retry_policy=NEVER_AGAIN,
         clock=house.clock,
     ) as built:
         yield built
@@ -45,21 +45,21 @@ async def test_a_submission_is_accepted_and_then_followed_to_its_record(house: S
     assert (accepted.status, accepted.settled, accepted.accepted_at) == ("PENDING", False, house.clock.now())
     assert (await client.submission(accepted.request_id)).record is None
     await house.settle(await house.requested(), Outcome.CONFIRMED, pms_reservation_id="P1")
-    told = await client.wait(accepted.request_id)
-    assert told.confirmed
-    assert told.record is not None
-    assert told.reservation_id is not None
-    assert told.record == await client.reservation(told.reservation_id)
-    assert (told.record.pms_reservation_id, told.record.total_price) == ("P1", Decimal("480.5"))
-    assert (told.record.arrival_date, told.record.nights) == (date(2027, 6, 1), 4)
+    result = await client.wait(accepted.request_id)
+    assert result.confirmed
+    assert result.record is not None
+    assert result.reservation_id is not None
+    assert result.record == await client.reservation(result.reservation_id)
+    assert (result.record.pms_reservation_id, result.record.total_price) == ("P1", Decimal("480.5"))
+    assert (result.record.arrival_date, result.record.nights) == (date(2027, 6, 1), 4)
 
 
 async def test_one_who_waits_is_told_the_record(house: Stages, client: ForwarderClient) -> None:
     asked = asyncio.create_task(client.submit(GENERAL, operation="general", wait=5))
     await house.settle(await house.requested(), Outcome.CONFIRMED, pms_reservation_id="P1")
-    told = await asked
-    assert (told.status, told.reservation_id) == (Status.CONFIRMED, 1)
-    assert told.record == await client.reservation(1)
+    result = await asked
+    assert (result.status, result.reservation_id) == (Status.CONFIRMED, 1)
+    assert result.record == await client.reservation(1)
 
 
 async def test_a_rejection_is_an_answer_and_not_an_error(house: Stages, client: ForwarderClient) -> None:
@@ -68,11 +68,11 @@ async def test_a_rejection_is_an_answer_and_not_an_error(house: Stages, client: 
     request_id = house.published()["requestId"]
     problem = endings.ROOM_UNAVAILABLE.problem("The room is taken.", request_id).as_json()
     await house.settle(message, Outcome.REJECTED, problem=problem)
-    told = await asked
-    assert (told.request_id, told.status) == (request_id, Status.REJECTED)
-    assert told.problem is not None
-    assert (told.problem.code, told.problem.detail) == ("room_unavailable", "The room is taken.")
-    assert told.problem == (await client.submission(request_id)).problem
+    result = await asked
+    assert (result.request_id, result.status) == (request_id, Status.REJECTED)
+    assert result.problem is not None
+    assert (result.problem.code, result.problem.detail) == ("room_unavailable", "The room is taken.")
+    assert result.problem == (await client.submission(request_id)).problem
 
 
 async def test_what_is_not_accepted_is_refused_with_every_fault(client: ForwarderClient) -> None:
@@ -105,12 +105,12 @@ async def test_days_and_decimals_are_written_as_the_contract_has_them(house: Sta
 
 async def test_a_deadline_and_an_account_of_its_own_go_with_the_call(house: Stages, client: ForwarderClient) -> None:
     other = client.for_account("alpha-2")
-    told = await other.submit(BOOKING_ENGINE, deadline=300)
+    result = await other.submit(BOOKING_ENGINE, deadline=300)
     published = house.published()
     assert (published["deadlineSeconds"], published["integrationAccountId"]) == (300, "alpha-2")
     with pytest.raises(Refused, match="submission_not_found"):
-        await client.submission(told.request_id)
-    assert (await other.submission(told.request_id)).status == "PENDING"
+        await client.submission(result.request_id)
+    assert (await other.submission(result.request_id)).status == "PENDING"
 
 
 async def test_every_reservation_comes_once_page_after_page(house: Stages, client: ForwarderClient) -> None:
@@ -141,10 +141,10 @@ async def test_a_cancellation_that_is_done_tells_the_record(house: Stages, clien
     asked = asyncio.create_task(client.cancel(accepted.request_id, wait=5))
     await house.requested(2)
     await house.settle(submitted, Outcome.CANCELLED, cancelled_at="2027-01-01T00:00:00.000Z")
-    told = await asked
-    assert told.status == Status.CANCELLED
-    assert told.record is not None
-    assert told.record.cancelled_at == house.clock.now()
+    result = await asked
+    assert result.status == Status.CANCELLED
+    assert result.record is not None
+    assert result.record.cancelled_at == house.clock.now()
 
 
 async def test_many_are_submitted_in_bulks_and_told_of_one_by_one(house: Stages, client: ForwarderClient) -> None:
@@ -154,7 +154,7 @@ async def test_many_are_submitted_in_bulks_and_told_of_one_by_one(house: Stages,
         Item(wrong),
         Item(GENERAL, operation="general", deadline=300),
     ]
-    first, refused, last = [told async for told in client.submit_many(items, bulk_size=2)]
+    first, refused, last = [result async for result in client.submit_many(items, bulk_size=2)]
     assert isinstance(first, Submission)
     assert isinstance(last, Submission)
     assert isinstance(refused, Problem)
@@ -191,10 +191,9 @@ async def test_one_who_waits_in_vain_is_told_how_it_stands(house: Stages, client
 
 def test_it_needs_httpx_and_nothing_of_the_service() -> None:
     """What is imported is looked at in a process that has imported nothing else."""
-    code = "import sys, httpx; before = set(sys.modules); import forwarder.client; print(*set(sys.modules) - before)"
+    code = "import sys, httpx; before = set(sys.modules); import reservation_forwarder_client; print(*set(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert "forwarder.client.service" in loaded
-    ours = {name for name in loaded if name.startswith("forwarder")}
-    assert {name for name in ours if not name.startswith("forwarder.client")} == {"forwarder"}
+    assert "reservation_forwarder_client.service" in loaded
+    ours = {name for name in loaded if name.startswith("reservation_forwarder_client")}
     assert {name.partition(".")[0] for name in loaded - ours} <= set(sys.stdlib_module_names)

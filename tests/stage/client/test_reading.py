@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from forwarder.client import Submission, listing, problems, records, told
-from forwarder.client.reading import RAW, Malformed, members_of, read
+from reservation_forwarder_client import Submission, listing, problems, records, responses
+from reservation_forwarder_client.wire import RAW, Malformed, members_of, read
 from tools.contracts.openapi.document import openapi
 from tools.contracts.openapi.response_examples import answer_examples
 
@@ -46,7 +46,7 @@ def test_a_shape_has_the_fields_that_the_contract_has(shape: Any, name: str) -> 
 @pytest.mark.parametrize("name", [name for name in answer_examples() if name.startswith("submission")])
 def test_every_submission_that_is_shown_is_read(name: str) -> None:
     example = example_of(name)
-    submission = told.submission(example)
+    submission = responses.submission(example)
     assert (submission.request_id, submission.status) == (example["data"]["requestId"], example["data"]["status"])
     assert len(submission.attempts) == len(example["data"].get("attempts", ()))
     assert (submission.problem is None) == (example["data"].get("problem") is None)
@@ -63,8 +63,8 @@ def _grown(value: Any) -> Any:
 @pytest.mark.parametrize("name", ["submissionConfirmed", "submissionRejected", "submissionCancelled"])
 def test_what_is_added_is_passed_over_and_there_to_look_up(name: str) -> None:
     example = example_of(name)
-    submission = told.submission(_grown(example))
-    assert submission == told.submission(example)
+    submission = responses.submission(_grown(example))
+    assert submission == responses.submission(example)
     assert submission.raw["addedLater"] == {"a": [1]}
     if submission.record is not None:
         assert submission.record.raw["addedLater"] == {"a": [1]}

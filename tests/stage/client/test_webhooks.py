@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
-from forwarder.client import WebhookInvalid, verify_webhook
 from forwarder.reservation.outcome import Status
 from forwarder.webhooks.signature import new_secret, signed_headers
+from reservation_forwarder_client import WebhookInvalid, verify_webhook
 from tools.contracts import examples
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from forwarder.client import ForwarderClient, Patience
+from reservation_forwarder_client import ForwarderClient, RetryPolicy
 from tests.support.memory.clock import ManualClock
 
 Step = httpx.Response | Exception | float
@@ -34,7 +34,7 @@ class ScriptedService(httpx.AsyncBaseTransport):
     def _next(self) -> Step:
         return self._steps.pop(0) if len(self._steps) > 1 else self._steps[0]
 
-    def client(self, patience: Patience | None = None) -> ForwarderClient:
+    def client(self, retry_policy: RetryPolicy | None = None) -> ForwarderClient:
         """A client of it, in its time."""
         return ForwarderClient(
             "http://forwarder.test",
@@ -42,7 +42,7 @@ class ScriptedService(httpx.AsyncBaseTransport):
             workspace="alpha",
             account="alpha-1",
             transport=self,
-            patience=patience,
+            retry_policy=retry_policy,
             clock=self._clock,
         )
 

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from forwarder.client.writing import json_bytes
+from reservation_forwarder_client.wire import json_bytes
 
 Operation = Literal["booking-engine", "general"]
 """The two forms of a reservation: that of a booking engine, and the smaller one."""
 
-MOST_ITEMS: Final = 1_000
-_MOST_BYTES: Final = 7 * 1024 * 1024
+MAX_ITEMS: Final = 1_000
+_MAX_BYTES: Final = 7 * 1024 * 1024
 """The service takes 8 MiB."""
 
 
@@ -31,7 +31,7 @@ class Item:
     deadline: int | None = None
 
 
-def bulks(items: Iterable[Item], most_items: int) -> Iterator[tuple[Sequence[Item], bytes]]:
+def bulks(items: Iterable[Item], max_items: int) -> Iterator[tuple[Sequence[Item], bytes]]:
     """The items, each with a key, in the order given and in bulks that the service takes; and each bulk's body. Takes no more of
     `items` than the next bulk needs."""
     held: list[Item] = []
@@ -40,7 +40,7 @@ def bulks(items: Iterable[Item], most_items: int) -> Iterator[tuple[Sequence[Ite
     for item in items:
         keyed = replace(item, idempotency_key=item.idempotency_key or new_key())
         text = json_bytes(_members(keyed))
-        if held and (len(held) >= most_items or size + len(text) > _MOST_BYTES):
+        if held and (len(held) >= max_items or size + len(text) > _MAX_BYTES):
             yield held, _array(texts)
             held, texts, size = [], [], 0
         held.append(keyed)

@@ -1,43 +1,56 @@
-"""`forwarder demo`: a short guided tour of a running forwarder, against its demo workspace, by `forwarder.client`."""
+"""A short guided tour of a running forwarder: submit, follow, list; see a rejection; see a PMS outage survived.
+
+Start the forwarder with `make run`, then run this with `make demo`. It takes the address and the key from the environment, or from
+the `demo.env` that `make run` leaves in the data directory.
+"""
 
 import asyncio
 import json
 import os
 import secrets
+import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from dotenv import dotenv_values
+from reservation_forwarder_client import ForwarderClient, ForwarderError, RetryPolicy, Submission, Unavailable
 
-from forwarder.cli.output import Failed, say
-from forwarder.cli.run.demo_world import DEMO_ENV
-from forwarder.client import ForwarderClient, ForwarderError, Patience, Submission, Unavailable
-from forwarder.settings import read_settings
-
-_PATIENCE_SECONDS = 60.0
+_TIMEOUT_SECONDS = 60.0
 _PAUSE_SECONDS = 0.1
 
 
-def demo() -> None:
-    """Submit, follow, list; see a rejection; see a PMS outage survived."""
-    path = read_settings().environment.data_dir / DEMO_ENV
-    values = {**(dotenv_values(path) if path.exists() else {}), **os.environ}
+class Failed(Exception):
+    """The tour could not go on. The message says why."""
+
+
+def main() -> None:
+    """Take the tour. Exits with 1 and a message where it fails."""
+    path = Path(os.environ.get("FORWARDER_DATA_DIR") or ".forwarder") / "demo.env"
+    values = {**_read_env(path), **os.environ}
     try:
-        url, token, workspace = (
-            str(values[name]) for name in ("FORWARDER_URL", "FORWARDER_TOKEN", "FORWARDER_WORKSPACE")
-        )
+        url, token, workspace = (values[f"FORWARDER_{name}"] for name in ("URL", "TOKEN", "WORKSPACE"))
     except KeyError as missing:
-        raise Failed(f"{missing} is neither set nor in {path}: start the forwarder first, with `make run`") from None
-    asyncio.run(_tour(url, token, workspace, path))
+        sys.exit(f"demo: {missing} is neither set nor in {path}: start the forwarder first, with `make run`")
+    try:
+        asyncio.run(_tour(url, token, workspace, path))
+    except Failed as error:
+        sys.exit(f"demo: {error}")
+
+
+def _read_env(path: Path) -> Mapping[str, str]:
+    """The lines `export NAME=value` of the file; none where there is no file."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    pairs = (line.removeprefix("export ").partition("=") for line in lines)
+    return {name: value for name, _, value in pairs}
 
 
 async def _tour(url: str, token: str, workspace: str, path: Path) -> None:
-    not_twice = Patience(total_seconds=0)
+    once = RetryPolicy(total_seconds=0)
     try:
         async with ForwarderClient(
-            url, token=token, workspace=workspace, account="demo-generic", patience=not_twice
+            url, token=token, workspace=workspace, account="demo-generic", retry_policy=once
         ) as client:
             guide = _Guide(client, _Outage(f"{url}/simulator/demo-generic/faults"))
             await guide.submit_and_follow()
@@ -53,7 +66,7 @@ async def _tour(url: str, token: str, workspace: str, path: Path) -> None:
         ) from None
     except ForwarderError as error:
         raise Failed(str(error)) from None
-    say("\nThat was the tour. Everything it made is in `forwarder submissions list`.")
+    print("\nThat was the tour. Everything it made is in `forwarder submissions list`.")
 
 
 class _Guide:
@@ -64,56 +77,58 @@ class _Guide:
         self._outage = outage
 
     async def submit_and_follow(self) -> None:
-        say("1. A booking engine submits and does not wait for the PMS.")
+        print("1. A booking engine submits and does not wait for the PMS.")
         websites = self._client.for_account("demo-website-builder")
         begun = time.perf_counter()
         accepted = await websites.submit(_booking(morChannel="SELF"))
-        say(f"   {accepted.status} {accepted.request_id}, in {(time.perf_counter() - begun) * 1000:.0f} ms")
-        settled = await websites.wait(accepted.request_id, timeout_seconds=_PATIENCE_SECONDS)
+        print(f"   {accepted.status} {accepted.request_id}, in {(time.perf_counter() - begun) * 1000:.0f} ms")
+        settled = await websites.wait(accepted.request_id, timeout_seconds=_TIMEOUT_SECONDS)
         _require(settled, "CONFIRMED")
         made = settled.record and settled.record.pms_reservation_id
-        say(f"   {settled.status} as {made} after {len(settled.attempts)} attempt")
+        print(f"   {settled.status} as {made} after {len(settled.attempts)} attempt")
 
     async def wait_for_the_outcome(self) -> None:
-        say("\n2. The general operation waits and answers with the record.")
+        print("\n2. The general operation waits and answers with the record.")
         made = await self._client.submit(_booking(), operation="general")
         record = made.record
         if record is None:
             raise Failed(f"expected a record within the wait, got {made.status} {made.request_id}")
-        say(f"   reservation {record.id}: {record.nights} nights, {record.total_price} {record.currency}")
+        print(f"   reservation {record.id}: {record.nights} nights, {record.total_price} {record.currency}")
 
     async def be_rejected(self) -> None:
-        say("\n3. A rule refuses: booking-sync takes payment itself, and no card came with the request.")
+        print("\n3. A rule refuses: booking-sync takes payment itself, and no card came with the request.")
         refused = await self._client.for_account("demo-booking-sync").submit(_booking(morChannel="PMS"), wait=10)
         _require(refused, "REJECTED")
-        say(f"   {refused.status} {refused.problem}")
+        print(f"   {refused.status} {refused.problem}")
 
     async def survive_an_outage(self) -> None:
-        say("\n4. The PMS goes down. Submissions are accepted all the same, and wait.")
+        print("\n4. The PMS goes down. Submissions are accepted all the same, and wait.")
         await self._outage.begin()
         try:
             accepted = await self._client.submit(_booking(morChannel="SELF"))
             waiting = await self._attempted(accepted.request_id)
             last = waiting.attempts[-1]
-            say(f"   {waiting.status}: attempt {last.number} came to {last.outcome} ({last.reason})")
+            print(f"   {waiting.status}: attempt {last.number} came to {last.outcome} ({last.reason})")
         finally:
             await self._outage.end()
-        say("   It comes back.")
-        settled = await self._client.wait(accepted.request_id, timeout_seconds=_PATIENCE_SECONDS)
+        print("   It comes back.")
+        settled = await self._client.wait(accepted.request_id, timeout_seconds=_TIMEOUT_SECONDS)
         _require(settled, "CONFIRMED")
-        say(f"   {settled.status} after {len(settled.attempts)} attempts")
+        print(f"   {settled.status} after {len(settled.attempts)} attempts")
 
     async def list_them(self) -> None:
-        say("\n5. All of an account's reservations, the newest first, page by page.")
+        print("\n5. All of an account's reservations, the newest first, page by page.")
         async for page in self._client.pages(page_size=3, order="desc"):
             for record in page.reservations:
-                say(f"   {record.id}  {record.status}  {record.arrival_date} → {record.departure_date}")
-            say(f"   the next page begins at {page.cursors.next}" if page.cursors.next else "   there is no other page")
+                print(f"   {record.id}  {record.status}  {record.arrival_date} → {record.departure_date}")
+            print(
+                f"   the next page begins at {page.cursors.next}" if page.cursors.next else "   there is no other page"
+            )
             break
 
     async def _attempted(self, request_id: str) -> Submission:
         """The submission once a push of it was attempted."""
-        for _ in range(round(_PATIENCE_SECONDS / _PAUSE_SECONDS)):
+        for _ in range(round(_TIMEOUT_SECONDS / _PAUSE_SECONDS)):
             seen = await self._client.submission(request_id)
             if seen.attempts:
                 return seen
@@ -172,3 +187,7 @@ def _booking(**more: Any) -> dict[str, Any]:
         "paymentProviderId": 42,
         **more,
     }
+
+
+if __name__ == "__main__":
+    main()

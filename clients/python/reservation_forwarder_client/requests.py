@@ -1,4 +1,4 @@
-"""Calls over HTTP, made again while that is safe and may help. Touches the network, by httpx.
+"""Requester over HTTP, made again while that is safe and may help. Touches the network, by httpx.
 
 Every call of this client may be repeated: those that read change nothing, a submission carries a key, and cancelling twice cancels
 once.
@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol
 
 import httpx
 
-from forwarder.client.problems import RateLimited, Unavailable, Unexpected, error_of
-from forwarder.client.reading import Malformed, members_of
+from reservation_forwarder_client.problems import RateLimited, Unavailable, Unexpected, error_of
+from reservation_forwarder_client.wire import Malformed, members_of
 
 _PASSING: Final = {
     HTTPStatus.TOO_MANY_REQUESTS,
@@ -59,23 +59,23 @@ class MachineClock:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """How long a call is made again: no try begins later than `total_seconds` after the first. Between two tries lies what the
-    service asks for in `Retry-After`, and a pause at random, up to `first_seconds` and doubling, at most `longest_seconds`
+    service asks for in `Retry-After`, and a pause at random, up to `first_seconds` and doubling, at most `max_seconds`
     (exponential backoff with full jitter: callers who were refused together do not come back together)."""
 
     total_seconds: float = 60.0
     first_seconds: float = 0.2
-    longest_seconds: float = 10.0
+    max_seconds: float = 10.0
 
     def pause(self, tries: int, chance: float, retry_after: float | None = None) -> float:
         """The seconds to wait after the `tries`-th try, counted from 1. `chance` is drawn from 0 to 1."""
-        most = min(self.first_seconds * 2.0 ** min(tries - 1, 32), self.longest_seconds)
+        most = min(self.first_seconds * 2.0 ** min(tries - 1, 32), self.max_seconds)
         return (retry_after or 0.0) + chance * most
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiRequest:
     """One call. `wait_seconds`: for how long the service may take its time before it answers."""
 
     method: str
@@ -86,25 +86,25 @@ class Call:
     wait_seconds: float = 0.0
 
 
-class Calls:
-    """Makes calls for as long as `patience` lasts. Any number may be under way at once."""
+class Requester:
+    """Makes requests, and makes them again as `retry_policy` allows. Any number may be under way at once."""
 
     def __init__(
         self,
         http: httpx.AsyncClient,
         *,
         timeout_seconds: float,
-        patience: Patience,
+        retry_policy: RetryPolicy,
         clock: Clock,
         chance: Callable[[], float] = _RANDOM.random,
     ) -> None:
         self._http = http
         self._timeout_seconds = timeout_seconds
-        self._patience = patience
+        self._retry_policy = retry_policy
         self._clock = clock
         self._chance = chance
 
-    async def members(self, call: Call) -> tuple[int, Mapping[str, Any]]:
+    async def members(self, call: ApiRequest) -> tuple[int, Mapping[str, Any]]:
         """The status, of the 2xx, and the members that answer `call`. Raises a `ForwarderError`."""
         answer = await self._send(call)
         try:
@@ -112,19 +112,19 @@ class Calls:
         except Malformed as error:
             raise Unexpected(f"{answer.status_code} from {answer.request.url}: {error}") from error
 
-    async def _send(self, call: Call) -> httpx.Response:
+    async def _send(self, call: ApiRequest) -> httpx.Response:
         begun = self._clock.monotonic()
         for tries in count(1):
             result = await self._try(call)
             if isinstance(result, httpx.Response):
                 return result
-            pause = self._patience.pause(tries, self._chance(), result.retry_after)
-            if self._clock.monotonic() - begun + pause > self._patience.total_seconds:
+            pause = self._retry_policy.pause(tries, self._chance(), result.retry_after)
+            if self._clock.monotonic() - begun + pause > self._retry_policy.total_seconds:
                 raise result
             await self._clock.sleep(pause)
         raise AssertionError
 
-    async def _try(self, call: Call) -> httpx.Response | Unavailable | RateLimited:
+    async def _try(self, call: ApiRequest) -> httpx.Response | Unavailable | RateLimited:
         """The answer, of the 2xx, or the trouble that may pass. Raises what will not."""
         try:
             answer = await self._http.request(

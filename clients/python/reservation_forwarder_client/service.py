@@ -1,4 +1,4 @@
-"""The client: the service's operations as coroutines. Touches the network, by `Calls`."""
+"""The client: the service's operations as coroutines. Touches the network, by `Requester`."""
 
 import copy
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -9,13 +9,13 @@ from urllib.parse import quote
 
 import httpx
 
-from forwarder.client import told
-from forwarder.client.bulk import MOST_ITEMS, Item, Operation, bulks, new_key
-from forwarder.client.calls import Call, Calls, Clock, MachineClock, Patience
-from forwarder.client.listing import LARGEST_PAGE, Filters, Page, parameters_of
-from forwarder.client.problems import Problem, Refused, Unavailable
-from forwarder.client.records import DryRun, Reservation, Submission
-from forwarder.client.writing import json_bytes, preference, quoted
+from reservation_forwarder_client import responses
+from reservation_forwarder_client.bulk import MAX_ITEMS, Item, Operation, bulks, new_key
+from reservation_forwarder_client.listing import MAX_PAGE, Filters, Page, parameters_of
+from reservation_forwarder_client.problems import Problem, Refused, Unavailable
+from reservation_forwarder_client.records import DryRun, Reservation, Submission
+from reservation_forwarder_client.requests import ApiRequest, Clock, MachineClock, Requester, RetryPolicy
+from reservation_forwarder_client.wire import json_bytes, preference, quoted
 
 _RESERVATIONS: Final = "/api/v1/vrs/reservations"
 _SUBMISSIONS: Final = "/api/v1/vrs/submissions"
@@ -23,10 +23,10 @@ _PATHS: Final[Mapping[Operation, str]] = {
     "booking-engine": f"{_RESERVATIONS}/booking-engine",
     "general": _RESERVATIONS,
 }
-_LONGEST_WAIT_SECONDS: Final = 30
+_MAX_WAIT_SECONDS: Final = 30
 # Those who wait for an outcome hold a connection each: a bound would make calls wait for one another.
 _CONNECTIONS: Final = httpx.Limits(max_connections=None, max_keepalive_connections=100)
-_LOOKS: Final = Patience(first_seconds=0.2, longest_seconds=2.0)
+_LOOKS: Final = RetryPolicy(first_seconds=0.2, max_seconds=2.0)
 
 
 class ForwarderClient:
@@ -34,8 +34,8 @@ class ForwarderClient:
     connections. Any number of calls may be under way at once. `base_url`: where the service is, without `/api`; all of its
     stages, as a proxy puts them together.
 
-    Every call is made again while `patience` lasts, where nothing answered, or 429, 502, 503 or 504 did. It raises what
-    `forwarder.client.problems` draws. `timeout_seconds`: how long one try may take, beside what it lets the service wait.
+    Every call is made again as `retry_policy` allows, where nothing answered, or 429, 502, 503 or 504 did. It raises what
+    `problems` draws. `timeout_seconds`: how long one try may take, beside the time it lets the service wait.
     `transport` is httpx's seam: for a proxy, a certificate of your own, or a test without a network.
     """
 
@@ -47,15 +47,15 @@ class ForwarderClient:
         workspace: str,
         account: str,
         timeout_seconds: float = 30.0,
-        patience: Patience | None = None,
+        retry_policy: RetryPolicy | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         clock: Clock | None = None,
     ) -> None:
         headers = {"Authorization": f"Bearer {token}", "workspaceId": workspace, "User-Agent": "forwarder-client"}
         self._http = httpx.AsyncClient(base_url=base_url, headers=headers, transport=transport, limits=_CONNECTIONS)
         self._clock = clock or MachineClock()
-        self._calls = Calls(
-            self._http, timeout_seconds=timeout_seconds, patience=patience or Patience(), clock=self._clock
+        self._requester = Requester(
+            self._http, timeout_seconds=timeout_seconds, retry_policy=retry_policy or RetryPolicy(), clock=self._clock
         )
         self._account = account
 
@@ -100,34 +100,34 @@ class ForwarderClient:
             headers["Forward-Deadline"] = str(deadline)
         try:
             call = self._post(_PATHS[operation], json_bytes(reservation), headers, wait)
-            code, members = await self._calls.members(call)
-            submitted = told.submission(members) if code == httpx.codes.ACCEPTED else told.made(members)
+            code, members = await self._requester.members(call)
+            submitted = responses.submission(members) if code == httpx.codes.ACCEPTED else responses.made(members)
         except Refused as refused:
-            submitted = told.outcome(refused)
+            submitted = responses.outcome(refused)
         except Unavailable as error:
             error.idempotency_key = key
             raise
         return replace(submitted, idempotency_key=key)
 
     async def submit_many(
-        self, items: Iterable[Item], *, bulk_size: int = MOST_ITEMS
+        self, items: Iterable[Item], *, bulk_size: int = MAX_ITEMS
     ) -> AsyncIterator[Submission | Problem]:
         """Submit `items` in bulks, and tell of each, in their order, whether it was accepted, as soon as its bulk is answered.
 
         One that is refused harms no other. Outcomes are not waited for. Raises `Unavailable` where a bulk is not answered, and
-        `Refused` where it is refused as a whole: what was told before is safe; give items keys of your own, and the rest can be
+        `Refused` where it is refused as a whole: what was yielded before is safe; give items keys of your own, and the rest can be
         sent again.
         """
         for some, body in bulks(items, bulk_size):
-            _, members = await self._calls.members(self._post(f"{_RESERVATIONS}/bulk", body))
-            for result in told.results(members, [item.idempotency_key for item in some]):
+            _, members = await self._requester.members(self._post(f"{_RESERVATIONS}/bulk", body))
+            for result in responses.results(members, [item.idempotency_key for item in some]):
                 yield result
 
     async def dry_run(self, reservation: Mapping[str, Any], *, operation: Operation = "booking-engine") -> DryRun:
         """What would come of `reservation`; nothing is made of it. Raises `Refused` where it is not as the contract has it."""
         call = replace(self._post(_PATHS[operation], json_bytes(reservation)), params={"dryRun": "true"})
-        _, members = await self._calls.members(call)
-        return told.dry_run(members)
+        _, members = await self._requester.members(call)
+        return responses.dry_run(members)
 
     async def cancel(self, identifier: str | int, reason: str | None = None, *, wait: int | None = None) -> Submission:
         """Ask for the cancellation of a submission, by its `request_id` or its reservation's `id`; asking again changes nothing.
@@ -136,8 +136,8 @@ class ForwarderClient:
         """
         path = f"{_RESERVATIONS}/{quote(str(identifier), safe='')}/cancel"
         body = {} if reason is None else {"reason": reason}
-        code, members = await self._calls.members(self._post(path, json_bytes(body), preference(wait), wait))
-        return told.cancelling(members) if code == httpx.codes.ACCEPTED else told.made(members)
+        code, members = await self._requester.members(self._post(path, json_bytes(body), preference(wait), wait))
+        return responses.cancelling(members) if code == httpx.codes.ACCEPTED else responses.made(members)
 
     async def submission(self, request_id: str) -> Submission:
         """How a submission stands, with every attempt. Raises `Refused` (`submission_not_found`)."""
@@ -147,12 +147,12 @@ class ForwarderClient:
         """The submission once it has an outcome; after `timeout_seconds` as it then stands, perhaps still `PENDING`.
 
         The service is asked to answer when the outcome comes. Where it answers sooner, pauses that grow lie between two calls.
-        An outage on the way may take longer, by the client's patience.
+        An outage on the way may take longer, as the retry policy allows.
         """
         until, looks = self._clock.monotonic() + timeout_seconds, 0
         while True:
             begun = self._clock.monotonic()
-            seconds = max(min(int(until - begun), _LONGEST_WAIT_SECONDS), 0)
+            seconds = max(min(int(until - begun), _MAX_WAIT_SECONDS), 0)
             seen = await self._submission(request_id, seconds)
             now = self._clock.monotonic()
             if seen.settled or now >= until:
@@ -162,10 +162,10 @@ class ForwarderClient:
 
     async def reservation(self, reservation_id: int) -> Reservation:
         """One reservation, whatever its status. Raises `Refused` (`reservation_not_found`)."""
-        return told.reservation(await self._get(f"{_RESERVATIONS}/{reservation_id}", {}))
+        return responses.reservation(await self._get(f"{_RESERVATIONS}/{reservation_id}", {}))
 
     async def pages(
-        self, *, page_size: int = LARGEST_PAGE, cursor: str = "", **filters: Unpack[Filters]
+        self, *, page_size: int = MAX_PAGE, cursor: str = "", **filters: Unpack[Filters]
     ) -> AsyncIterator[Page]:
         """The account's reservations, a page at a time, from `cursor` on: a page's `cursors.next`, kept from before.
 
@@ -173,14 +173,14 @@ class ForwarderClient:
         """
         asked = parameters_of(filters) | {"limit": str(page_size)}
         while True:
-            page = told.page(await self._get(_RESERVATIONS, asked | ({"cursor": cursor} if cursor else {})))
+            page = responses.page(await self._get(_RESERVATIONS, asked | ({"cursor": cursor} if cursor else {})))
             yield page
             cursor = page.cursors.next
             if not cursor:
                 return
 
     async def reservations(
-        self, *, page_size: int = LARGEST_PAGE, **filters: Unpack[Filters]
+        self, *, page_size: int = MAX_PAGE, **filters: Unpack[Filters]
     ) -> AsyncIterator[Reservation]:
         """The account's reservations, oldest first unless `order` says otherwise, page after page as they are asked for."""
         async for page in self.pages(page_size=page_size, **filters):
@@ -190,16 +190,18 @@ class ForwarderClient:
     async def _submission(self, request_id: str, seconds: int) -> Submission:
         path = f"{_SUBMISSIONS}/{quote(request_id, safe='')}"
         headers = {**self._headers(), **(preference(seconds) if seconds else {})}
-        _, members = await self._calls.members(Call("GET", path, headers, wait_seconds=seconds))
-        return told.submission(members)
+        _, members = await self._requester.members(ApiRequest("GET", path, headers, wait_seconds=seconds))
+        return responses.submission(members)
 
     async def _get(self, path: str, params: Mapping[str, str]) -> Mapping[str, Any]:
-        _, members = await self._calls.members(Call("GET", path, self._headers(), params))
+        _, members = await self._requester.members(ApiRequest("GET", path, self._headers(), params))
         return members
 
-    def _post(self, path: str, body: bytes, headers: Mapping[str, str] | None = None, wait: int | None = None) -> Call:
+    def _post(
+        self, path: str, body: bytes, headers: Mapping[str, str] | None = None, wait: int | None = None
+    ) -> ApiRequest:
         headers = {**self._headers(), "Content-Type": "application/json", **(headers or {})}
-        return Call("POST", path, headers, content=body, wait_seconds=wait or 0)
+        return ApiRequest("POST", path, headers, content=body, wait_seconds=wait or 0)
 
     def _headers(self) -> dict[str, str]:
         return {"integrationAccountId": self._account}

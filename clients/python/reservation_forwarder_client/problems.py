@@ -2,10 +2,10 @@
 
 ForwarderError
 ├── Refused            4xx: sending the same again brings the same answer
-│   └── RateLimited    429, for longer than the client's patience
-├── Unavailable        no answer, or 5xx, for longer than the client's patience
+│   └── RateLimited    429, for longer than its retry policy allows
+├── Unavailable        no answer, or 5xx, for longer than its retry policy allows
 └── Unexpected         an answer that is none of the service's: another server's, or a contract other than v1
-WebhookInvalid         forwarder.client.webhooks
+WebhookInvalid         reservation_forwarder_client.webhooks
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from typing import Final
 
 import httpx
 
-from forwarder.client.reading import Malformed, members_of, read
+from reservation_forwarder_client.wire import Malformed, members_of, read
 
 _NO_PROBLEM: Final = "about:blank"
 

@@ -4,13 +4,12 @@
         submission = await client.submit({…}, wait=10)
 
 `ForwarderClient` submits, follows, lists and cancels; `verify_webhook` tells whether a delivery is the service's own. The errors
-are drawn in `forwarder.client.problems`. It needs httpx, and nothing else of the forwarder.
+are drawn in `reservation_forwarder_client.problems`. It needs httpx, and nothing else of the forwarder.
 """
 
-from forwarder.client.bulk import Item, Operation
-from forwarder.client.calls import Patience
-from forwarder.client.listing import Filters, Page
-from forwarder.client.problems import (
+from reservation_forwarder_client.bulk import Item, Operation
+from reservation_forwarder_client.listing import Filters, Page
+from reservation_forwarder_client.problems import (
     Fault,
     ForwarderError,
     Problem,
@@ -19,9 +18,10 @@ from forwarder.client.problems import (
     Unavailable,
     Unexpected,
 )
-from forwarder.client.records import Attempt, Cancellation, DryRun, Reservation, Status, Submission
-from forwarder.client.service import ForwarderClient
-from forwarder.client.webhooks import WebhookEvent, WebhookInvalid, verify_webhook
+from reservation_forwarder_client.records import Attempt, Cancellation, DryRun, Reservation, Status, Submission
+from reservation_forwarder_client.requests import RetryPolicy
+from reservation_forwarder_client.service import ForwarderClient
+from reservation_forwarder_client.webhooks import WebhookEvent, WebhookInvalid, verify_webhook
 
 __all__ = [
     "Attempt",
@@ -34,11 +34,11 @@ __all__ = [
     "Item",
     "Operation",
     "Page",
-    "Patience",
     "Problem",
     "RateLimited",
     "Refused",
     "Reservation",
+    "RetryPolicy",
     "Status",
     "Submission",
     "Unavailable",

@@ -1,27 +1,27 @@
-"""What an answer tells, as the client's own types. Pure. All raise `Unexpected` where an answer is not of the contract."""
+"""What a response says, as the client's own types. Pure. All raise `Unexpected` where an answer is not of the contract."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
-from forwarder.client.listing import Page, page_of
-from forwarder.client.problems import Problem, Refused, Unexpected
-from forwarder.client.reading import Malformed, read
-from forwarder.client.records import DryRun, Reservation, Status, Submission
+from reservation_forwarder_client.listing import Page, page_of
+from reservation_forwarder_client.problems import Problem, Refused, Unexpected
+from reservation_forwarder_client.records import DryRun, Reservation, Status, Submission
+from reservation_forwarder_client.wire import Malformed, read
 
 _KEY_REUSED: Final = "idempotency_key_reused"
 
 _Members = Mapping[str, Any]
 _Given = ParamSpec("_Given")
-_Told = TypeVar("_Told")
+_Shape = TypeVar("_Shape")
 
 
-def _of_contract(told: Callable[_Given, _Told]) -> Callable[_Given, _Told]:
-    @wraps(told)
-    def checked(*args: _Given.args, **kwargs: _Given.kwargs) -> _Told:
+def _of_contract(reader: Callable[_Given, _Shape]) -> Callable[_Given, _Shape]:
+    @wraps(reader)
+    def checked(*args: _Given.args, **kwargs: _Given.kwargs) -> _Shape:
         try:
-            return told(*args, **kwargs)
+            return reader(*args, **kwargs)
         except Malformed as error:
             raise Unexpected(f"the answer is not of the contract: {error}") from error
 
@@ -80,10 +80,10 @@ def dry_run(members: _Members) -> DryRun:
 @_of_contract
 def results(members: _Members, keys: Sequence[str | None]) -> list[Submission | Problem]:
     """What became of each item of a bulk, whose keys are `keys`."""
-    told = _data(members).get("results")
-    if not isinstance(told, Sequence) or len(told) != len(keys):
+    found = _data(members).get("results")
+    if not isinstance(found, Sequence) or len(found) != len(keys):
         raise Malformed(f"it does not tell of {len(keys)} items")
-    return [_result(one, key) for one, key in zip(told, keys, strict=True)]
+    return [_result(one, key) for one, key in zip(found, keys, strict=True)]
 
 
 def _result(members: _Members, key: str | None) -> Submission | Problem:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from forwarder.client.reading import Malformed, members_of, read
-from forwarder.client.records import Reservation
+from reservation_forwarder_client.records import Reservation
+from reservation_forwarder_client.wire import Malformed, members_of, read
 
 TOLERANCE_SECONDS: Final = 300
 _PREFIX: Final = "whsec_"

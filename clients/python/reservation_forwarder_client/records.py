@@ -10,7 +10,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from forwarder.client.problems import Problem
+from reservation_forwarder_client.problems import Problem
 
 
 class Status:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal, TypedDict
 
-from forwarder.client.reading import read
-from forwarder.client.records import Reservation
+from reservation_forwarder_client.records import Reservation
+from reservation_forwarder_client.wire import read
 
-LARGEST_PAGE = 200
+MAX_PAGE = 200
 
 
 class Filters(TypedDict, total=False):
