@@ -11,7 +11,7 @@ import asyncpg
 from bench.flows import ACCOUNT
 from bench.pages_rows import FIRST_ARRIVAL, LAST_UPDATE
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.keyset import FIRST
+from forwarder.store.lists.paging import FIRST
 from forwarder.store.lists.port import Days, Filters, Order
 
 LIMIT: Final = 10

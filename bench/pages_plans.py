@@ -6,9 +6,8 @@ import asyncpg
 
 from bench.flows import ACCOUNT
 from bench.pages_cases import LIMIT, Case
-from forwarder.store.lists.keyset import FIRST
-from forwarder.store.lists.listing import parameters_of, shape_of
-from forwarder.store.lists.reader import page_statement
+from forwarder.store.lists.paging import FIRST, shape_of
+from forwarder.store.lists.reader import page_statement, parameters_of
 from tests.support.store.generic_plan import generic_plan
 
 
@@ -24,7 +23,7 @@ async def plans(database_url: str, asked: Sequence[Case], rows: int) -> str:
 async def _plan(connection: asyncpg.Connection, case: Case, rows: int) -> str:
     assert case.filters is not None
     shape = shape_of(case.filters, case.order)
-    given = {"account_id": ACCOUNT, "at_most": LIMIT + 1, **parameters_of(case.filters, shape, case.cursor)}
+    given = {"account_id": ACCOUNT, "max_rows": LIMIT + 1, **parameters_of(case.filters, shape, case.cursor)}
     statement = page_statement("postgresql", shape, is_first=case.cursor == FIRST)
     steps = await generic_plan(connection, statement, given)
     return f"### {case.name}, {rows:,} rows\n```\n{steps}\n```\n\n"

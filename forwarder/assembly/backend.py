@@ -11,9 +11,9 @@ from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.data_dir import secret_in
 from forwarder.settings import BadSettings, Distributed, Embedded, Settings
 from forwarder.store.engine import Engine, open_engine
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.lists.reader import SqlOverview
 from forwarder.store.migrate import migrate, require_current
-from forwarder.store.submissions.repairs import SqlRepairs
+from forwarder.store.submissions.recorder import SqlRepairs
 from forwarder.tenancy.port import Sealer
 from forwarder.tenancy.sealing import sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin

@@ -80,7 +80,7 @@ class EndpointQueue:
         now = self._clock.now()
         until = now + timedelta(seconds=self._settings.claim_seconds)
         at_most = 1 if self._rests.failing(endpoint_id) else self._settings.in_flight
-        return await self._queue.claim(endpoint_id, now=now, until=until, at_most=at_most)
+        return await self._queue.claim(endpoint_id, now=now, until=until, limit=at_most)
 
     def _learn(self, endpoint_id: str, judged: Sequence[Decision]) -> bool:
         """One that was delivered shows that the endpoint works: what it refused waits for its own next try."""

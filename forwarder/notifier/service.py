@@ -123,7 +123,7 @@ class Notifier:
 
     async def _prune(self) -> None:
         before = self._parts.clock.now() - timedelta(days=self._parts.settings.keep_days)
-        if await self._parts.queue.prune(before=before, at_most=_PRUNE) < _PRUNE:
+        if await self._parts.queue.prune(before=before, limit=_PRUNE) < _PRUNE:
             await self._parts.clock.sleep(_PRUNE_SECONDS)
 
 

@@ -1,23 +1,50 @@
-"""PostgreSQL's sessions for reads that come all the time: the driver's own connections, in a pool that does nothing else.
+"""Frequent reads on PostgreSQL: SQLAlchemy compiles each statement once, and the driver runs it on connections of its own.
 
 SQLAlchemy's way to a connection and back (a greenlet, a checkout, a transaction object, a cursor, a result) costs several times
-what the driver itself takes for a statement, and gives a single read nothing.
+what the driver itself needs for a statement, and is of no use to a single read.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import asyncpg
+from sqlalchemy import Dialect, Executable
+from sqlalchemy.sql import ClauseElement
+from sqlalchemy.sql.compiler import SQLCompiler
 
 DriverError: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-"""What the driver raises, besides OSError: the server's errors, its own, and its own about what it had not thought of."""
+"""What the driver raises, besides OSError: the server's errors, errors of its use, and its internal ones."""
 
 _FREE_SECONDS: Final = 10.0
 _CLOSE_SECONDS: Final = 2.0
 
 Connect = Callable[[], Awaitable[asyncpg.Connection]]
 Values = Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DriverStatement:
+    """A compiled statement. `parameters`: their names in order, each with what converts a value for the driver, if needed."""
+
+    text: str
+    parameters: tuple[tuple[str, Callable[[Any], Any] | None], ...]
+
+    def values(self, parameters: Mapping[str, Any]) -> list[Any]:
+        """The values of the statement's parameters, in order and as the driver takes them."""
+        return [parameters[name] if bind is None else bind(parameters[name]) for name, bind in self.parameters]
+
+
+def driver_statement(statement: Executable, dialect: Dialect) -> DriverStatement:
+    """`statement` compiled for asyncpg. Its parameters have no values of their own, and none of them is expanding."""
+    assert isinstance(statement, ClauseElement)  # noqa: S101 - every executable statement is one
+    compiled = statement.compile(dialect=dialect)
+    assert isinstance(compiled, SQLCompiler)  # noqa: S101
+    assert all(parameter.required for parameter in compiled.binds.values())  # noqa: S101
+    types = {name: parameter.type.dialect_impl(dialect) for name, parameter in compiled.binds.items()}
+    order = compiled.positiontup or ()
+    return DriverStatement(compiled.string, tuple((name, types[name].bind_processor(dialect)) for name in order))
 
 
 class SessionRow(asyncpg.Record):
@@ -31,25 +58,25 @@ class SessionRow(asyncpg.Record):
 
 
 class Sessions:
-    """At most so many, made by `connect` as they are needed; the one that was used last is used first.
+    """Up to `max_sessions` connections, opened by `connect` as they are needed; the one used last is used first.
 
-    `connect` is to bound in time how long it takes, and how long each statement does. `open`: those that there are.
+    `connect` must bound how long connecting takes, and how long each statement does. `open`: those that are open.
     """
 
-    def __init__(self, connect: Connect, at_most: int) -> None:
+    def __init__(self, connect: Connect, max_sessions: int) -> None:
         self._connect = connect
-        self._free = asyncio.Semaphore(at_most)
+        self._free = asyncio.Semaphore(max_sessions)
         self.open: set[asyncpg.Connection] = set()
         self._idle: list[asyncpg.Connection] = []
 
     async def fetch(self, text: str, values: Values) -> Sequence[SessionRow]:
         """The rows of one statement, which is a transaction of its own.
 
-        Raises `DriverError`, OSError where there is no connection or it broke, TimeoutError where the statement, or the wait for a
-        session, took too long. After an error, of whatever kind, that session is not used again: after a connection was cut the
-        driver may not know it yet, and nobody knows what comes over one that was given up.
+        Raises `DriverError`; OSError where there is no connection or it broke; TimeoutError where the statement, or the wait for a
+        session, took too long. After any error the session is not used again: when a connection is cut the driver may not know it
+        yet, and a statement that was given up may still be answered.
         """
-        await self._turn()
+        await self._acquire()
         try:
             session = self._last_used() or await self._new()
             try:
@@ -63,12 +90,12 @@ class Sessions:
             self._free.release()
 
     async def close(self) -> None:
-        """Close those that are open. Whoever waits for rows of one gets an error; a later `fetch` makes new ones."""
+        """Close all sessions. Whoever waits for rows gets an error; a later `fetch` opens new ones."""
         closing, self.open, self._idle = self.open, set(), []
-        # One that does not close in time, or is broken, the driver has aborted by then.
+        # The driver aborts those that are broken or do not close in time.
         await asyncio.gather(*(session.close(timeout=_CLOSE_SECONDS) for session in closing), return_exceptions=True)
 
-    async def _turn(self) -> None:
+    async def _acquire(self) -> None:
         if not self._free.locked():  # the usual case is spared the time limit
             await self._free.acquire()
             return
@@ -78,7 +105,7 @@ class Sessions:
     def _last_used(self) -> asyncpg.Connection | None:
         while self._idle:
             session = self._idle.pop()
-            if not session.is_closed():  # after a restart of the server all are, and the driver knows it
+            if not session.is_closed():  # after a restart of the server all of them are
                 return session
             self._drop(session)
         return None

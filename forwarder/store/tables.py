@@ -1,15 +1,10 @@
 """The store's tables. The statements use them, and a test compares them with the migrations."""
 
-from datetime import date, datetime
-from typing import Any
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
     Date,
-    DateTime,
-    Dialect,
     Double,
     Identity,
     Index,
@@ -17,53 +12,10 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
-    TypeDecorator,
     text,
 )
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.types import TypeEngine
 
-from forwarder.process.clock import iso
-
-
-class Moment(TypeDecorator[datetime]):
-    """A moment, to the millisecond: timestamptz on PostgreSQL; on SQLite ISO 8601 text in UTC with `Z`, which sorts."""
-
-    impl = DateTime(timezone=True)
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[datetime]:
-        kept: TypeEngine[Any] = Text() if dialect.name == "sqlite" else DateTime(timezone=True)
-        return dialect.type_descriptor(kept)
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | str | None:
-        if value is None or dialect.name == "sqlite":
-            return value and iso(value)
-        return value.replace(microsecond=value.microsecond // 1000 * 1000)
-
-    def process_result_value(self, value: datetime | str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        return datetime.fromisoformat(value) if isinstance(value, str) else value
-
-
-class utc_day(FunctionElement[date]):  # noqa: N801 - it is written as the functions of SQL are
-    """The day, in UTC, on which a `Moment` lies."""
-
-    name = "utc_day"
-    type = Date()
-    inherit_cache = True
-
-
-@compiles(utc_day, "postgresql")
-def _day_on_postgresql(element: utc_day, compiler: SQLCompiler, **options: Any) -> str:
-    return f"CAST(timezone('UTC', {compiler.process(element.clauses, **options)}) AS DATE)"
-
-
-@compiles(utc_day, "sqlite")
-def _day_on_sqlite(element: utc_day, compiler: SQLCompiler, **options: Any) -> str:
-    return f"substr({compiler.process(element.clauses, **options)}, 1, 10)"
-
+from forwarder.store.sql import Moment, utc_day
 
 Key = Text().with_variant(Text(collation="C"), "postgresql")
 """An identifier: compared byte by byte, which is what indexes on it are fastest with."""

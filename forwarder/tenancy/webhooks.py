@@ -15,7 +15,7 @@ class TooManyEndpoints(ValueError):
 
 
 class Disabled(StrEnum):
-    """Why an endpoint is disabled: it responded 410, nothing reached it for days, or somebody disabled it."""
+    """Why an endpoint is not posted to: it said so (410), nothing reached it for days, or somebody wanted it."""
 
     GONE = "gone"
     FAILING = "failing"

@@ -16,7 +16,7 @@ from forwarder.notifier.api.reading import read_page_query, read_request_body
 from forwarder.notifier.api.responses import delivery_shown, endpoint_shown
 from forwarder.notifier.webhooks import UNCHANGED, Webhooks
 from forwarder.reservation.problem import Problem
-from forwarder.store.lists.keyset import neighbours
+from forwarder.store.lists.paging import neighbours
 from forwarder.store.webhooks.port import DeliveryEntry
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.webhooks import Endpoint

@@ -61,7 +61,7 @@ EVERYTHING: Final = Filters()
 @dataclass(frozen=True, slots=True)
 class Page:
     """A page by keyset: `records` as JSON texts, in the order that was asked for. `current` is the cursor at which it starts, as
-    `store.keyset` counts them; `previous` and `next` are None where there is no such page."""
+    `lists.paging` has them; `previous` and `next` are None where there is no such page."""
 
     records: Sequence[str]
     current: int

@@ -1,6 +1,7 @@
 """The readers' side of the store, in SQL: one submission, or a page of records, of one integration account."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, date
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
@@ -9,6 +10,7 @@ from sqlalchemy import (
     ColumnElement,
     Executable,
     Row,
+    Select,
     bindparam,
     case,
     false,
@@ -22,17 +24,17 @@ from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import Cancellation, cancellation_status
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import Standing, compose_record
-from forwarder.store.database import Database, Dialect, Lookup, Mistake
-from forwarder.store.lists import runs
-from forwarder.store.lists.keyset import FIRST, neighbours, sides
-from forwarder.store.lists.listing import Shape, parameters_of, shape_of
-from forwarder.store.lists.port import EVERYTHING, Filters, Order, Page, Stored
-from forwarder.store.submissions.batch import PARAMETER, as_batch, batch_of
+from forwarder.store.database import Database, Lookup, Mistake
+from forwarder.store.lists import statements
+from forwarder.store.lists.paging import FIRST, Shape, neighbours, shape_of, sides
+from forwarder.store.lists.port import EVERYTHING, Filters, Order, Page, Stored, Summary
+from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, key_among
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.rows import attempts_of
 from forwarder.store.tables import reservations
 
 _row = reservations.c
+_LARGEST_ID: Final = 2**63 - 1
 _ONE: Final[ColumnElement[int]] = literal_column("1")
 _account = bindparam("account_id", type_=_row.account_id.type)
 
@@ -76,7 +78,22 @@ _OF_ACCOUNT = select(*_SUBMISSION).where(case((_row.account_id == _account, true
 
 _BY_REQUEST_ID: Final = _OF_ACCOUNT.where(_row.request_id == bindparam("request_id"))
 _BY_REQUEST_IDS: Final = _OF_ACCOUNT.where(_row.request_id.in_(select(batch_of(_row.request_id).c.request_id)))
-_BY_ID: Final = runs.with_id(_OF_ACCOUNT, bindparam("id", type_=_row.id.type))
+_BY_ID: Final = statements.with_id(_OF_ACCOUNT, bindparam("id", type_=_row.id.type))
+_SUMMARY: Final = (
+    _row.id,
+    _row.request_id,
+    _row.account_id,
+    _row.status,
+    _row.property_id,
+    _row.arrival_date,
+    _row.departure_date,
+    _row.attempts,
+    _row.accepted_at,
+    _row.due_at,
+    _row.problem,
+    _row.revision,
+)
+
 _PROBE: Final = select(_ONE).select_from(reservations).limit(_ONE)
 
 
@@ -95,7 +112,7 @@ class SqlReader:
         return await self._stored(self._by_request_id, {"account_id": account_id, "request_id": request_id})
 
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, Stored]:
-        asked = {"account_id": account_id, PARAMETER: as_batch([{"request_id": each} for each in request_ids])}
+        asked = {"account_id": account_id, BATCH: as_batch([{"request_id": each} for each in request_ids])}
         return {row.request_id: _stored(row) for row in await self._by_request_ids(asked)}
 
     async def reservation(self, account_id: str, reservation_id: int) -> Stored | None:
@@ -105,7 +122,7 @@ class SqlReader:
         self, account_id: str, *, cursor: int, limit: int, filters: Filters = EVERYTHING, order: Order = "asc"
     ) -> Page:
         shape = shape_of(filters, order)
-        asked = {"account_id": account_id, "at_most": limit + 1, **parameters_of(filters, shape, cursor)}
+        asked = {"account_id": account_id, "max_rows": limit + 1, **parameters_of(filters, shape, cursor)}
         rows = await self._page(shape, is_first=cursor == FIRST)(asked)
         found = {row[0]: row for row in rows}  # by id
         before, onward = sides(found, asked["cursor"], descending=shape.descending)
@@ -131,9 +148,58 @@ class SqlReader:
         return _stored(rows[0]) if rows else None
 
 
-def page_statement(dialect: Dialect, shape: Shape, *, is_first: bool) -> Executable:
+class SqlOverview:
+    """`Overview` on PostgreSQL or SQLite."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+        self._reader = SqlReader(engine)
+
+    async def find(self, request_id: str) -> tuple[Summary, Stored] | None:
+        rows = await self._database.read(select(*_SUMMARY).where(_row.request_id == request_id))
+        if not rows:
+            return None
+        summary = _summary(rows[0])
+        stored = await self._reader.submission(summary.account_id, request_id)
+        return None if stored is None else (summary, stored)
+
+    async def latest(self, *, status: Status | None, account_id: str | None, limit: int) -> Sequence[Summary]:
+        wanted: Select[Any] = select(*_SUMMARY).order_by(_row.id.desc()).limit(limit)
+        if status is not None:
+            wanted = wanted.where(_row.status == status.value)
+        if account_id is not None:
+            wanted = wanted.where(_row.account_id == account_id)
+        return [_summary(row) for row in await self._database.read(wanted)]
+
+    async def standings(self, request_ids: Collection[str]) -> Mapping[str, tuple[Status, int]]:
+        batch = as_batch([{"request_id": each} for each in request_ids])
+        rows = await self._database.read(_standings(), {BATCH: batch})
+        return {row.request_id: (Status(row.status), row.revision) for row in rows}
+
+
+def page_statement(dialect: DialectName, shape: Shape, *, is_first: bool) -> Executable:
     """What is read of a page and of what lies before it; before the first one there is nothing to be looked for."""
-    return runs.onward(dialect, shape, LISTED) if is_first else runs.around(dialect, shape, LISTED)
+    return statements.onward(dialect, shape, LISTED) if is_first else statements.around(dialect, shape, LISTED)
+
+
+def parameters_of(filters: Filters, shape: Shape, cursor: int) -> dict[str, Any]:
+    """What the statements of that list take, but for its account and its size."""
+    since, statuses = filters.updated_since, sorted(filters.statuses)
+    values = [filters.property_id] if shape.lead == "property" else statuses
+    return {
+        # Above every id there is: descending, the first page is what is below that.
+        "cursor": _LARGEST_ID if shape.descending and cursor == FIRST else cursor,
+        "property": filters.property_id,
+        "statuses": statuses,
+        "arrival_first": filters.arrival.first or date.min,
+        "arrival_last": filters.arrival.last or date.max,
+        "departure_first": filters.departure.first or date.min,
+        "departure_last": filters.departure.last or date.max,
+        "updated_since": since,
+        "updated_first": since and since.astimezone(UTC).date(),
+        "updated_last": date.max,
+        BATCH: as_batch([{"value": value} for value in values]),
+    }
 
 
 def _stored(row: Row[Any]) -> Stored:
@@ -177,3 +243,27 @@ def _record(row: Row[Any]) -> str:
         problem=None if row.problem is None else from_json(row.problem),
     )
     return to_json(compose_record(from_json(row.request), standing)).decode()
+
+
+def _standings() -> Select[Any]:
+    batch = batch_of(_row.request_id)
+    return select(_row.request_id, _row.status, _row.revision).where(
+        key_among(_row.request_id, select(batch.c.request_id))
+    )
+
+
+def _summary(row: Row[Any]) -> Summary:
+    return Summary(
+        id=row.id,
+        request_id=row.request_id,
+        account_id=row.account_id,
+        status=Status(row.status),
+        property_id=row.property_id,
+        arrival=row.arrival_date.isoformat(),
+        departure=row.departure_date.isoformat(),
+        attempts=len(attempts_of(row.attempts)),
+        accepted_at=iso(row.accepted_at),
+        due_at=None if row.due_at is None else iso(row.due_at),
+        problem_code=None if row.problem is None else from_json(row.problem).get("code"),
+        revision=row.revision,
+    )

@@ -27,11 +27,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
-from forwarder.store.submissions.batch import batch_of
-from forwarder.store.submissions.cancelling import ASKED, CONFIRMED, PENDING, unsent_unless
-from forwarder.store.submissions.keyed import key_among, same_key
-from forwarder.store.submissions.leasing import HELD, settled_unless
-from forwarder.store.tables import Moment, outbox, reservations
+from forwarder.store.sql import Moment, batch_of, key_among, same_key
+from forwarder.store.submissions.cancellations import ASKED, CONFIRMED, PENDING, unsent_unless
+from forwarder.store.submissions.claims import HELD, settled_unless
+from forwarder.store.tables import outbox, reservations
 
 _IN_DOUBT: ColumnElement[str] = literal_column("'IN_DOUBT'")
 
@@ -110,7 +109,7 @@ def _outcomes() -> TableValuedAlias:
         column("cancel_by", Moment()),
         _row.sent_safeguards,
     )
-    return batch_of(*own, *_OF_THE_EVENT, apart=_row.record)
+    return batch_of(*own, *_OF_THE_EVENT, separate=_row.record)
 
 
 def _finish(condition: ColumnElement[bool], batch: FromClause) -> Update:
@@ -195,9 +194,7 @@ def republish() -> Executable:
     # Nearly all are first ones: for them alone nothing is looked up.
     in_turn = or_(outbox.c.revision == literal_column("1"), ~held_up)
     oldest = select(outbox.c.id).where(stale, in_turn).order_by(outbox.c.id)
-    picked = (
-        oldest.limit(bindparam("at_most", type_=Integer)).with_for_update(skip_locked=True, of=outbox).cte("picked")
-    )
+    picked = oldest.limit(bindparam("limit", type_=Integer)).with_for_update(skip_locked=True, of=outbox).cte("picked")
     publish_attempted_at = bindparam("now", type_=Moment())
     return (
         update(outbox)

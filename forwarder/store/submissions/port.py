@@ -75,14 +75,14 @@ class Recorder(Protocol):
         partitions: Collection[int],
         *,
         now: datetime,
-        at_most: int,
+        limit: int,
         safeguards: str | None = UNKNOWN_SAFEGUARDS,
     ) -> Sequence[Work]:
-        """Lease up to `at_most` due rows of the account in these partitions, oldest due first. `safeguards`: as in `Work`."""
+        """Lease up to `limit` due rows of the account in these partitions, oldest due first. `safeguards`: as in `Work`."""
         ...
 
     async def claim_expired(
-        self, worker_id: str, partitions: Collection[int], *, now: datetime, at_most: int
+        self, worker_id: str, partitions: Collection[int], *, now: datetime, limit: int
     ) -> Sequence[Work]:
         """Like `claim`, but rows of any account, PENDING or to be cancelled, whose deadline has passed, due or not. None of them
         is to be pushed."""
@@ -128,7 +128,7 @@ class Recorder(Protocol):
         result."""
         ...
 
-    async def republish(self, *, before: datetime, now: datetime, at_most: int) -> Sequence[OutboxEvent]:
+    async def republish(self, *, before: datetime, now: datetime, limit: int) -> Sequence[OutboxEvent]:
         """Events recorded, or last returned here, before `before` and not published yet, oldest first, for the caller to publish:
         those that a crash left behind. Of one submission, an event is returned only once the earlier ones are published."""
         ...

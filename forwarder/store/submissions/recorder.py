@@ -1,17 +1,19 @@
-"""The worker's side of the store, in SQL. One `SqlRecorder` serves one process; any number of processes share a database."""
+"""The worker's side of the store, and the operators' repairs, in SQL. One `SqlRecorder` serves one process; any number of processes
+share a database."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Executable, Row
+from sqlalchemy import Executable, Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.clock import iso
+from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
-from forwarder.store.submissions import cancelling, holders, leasing, outcomes
-from forwarder.store.submissions.batch import PARAMETER, as_batch
+from forwarder.store.sql import BATCH, as_batch
+from forwarder.store.submissions import cancellations, claims, leases, outcomes
 from forwarder.store.submissions.rows import (
     arrival_batch,
     cancellation_row,
@@ -25,6 +27,7 @@ from forwarder.store.submissions.rows import (
 from forwarder.store.submissions.work import (
     UNKNOWN_SAFEGUARDS,
     Arrival,
+    Attempt,
     Backlog,
     CancellationArrival,
     Ended,
@@ -33,6 +36,7 @@ from forwarder.store.submissions.work import (
     Postponed,
     Work,
 )
+from forwarder.store.tables import reservations
 
 _Narrow = Callable[[AsyncConnection, Sequence[Row[Any]], Mapping[str, Any]], Awaitable[Sequence[Row[Any]]]]
 """Which of the rows that a statement leased with these parameters stay leased, within its transaction."""
@@ -44,16 +48,16 @@ class SqlRecorder:
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
         dialect = self._database.dialect
-        self._renew_first, self._renew_again = holders.renew_first(dialect), holders.renew_again()
-        self._end_lease, self._heartbeats = holders.end_lease(), holders.heartbeats()
-        self._ingest, self._revive = leasing.ingest(dialect), leasing.revive()
-        self._ask, self._park = cancelling.ask(), cancelling.park(dialect)
-        self._any_parked, self._unpark = cancelling.any_parked(), cancelling.unpark()
-        self._claim, self._claim_expired = leasing.claim(), leasing.claim_expired()
-        self._accounts_due, self._backlog = leasing.accounts_due(), leasing.backlog()
-        self._end_leases, self._free_the_unheld = holders.end_leases(), holders.free_the_unheld()
-        self._release, self._mark_pushing = leasing.release(), leasing.mark_pushing()
-        self._leased_ids, self._abandon = leasing.leased_ids(), holders.abandon()
+        self._renew_first, self._renew_again = leases.renew_first(dialect), leases.renew_again()
+        self._end_lease, self._heartbeats = leases.end_lease(), leases.heartbeats()
+        self._ingest, self._revive = claims.ingest(dialect), claims.revive()
+        self._ask, self._park = cancellations.ask(), cancellations.park(dialect)
+        self._any_parked, self._unpark = cancellations.any_parked(), cancellations.unpark()
+        self._claim, self._claim_expired = claims.claim(), claims.claim_expired()
+        self._accounts_due, self._backlog = claims.accounts_due(), claims.backlog()
+        self._end_leases, self._free_the_unheld = leases.end_leases(), leases.free_the_unheld()
+        self._release, self._mark_pushing = claims.release(), claims.mark_pushing()
+        self._leased_ids, self._abandon = claims.leased_ids(), leases.abandon()
         self._record_at_once = outcomes.record() if dialect == "postgresql" else None
         self._finish, self._postpone = outcomes.finish(), outcomes.postpone()
         self._unpublished_of, self._keep_events = outcomes.unpublished_of(), outcomes.keep_events()
@@ -77,7 +81,7 @@ class SqlRecorder:
             return ()
         replays = [replay_row(arrival) for arrival in arrivals if arrival.replay_of is not None]
         if replays:
-            await self._database.run(self._revive, {PARAMETER: as_batch(replays), "now": now})
+            await self._database.run(self._revive, {BATCH: as_batch(replays), "now": now})
         batch = arrival_batch(self._database.dialect, arrivals)
         rows = await self._lease(worker_id, self._ingest, {**batch, "now": now}, self._without_cancelled)
         # Where a batch names one submission twice, the first was inserted.
@@ -92,9 +96,9 @@ class SqlRecorder:
         batch = as_batch([cancellation_row(arrival) for arrival in arrivals])
         async with self._database.transaction() as connection:
             if self._database.dialect == "postgresql":
-                await connection.execute(cancelling.turn())
-            await connection.execute(self._ask, {PARAMETER: batch, "now": now})
-            await connection.execute(self._park, {PARAMETER: batch})
+                await connection.execute(cancellations.turn())
+            await connection.execute(self._ask, {BATCH: batch, "now": now})
+            await connection.execute(self._park, {BATCH: batch})
 
     async def claim(
         self,
@@ -103,23 +107,23 @@ class SqlRecorder:
         partitions: Collection[int],
         *,
         now: datetime,
-        at_most: int,
+        limit: int,
         safeguards: str | None = UNKNOWN_SAFEGUARDS,
     ) -> Sequence[Work]:
         parameters = {
             "account": account_id,
             "partitions": list(partitions),
             "now": now,
-            "at_most": at_most,
+            "limit": limit,
             "safeguards": safeguards,
         }
         rows = await self._lease(worker_id, self._claim, parameters)
         return [work_of(row, worker_id) for row in sorted(rows, key=lambda row: (row.due_at, row.id))]
 
     async def claim_expired(
-        self, worker_id: str, partitions: Collection[int], *, now: datetime, at_most: int
+        self, worker_id: str, partitions: Collection[int], *, now: datetime, limit: int
     ) -> Sequence[Work]:
-        parameters = {"partitions": list(partitions), "now": now, "at_most": at_most}
+        parameters = {"partitions": list(partitions), "now": now, "limit": limit}
         return [work_of(row, worker_id) for row in await self._lease(worker_id, self._claim_expired, parameters)]
 
     async def accounts_due(self, partitions: Collection[int], *, now: datetime) -> Sequence[str]:
@@ -134,7 +138,7 @@ class SqlRecorder:
         async with self._database.transaction() as connection:
             if stopped:
                 batch = as_batch([{"id": heartbeat.worker_id, "sequence": heartbeat.sequence} for heartbeat in stopped])
-                await connection.execute(self._end_leases, {PARAMETER: batch})
+                await connection.execute(self._end_leases, {BATCH: batch})
             freed = await connection.execute(self._free_the_unheld, {"now": now})
             return len(freed.all())
 
@@ -142,7 +146,7 @@ class SqlRecorder:
         return {row.id for row in await self._database.read(self._leased_ids, {"worker_id": worker_id})}
 
     async def abandon(self, worker_id: str, work_ids: Collection[int], *, now: datetime) -> int:
-        parameters = {"worker_id": worker_id, "now": now, PARAMETER: _ids(work_ids)}
+        parameters = {"worker_id": worker_id, "now": now, BATCH: _ids(work_ids)}
         return len(await self._database.run(self._abandon, parameters)) if work_ids else 0
 
     async def release(self, worker_id: str, work_ids: Collection[int]) -> None:
@@ -160,19 +164,19 @@ class SqlRecorder:
         async with self._database.transaction() as connection:
             if postponed:
                 batch = as_batch([postponed_row(one) for one in postponed])
-                await connection.execute(self._postpone, {"worker_id": worker_id, PARAMETER: batch})
+                await connection.execute(self._postpone, {"worker_id": worker_id, BATCH: batch})
             if finals:
                 events = await self._finish_all(connection, worker_id, finals)
         return events
 
-    async def republish(self, *, before: datetime, now: datetime, at_most: int) -> Sequence[OutboxEvent]:
-        asked = {"before": before, "now": now, "at_most": at_most}
+    async def republish(self, *, before: datetime, now: datetime, limit: int) -> Sequence[OutboxEvent]:
+        asked = {"before": before, "now": now, "limit": limit}
         rows = await self._database.run(self._republish, asked)
         return sorted((event_of(row) for row in rows), key=lambda entry: entry.id)
 
     async def published(self, outbox_ids: Collection[int]) -> None:
         if outbox_ids:
-            await self._database.run(self._forget_events, {PARAMETER: _ids(outbox_ids)})
+            await self._database.run(self._forget_events, {BATCH: _ids(outbox_ids)})
 
     async def backlog(self, *, now: datetime) -> Backlog:
         (row,) = await self._database.read(self._backlog, {"now": now})
@@ -215,7 +219,7 @@ class SqlRecorder:
         later = [{"reservation_id": final.work_id} for final in finals if not _is_first(final)]
         if not later:
             return set()
-        rows = await connection.execute(self._unpublished_of, {PARAMETER: as_batch(later)})
+        rows = await connection.execute(self._unpublished_of, {BATCH: as_batch(later)})
         return {row.reservation_id for row in rows}
 
     async def _without_cancelled(
@@ -226,13 +230,13 @@ class SqlRecorder:
         if (await connection.execute(self._any_parked)).first() is None:
             return rows
         cancelled = {row.id for row in await connection.execute(self._unpark, {"now": parameters["now"]})}
-        await connection.execute(cancelling.forget_parked())
+        await connection.execute(cancellations.forget_parked())
         return [row for row in rows if row.id not in cancelled]
 
     async def _run_batch(self, statement: Executable, worker_id: str, work_ids: Collection[int]) -> Sequence[Row[Any]]:
         if not work_ids:
             return ()
-        return await self._database.run(statement, {"worker_id": worker_id, PARAMETER: _ids(work_ids)})
+        return await self._database.run(statement, {"worker_id": worker_id, BATCH: _ids(work_ids)})
 
     async def _lease(
         self, worker_id: str, statement: Executable, parameters: dict[str, Any], narrow: _Narrow | None = None
@@ -249,7 +253,7 @@ class SqlRecorder:
             try:
                 async with self._database.transaction() as connection:
                     if lost:
-                        await connection.execute(self._release, {"worker_id": worker_id, PARAMETER: _ids(lost)})
+                        await connection.execute(self._release, {"worker_id": worker_id, BATCH: _ids(lost)})
                     answer = await connection.execute(statement, {"worker_id": worker_id, **parameters})
                     leased = answer.all()
                     kept = leased if narrow is None else await narrow(connection, leased, parameters)
@@ -257,6 +261,37 @@ class SqlRecorder:
                 self._uncertain.setdefault(worker_id, set()).update(lost, (row.id for row in leased))
                 raise
             return kept
+
+
+class SqlRepairs:
+    """`Repairs` on PostgreSQL or SQLite."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+
+    async def in_doubt(self, request_id: str) -> Work | None:
+        wanted = (reservations.c.request_id == request_id, reservations.c.status == Status.IN_DOUBT.value)
+        rows = await self._database.read(select(*claims.WORK).where(*wanted))
+        return work_of(rows[0]) if rows else None
+
+    async def settle(self, final: Ended) -> bool:
+        async with self._database.transaction() as connection:
+            batch = outcome_batch(self._database.dialect, [final])
+            settled = await connection.execute(outcomes.settle(), batch)
+            if not settled.all():
+                return False
+            await connection.execute(outcomes.keep_events(), batch)
+        return True
+
+    async def reopen(self, work: Work, *, attempts: Sequence[Attempt], now: datetime, deadline_at: datetime) -> bool:
+        row = {
+            "id": work.id,
+            "revision": work.revision,
+            "updated_at": iso(now),
+            "attempts": attempts,
+            "deadline_at": iso(deadline_at),
+        }
+        return bool(await self._database.run(outcomes.reopen(), {BATCH: as_batch([row])}))
 
 
 def _is_first(final: Ended) -> bool:

@@ -12,8 +12,7 @@ from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.result import ResultEvent
 from forwarder.reservation.submission import Submission
-from forwarder.store.database import Dialect
-from forwarder.store.submissions.batch import batch_with_texts
+from forwarder.store.sql import DialectName, batch_with_texts
 from forwarder.store.submissions.work import (
     Arrival,
     Attempt,
@@ -28,7 +27,7 @@ from forwarder.store.submissions.work import (
 )
 
 
-def arrival_batch(dialect: Dialect, arrivals: Sequence[Arrival]) -> dict[str, Any]:
+def arrival_batch(dialect: DialectName, arrivals: Sequence[Arrival]) -> dict[str, Any]:
     """Arrivals as `ingest` takes them."""
     rows = [_arrival_row(position, arrival) for position, arrival in enumerate(arrivals)]
     texts = (each.request or to_json(each.submission.reservation) for each in arrivals)
@@ -88,7 +87,7 @@ def cancellation_row(arrival: CancellationArrival) -> dict[str, Any]:
     }
 
 
-def outcome_batch(dialect: Dialect, finals: Collection[Ended]) -> dict[str, Any]:
+def outcome_batch(dialect: DialectName, finals: Collection[Ended]) -> dict[str, Any]:
     """Outcomes and their events as `finish`, `keep_events` and `record` take them."""
     rows = [_outcome_row(position, final) for position, final in enumerate(finals)]
     return batch_with_texts(dialect, rows, "record", (final.event.written.record for final in finals))

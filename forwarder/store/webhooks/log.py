@@ -10,8 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.store.database import Database
 from forwarder.store.tables import webhook_deliveries as table
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, NewDelivery
-from forwarder.store.webhooks.queue import stop
-from forwarder.store.webhooks.rows import ENTRY, entry_of
+from forwarder.store.webhooks.queue import ENTRY, entry_of, stop
 
 _row = table.c
 _NOT_DELIVERED = (DeliveryStatus.FAILED.value, DeliveryStatus.STOPPED.value)

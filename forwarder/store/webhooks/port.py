@@ -95,8 +95,8 @@ class DeliveryQueue(Protocol):
         """The endpoints that something is due for."""
         ...
 
-    async def claim(self, endpoint_id: str, *, now: datetime, until: datetime, at_most: int) -> Sequence[DueDelivery]:
-        """Up to `at_most` of what is due for the endpoint, due longest first; the caller's alone until `until`."""
+    async def claim(self, endpoint_id: str, *, now: datetime, until: datetime, limit: int) -> Sequence[DueDelivery]:
+        """Up to `limit` of what is due for the endpoint, due longest first; the caller's alone until `until`."""
         ...
 
     async def record(self, tried: Sequence[TriedDelivery]) -> None:
@@ -120,8 +120,8 @@ class DeliveryQueue(Protocol):
         """All that is still to be delivered."""
         ...
 
-    async def prune(self, *, before: datetime, at_most: int) -> int:
-        """Forget up to `at_most` deliveries that ended before that, the oldest first; how many they were. What is pending stays,
+    async def prune(self, *, before: datetime, limit: int) -> int:
+        """Forget up to `limit` deliveries that ended before that, the oldest first; how many they were. What is pending stays,
         however long ago it was queued."""
         ...
 

@@ -5,15 +5,18 @@ processes' own clocks, which may differ: at worst something is posted twice, whi
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
+from pydantic_core import from_json
 from sqlalchemy import (
     BigInteger,
     BindParameter,
     ColumnClause,
     Executable,
     Integer,
+    Row,
     Select,
     Update,
     bindparam,
@@ -29,29 +32,66 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store.database import Database, Dialect
-from forwarder.store.picking import distinct, insert_into, locked
-from forwarder.store.submissions.batch import PARAMETER, as_batch, batch_of
-from forwarder.store.submissions.keyed import key_among, same_key
-from forwarder.store.tables import Moment
+from forwarder.process.clock import iso
+from forwarder.store.database import Database
+from forwarder.store.sql import (
+    BATCH,
+    DialectName,
+    Moment,
+    as_batch,
+    batch_of,
+    distinct,
+    insert_into,
+    key_among,
+    locked,
+    same_key,
+)
 from forwarder.store.tables import webhook_deliveries as table
 from forwarder.store.webhooks.port import (
+    DeliveryAttempt,
+    DeliveryEntry,
     DeliveryStatus,
     DueDelivery,
     NewDelivery,
     PendingDeliveries,
     TriedDelivery,
 )
-from forwarder.store.webhooks.rows import DUE, due_of, new_row, tried_row
 
 _row = table.c
 _now = bindparam("now", type_=Moment())
 _endpoint: BindParameter[str] = bindparam("endpoint")
-_at_most = bindparam("at_most", type_=Integer)
+_limit = bindparam("limit", type_=Integer)
 _pending = _row.due_at.is_not(None)
 
 PENDING: ColumnClause[str] = literal_column("'PENDING'")
 DELIVERED: ColumnClause[str] = literal_column("'DELIVERED'")
+
+
+MAX_ATTEMPTS_KEPT: Final = 20
+
+_DUE = (
+    _row.id,
+    _row.endpoint_id,
+    _row.event_id,
+    _row.event_type,
+    _row.body,
+    _row.claims,
+    _row.retrying_since,
+    _row.tries,
+    _row.attempts,
+)
+ENTRY = (
+    _row.id,
+    _row.endpoint_id,
+    _row.event_id,
+    _row.event_type,
+    _row.status,
+    _row.created_at,
+    _row.due_at,
+    _row.ended_at,
+    _row.tries,
+    _row.attempts,
+)
 
 
 class SqlDeliveryQueue:
@@ -66,25 +106,25 @@ class SqlDeliveryQueue:
 
     async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> None:
         if deliveries:
-            batch = as_batch([new_row(position, one) for position, one in enumerate(deliveries)])
-            await self._database.run(self._queue, {PARAMETER: batch, "now": now})
+            batch = as_batch([_new_row(position, one) for position, one in enumerate(deliveries)])
+            await self._database.run(self._queue, {BATCH: batch, "now": now})
 
     async def endpoints_due(self, *, now: datetime) -> Sequence[str]:
         return [row.value for row in await self._database.read(self._due, {"now": now})]
 
-    async def claim(self, endpoint_id: str, *, now: datetime, until: datetime, at_most: int) -> Sequence[DueDelivery]:
-        asked = {"endpoint": endpoint_id, "now": now, "until": until, "at_most": at_most}
+    async def claim(self, endpoint_id: str, *, now: datetime, until: datetime, limit: int) -> Sequence[DueDelivery]:
+        asked = {"endpoint": endpoint_id, "now": now, "until": until, "limit": limit}
         rows = await self._database.run(self._claim, asked)
-        return [due_of(row) for row in sorted(rows, key=lambda row: row.id)]
+        return [_due_of(row) for row in sorted(rows, key=lambda row: row.id)]
 
     async def record(self, tried: Sequence[TriedDelivery]) -> None:
         if tried:
-            await self._database.run(self._record, {PARAMETER: as_batch([tried_row(one) for one in tried])})
+            await self._database.run(self._record, {BATCH: as_batch([_tried_row(one) for one in tried])})
 
     async def release(self, claimed: Sequence[DueDelivery], *, now: datetime) -> None:
         if claimed:
             batch = as_batch([{"id": one.id, "claims": one.claim} for one in claimed])
-            await self._database.run(self._release, {PARAMETER: batch, "now": now})
+            await self._database.run(self._release, {BATCH: batch, "now": now})
 
     async def stop(self, endpoint_id: str, *, now: datetime) -> int:
         return len(await self._database.run(self._stop, {"endpoint": endpoint_id, "now": now}))
@@ -96,19 +136,19 @@ class SqlDeliveryQueue:
         (row,) = await self._database.read(self._pending)
         return PendingDeliveries(row.waiting, row.oldest_due_at)
 
-    async def prune(self, *, before: datetime, at_most: int) -> int:
+    async def prune(self, *, before: datetime, limit: int) -> int:
         pruned = after = 0
-        while pruned < at_most:
-            (page,) = await self._database.read(self._page, {"after": after, "at_most": at_most})
+        while pruned < limit:
+            (page,) = await self._database.read(self._page, {"after": after, "limit": limit})
             if page.last is None or page.oldest >= before:
                 break
-            some = {"after": after, "at_most": at_most, "left": at_most - pruned, "before": before}
+            some = {"after": after, "limit": limit, "left": limit - pruned, "before": before}
             pruned += len(await self._database.run(self._prune, some))
             after = page.last
         return pruned
 
 
-def queue(dialect: Dialect) -> Executable:
+def queue(dialect: DialectName) -> Executable:
     """Insert those of a batch that their endpoint has not yet, in the batch's order."""
     batch = batch_of(column("position", Integer), _row.endpoint_id, _row.event_id, _row.event_type, _row.body)
     values = {
@@ -137,10 +177,10 @@ def endpoints_due() -> Executable:
 def claim() -> Executable:
     """Put off what is due for an endpoint to the end of this claim, passing over what another is just claiming."""
     due = select(_row.id).where(_row.endpoint_id == _endpoint, _pending, _row.due_at <= _now)
-    picked = locked(due.order_by(_row.due_at).limit(_at_most))
+    picked = locked(due.order_by(_row.due_at).limit(_limit))
     until = bindparam("until", type_=Moment())
     claimed = update(table).where(key_among(_row.id, select(picked.c.id)))
-    return claimed.values(due_at=until, claims=_row.claims + 1).returning(*DUE)
+    return claimed.values(due_at=until, claims=_row.claims + 1).returning(*_DUE)
 
 
 def record() -> Executable:
@@ -196,4 +236,67 @@ def prune() -> Executable:
 def _after() -> Select[Any]:
     """The next rows of all, in the order of their ids, which is about that in which they were queued."""
     after = _row.id > bindparam("after", type_=BigInteger)
-    return select(_row.id, _row.created_at, _row.ended_at).where(after).order_by(_row.id).limit(_at_most)
+    return select(_row.id, _row.created_at, _row.ended_at).where(after).order_by(_row.id).limit(_limit)
+
+
+def _new_row(position: int, delivery: NewDelivery) -> dict[str, Any]:
+    """A delivery as it is queued."""
+    return {
+        "position": position,
+        "endpoint_id": delivery.endpoint_id,
+        "event_id": delivery.event_id,
+        "event_type": delivery.type,
+        "body": delivery.body,
+    }
+
+
+def _tried_row(tried: TriedDelivery) -> dict[str, Any]:
+    """What came of a try, as `record` takes it."""
+    delivery = tried.delivery
+    ended = tried.status is not DeliveryStatus.PENDING
+    return {
+        "id": delivery.id,
+        "claims": delivery.claim,
+        "retrying_since": iso(delivery.retrying_since),
+        "status": tried.status.value,
+        "due_at": None if tried.due_at is None or ended else iso(tried.due_at),
+        "ended_at": iso(tried.now) if ended else None,
+        "tries": delivery.tries + 1,
+        "attempts": [asdict(one) for one in (*delivery.attempts, tried.attempt)[-MAX_ATTEMPTS_KEPT:]],
+    }
+
+
+def _due_of(row: Row[Any]) -> DueDelivery:
+    """The delivery in a row of the columns `_DUE`."""
+    return DueDelivery(
+        id=row.id,
+        endpoint_id=row.endpoint_id,
+        event_id=row.event_id,
+        type=row.event_type,
+        body=row.body,
+        claim=row.claims,
+        retrying_since=row.retrying_since,
+        tries=row.tries,
+        attempts=_attempts_of(row.attempts),
+    )
+
+
+def entry_of(row: Row[Any]) -> DeliveryEntry:
+    """The line of the log in a row of the columns `ENTRY`."""
+    return DeliveryEntry(
+        id=row.id,
+        endpoint_id=row.endpoint_id,
+        event_id=row.event_id,
+        type=row.event_type,
+        status=DeliveryStatus(row.status),
+        created_at=row.created_at,
+        due_at=row.due_at,
+        ended_at=row.ended_at,
+        tries=row.tries,
+        attempts=_attempts_of(row.attempts),
+    )
+
+
+def _attempts_of(text: str) -> tuple[DeliveryAttempt, ...]:
+    attempts: Sequence[dict[str, Any]] = from_json(text)
+    return tuple(DeliveryAttempt(**attempt) for attempt in attempts)

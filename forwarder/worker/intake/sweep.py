@@ -80,16 +80,16 @@ class Sweep:
         room = self._lanes.room_for(account)
         if room == 0 or not self.partitions or not self._lease.held():
             return
-        at_most = min(room, _CLAIM)
+        limit = min(room, _CLAIM)
         now, partitions, safeguards = self._clock.now(), self.partitions, self._lanes.safeguards(account)
         works = await self._lease.claim(
             lambda worker_id: self._recorder.claim(
-                worker_id, account.id, partitions, now=now, at_most=at_most, safeguards=safeguards
+                worker_id, account.id, partitions, now=now, limit=limit, safeguards=safeguards
             )
         )
         if works:
             for work_id in self._lanes.offer(account, works):
                 self._lease.note_unpushed(work_id)
-            self._lanes.note_more(account, more=len(works) == at_most)
+            self._lanes.note_more(account, more=len(works) == limit)
         else:
             self._lanes.close_if_idle(account.id)

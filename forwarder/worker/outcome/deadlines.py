@@ -54,7 +54,7 @@ class DeadlineKeeper:
         if waiting:
             await self._lease.give_back(waiting)
         expired = await self._lease.claim(
-            lambda worker_id: self._recorder.claim_expired(worker_id, partitions, now=now, at_most=_CLAIM)
+            lambda worker_id: self._recorder.claim_expired(worker_id, partitions, now=now, limit=_CLAIM)
         )
         self.ending = {work.id for work in expired}
         await asyncio.gather(*(self._end(work) for work in expired))

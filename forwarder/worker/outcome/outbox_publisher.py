@@ -71,7 +71,7 @@ class OutboxPublisher:
         await self._clock.sleep(self._reoffer_seconds / 2)
         now = self._clock.now()
         before = now - timedelta(seconds=self._reoffer_seconds)
-        left = await self._recorder.republish(before=before, now=now, at_most=_BATCH)
+        left = await self._recorder.republish(before=before, now=now, limit=_BATCH)
         metrics.UNPUBLISHED_RESULTS.set(len(left))
         if left:
             _log.info("results.reoffered", count=len(left))

@@ -15,8 +15,7 @@ from forwarder.reservation.cancellation import CancellationRequest, Cancellation
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import Stored
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.repairs import SqlRepairs
+from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
 from forwarder.store.submissions.work import CancellationArrival, NotedCancellation, PmsReservation, Work
 from tests.support.store.stored import (
     DEADLINE,
@@ -75,7 +74,7 @@ async def record(recorder: SqlRecorder, *finals: Any) -> None:
 
 
 async def claimed(recorder: SqlRecorder, *, at: Any = LATER) -> Sequence[Work]:
-    return await recorder.claim("w1", "acc", ALL, now=at, at_most=10)
+    return await recorder.claim("w1", "acc", ALL, now=at, limit=10)
 
 
 async def stored(engine: AsyncEngine, number: int = 1) -> Stored:
@@ -146,9 +145,9 @@ async def test_nothing_that_is_delivered_again_revives_what_was_cancelled(
 
 async def test_what_was_never_sent_is_ended_by_whoever_keeps_deadlines(recorder: SqlRecorder) -> None:
     await taken_in(recorder, held=False)
-    assert await recorder.claim_expired("w1", ALL, now=LATER, at_most=10) == []
+    assert await recorder.claim_expired("w1", ALL, now=LATER, limit=10) == []
     await ask(recorder)
-    (work,) = await recorder.claim_expired("w1", ALL, now=LATER, at_most=10)
+    (work,) = await recorder.claim_expired("w1", ALL, now=LATER, limit=10)
     assert (work.status, work.cancellation, work.possibly_sent, work.pms_reservation) == (
         Status.PENDING,
         ASKED,
@@ -162,7 +161,7 @@ async def test_what_may_have_been_sent_is_worked_on_when_it_is_due(recorder: Sql
     due_at = LATER + timedelta(minutes=1)
     await recorder.record("w1", [], [postponed(held, due_at=due_at, possibly_sent=True)])
     await ask(recorder)
-    assert await recorder.claim_expired("w1", ALL, now=due_at, at_most=10) == []
+    assert await recorder.claim_expired("w1", ALL, now=due_at, limit=10) == []
     assert await claimed(recorder) == []
     (work,) = await claimed(recorder, at=due_at)
     assert (work.cancellation, work.possibly_sent, work.deadline_at) == (ASKED, True, DEADLINE)
@@ -174,7 +173,7 @@ async def test_a_push_under_way_is_left_to_its_worker_and_cancelled_when_it_went
     (held,) = await taken_in(recorder)
     await ask(recorder)
     assert await claimed(recorder) == []
-    assert await recorder.claim_expired("w1", ALL, now=LATER, at_most=10) == []
+    assert await recorder.claim_expired("w1", ALL, now=LATER, limit=10) == []
     assert (await row(engine, held.id))["leased_by"] == "w1"
     until = NOW + timedelta(days=9)
     await record(recorder, replace(final(held), cancel_by=until))
@@ -186,7 +185,7 @@ async def test_a_push_under_way_that_was_put_off_is_not_made_again(recorder: Sql
     (held,) = await taken_in(recorder)
     await ask(recorder)
     await recorder.record("w1", [], [postponed(held, due_at=NOW + timedelta(hours=5))])
-    (work,) = await recorder.claim_expired("w1", ALL, now=LATER, at_most=10)
+    (work,) = await recorder.claim_expired("w1", ALL, now=LATER, limit=10)
     assert (work.cancellation, work.status) == (ASKED, Status.PENDING)
 
 
@@ -196,7 +195,7 @@ async def test_what_is_given_back_unsent_is_not_sent_any_more(recorder: SqlRecor
     await claimed(recorder, at=NOW)
     await ask(recorder, asked(1), asked(2))
     await recorder.release("w1", [sure.id, unsure.id])
-    works = await recorder.claim_expired("w1", ALL, now=LATER, at_most=10)
+    works = await recorder.claim_expired("w1", ALL, now=LATER, limit=10)
     assert [(work.id, work.cancellation) for work in works] == [(sure.id, ASKED)]
     (work,) = await claimed(recorder)
     assert (work.id, work.possibly_sent, work.deadline_at) == (unsure.id, True, DEADLINE)
@@ -207,7 +206,7 @@ async def test_a_push_under_way_whose_worker_died_is_in_doubt_as_ever(recorder: 
     await ask(recorder)
     await take_over(recorder, "w1")
     await lease(recorder, "w2")
-    (work,) = await recorder.claim("w2", "acc", ALL, now=LATER, at_most=10)
+    (work,) = await recorder.claim("w2", "acc", ALL, now=LATER, limit=10)
     assert (work.possibly_sent, work.cancellation) == (True, ASKED)
 
 
@@ -240,7 +239,7 @@ async def test_one_that_comes_before_its_submission_waits_for_it(
     await ask(recorder, asked(1), asked(3))
     works = await taken_in(recorder, 1, 2, held=held)
     assert [work.submission.request_id for work in works] == ([submission(2).request_id] if held else [])
-    (work,) = await recorder.claim_expired("w1", ALL, now=LATER, at_most=10)
+    (work,) = await recorder.claim_expired("w1", ALL, now=LATER, limit=10)
     assert (work.submission.request_id, work.cancellation, work.status) == (
         submission(1).request_id,
         ASKED,
@@ -274,7 +273,7 @@ async def test_of_both_at_once_whoever_is_second_finds_the_first(recorder: SqlRe
 
     await asyncio.gather(*(each(number) for number in numbers))
     assert await parked(engine) == []
-    works = await recorder.claim_expired("w1", ALL, now=LATER, at_most=100)
+    works = await recorder.claim_expired("w1", ALL, now=LATER, limit=100)
     assert sorted(work.submission.request_id for work in works) == [submission(each).request_id for each in numbers]
     assert {work.cancellation for work in works} == {ASKED}
 
@@ -328,14 +327,14 @@ async def test_a_cancellation_that_was_not_carried_out_in_time_is_claimed_as_exp
     await ask(recorder)
     (held,) = await claimed(recorder)
     await recorder.record("w1", [], [postponed(held, due_at=CANCEL_BY + timedelta(days=1))])
-    assert await recorder.claim_expired("w1", ALL, now=CANCEL_BY - timedelta(seconds=1), at_most=10) == []
-    (work,) = await recorder.claim_expired("w1", ALL, now=CANCEL_BY, at_most=10)
+    assert await recorder.claim_expired("w1", ALL, now=CANCEL_BY - timedelta(seconds=1), limit=10) == []
+    (work,) = await recorder.claim_expired("w1", ALL, now=CANCEL_BY, limit=10)
     assert (work.status, work.tries, len(work.attempts)) == (Status.CONFIRMED, 1, 2)
 
 
 async def test_what_was_made_and_is_not_to_be_cancelled_never_expires(recorder: SqlRecorder) -> None:
     await confirmed(recorder)
-    assert await recorder.claim_expired("w1", ALL, now=NOW + timedelta(days=365), at_most=10) == []
+    assert await recorder.claim_expired("w1", ALL, now=NOW + timedelta(days=365), limit=10) == []
 
 
 async def test_a_cancellation_whose_worker_died_is_tried_again(recorder: SqlRecorder) -> None:
@@ -344,7 +343,7 @@ async def test_a_cancellation_whose_worker_died_is_tried_again(recorder: SqlReco
     await claimed(recorder)
     await take_over(recorder, "w1")
     await lease(recorder, "w2")
-    (work,) = await recorder.claim("w2", "acc", ALL, now=LATER, at_most=10)
+    (work,) = await recorder.claim("w2", "acc", ALL, now=LATER, limit=10)
     assert (work.status, work.cancellation, work.pms_reservation is not None) == (Status.CONFIRMED, ASKED, True)
 
 

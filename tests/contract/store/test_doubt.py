@@ -31,7 +31,7 @@ async def recorder(engine: AsyncEngine) -> SqlRecorder:
 
 
 async def claimed(recorder: SqlRecorder, safeguards: str | None, *, by: str = "w1") -> Work:
-    (work,) = await recorder.claim(by, "acc", ALL, now=LATER, at_most=10, safeguards=safeguards)
+    (work,) = await recorder.claim(by, "acc", ALL, now=LATER, limit=10, safeguards=safeguards)
     return work
 
 
@@ -96,7 +96,7 @@ async def test_who_only_ends_what_has_expired_pushes_nothing(recorder: SqlRecord
     await lease(recorder, "reader")
     await recorder.ingest("w1", [arrival(1, held=False)], now=NOW)
     await recorder.release("w1", [(await claimed(recorder, KEY)).id])
-    (work,) = await recorder.claim_expired("w1", ALL, now=DEADLINE, at_most=10)
+    (work,) = await recorder.claim_expired("w1", ALL, now=DEADLINE, limit=10)
     assert work.safeguards is None
     assert (await taken_over(recorder, "w1")).possibly_sent is False
 
@@ -182,7 +182,7 @@ async def test_what_may_have_been_leased_is_given_back_before_it_is_leased_again
     intake = asyncio.create_task(recorder.ingest("w1", arrivals([2]), now=NOW))
     if engine.dialect.name == "postgresql":
         await connections.asked_for.wait()
-    sweep = asyncio.create_task(recorder.claim("w1", "acc", ALL, now=LATER, at_most=10, safeguards=REFERENCE))
+    sweep = asyncio.create_task(recorder.claim("w1", "acc", ALL, now=LATER, limit=10, safeguards=REFERENCE))
     await asyncio.wait([sweep], timeout=0.3)  # it is done by then where the two do not take turns
     connections.coming.set()
     await intake

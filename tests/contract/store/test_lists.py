@@ -14,11 +14,10 @@ from sqlalchemy import Connection, Executable, event, insert, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists import runs
-from forwarder.store.lists.keyset import FIRST
-from forwarder.store.lists.listing import parameters_of, shape_of
+from forwarder.store.lists import statements
+from forwarder.store.lists.paging import FIRST, shape_of
 from forwarder.store.lists.port import EVERYTHING, Days, Filters, Order, Page
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import SqlReader, parameters_of
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.tables import reservations
 from tests.support.backends import only
@@ -302,10 +301,10 @@ async def test_on_sqlite_a_page_is_read_by_the_index_of_its_list(engine: AsyncEn
     """On PostgreSQL: tests/contract/store/test_plans.py."""
     for name, filters in FILTERS.items():
         shape = shape_of(filters, "asc")
-        asked = {"account_id": "acc", "at_most": 11, **parameters_of(filters, shape, FIRST)}
+        asked = {"account_id": "acc", "max_rows": 11, **parameters_of(filters, shape, FIRST)}
         for statement in (
-            runs.onward("sqlite", shape, (reservations.c.id, reservations.c.record)),
-            runs.around("sqlite", shape, (reservations.c.id, reservations.c.record)),
+            statements.onward("sqlite", shape, (reservations.c.id, reservations.c.record)),
+            statements.around("sqlite", shape, (reservations.c.id, reservations.c.record)),
         ):
             steps = await plan(engine, statement, asked)
             assert "SCAN reservations" not in steps, name

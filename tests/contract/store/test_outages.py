@@ -33,7 +33,7 @@ SOON = 20.0  # seconds; a bound for failures, not a wait
 async def use(recorder: SqlRecorder, number: int) -> None:
     """Something of everything."""
     works = await recorder.ingest("w1", arrivals([number]), now=NOW)
-    await recorder.claim("w1", "acc", [0], now=NOW, at_most=1)
+    await recorder.claim("w1", "acc", [0], now=NOW, limit=1)
     events = await recorder.record("w1", [final(work) for work in works], [])
     await recorder.published([entry.id for entry in events.values()])
     assert len(events) == 1

@@ -92,7 +92,7 @@ async def test_an_event_waits_until_it_is_known_to_be_published(recorder: SqlRec
     waiting = await unpublished(recorder)
     assert waiting == sorted(events.values(), key=lambda entry: entry.id)
     assert [entry.event for entry in waiting] == [outcome.event for outcome in outcomes]
-    assert await unpublished(recorder, at_most=2) == waiting[:2]
+    assert await unpublished(recorder, limit=2) == waiting[:2]
     await recorder.published([waiting[0].id, waiting[2].id])
     await recorder.published([])
     assert await unpublished(recorder) == waiting[1:2]
@@ -128,9 +128,9 @@ async def test_what_is_postponed_is_given_up_until_it_is_due(recorder: SqlRecord
     sure, unsure = postponed(works[0]), postponed(works[1], possibly_sent=True)
     assert await recorder.record("w1", [], [sure, unsure]) == {}
     just_before = LATER - timedelta(milliseconds=1)
-    assert await recorder.claim("w1", "acc", ALL, now=just_before, at_most=10) == []
+    assert await recorder.claim("w1", "acc", ALL, now=just_before, limit=10) == []
     assert await recorder.accounts_due(ALL, now=just_before) == []
-    claimed = await recorder.claim("w1", "acc", ALL, now=LATER, at_most=10)
+    claimed = await recorder.claim("w1", "acc", ALL, now=LATER, limit=10)
     assert [(work.id, work.possibly_sent, work.pushing) for work in claimed] == [
         (works[0].id, False, False),
         (works[1].id, True, True),
@@ -157,7 +157,7 @@ async def test_what_json_or_the_database_has_no_way_to_write_spoils_no_batch(
     odd = final(works[0], notes="a\0b \\u0000 \\\0")
     odd.event.data["reservation"]["finances"]["oddity"] = float("nan")
     assert len(await recorder.record("w1", [odd, final(works[1])], [])) == 2
-    first, _ = await unpublished(recorder, at_most=2)
+    first, _ = await unpublished(recorder, limit=2)
     assert first.event.data["reservation"]["finances"]["oddity"] is None
     assert first.event.data["reservation"]["notes"] == "a\N{REPLACEMENT CHARACTER}b \\u0000 \\\N{REPLACEMENT CHARACTER}"
 
@@ -222,8 +222,8 @@ async def test_rows_leased_without_the_worker_knowing_are_given_back(
     assert _requests(list(again)) == [arrival(4).submission]
     lose_the_next_answer()
     with pytest.raises(StoreUnavailable):
-        await recorder.claim("w1", "acc", ALL, now=NOW, at_most=10)
-    claimed = await recorder.claim("w1", "acc", ALL, now=NOW, at_most=10)
+        await recorder.claim("w1", "acc", ALL, now=NOW, limit=10)
+    claimed = await recorder.claim("w1", "acc", ALL, now=NOW, limit=10)
     assert _requests(list(claimed)) == [arrival(2).submission, arrival(3).submission]
     events = await recorder.record("w1", [final(work) for work in (*held, *again, *claimed)], [])
     assert len(events) == 4

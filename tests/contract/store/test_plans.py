@@ -14,12 +14,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
 from forwarder.store.engine import open_engine
-from forwarder.store.lists import runs
-from forwarder.store.lists.listing import parameters_of, shape_of
+from forwarder.store.lists import statements
+from forwarder.store.lists.paging import shape_of
 from forwarder.store.lists.port import Days, Filters, Order
-from forwarder.store.lists.reader import _BY_ID, _BY_REQUEST_ID, _BY_REQUEST_IDS, LISTED, page_statement
-from forwarder.store.submissions import cancelling, holders, leasing, outcomes
-from forwarder.store.submissions.batch import PARAMETER, as_batch, batch_with_texts
+from forwarder.store.lists.reader import _BY_ID, _BY_REQUEST_ID, _BY_REQUEST_IDS, LISTED, page_statement, parameters_of
+from forwarder.store.sql import BATCH, as_batch, batch_with_texts
+from forwarder.store.submissions import cancellations, claims, leases, outcomes
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.tables import parked_cancellations
 from tests.support.backends import only
@@ -108,42 +108,42 @@ def reads_every_row(steps: str) -> bool:
 
 
 async def test_rows_are_claimed_by_the_index_of_due_rows(full: AsyncEngine) -> None:
-    asked = {"worker_id": "w1", "account": "acc1", "partitions": [3, 4], "now": NOW, "at_most": 200, "safeguards": ""}
-    steps = await plan(full, leasing.claim(), asked)
+    asked = {"worker_id": "w1", "account": "acc1", "partitions": [3, 4], "now": NOW, "limit": 200, "safeguards": ""}
+    steps = await plan(full, claims.claim(), asked)
     assert "reservations_due" in steps
     assert not reads_every_row(steps)
 
 
 async def test_expired_rows_are_claimed_by_the_index_of_deadlines(full: AsyncEngine) -> None:
-    asked = {"worker_id": "w1", "partitions": [3, 4], "now": NOW, "at_most": 200}
-    steps = await plan(full, leasing.claim_expired(), asked)
+    asked = {"worker_id": "w1", "partitions": [3, 4], "now": NOW, "limit": 200}
+    steps = await plan(full, claims.claim_expired(), asked)
     assert "reservations_deadline" in steps
     assert not reads_every_row(steps)
 
 
 async def test_accounts_with_due_rows_are_found_by_the_index_of_due_rows(full: AsyncEngine) -> None:
-    steps = await plan(full, leasing.accounts_due(), {"partitions": [3, 4], "now": NOW + timedelta(days=1)})
+    steps = await plan(full, claims.accounts_due(), {"partitions": [3, 4], "now": NOW + timedelta(days=1)})
     assert steps.count("reservations_due") == 3
     assert "reservations_account" not in steps
     assert not reads_every_row(steps)
 
 
 async def test_a_workers_rows_are_found_by_the_index_of_held_rows(full: AsyncEngine) -> None:
-    steps = await plan(full, leasing.leased_ids(), {"worker_id": "w1"})
+    steps = await plan(full, claims.leased_ids(), {"worker_id": "w1"})
     assert "reservations_leased" in steps
     assert not reads_every_row(steps)
 
 
 async def test_rows_of_the_lost_are_found_by_the_index_of_held_rows(full: AsyncEngine) -> None:
-    steps = await plan(full, holders.free_the_unheld(), {"now": NOW})
+    steps = await plan(full, leases.free_the_unheld(), {"now": NOW})
     assert steps.count("reservations_leased") == 3
     assert not reads_every_row(steps)
 
 
 async def test_outcomes_find_their_rows_by_id(full: AsyncEngine) -> None:
     rows = [OUTCOME | {"id": number} for number in range(21, 4221, 21)]
-    alone, recorded = {PARAMETER: as_batch(rows)}, batch_with_texts("postgresql", rows, "record", [b"{}"] * len(rows))
-    tried = (outcomes.postpone(), leasing.release(), leasing.mark_pushing())
+    alone, recorded = {BATCH: as_batch(rows)}, batch_with_texts("postgresql", rows, "record", [b"{}"] * len(rows))
+    tried = (outcomes.postpone(), claims.release(), claims.mark_pushing())
     ended = (outcomes.record(), outcomes.finish())
     for statement, batch in (*((each, alone) for each in tried), *((each, recorded) for each in ended)):
         steps = await plan(full, statement, {"worker_id": "w1", **batch})
@@ -154,7 +154,7 @@ async def test_outcomes_find_their_rows_by_id(full: AsyncEngine) -> None:
 async def test_the_submissions_of_a_bulk_are_found_by_request_id(full_url: str) -> None:
     for count in (1, 1000):
         asked = as_batch([{"request_id": f"rsv_{number}"} for number in range(1, count + 1)])
-        steps = await lookup_plan(full_url, _BY_REQUEST_IDS, {"account_id": "acc1", PARAMETER: asked})
+        steps = await lookup_plan(full_url, _BY_REQUEST_IDS, {"account_id": "acc1", BATCH: asked})
         assert "reservations_request_id" in steps
         assert not reads_every_row(steps)
 
@@ -162,12 +162,12 @@ async def test_the_submissions_of_a_bulk_are_found_by_request_id(full_url: str) 
 async def test_cancellations_find_their_rows_by_request_id(full: AsyncEngine) -> None:
     names = [{"request_id": f"rsv_{number}", "account_id": "acc1"} for number in range(1, 500, 50)]
     asked = [each | {"revision": 0, "cancel_requested_at": NOW, "deadline_at": NOW} for each in names]
-    steps = await plan(full, cancelling.ask(), {PARAMETER: as_batch(asked), "now": NOW})
+    steps = await plan(full, cancellations.ask(), {BATCH: as_batch(asked), "now": NOW})
     assert "reservations_request_id" in steps
     assert not reads_every_row(steps)
     async with full.begin() as connection:
         await connection.execute(parked_cancellations.insert(), [each | {"requested_at": NOW} for each in names])
-    for statement in (cancelling.unpark(), cancelling.forget_parked()):
+    for statement in (cancellations.unpark(), cancellations.forget_parked()):
         steps = await plan(full, statement, {"now": NOW})
         assert "reservations_request_id" in steps
         assert not reads_every_row(steps)
@@ -201,8 +201,11 @@ async def test_a_page_is_read_by_the_index_of_its_list(full: AsyncEngine, full_u
     analyzed = statistics.scalar_one() > 0
     for (name, filters), order, cursor in product(_LISTS, get_args(Order), (1, _ROWS // 2, _ROWS)):
         shape = shape_of(filters, order)
-        asked = {"account_id": "acc1", "at_most": 11, **parameters_of(filters, shape, cursor)}
-        for statement in (runs.onward("postgresql", shape, LISTED), runs.around("postgresql", shape, LISTED)):
+        asked = {"account_id": "acc1", "max_rows": 11, **parameters_of(filters, shape, cursor)}
+        for statement in (
+            statements.onward("postgresql", shape, LISTED),
+            statements.around("postgresql", shape, LISTED),
+        ):
             steps = await lookup_plan(full_url, statement, asked)
             used = indexes(steps)
             assert f"reservations_{name} " in used, steps
@@ -220,7 +223,7 @@ async def test_of_many_days_none_is_read_further_than_the_page_can_reach(copy_ur
     await connection.close()
     filters = Filters(arrival=Days(date(2027, 3, 1), date(2027, 3, 22)))
     shape = shape_of(filters, "asc")
-    asked = {"account_id": "acc1", "at_most": 11, **parameters_of(filters, shape, _ROWS // 2)}
+    asked = {"account_id": "acc1", "max_rows": 11, **parameters_of(filters, shape, _ROWS // 2)}
     steps = await lookup_plan(copy_url, page_statement("postgresql", shape, is_first=False), asked)
     assert indexes(steps) == {"reservations_arrival ", "reservations_pkey "}, steps
     read = re.findall(r"using reservations_arrival .*rows=(\d+) loops=(\d+)\)", steps)
@@ -240,13 +243,13 @@ async def test_a_plan_that_was_made_while_there_was_little_is_no_other(
         await connection.execute(text("VACUUM ANALYZE reservations"))
     for (name, filters), order, is_first in product(_LISTS, get_args(Order), (True, False)):
         shape = shape_of(filters, order)
-        asked = {"account_id": "acc1", "at_most": 11, **parameters_of(filters, shape, 1 if is_first else 10)}
+        asked = {"account_id": "acc1", "max_rows": 11, **parameters_of(filters, shape, 1 if is_first else 10)}
         steps = await lookup_plan(migrated_url, page_statement("postgresql", shape, is_first=is_first), asked)
         assert f"reservations_{name} " in indexes(steps), steps
         assert indexes(steps) <= {f"reservations_{name} ", "reservations_pkey "}, steps
         assert not reads_every_row(steps)
     for statement, index in ((_BY_ID, "pkey"), (_BY_REQUEST_ID, "request_id"), (_BY_REQUEST_IDS, "request_id")):
-        asked = {"account_id": "acc1", "id": 1, "request_id": "rsv_1", PARAMETER: as_batch([{"request_id": "rsv_1"}])}
+        asked = {"account_id": "acc1", "id": 1, "request_id": "rsv_1", BATCH: as_batch([{"request_id": "rsv_1"}])}
         steps = await lookup_plan(migrated_url, statement, asked)
         assert indexes(steps) == {f"reservations_{index} "}, steps
 

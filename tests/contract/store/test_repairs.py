@@ -9,9 +9,8 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.overview import SqlOverview
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.repairs import SqlRepairs
+from forwarder.store.lists.reader import SqlOverview
+from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
 from forwarder.store.submissions.work import Arrival, DeadLetter, OutboxEvent, Work
 from tests.support.store.stored import CARD, DEADLINE, LATER, arrival, arrivals, attempt, final, lease, postponed, row
 from tests.support.worker.works import NOW
@@ -58,7 +57,7 @@ async def test_a_failure_that_is_put_back_is_pending_again_and_due_at_once(
     assert await recorder.ingest("w1", [put_back(1, 1)], now=LATER) == []
     kept = await row(engine, work.id)
     assert (kept["status"], kept["due_at"], kept["partition"], kept["problem"]) == ("PENDING", LATER, 3, None)
-    (again,) = await recorder.claim("w1", "acc", [3], now=LATER, at_most=10)
+    (again,) = await recorder.claim("w1", "acc", [3], now=LATER, limit=10)
     assert (again.id, again.status, again.revision, again.tries) == (work.id, Status.PENDING, 1, 0)
     assert (again.deadline_at, again.submission.card, again.possibly_sent) == (MUCH_LATER, CARD, False)
     assert again.attempts == (attempt(),)
@@ -70,14 +69,14 @@ async def test_without_a_card_it_comes_back_without_one(recorder: SqlRecorder) -
     await ended(recorder, 1, Status.FAILED)
     bare = replace(arrival(1).submission, card=None)
     await recorder.ingest("w1", [put_back(1, 1, submission=bare)], now=LATER)
-    (again,) = await recorder.claim("w1", "acc", [3], now=LATER, at_most=10)
+    (again,) = await recorder.claim("w1", "acc", [3], now=LATER, limit=10)
     assert again.submission.card is None
 
 
 async def test_a_letter_works_once(recorder: SqlRecorder, engine: AsyncEngine) -> None:
     work = await ended(recorder, 1, Status.FAILED)
     await recorder.ingest("w1", [put_back(1, 1), put_back(1, 1)], now=LATER)
-    (again,) = await recorder.claim("w1", "acc", ALL, now=LATER, at_most=10)
+    (again,) = await recorder.claim("w1", "acc", ALL, now=LATER, limit=10)
     await recorder.ingest("w1", [put_back(1, 1, partition=5)], now=MUCH_LATER)
     kept = await row(engine, work.id)
     assert (kept["leased_by"], kept["partition"], kept["due_at"]) == ("w1", 3, LATER)
@@ -106,7 +105,7 @@ async def test_letters_and_new_submissions_come_in_one_batch(recorder: SqlRecord
     works = [await ended(recorder, number, Status.FAILED) for number in (1, 2)]
     taken = await recorder.ingest("w1", [put_back(1, 1), arrival(9), put_back(2, 1)], now=LATER)
     assert [work.submission.request_id for work in taken] == [arrival(9).submission.request_id]
-    revived = await recorder.claim("w1", "acc", [3], now=LATER, at_most=10)
+    revived = await recorder.claim("w1", "acc", [3], now=LATER, limit=10)
     assert {work.id for work in revived} == {work.id for work in works}
 
 
@@ -127,10 +126,10 @@ async def _due_later(recorder: SqlRecorder, numbers: range, *, partition: int = 
 async def test_what_has_expired_is_claimed_whenever_it_is_due_and_whosever_it_is(recorder: SqlRecorder) -> None:
     mine = await _due_later(recorder, range(1, 3))
     others = await _due_later(recorder, range(3, 4), account="other")
-    assert await recorder.claim_expired("w1", ALL, now=DEADLINE - timedelta(milliseconds=1), at_most=10) == []
-    expired = await recorder.claim_expired("w1", ALL, now=DEADLINE, at_most=10)
+    assert await recorder.claim_expired("w1", ALL, now=DEADLINE - timedelta(milliseconds=1), limit=10) == []
+    expired = await recorder.claim_expired("w1", ALL, now=DEADLINE, limit=10)
     assert {work.id for work in expired} == {work.id for work in (*mine, *others)}
-    assert await recorder.claim_expired("w1", ALL, now=DEADLINE, at_most=10) == []
+    assert await recorder.claim_expired("w1", ALL, now=DEADLINE, limit=10) == []
     assert len(await recorder.record("w1", [final(work, status=Status.FAILED) for work in expired], [])) == 3
 
 
@@ -140,7 +139,7 @@ async def test_what_expired_first_is_claimed_first_and_no_more_than_asked_for(re
         for number, seconds in ((1, 30), (2, 10), (3, 20))
     ]
     await recorder.ingest("w1", late, now=NOW)
-    expired = await recorder.claim_expired("w1", ALL, now=MUCH_LATER, at_most=2)
+    expired = await recorder.claim_expired("w1", ALL, now=MUCH_LATER, limit=2)
     assert {work.submission.request_id[-1] for work in expired} == {"2", "3"}
 
 
@@ -149,10 +148,10 @@ async def test_only_pending_rows_of_the_partitions_that_nobody_holds_expire(reco
     await ended(recorder, 2, Status.FAILED)
     await recorder.ingest("w1", [arrival(3)], now=NOW)
     await _due_later(recorder, range(4, 5), partition=2)
-    assert await recorder.claim_expired("w1", [0, 1], now=MUCH_LATER, at_most=10) == []
-    assert await recorder.claim_expired("w1", [], now=MUCH_LATER, at_most=10) == []
-    assert await recorder.claim_expired("stranger", [2], now=MUCH_LATER, at_most=10) == []
-    assert len(await recorder.claim_expired("w1", [2], now=MUCH_LATER, at_most=10)) == 1
+    assert await recorder.claim_expired("w1", [0, 1], now=MUCH_LATER, limit=10) == []
+    assert await recorder.claim_expired("w1", [], now=MUCH_LATER, limit=10) == []
+    assert await recorder.claim_expired("stranger", [2], now=MUCH_LATER, limit=10) == []
+    assert len(await recorder.claim_expired("w1", [2], now=MUCH_LATER, limit=10)) == 1
 
 
 # --- settling by hand -----------------------------------------------------------------------------------------------------
@@ -220,7 +219,7 @@ async def test_what_a_worker_finds_out_after_it_was_settled_changes_nothing(
     recorder: SqlRecorder, repairs: SqlRepairs, engine: AsyncEngine
 ) -> None:
     read = await _in_doubt(recorder, repairs, look_at=LATER)
-    (looked_for,) = await recorder.claim("w1", "acc", ALL, now=LATER, at_most=10)
+    (looked_for,) = await recorder.claim("w1", "acc", ALL, now=LATER, limit=10)
     assert (looked_for.id, looked_for.status) == (read.id, Status.IN_DOUBT)
     assert await repairs.settle(final(read))
     assert await recorder.record("w1", [final(looked_for, status=Status.FAILED)], []) == {}
@@ -233,7 +232,7 @@ async def test_an_operator_who_read_before_a_worker_found_it_settles_nothing(
     recorder: SqlRecorder, repairs: SqlRepairs, engine: AsyncEngine
 ) -> None:
     read = await _in_doubt(recorder, repairs, look_at=LATER)
-    (looked_for,) = await recorder.claim("w1", "acc", ALL, now=LATER, at_most=10)
+    (looked_for,) = await recorder.claim("w1", "acc", ALL, now=LATER, limit=10)
     await recorder.record("w1", [final(looked_for)], [])
     assert not await repairs.settle(final(read, status=Status.REJECTED))
     assert not await repairs.reopen(read, attempts=(), now=LATER, deadline_at=MUCH_LATER)
@@ -244,10 +243,10 @@ async def test_what_was_not_made_is_pending_again_not_doubtful_and_due_at_once(
     recorder: SqlRecorder, repairs: SqlRepairs
 ) -> None:
     work = await _in_doubt(recorder, repairs)
-    assert await recorder.claim("w1", "acc", ALL, now=MUCH_LATER, at_most=10) == []
+    assert await recorder.claim("w1", "acc", ALL, now=MUCH_LATER, limit=10) == []
     attempts = [*work.attempts, replace(attempt(2, "absent"), action="settle")]
     assert await repairs.reopen(work, attempts=attempts, now=LATER, deadline_at=MUCH_LATER)
-    (again,) = await recorder.claim("w1", "acc", ALL, now=LATER, at_most=10)
+    (again,) = await recorder.claim("w1", "acc", ALL, now=LATER, limit=10)
     assert (again.status, again.possibly_sent, again.pushing, again.tries) == (Status.PENDING, False, False, 0)
     assert (again.deadline_at, list(again.attempts), again.submission.card) == (MUCH_LATER, attempts, CARD)
     assert not await repairs.reopen(work, attempts=(), now=LATER, deadline_at=MUCH_LATER)
@@ -260,7 +259,7 @@ async def test_what_was_not_made_is_pending_again_not_doubtful_and_due_at_once(
 async def _all_events(recorder: SqlRecorder) -> list[OutboxEvent]:
     """Every event, each taken out as it is given."""
     events: list[OutboxEvent] = []
-    while given := await recorder.republish(before=MUCH_LATER, now=MUCH_LATER, at_most=100):
+    while given := await recorder.republish(before=MUCH_LATER, now=MUCH_LATER, limit=100):
         events += given
         await recorder.published([entry.id for entry in given])
     return events
@@ -275,7 +274,7 @@ async def test_a_letter_is_kept_with_its_event_until_it_is_published(recorder: S
     failed = replace(final(work, status=Status.FAILED), dead_letter=LETTER)
     recorded = await recorder.record("w1", [failed, final(other)], [])
     assert (recorded[work.id].dead_letter, recorded[other.id].dead_letter) == (LETTER, None)
-    first, second = await recorder.republish(before=MUCH_LATER, now=MUCH_LATER, at_most=10)
+    first, second = await recorder.republish(before=MUCH_LATER, now=MUCH_LATER, limit=10)
     assert (first.event, first.dead_letter) == (failed.event, LETTER)
     assert second.dead_letter is None
     await recorder.published([first.id, second.id])
@@ -288,20 +287,20 @@ async def test_a_later_event_of_a_submission_waits_for_the_earlier_ones(
     work = await _in_doubt(recorder, repairs)
     await repairs.settle(final(work))
     await ended(recorder, 2, Status.CONFIRMED)
-    given = list(await recorder.republish(before=MUCH_LATER, now=MUCH_LATER, at_most=10))
+    given = list(await recorder.republish(before=MUCH_LATER, now=MUCH_LATER, limit=10))
     assert _revisions(given) == ["1.1", "2.1"]
-    assert await recorder.republish(before=MUCH_LATER, now=MUCH_LATER, at_most=10) == []
+    assert await recorder.republish(before=MUCH_LATER, now=MUCH_LATER, limit=10) == []
     await recorder.published([given[0].id])
-    assert _revisions(list(await recorder.republish(before=MUCH_LATER, now=MUCH_LATER, at_most=10))) == ["1.2"]
+    assert _revisions(list(await recorder.republish(before=MUCH_LATER, now=MUCH_LATER, limit=10))) == ["1.2"]
 
 
 async def test_what_was_given_out_is_given_out_again_only_when_it_is_stale_again(recorder: SqlRecorder) -> None:
     await ended(recorder, 1, Status.CONFIRMED)  # at LATER
     a_second = timedelta(seconds=1)
-    assert await recorder.republish(before=LATER, now=LATER + a_second, at_most=10) == []
-    assert len(await recorder.republish(before=LATER + a_second, now=LATER + 9 * a_second, at_most=10)) == 1
-    assert await recorder.republish(before=LATER + 9 * a_second, now=LATER + 10 * a_second, at_most=10) == []
-    assert len(await recorder.republish(before=LATER + 10 * a_second, now=MUCH_LATER, at_most=10)) == 1
+    assert await recorder.republish(before=LATER, now=LATER + a_second, limit=10) == []
+    assert len(await recorder.republish(before=LATER + a_second, now=LATER + 9 * a_second, limit=10)) == 1
+    assert await recorder.republish(before=LATER + 9 * a_second, now=LATER + 10 * a_second, limit=10) == []
+    assert len(await recorder.republish(before=LATER + 10 * a_second, now=MUCH_LATER, limit=10)) == 1
 
 
 async def test_of_many_who_ask_at_once_no_two_are_given_the_same_event(
@@ -309,9 +308,9 @@ async def test_of_many_who_ask_at_once_no_two_are_given_the_same_event(
 ) -> None:
     works = await recorder.ingest("w1", arrivals(range(1, 201)), now=NOW)
     await recorder.record("w1", [final(work) for work in works], [])
-    asking = (SqlRecorder(engine).republish(before=MUCH_LATER, now=MUCH_LATER, at_most=40) for _ in range(6))
+    asking = (SqlRecorder(engine).republish(before=MUCH_LATER, now=MUCH_LATER, limit=40) for _ in range(6))
     given = [entry.id for batch in await asyncio.gather(*asking) for entry in batch]
-    given += [entry.id for entry in await recorder.republish(before=MUCH_LATER, now=MUCH_LATER, at_most=200)]
+    given += [entry.id for entry in await recorder.republish(before=MUCH_LATER, now=MUCH_LATER, limit=200)]
     assert len(given) == len(set(given)) == 200
 
 
@@ -355,7 +354,7 @@ async def test_what_a_worker_is_just_looking_for_is_not_pushed_again(
 ) -> None:
     """It may come back to the same worker, and then what the look-up comes to would end the push that is under way."""
     read = await _in_doubt(recorder, repairs, look_at=LATER)
-    (looked_for,) = await recorder.claim("w1", "acc", ALL, now=LATER, at_most=10)
+    (looked_for,) = await recorder.claim("w1", "acc", ALL, now=LATER, limit=10)
     assert not await repairs.reopen(read, attempts=(), now=LATER, deadline_at=MUCH_LATER)
     await recorder.record("w1", [], [postponed(looked_for)])
     assert await repairs.reopen(read, attempts=(), now=LATER, deadline_at=MUCH_LATER)

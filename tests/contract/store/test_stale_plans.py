@@ -11,9 +11,9 @@ from sqlalchemy import Executable, text, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.sql import ClauseElement
 
-from forwarder.store.lists.overview import _standings
-from forwarder.store.submissions import cancelling, leasing, outcomes
-from forwarder.store.submissions.batch import batch_of
+from forwarder.store.lists.reader import _standings
+from forwarder.store.sql import batch_of
+from forwarder.store.submissions import cancellations, claims, outcomes
 from forwarder.store.tables import reservations
 from forwarder.store.webhooks import queue as webhook_queue
 from tests.support.backends import only
@@ -47,13 +47,13 @@ _STATEMENTS: dict[str, Executable] = {
     "reopen": outcomes.reopen(),
     "postpone": outcomes.postpone(),
     "forget events": outcomes.forget_events(),
-    "revive": leasing.revive(),
-    "release": leasing.release(),
-    "mark as being pushed": leasing.mark_pushing(),
-    "ask for a cancellation": cancelling.ask(),
-    "park a cancellation": cancelling.park("postgresql"),
-    "note what was parked": cancelling.unpark(),
-    "forget what was parked": cancelling.forget_parked(),
+    "revive": claims.revive(),
+    "release": claims.release(),
+    "mark as being pushed": claims.mark_pushing(),
+    "ask for a cancellation": cancellations.ask(),
+    "park a cancellation": cancellations.park("postgresql"),
+    "note what was parked": cancellations.unpark(),
+    "forget what was parked": cancellations.forget_parked(),
     "record deliveries": webhook_queue.record(),
     "release deliveries": webhook_queue.release(),
     "claim deliveries": webhook_queue.claim(),
@@ -139,7 +139,7 @@ async def test_rows_that_are_joined_as_anybody_would_may_be_found_by_a_walk_thro
 ) -> None:
     """So the tests above can fail, and that is why the statements are written as they are."""
     batch = batch_of(reservations.c.id, reservations.c.tries)
-    joined = update(reservations).where(reservations.c.id == batch.c.id, leasing.HELD).values(tries=batch.c.tries)
+    joined = update(reservations).where(reservations.c.id == batch.c.id, claims.HELD).values(tries=batch.c.tries)
     async with engine.connect() as connection:
         driver = (await connection.get_raw_connection()).driver_connection
         assert isinstance(driver, asyncpg.Connection)

@@ -57,7 +57,7 @@ async def test_what_is_not_held_waits_in_the_store_due_at_once(recorder: SqlReco
     works = await recorder.ingest("w1", [arrival(1, held=False), arrival(2), arrival(3, held=False)], now=NOW)
     assert [work.submission.request_id for work in works] == [arrival(2).submission.request_id]
     assert await recorder.backlog(now=NOW) == Backlog(2, NOW)
-    claimed = await recorder.claim("w1", "acc", ALL, now=NOW, at_most=10)
+    claimed = await recorder.claim("w1", "acc", ALL, now=NOW, limit=10)
     assert [work.submission for work in claimed] == [arrival(1).submission, arrival(3).submission]
     assert claimed[0].submission.card == CARD
     assert await recorder.backlog(now=NOW) == Backlog(0, None)
@@ -67,23 +67,23 @@ async def test_what_is_leased_tells_how_large_it_is(recorder: SqlRecorder) -> No
     arrived = [replace(arrival(1), size=1500), arrival(2, held=False, notes="x" * 2000)]
     (held,) = await recorder.ingest("w1", arrived, now=NOW)
     assert held.size == 1500
-    (claimed,) = await recorder.claim("w1", "acc", [0], now=NOW, at_most=10)
+    (claimed,) = await recorder.claim("w1", "acc", [0], now=NOW, limit=10)
     texts = len(to_json(claimed.submission.reservation)) + len(CARD.sealed)
     assert texts <= claimed.size <= texts + 100
 
 
 async def test_a_worker_without_a_lease_is_given_nothing(recorder: SqlRecorder) -> None:
     assert await recorder.ingest("stranger", arrivals([1]), now=NOW) == []
-    assert await recorder.claim("stranger", "acc", ALL, now=NOW, at_most=10) == []
-    assert len(await recorder.claim("w1", "acc", ALL, now=NOW, at_most=10)) == 1
+    assert await recorder.claim("stranger", "acc", ALL, now=NOW, limit=10) == []
+    assert len(await recorder.claim("w1", "acc", ALL, now=NOW, limit=10)) == 1
 
 
 async def test_the_oldest_due_is_claimed_first_and_no_more_than_asked_for(recorder: SqlRecorder) -> None:
     for number, minutes in ((1, 3), (2, 1), (3, 2), (4, 9)):
         await recorder.ingest("w1", [arrival(number, held=False)], now=NOW + timedelta(minutes=minutes))
-    claimed = await recorder.claim("w1", "acc", ALL, now=LATER, at_most=2)
+    claimed = await recorder.claim("w1", "acc", ALL, now=LATER, limit=2)
     assert [work.submission.request_id[-1] for work in claimed] == ["2", "3"]
-    claimed = await recorder.claim("w1", "acc", ALL, now=LATER, at_most=10)
+    claimed = await recorder.claim("w1", "acc", ALL, now=LATER, limit=10)
     assert [work.submission.request_id[-1] for work in claimed] == ["1"]
 
 
@@ -91,8 +91,8 @@ async def test_only_the_accounts_rows_of_the_partitions_are_claimed(recorder: Sq
     await recorder.ingest("w1", arrivals([1], held=False, partition=1), now=NOW)
     await recorder.ingest("w1", arrivals([2], held=False, partition=2), now=NOW)
     await recorder.ingest("w1", arrivals([3], held=False, partition=2, account="other"), now=NOW)
-    assert await recorder.claim("w1", "acc", [], now=NOW, at_most=10) == []
-    claimed = await recorder.claim("w1", "acc", [2, 3], now=NOW, at_most=10)
+    assert await recorder.claim("w1", "acc", [], now=NOW, limit=10) == []
+    claimed = await recorder.claim("w1", "acc", [2, 3], now=NOW, limit=10)
     assert [(work.submission.request_id[-1], work.partition) for work in claimed] == [("2", 2)]
 
 
@@ -104,14 +104,14 @@ async def test_no_row_is_ever_claimed_twice(engine: AsyncEngine) -> None:
 
     async def claim_all(number: int) -> list[int]:
         mine: list[int] = []
-        while works := await recorders[number].claim(f"w{number}", "acc", ALL, now=NOW, at_most=17):
+        while works := await recorders[number].claim(f"w{number}", "acc", ALL, now=NOW, limit=17):
             mine += [work.id for work in works]
         return mine
 
     claimed = await asyncio.gather(*(claim_all(number) for number in range(6)))
     ids = [work_id for mine in claimed for work_id in mine]
     assert len(ids) == len(set(ids))
-    ids += [work.id for work in await recorders[0].claim("w0", "acc", ALL, now=NOW, at_most=400)]
+    ids += [work.id for work in await recorders[0].claim("w0", "acc", ALL, now=NOW, limit=400)]
     assert len(set(ids)) == 400
 
 
@@ -133,7 +133,7 @@ async def test_a_lease_that_ran_out_is_taken_over_as_doubtful_and_due(recorder: 
     assert await take_over(recorder, "w1", now=LATER) == 0
     assert await recorder.backlog(now=LATER) == Backlog(2, LATER)
     await lease(recorder, "w2")
-    claimed = await recorder.claim("w2", "acc", ALL, now=LATER, at_most=10)
+    claimed = await recorder.claim("w2", "acc", ALL, now=LATER, limit=10)
     assert [(work.id, work.possibly_sent, work.pushing) for work in claimed] == [
         (each.id, True, False) for each in works
     ]
@@ -163,7 +163,7 @@ async def test_who_was_taken_over_learns_of_it_and_is_given_nothing_more(recorde
     assert not await lease(recorder, "w1")
     assert await recorder.ingest("w1", arrivals([1]), now=LATER) == []
     assert await lease(recorder, "w1-anew")
-    assert len(await recorder.claim("w1-anew", "acc", ALL, now=LATER, at_most=10)) == 1
+    assert len(await recorder.claim("w1-anew", "acc", ALL, now=LATER, limit=10)) == 1
 
 
 async def test_rows_of_a_holder_that_is_no_worker_are_freed(recorder: SqlRecorder, engine: AsyncEngine) -> None:
@@ -182,7 +182,7 @@ async def test_released_rows_are_due_at_once_and_not_doubtful(recorder: SqlRecor
     await recorder.release("w1", [])
     assert await recorder.backlog(now=NOW) == Backlog(0, None)
     await recorder.release("w1", [work.id for work in works[:2]])
-    claimed = await recorder.claim("w2", "acc", ALL, now=NOW, at_most=10)
+    claimed = await recorder.claim("w2", "acc", ALL, now=NOW, limit=10)
     assert [(work.id, work.possibly_sent, work.pushing) for work in claimed] == [
         (work.id, False, False) for work in works[:2]
     ]
@@ -195,10 +195,10 @@ async def test_an_intent_to_push_outlives_its_holder(recorder: SqlRecorder) -> N
     assert await recorder.mark_pushing("w1", [works[0].id, 999]) == {works[0].id}
     await take_over(recorder, "w1", now=NOW + timedelta(seconds=30))
     await lease(recorder, "w3")
-    first, second = await recorder.claim("w3", "acc", ALL, now=LATER, at_most=10)
+    first, second = await recorder.claim("w3", "acc", ALL, now=LATER, limit=10)
     assert (first.possibly_sent, first.pushing, second.possibly_sent, second.pushing) == (True, True, True, False)
     await recorder.release("w3", [first.id])
-    (first,) = await recorder.claim("w3", "acc", ALL, now=LATER, at_most=10)
+    (first,) = await recorder.claim("w3", "acc", ALL, now=LATER, limit=10)
     assert (first.possibly_sent, first.pushing) == (True, True)
 
 
@@ -214,7 +214,7 @@ async def test_a_request_comes_out_as_it_went_in(recorder: SqlRecorder) -> None:
         "guest": {"name": "", "address": {"line1": "a\nb\tc"}},
     }
     await recorder.ingest("w1", [arrival(1, held=False, **fields)], now=NOW)
-    (work,) = await recorder.claim("w1", "acc", ALL, now=NOW, at_most=1)
+    (work,) = await recorder.claim("w1", "acc", ALL, now=NOW, limit=1)
     assert work.submission == arrival(1, **fields).submission
     assert list(work.submission.reservation) == list(arrival(1, **fields).submission.reservation)
 
@@ -225,4 +225,4 @@ async def test_large_batches_go_in_and_out_whole(recorder: SqlRecorder) -> None:
         each.submission.request_id for each in arrivals(range(1, 2001))
     ]
     await recorder.release("w1", [work.id for work in works])
-    assert len(await recorder.claim("w1", "acc", ALL, now=NOW, at_most=2000)) == 2000
+    assert len(await recorder.claim("w1", "acc", ALL, now=NOW, limit=2000)) == 2000

@@ -24,7 +24,7 @@ from forwarder.operations.replay import Replay
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.card import SealedCard
 from forwarder.store.engine import open_engine
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.lists.reader import SqlOverview
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import ConsumedMessage, Log, Message, Topics

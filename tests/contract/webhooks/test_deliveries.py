@@ -50,8 +50,8 @@ def new(number: int, endpoint: str = "whk_1") -> NewDelivery:
     return NewDelivery(endpoint, f"event-{number}", "reservation.confirmed.v1", f'{{"number":{number},"é":"\\u0000"}}')
 
 
-async def claimed(queue: SqlDeliveryQueue, endpoint: str = "whk_1", at_most: int = 10) -> list[DueDelivery]:
-    return list(await queue.claim(endpoint, now=NOW, until=UNTIL, at_most=at_most))
+async def claimed(queue: SqlDeliveryQueue, endpoint: str = "whk_1", limit: int = 10) -> list[DueDelivery]:
+    return list(await queue.claim(endpoint, now=NOW, until=UNTIL, limit=limit))
 
 
 def tried(
@@ -85,14 +85,14 @@ async def test_a_claim_is_one_process_s_until_it_runs_out(queue: SqlDeliveryQueu
     ours, theirs = await asyncio.gather(claimed(queue), claimed(other))
     assert len({one.id for one in (*ours, *theirs)}) == 20
     assert await queue.endpoints_due(now=NOW) == []
-    again = await other.claim("whk_1", now=UNTIL, until=LATER, at_most=100)
+    again = await other.claim("whk_1", now=UNTIL, until=LATER, limit=100)
     assert {one.id for one in again} == {one.id for one in (*ours, *theirs)}
 
 
 async def test_what_is_due_for_the_longest_comes_first(queue: SqlDeliveryQueue) -> None:
     await queue.queue([new(2)], now=NOW - timedelta(seconds=1))
     await queue.queue([new(1)], now=NOW - timedelta(seconds=2))
-    assert [one.event_id for one in await claimed(queue, at_most=1)] == ["event-1"]
+    assert [one.event_id for one in await claimed(queue, limit=1)] == ["event-1"]
     assert [one.event_id for one in await claimed(queue)] == ["event-2"]
 
 
@@ -112,7 +112,7 @@ async def test_one_that_failed_is_due_again_with_what_was_tried(queue: SqlDelive
     await queue.queue([new(1)], now=NOW)
     for number in range(25):
         now = LATER if number else NOW
-        (delivery,) = await queue.claim("whk_1", now=now, until=LATER, at_most=1)
+        (delivery,) = await queue.claim("whk_1", now=now, until=LATER, limit=1)
         await queue.record([tried(delivery, DeliveryStatus.PENDING, answer=500, number=number)])
     (entry,) = await entries(log)
     assert (entry.status, entry.due_at, entry.tries) == (DeliveryStatus.PENDING, LATER, 25)
@@ -125,7 +125,7 @@ async def test_from_when_on_it_is_tried_is_kept(queue: SqlDeliveryQueue) -> None
     await queue.queue([new(1)], now=NOW)
     (delivery,) = await claimed(queue)
     await queue.record([tried(replace(delivery, retrying_since=LATER), DeliveryStatus.PENDING)])
-    (again,) = await queue.claim("whk_1", now=LATER, until=LATER, at_most=1)
+    (again,) = await queue.claim("whk_1", now=LATER, until=LATER, limit=1)
     assert (again.retrying_since, again.tries) == (LATER, 1)
 
 
@@ -134,7 +134,7 @@ async def test_what_was_claimed_again_is_not_recorded_by_the_first(
 ) -> None:
     await queue.queue([new(1)], now=NOW)
     (first,) = await claimed(queue)
-    (second,) = await queue.claim("whk_1", now=UNTIL, until=LATER, at_most=1)
+    (second,) = await queue.claim("whk_1", now=UNTIL, until=LATER, limit=1)
     await queue.record([tried(first, DeliveryStatus.FAILED)])
     await queue.release([first], now=NOW)
     assert [(one.status, one.due_at) for one in await entries(log)] == [(DeliveryStatus.PENDING, LATER)]
@@ -167,7 +167,7 @@ async def test_a_stopped_endpoint_s_deliveries_end(queue: SqlDeliveryQueue, log:
 async def test_pending_counts_what_is_to_come(queue: SqlDeliveryQueue) -> None:
     assert (await queue.pending()).count == 0
     await queue.queue([new(1), new(2)], now=NOW)
-    (delivery,) = await claimed(queue, at_most=1)
+    (delivery,) = await claimed(queue, limit=1)
     await queue.record([tried(delivery)])
     pending = await queue.pending()
     assert (pending.count, pending.oldest_due_at) == (1, NOW)
@@ -178,9 +178,9 @@ async def test_what_ended_is_forgotten_the_oldest_first(queue: SqlDeliveryQueue,
     await queue.stop("whk_1", now=NOW)
     await queue.queue([new(4)], now=LATER)
     await queue.stop("whk_1", now=LATER)
-    assert await queue.prune(before=NOW, at_most=10) == 0
-    assert await queue.prune(before=LATER, at_most=2) == 2
-    assert await queue.prune(before=LATER, at_most=2) == 1
+    assert await queue.prune(before=NOW, limit=10) == 0
+    assert await queue.prune(before=LATER, limit=2) == 2
+    assert await queue.prune(before=LATER, limit=2) == 1
     assert [one.event_id for one in await entries(log)] == ["event-4"]
 
 
@@ -191,18 +191,18 @@ async def test_what_is_pending_is_not_forgotten_however_old_it_is(queue: SqlDeli
     await log.put_back("whk_1", [resent.id], now=LATER)
     assert await log.put_back_ended("whk_1", since=NOW, now=LATER) == 2
     month = LATER + timedelta(days=30)
-    assert await queue.prune(before=month, at_most=10) == 0
+    assert await queue.prune(before=month, limit=10) == 0
     assert [one.status for one in await entries(log)] == [DeliveryStatus.PENDING] * 3
-    (delivery, *_) = await queue.claim("whk_1", now=month, until=month, at_most=10)
+    (delivery, *_) = await queue.claim("whk_1", now=month, until=month, limit=10)
     await queue.record([tried(delivery)])
-    assert await queue.prune(before=month, at_most=10) == 1
+    assert await queue.prune(before=month, limit=10) == 1
 
 
 async def test_what_ended_late_is_kept_from_then_on(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
     await queue.queue([new(1)], now=NOW)
     await queue.stop("whk_1", now=LATER)
-    assert await queue.prune(before=LATER, at_most=10) == 0
-    assert await queue.prune(before=LATER + timedelta(milliseconds=1), at_most=10) == 1
+    assert await queue.prune(before=LATER, limit=10) == 0
+    assert await queue.prune(before=LATER + timedelta(milliseconds=1), limit=10) == 1
 
 
 async def test_what_is_kept_is_in_nobody_s_way(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
@@ -210,15 +210,15 @@ async def test_what_is_kept_is_in_nobody_s_way(queue: SqlDeliveryQueue, log: Sql
     await queue.queue([new(number, "whk_dead") for number in range(5)], now=NOW)
     await queue.queue([new(number) for number in range(5)], now=NOW)
     await queue.stop("whk_1", now=NOW)
-    assert await queue.prune(before=LATER, at_most=2) == 2
-    assert await queue.prune(before=LATER, at_most=2) == 2
-    assert await queue.prune(before=LATER, at_most=2) == 1
+    assert await queue.prune(before=LATER, limit=2) == 2
+    assert await queue.prune(before=LATER, limit=2) == 2
+    assert await queue.prune(before=LATER, limit=2) == 1
     assert len(await entries(log, "whk_dead")) == 5
 
 
 async def test_the_log_is_read_in_pages_and_by_status(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:
     await queue.queue([new(number) for number in range(5)], now=NOW)
-    (delivery,) = await claimed(queue, at_most=1)
+    (delivery,) = await claimed(queue, limit=1)
     await queue.record([tried(delivery)])
     first = await log.entries("whk_1", status=None, before=None, limit=2)
     second = await log.entries("whk_1", status=None, before=first[-1].id, limit=10)
@@ -236,7 +236,7 @@ async def test_what_is_put_back_begins_anew(queue: SqlDeliveryQueue, log: SqlDel
     assert await log.put_back("whk_1", [first.id, second.id], now=LATER) == 2
     assert await log.put_back("whk_2", [first.id], now=LATER) == 0
     await queue.record([tried(second, DeliveryStatus.FAILED)])
-    again = {one.id: one for one in await queue.claim("whk_1", now=LATER, until=LATER, at_most=10)}
+    again = {one.id: one for one in await queue.claim("whk_1", now=LATER, until=LATER, limit=10)}
     assert set(again) == {first.id, second.id}
     assert (again[first.id].tries, again[first.id].retrying_since, len(again[first.id].attempts)) == (0, LATER, 1)
 

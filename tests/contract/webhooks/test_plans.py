@@ -32,7 +32,7 @@ async def full(engine: AsyncEngine, request: pytest.FixtureRequest) -> AsyncEngi
 
 
 async def test_what_is_due_for_an_endpoint_is_claimed_by_its_index(full: AsyncEngine) -> None:
-    asked = {"endpoint": "whk_dead", "now": NOW, "until": NOW, "at_most": 10}
+    asked = {"endpoint": "whk_dead", "now": NOW, "until": NOW, "limit": 10}
     steps = await plan(full, webhook_queue.claim(), asked)
     assert "webhook_deliveries_due" in steps
     assert "Seq Scan on webhook_deliveries" not in steps
@@ -45,7 +45,7 @@ async def test_endpoints_are_found_one_step_each(full: AsyncEngine) -> None:
 
 
 async def test_the_oldest_are_found_by_their_ids(full: AsyncEngine) -> None:
-    some = {"after": 100, "at_most": 10}
+    some = {"after": 100, "limit": 10}
     for statement, asked in (
         (webhook_queue.page(), some),
         (webhook_queue.prune(), {**some, "left": 10, "before": NOW}),

@@ -15,7 +15,7 @@ from forwarder.process.clock import iso
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Deferred, Status
 from forwarder.store.engine import Engine, open_engine
-from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.lists.reader import SqlOverview
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Ended, Work
@@ -61,7 +61,7 @@ class _Desk:
         """The letter of that failure is put back and taken in; the row that is pending again."""
         back = replace(arrival(number, account=account), replay_of=revision, deadline_at=DEADLINE)
         await self.recorder.ingest("w1", [back], now=NOW)
-        (work,) = await self.recorder.claim("w1", account, range(16), now=NOW, at_most=1)
+        (work,) = await self.recorder.claim("w1", account, range(16), now=NOW, limit=1)
         return work
 
     async def set_aside(self, message: Message) -> None:

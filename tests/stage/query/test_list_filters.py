@@ -9,7 +9,7 @@ import pytest
 
 from forwarder.query.filters import read_filters
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.listing import shape_of
+from forwarder.store.lists.paging import shape_of
 from forwarder.store.lists.port import Days, Filters
 from tests.support.stages.bodies import GENERAL
 from tests.support.stages.contract_stages import contract_stages

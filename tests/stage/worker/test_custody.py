@@ -88,7 +88,7 @@ async def test_a_worker_that_is_left_without_partitions_gives_back_what_it_has_n
         other, now = SqlRecorder(bench.engine), SystemClock().now()
         await lease(other, "other")
         await other.request_cancellations([CancellationArrival(cancellation(3), now)], now=now)
-        await other.claim("other", "acc", range(16), now=SystemClock().now(), at_most=10)
+        await other.claim("other", "acc", range(16), now=SystemClock().now(), limit=10)
         bench.pms.answering.set()
         await bench.rows("CONFIRMED", 1)
         await _nothing_held(worker)

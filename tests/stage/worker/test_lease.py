@@ -200,7 +200,7 @@ async def test_what_was_left_unpushed_is_given_back(store: _Store, clock: Manual
     lease.note_unpushed(work.id)
     await lease.give_back_unpushed()
     assert (await store.backlog(now=NOW)).due == 1
-    (again,) = await store.claim(lease.worker_id, "acc", range(16), now=NOW, at_most=5)
+    (again,) = await store.claim(lease.worker_id, "acc", range(16), now=NOW, limit=5)
     assert (again.id, again.possibly_sent) == (work.id, False)
     await lease.give_back_unpushed()
     assert (await store.backlog(now=NOW)).due == 0
@@ -241,7 +241,7 @@ async def test_what_is_claimed_again_is_not_given_back_although_its_giving_back_
         outage.setattr(store, "release", unanswered)
         with pytest.raises(StoreUnavailable):
             await lease.give_back([work.id])
-    (again,) = await lease.claim(lambda worker_id: store.claim(worker_id, "acc", range(16), now=NOW, at_most=5))
+    (again,) = await lease.claim(lambda worker_id: store.claim(worker_id, "acc", range(16), now=NOW, limit=5))
     assert again.id == work.id
     await lease.give_back_unpushed()
     assert (await store.backlog(now=NOW)).due == 0

@@ -63,7 +63,7 @@ class Holding:
             given_back = frozenset(self._not_offered)
             await self._keep_trying(partial(self._recorder.release, _WORKER, given_back))
             self._not_offered -= given_back
-            due = partial(self._recorder.claim, _WORKER, "acc", range(16), now=NOW, at_most=_CLAIM)
+            due = partial(self._recorder.claim, _WORKER, "acc", range(16), now=NOW, limit=_CLAIM)
             self._start(await self._keep_trying(due))
             await asyncio.sleep(0)
 

@@ -22,8 +22,7 @@ from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.store.tables import webhook_deliveries
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, NewDelivery
-from forwarder.store.webhooks.queue import SqlDeliveryQueue
-from forwarder.store.webhooks.rows import ENTRY, entry_of
+from forwarder.store.webhooks.queue import ENTRY, SqlDeliveryQueue, entry_of
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.webhooks.port import EndpointResponse, PostResult
 from tests.support.memory.clock import ManualClock
@@ -173,7 +172,7 @@ class WebhookLife(RuleBasedStateMachine):
     def notifier_dies_with_claims(self, name: str, meanwhile: Meanwhile) -> None:
         now = self.clock.now()
         until = now + timedelta(seconds=SETTINGS.claim_seconds)
-        self._run(self.queue.claim(self._ids[name], now=now, until=until, at_most=2))
+        self._run(self.queue.claim(self._ids[name], now=now, until=until, limit=2))
         self._go_on(meanwhile)
 
     @rule(span=st.sampled_from([DAY, 5 * DAY, 40 * DAY]), under_way=st.booleans(), meanwhile=meanwhiles)
@@ -244,7 +243,7 @@ class WebhookLife(RuleBasedStateMachine):
         entries = self._run(self._entries())
         self._judge(entries)
         forgets = self.clock.now() - timedelta(days=SETTINGS.keep_days)
-        if self._run(self.queue.prune(before=forgets, at_most=5)):
+        if self._run(self.queue.prune(before=forgets, limit=5)):
             self._before, entries = entries, self._run(self._entries())
             self._judge_forgotten(entries, forgets)
         self._before = entries

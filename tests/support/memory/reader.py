@@ -6,7 +6,7 @@ from datetime import date, datetime
 
 from pydantic_core import from_json
 
-from forwarder.store.lists.keyset import FIRST, neighbours
+from forwarder.store.lists.paging import FIRST, neighbours
 from forwarder.store.lists.port import EVERYTHING, Filters, Order, Page, Stored
 from forwarder.store.submissions.port import StoreUnavailable
 

@@ -136,10 +136,10 @@ class MemoryDeliveries:
         due = (one.entry for one in self.kept.values() if one.entry.due_at and one.entry.due_at <= now)
         return sorted({entry.endpoint_id for entry in due})
 
-    async def claim(self, endpoint_id: str, *, now: datetime, until: datetime, at_most: int) -> Sequence[DueDelivery]:
+    async def claim(self, endpoint_id: str, *, now: datetime, until: datetime, limit: int) -> Sequence[DueDelivery]:
         self._require()
         due = [one for one in self.of(endpoint_id) if one.due_at and one.due_at <= now]
-        picked = sorted(due, key=lambda one: one.due_at or now)[:at_most]
+        picked = sorted(due, key=lambda one: one.due_at or now)[:limit]
         for entry in picked:
             self._update(entry.id, due_at=until)
             self.kept[entry.id].claims += 1
@@ -190,10 +190,10 @@ class MemoryDeliveries:
         due = [one.entry.due_at for one in self.kept.values() if one.entry.due_at is not None]
         return PendingDeliveries(len(due), min(due, default=None))
 
-    async def prune(self, *, before: datetime, at_most: int) -> int:
+    async def prune(self, *, before: datetime, limit: int) -> int:
         self._require()
         ended = {one.entry.id: one.entry.ended_at for one in self.kept.values()}
-        old = [number for number, moment in ended.items() if moment is not None and moment < before][:at_most]
+        old = [number for number, moment in ended.items() if moment is not None and moment < before][:limit]
         for number in old:
             del self.kept[number]
         self.pruned += len(old)

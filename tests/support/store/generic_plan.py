@@ -7,8 +7,8 @@ from typing import Any
 import asyncpg
 from sqlalchemy import Executable, make_url
 
-from forwarder.store.direct import direct
 from forwarder.store.engine import READING
+from forwarder.store.sessions import driver_statement
 
 _DIALECT = make_url("postgresql+asyncpg://").get_dialect()()
 
@@ -16,7 +16,7 @@ _DIALECT = make_url("postgresql+asyncpg://").get_dialect()()
 async def generic_plan(connection: asyncpg.Connection, statement: Executable, parameters: Mapping[str, Any]) -> str:
     """`EXPLAIN (ANALYZE, BUFFERS)` of that plan, carried out twice and shown once, so that what it reads is in memory. A plain
     EXPLAIN would show the plan for these very parameters, which is another."""
-    asked = direct(statement, _DIALECT)
+    asked = driver_statement(statement, _DIALECT)
     values = ", ".join(map(_literal, asked.values(parameters)))
     told = {**READING, "jit": "off", "max_parallel_workers_per_gather": "0"}
     await connection.execute("; ".join(f"SET {name} = {value}" for name, value in told.items()))

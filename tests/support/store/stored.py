@@ -47,10 +47,10 @@ async def take_over(recorder: Recorder, *worker_ids: str, now: datetime = LATER)
 
 
 async def unpublished(
-    recorder: Recorder, *, before: datetime = NOW + timedelta(days=30), at_most: int = 10
+    recorder: Recorder, *, before: datetime = NOW + timedelta(days=30), limit: int = 10
 ) -> Sequence[OutboxEvent]:
     """The events that are offered again, as if nobody had offered them for long."""
-    return await recorder.republish(before=before, now=NOW, at_most=at_most)
+    return await recorder.republish(before=before, now=NOW, limit=limit)
 
 
 def attempt(number: int = 1, outcome: str = "confirmed") -> Attempt:

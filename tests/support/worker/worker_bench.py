@@ -16,9 +16,8 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Absent, Cancellation, Cancelled, Confirmed, Deferred, Lookup, Outcome
 from forwarder.reservation.submission import Submission
 from forwarder.store.engine import Engine, open_engine
-from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.lists.port import Stored, Summary
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import SqlOverview, SqlReader
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import Account

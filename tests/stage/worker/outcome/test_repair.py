@@ -15,8 +15,7 @@ from forwarder.store.engine import Engine, open_engine
 from forwarder.store.lists.port import Stored
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.migrate import migrate
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.repairs import SqlRepairs
+from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
 from forwarder.store.submissions.work import Attempt, OutboxEvent, Work
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import CARD, arrival, final
@@ -49,7 +48,7 @@ class _Desk:
 
     async def outbox(self) -> list[OutboxEvent]:
         a_minute_later = LATER + timedelta(minutes=1)
-        return list(await self.recorder.republish(before=a_minute_later, now=a_minute_later, at_most=10))
+        return list(await self.recorder.republish(before=a_minute_later, now=a_minute_later, limit=10))
 
 
 @pytest.fixture
@@ -93,7 +92,7 @@ async def test_turned_down_by_hand_says_why_to_the_caller(desk: _Desk) -> None:
 async def test_what_was_not_made_is_pushed_again_for_as_long_as_its_account_says(desk: _Desk) -> None:
     await desk.park()
     await desk.repair.push_again(REQUEST_ID, deadline_seconds=600)
-    (work,) = await desk.recorder.claim("w1", "acc", range(16), now=LATER, at_most=1)
+    (work,) = await desk.recorder.claim("w1", "acc", range(16), now=LATER, limit=1)
     assert (work.status, work.possibly_sent, work.tries) == (Status.PENDING, False, 0)
     assert work.deadline_at == LATER + timedelta(minutes=10)
     assert (work.attempts, work.submission.card) == ((*TRIED, word("absent")), CARD)

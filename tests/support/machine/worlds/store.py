@@ -18,8 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.store.engine import open_engine
 from forwarder.store.submissions.port import Recorder, Repairs, StoreUnavailable
-from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.repairs import SqlRepairs
+from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
 from forwarder.store.submissions.work import CancellationArrival
 from tests.support.machine.worlds.mishap import Effect, Mishap
 from tests.support.machine.worlds.ownership import Ownership

@@ -37,18 +37,16 @@ from sqlalchemy import (
     union_all,
 )
 
-from forwarder.store.database import Dialect
-from forwarder.store.lists.listing import Filter, Shape
-from forwarder.store.picking import of_each
-from forwarder.store.submissions.batch import batch_of
-from forwarder.store.tables import Moment, reservations, utc_day
+from forwarder.store.lists.paging import Filter, Shape
+from forwarder.store.sql import DialectName, Moment, batch_of, utc_day
+from forwarder.store.tables import reservations
 
 _row = reservations.c
 _account = bindparam("account_id", type_=_row.account_id.type)
 _cursor = bindparam("cursor", type_=_row.id.type)
-_at_most = bindparam("at_most", type_=Integer)
+_max_rows = bindparam("max_rows", type_=Integer)
 _since = bindparam("updated_since", type_=Moment())
-_NOUGHT: Final[ColumnElement[int]] = literal_column("0")
+_ZERO: Final[ColumnElement[int]] = literal_column("0")
 _ONE: Final[ColumnElement[int]] = literal_column("1")
 _SAMPLED: Final[ColumnElement[int]] = literal_column("11")  # of so many days one
 _LARGEST_ID: Final[ColumnElement[int]] = literal_column("9223372036854775807")
@@ -62,13 +60,13 @@ _KEYS: Final[dict[Filter, ColumnElement[Any]]] = {
 
 
 @cache
-def onward(dialect: Dialect, shape: Shape, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
+def onward(dialect: DialectName, shape: Shape, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
     """These columns, the id among them, of the rows from the cursor on, in the list's order."""
     return _rows(dialect, shape, columns, upward=not shape.descending)
 
 
 @cache
-def around(dialect: Dialect, shape: Shape, columns: tuple[ColumnElement[Any], ...]) -> CompoundSelect[Any]:
+def around(dialect: DialectName, shape: Shape, columns: tuple[ColumnElement[Any], ...]) -> CompoundSelect[Any]:
     """What `onward` has and, of the rows before the cursor, as many ids: nothing else of these. In no order."""
     here = onward(dialect, shape, columns).subquery("onward")
     there = _ids(dialect, shape, upward=shape.descending).subquery("before")
@@ -76,44 +74,44 @@ def around(dialect: Dialect, shape: Shape, columns: tuple[ColumnElement[Any], ..
     return select(here).union_all(select(there.c.id, *nothing))
 
 
-def _rows(dialect: Dialect, shape: Shape, columns: Sequence[ColumnElement[Any]], *, upward: bool) -> Select[Any]:
+def _rows(dialect: DialectName, shape: Shape, columns: Sequence[ColumnElement[Any]], *, upward: bool) -> Select[Any]:
     if shape.lead is None:
-        return _range(select(*columns), _row.account_id, _account, upward=upward).limit(_at_most)
+        return _range(select(*columns), _row.account_id, _account, upward=upward).limit(_max_rows)
     ids = _ids(dialect, shape, upward=upward).subquery("page")
-    rows = of_each(dialect, ids, with_id(select(*columns), ids.c.id).correlate(ids))
+    rows = _of_each(dialect, ids, with_id(select(*columns), ids.c.id).correlate(ids))
     return rows.order_by(_sorted(rows, upward=upward))
 
 
-def _ids(dialect: Dialect, shape: Shape, *, upward: bool) -> Select[Any]:
+def _ids(dialect: DialectName, shape: Shape, *, upward: bool) -> Select[Any]:
     """The ids of the rows from the cursor on, in order."""
     if shape.lead is None:
-        return _range(select(_row.id), _row.account_id, _account, upward=upward).limit(_at_most)
+        return _range(select(_row.id), _row.account_id, _account, upward=upward).limit(_max_rows)
     runs = _values(dialect, shape).subquery("runs")
     if dialect == "postgresql" and shape.lead in {"arrival", "departure"}:
         return _ids_by_day(shape, runs, upward=upward)
-    return _first(of_each(dialect, runs, _run(dialect, shape, runs, upward=upward).limit(_at_most)), upward=upward)
+    return _first(_of_each(dialect, runs, _run(dialect, shape, runs, upward=upward).limit(_max_rows)), upward=upward)
 
 
 def _ids_by_day(shape: Shape, days: FromClause, *, upward: bool) -> Select[Any]:
     """As `_ids`, merged from the runs of many days, on PostgreSQL. A few days' runs come first: where these alone fill the page,
     the page ends no later than there, and no other day's run is read any further."""
-    is_sample = days.c.number % _SAMPLED == _NOUGHT
-    run = _run("postgresql", shape, days, upward=upward).limit(_at_most)
-    sample = _first(of_each("postgresql", days, run).where(is_sample), upward=upward)
+    is_sample = days.c.number % _SAMPLED == _ZERO
+    run = _run("postgresql", shape, days, upward=upward).limit(_max_rows)
+    sample = _first(_of_each("postgresql", days, run).where(is_sample), upward=upward)
     sampled = sample.cte("upward_sample" if upward else "downward_sample")
     end = func.max(sampled.c.id) if upward else func.min(sampled.c.id)
-    known = select(case((func.count() == _at_most, end))).select_from(sampled).scalar_subquery()
-    rest = _run_up_to(known, shape, days, upward=upward).limit(_at_most)
-    others = of_each("postgresql", days, rest).where(~is_sample)
+    known = select(case((func.count() == _max_rows, end))).select_from(sampled).scalar_subquery()
+    rest = _run_up_to(known, shape, days, upward=upward).limit(_max_rows)
+    others = _of_each("postgresql", days, rest).where(~is_sample)
     merged = union_all(select(sampled.c.id), others).subquery("merged")
     return _first(select(merged.c.id), upward=upward)
 
 
 def _first(page: Select[Any], *, upward: bool) -> Select[Any]:
-    return page.order_by(_sorted(page, upward=upward)).limit(_at_most)
+    return page.order_by(_sorted(page, upward=upward)).limit(_max_rows)
 
 
-def _run(dialect: Dialect, shape: Shape, runs: FromClause, *, upward: bool) -> Select[Any]:
+def _run(dialect: DialectName, shape: Shape, runs: FromClause, *, upward: bool) -> Select[Any]:
     """The ids of one run that the other filters let through, from the cursor on: upwards with it, downwards without."""
     key, value, rows = _KEYS[cast("Filter", shape.lead)], runs.c.value, _let_through(dialect, shape, runs)
     if dialect == "postgresql":
@@ -136,7 +134,7 @@ def _run_up_to(end: ColumnElement[int], shape: Shape, runs: FromClause, *, upwar
     if upward:
         rows = rows.where(place <= tuple_(func.coalesce(end, _LARGEST_ID), _account))
     else:
-        rows = rows.where(place >= tuple_(func.coalesce(end, _NOUGHT), _account))
+        rows = rows.where(place >= tuple_(func.coalesce(end, _ZERO), _account))
     return rows.order_by(_sorted(rows, upward=upward))
 
 
@@ -144,7 +142,7 @@ def _from_cursor(*, upward: bool) -> ColumnElement[bool]:
     return _row.id >= _cursor if upward else _row.id < _cursor
 
 
-def _let_through(dialect: Dialect, shape: Shape, runs: FromClause) -> Select[Any]:
+def _let_through(dialect: DialectName, shape: Shape, runs: FromClause) -> Select[Any]:
     """The ids of the account's rows that the filters let through, but for the one that leads."""
     lead = cast("Filter", shape.lead)
     others = [_matches(dialect, name) for name in shape.given if name != lead]
@@ -178,14 +176,14 @@ def with_id(rows: Select[Any], wanted: ColumnElement[int]) -> Select[Any]:
 
 
 @cache  # one and the same for both sides of a cursor: it is carried out once
-def _values(dialect: Dialect, shape: Shape) -> Select[Any]:
+def _values(dialect: DialectName, shape: Shape) -> Select[Any]:
     """The keys of the runs: the statuses or the property that were named, or days, numbered from 0."""
     if shape.lead in {"property", "status"}:
         return select(batch_of(column("value", Text())).c.value)
     lead = cast("Filter", shape.lead)
     first, last = (bindparam(f"{lead}_{end}", type_=Date) for end in ("first", "last"))
     if dialect == "postgresql" and shape.every_day:
-        number = func.generate_series(_NOUGHT, last - first).column_valued("number")
+        number = func.generate_series(_ZERO, last - first).column_valued("number")
         days = select((first + number).label("value"), number).cte("days")
         return select(days.c.value, days.c.number)
     return _found_days(_KEYS[lead], first, last)
@@ -195,7 +193,7 @@ def _found_days(key: ColumnElement[Any], first: ColumnElement[date], last: Colum
     """The days on which there is anything, each found by one step through the index."""
     among = and_(_row.account_id == _account, key <= last)
     start = select(key).where(among, key >= first).order_by(key).limit(_ONE).scalar_subquery()
-    found = select(start.label("value"), _NOUGHT.label("number")).cte("found", recursive=True)
+    found = select(start.label("value"), _ZERO.label("number")).cte("found", recursive=True)
     following = (
         select(key).where(among, key > found.c.value).order_by(key).limit(_ONE).correlate(found).scalar_subquery()
     )
@@ -204,7 +202,7 @@ def _found_days(key: ColumnElement[Any], first: ColumnElement[date], last: Colum
     return select(found.c.value, found.c.number).where(found.c.value.is_not(None))
 
 
-def _matches(dialect: Dialect, name: Filter) -> ColumnElement[bool]:
+def _matches(dialect: DialectName, name: Filter) -> ColumnElement[bool]:
     """The filter, as a condition on a row of another one's run."""
     match name:
         case "property":
@@ -218,6 +216,16 @@ def _matches(dialect: Dialect, name: Filter) -> ColumnElement[bool]:
         case "arrival" | "departure":
             first, last = (bindparam(f"{name}_{end}", type_=Date) for end in ("first", "last"))
             return _KEYS[name].between(first, last)
+
+
+def _of_each(dialect: DialectName, outer: FromClause, rows: Select[Any]) -> Select[Any]:
+    """What `rows`, a limited query that is correlated to `outer`, selects for each row of `outer`."""
+    if dialect == "postgresql":
+        inner = rows.lateral("inner")
+        return select(*inner.c).select_from(outer.join(inner, true()))
+    # SQLite has no LATERAL, but evaluates such a list of ids anew for each row of what stands before it.
+    ids = rows.with_only_columns(_row.id)
+    return select(*rows.selected_columns).select_from(outer.join(reservations, _row.id.in_(ids)))
 
 
 def _sorted(rows: Select[Any], *, upward: bool) -> ColumnElement[Any]:

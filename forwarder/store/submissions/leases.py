@@ -20,19 +20,16 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
-from forwarder.store.database import Dialect
-from forwarder.store.picking import distinct, insert_into, locked, update_of
-from forwarder.store.submissions.batch import batch_of
-from forwarder.store.submissions.keyed import key_among
-from forwarder.store.submissions.leasing import HELD
-from forwarder.store.tables import Moment, reservations, workers
+from forwarder.store.sql import DialectName, Moment, batch_of, distinct, insert_into, key_among, locked
+from forwarder.store.submissions.claims import HELD, update_of
+from forwarder.store.tables import reservations, workers
 
 _row = reservations.c
 _worker: BindParameter[str] = bindparam("worker_id")
 _now = bindparam("now", type_=Moment())
 
 
-def renew_first(dialect: Dialect) -> Executable:
+def renew_first(dialect: DialectName) -> Executable:
     """A worker's first lease. Takes `worker_id` and `seconds`."""
     values = {"id": _worker, "sequence": 0, "lease_seconds": bindparam("seconds", type_=Double)}
     first = insert_into(dialect, workers).values(values)

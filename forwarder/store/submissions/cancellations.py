@@ -24,11 +24,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
-from forwarder.store.database import Dialect
-from forwarder.store.picking import insert_into
-from forwarder.store.submissions.batch import batch_of
-from forwarder.store.submissions.keyed import same_key
-from forwarder.store.tables import Moment, parked_cancellations, reservations
+from forwarder.store.sql import DialectName, Moment, batch_of, insert_into, same_key
+from forwarder.store.tables import parked_cancellations, reservations
 
 _TURN_TO_COME_IN: Final = 0x72657376
 """The number of a lock: any that nobody else takes."""
@@ -80,7 +77,7 @@ def ask() -> Executable:
     return update(reservations).where(theirs, news).values(values)
 
 
-def park(dialect: Dialect) -> Executable:
+def park(dialect: DialectName) -> Executable:
     """Keep those of a batch whose submission is not there yet."""
     batch = batch_of(_parked.request_id, _parked.account_id, _parked.requested_at, _parked.reason)
     columns = (_parked.request_id, _parked.account_id, _parked.requested_at, _parked.reason)

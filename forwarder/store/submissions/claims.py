@@ -6,6 +6,7 @@
 from typing import Any, Final
 
 from sqlalchemy import (
+    CTE,
     BindParameter,
     Boolean,
     Executable,
@@ -27,12 +28,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
-from forwarder.store.database import Dialect
-from forwarder.store.picking import distinct, insert_into, locked, update_of
-from forwarder.store.submissions.batch import batch_of
-from forwarder.store.submissions.cancelling import CONFIRMED, PENDING, turn, unsent_unless
-from forwarder.store.submissions.keyed import key_among, same_key
-from forwarder.store.tables import Moment, reservations, workers
+from forwarder.store.sql import DialectName, Moment, batch_of, distinct, insert_into, key_among, locked, same_key
+from forwarder.store.submissions.cancellations import CONFIRMED, PENDING, turn, unsent_unless
+from forwarder.store.tables import reservations, workers
 
 _row = reservations.c
 _worker: BindParameter[str] = bindparam("worker_id")
@@ -95,7 +93,7 @@ WORK = (
 )
 
 
-def ingest(dialect: Dialect) -> Executable:
+def ingest(dialect: DialectName) -> Executable:
     """Insert what is not known yet of a batch, in the batch's order; what is held is leased, if the worker has a lease.
 
     A reader that has seen an id must have missed none below it. But PostgreSQL gives ids out before their rows can be seen: of
@@ -103,7 +101,7 @@ def ingest(dialect: Dialect) -> Executable:
     seen. The turn comes before the first id is given out: to sort the batch, all of it must have been joined with the turn.
     """
     given = (*_GIVEN, _row.safeguards)
-    batch = batch_of(column("position", Integer), *given, column("held", Boolean), apart=_row.request)
+    batch = batch_of(column("position", Integer), *given, column("held", Boolean), separate=_row.request)
     source: Any = batch
     if dialect == "postgresql":
         source = batch.join(turn().subquery("turn"), true())
@@ -125,7 +123,7 @@ def claim() -> Executable:
     """Lease the account's due rows, oldest due first, passing over those that another is just claiming. Takes `safeguards`, those
     of its pushes."""
     oldest = select(_row.id).where(_row.account_id == bindparam("account"), _due, _has_lease)
-    picked = locked(oldest.order_by(_row.due_at, _row.id).limit(bindparam("at_most", type_=Integer)))
+    picked = locked(oldest.order_by(_row.due_at, _row.id).limit(bindparam("limit", type_=Integer)))
     safeguards = bindparam("safeguards", type_=Text())
     return update_of(picked).values(leased_by=_worker, safeguards=safeguards).returning(*WORK)
 
@@ -137,7 +135,7 @@ def claim_expired() -> Executable:
     pending = and_(_row.status != literal_column("'IN_DOUBT'"), _waiting, _row.deadline_at <= _now)
     mine = _row.partition.in_(bindparam("partitions", expanding=True))
     oldest = select(_row.id).where(pending, mine, _has_lease).order_by(_row.deadline_at, _row.id)
-    picked = locked(oldest.limit(bindparam("at_most", type_=Integer)))
+    picked = locked(oldest.limit(bindparam("limit", type_=Integer)))
     return update_of(picked).values(leased_by=_worker, safeguards=null()).returning(*WORK)
 
 
@@ -197,6 +195,11 @@ def mark_pushing() -> Executable:
 def settled_unless(possibly_sent: ColumnElement[bool]) -> ColumnElement[bool]:
     """An intent to push is settled where nothing was sent for it; where that is not known, it stays."""
     return case((possibly_sent, _row.pushing), else_=false())
+
+
+def update_of(picked: CTE) -> Update:
+    """An update of the picked rows."""
+    return update(reservations).where(key_among(_row.id, select(picked.c.id)))
 
 
 def _of_the_batch() -> Update:

@@ -1,21 +1,58 @@
-"""What a list asks of the store: which of its filters leads, and the parameters of its statements (`store.runs`). Pure.
+"""Paging: cursors by keyset, and which filter of a list leads. No I/O.
 
-A page is merged from the runs of its lead. The other filters are looked up in the rows of these runs: what they do not let through
-is passed over, and costs. So the lead is to be the filter that lets the fewest through.
+**Cursors.** Ascending, a cursor is the id at which a page starts. Descending, it is one above it: a page holds what is below its
+cursor. So 1, which no id is below, can stand for the first page in either order. Ids are only ever added above those that are
+visible, and a page is a range of ids: whoever follows `next` meets each exactly once, also where a filter drops some of them.
+
+**Filters.** A page is merged from the runs of its leading filter: the rows that have one of its keys, in order of ids. The
+other filters are checked on these rows, and what they drop was read in vain. So the filter that lets the fewest rows through should
+lead.
 """
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date
-from typing import Any, Final, Literal
+from datetime import date
+from typing import Final, Literal
 
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.keyset import FIRST
 from forwarder.store.lists.port import Days, Filters, Order
-from forwarder.store.submissions.batch import PARAMETER, as_batch
+
+FIRST: Final = 1
+"""The cursor of the first page: no id is smaller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The cursors of the pages before and after; None where there is none."""
+
+    previous: int | None
+    next: int | None
+
+
+def sides(ids: Collection[int], cursor: int, *, descending: bool = False) -> tuple[Sequence[int], Sequence[int]]:
+    """Of these ids, in whatever order, those before the cursor and those from it onward, nearest first."""
+    below = sorted((each for each in ids if each < cursor), reverse=True)
+    above = sorted(each for each in ids if each >= cursor)
+    return (above, below) if descending else (below, above)
+
+
+def neighbours(before: Sequence[int], onward: Sequence[int], limit: int, *, descending: bool = False) -> Neighbours:
+    """The neighbours of a page of `limit`, from up to `limit + 1` ids on either side of its cursor, nearest first: those
+    `before` it, and those from it `onward`. The page before starts `limit` ids earlier; if it is the first one, at `FIRST`."""
+    above = 1 if descending else 0
+    if not before:
+        previous = None
+    elif len(before) <= limit:
+        previous = FIRST
+    else:
+        previous = before[limit - 1] + above
+    return Neighbours(previous, onward[limit] + above if len(onward) > limit else None)
+
+
+# --- filters ----------------------------------------------------------------------------------------------------------
 
 Filter = Literal["property", "status", "arrival", "departure", "updated"]
 
-_LARGEST_ID: Final = 2**63 - 1
 _WAITING: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.FAILED})
 """The statuses that few reservations have: something is still to be done about them."""
 _ENDLESS: Final = date.max.toordinal()
@@ -68,23 +105,3 @@ def _days(name: Filter | None, filters: Filters) -> int:
     """How many days that range has, but for one."""
     days = {"arrival": filters.arrival, "departure": filters.departure}.get(name or "", Days())
     return _ENDLESS if days.first is None or days.last is None else (days.last - days.first).days
-
-
-def parameters_of(filters: Filters, shape: Shape, cursor: int) -> dict[str, Any]:
-    """What the statements of that list take, but for its account and its size."""
-    since, statuses = filters.updated_since, sorted(filters.statuses)
-    values = [filters.property_id] if shape.lead == "property" else statuses
-    return {
-        # Above every id there is: descending, the first page is what is below that.
-        "cursor": _LARGEST_ID if shape.descending and cursor == FIRST else cursor,
-        "property": filters.property_id,
-        "statuses": statuses,
-        "arrival_first": filters.arrival.first or date.min,
-        "arrival_last": filters.arrival.last or date.max,
-        "departure_first": filters.departure.first or date.min,
-        "departure_last": filters.departure.last or date.max,
-        "updated_since": since,
-        "updated_first": since and since.astimezone(UTC).date(),
-        "updated_last": date.max,
-        PARAMETER: as_batch([{"value": value} for value in values]),
-    }

@@ -1,0 +1,283 @@
+"""What the store's statements are made of, on both databases: times, batches, key look-ups, locked picks, distinct values. No I/O.
+
+**Batches.** A batch of rows is one parameter: a JSON array of objects that the database itself turns into rows. One statement text
+serves every batch size, so it is compiled and prepared once, and a batch costs one round trip. A column of long JSON texts may be
+passed separately: PostgreSQL then takes it as an array of texts and need not parse them twice, which was half of what it cost to
+read a batch of outcomes. SQLite has no arrays and finds them in their rows.
+
+**Key look-ups.** A batch finds its rows by their keys, one index look-up each, whatever a planner thinks of the table. PostgreSQL
+keeps a statement's plan for as long as the table's statistics stay the same, and those of a table that fills up or is emptied
+quickly are wrong for a while: the table seems to hold hardly a row, and reading all of it seems cheap. So the statements leave no
+other plan. SQLite's plans do not depend on how many rows there are.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from typing import Any, Final, Literal, Self
+
+from pydantic_core import to_json
+from sqlalchemy import (
+    ARRAY,
+    CTE,
+    Boolean,
+    Column,
+    ColumnClause,
+    Date,
+    DateTime,
+    Dialect,
+    ScalarSelect,
+    Select,
+    Table,
+    TableValuedAlias,
+    Text,
+    TypeDecorator,
+    and_,
+    bindparam,
+    literal_column,
+    select,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.sql.operators import OperatorType
+from sqlalchemy.types import TypeEngine
+
+from forwarder.process.clock import iso
+
+DialectName = Literal["postgresql", "sqlite"]
+
+BATCH: Final = "batch"
+"""The parameter that takes the JSON text of `as_batch`."""
+
+_TEXTS: Final = "texts"
+"""The parameter that takes the separate column."""
+
+_NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+"""The escape for U+0000: after an even number of backslashes, for an odd one would make it six plain characters."""
+
+
+# --- times ------------------------------------------------------------------------------------------------------------
+
+
+class Moment(TypeDecorator[datetime]):
+    """A time, to the millisecond: timestamptz on PostgreSQL; on SQLite ISO 8601 text in UTC with `Z`, which sorts."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[datetime]:
+        stored: TypeEngine[Any] = Text() if dialect.name == "sqlite" else DateTime(timezone=True)
+        return dialect.type_descriptor(stored)
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | str | None:
+        if value is None or dialect.name == "sqlite":
+            return value and iso(value)
+        return value.replace(microsecond=value.microsecond // 1000 * 1000)
+
+    def process_result_value(self, value: datetime | str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+
+class utc_day(FunctionElement[date]):  # noqa: N801 - it is written as the functions of SQL are
+    """The day of a `Moment`, in UTC."""
+
+    name = "utc_day"
+    type = Date()
+    inherit_cache = True
+
+
+@compiles(utc_day, "postgresql")
+def _utc_day_on_postgresql(element: utc_day, compiler: SQLCompiler, **options: Any) -> str:
+    return f"CAST(timezone('UTC', {compiler.process(element.clauses, **options)}) AS DATE)"
+
+
+@compiles(utc_day, "sqlite")
+def _utc_day_on_sqlite(element: utc_day, compiler: SQLCompiler, **options: Any) -> str:
+    return f"substr({compiler.process(element.clauses, **options)}, 1, 10)"
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+class _Batch(FunctionElement[Any]):
+    """The parameter, and then the columns: as clauses, so that they are part of the cache key."""
+
+    name = "batch"
+    inherit_cache = True
+
+
+class _BatchWithTexts(FunctionElement[Any]):
+    """The two parameters, the separate column, and the others."""
+
+    name = "batch_with_texts"
+    inherit_cache = True
+
+
+def batch_of(
+    *columns: Column[Any] | ColumnClause[Any], separate: Column[Any] | ColumnClause[Any] | None = None
+) -> TableValuedAlias:
+    """The batch as something to select from, with columns of these names and types. A member that is null or missing is NULL; an
+    object or array in a text column is its JSON text, as written. With `separate` it takes what `batch_with_texts` returns."""
+    shape = [ColumnClause(column.name, column.type) for column in columns]
+    rows = bindparam(BATCH, type_=Text())
+    if separate is None:
+        return _Batch(rows, *shape).table_valued(*shape, name="batch")
+    shape = [ColumnClause(separate.name, separate.type), *shape]
+    texts = bindparam(_TEXTS, type_=ARRAY(Text))
+    return _BatchWithTexts(rows, texts, *shape).table_valued(*shape, name="batch")
+
+
+def as_batch(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The JSON text of `rows`. A PMS may send what JSON has no number for (NaN, infinity), which becomes null, or the character
+    that databases take in no text (U+0000), which becomes U+FFFD: one row must not spoil the whole batch."""
+    return _clean(to_json(rows, inf_nan_mode="null"))
+
+
+def batch_with_texts(
+    dialect: DialectName, rows: Sequence[Mapping[str, Any]], separate: str, texts: Iterable[bytes]
+) -> dict[str, Any]:
+    """The parameters of a batch whose column `separate` is in `texts`, each a JSON text: one for each of `rows`, in their order.
+    They are cleaned as by `as_batch`."""
+    if dialect == "postgresql":
+        return {BATCH: as_batch(rows), _TEXTS: [_clean(text) for text in texts]}
+    together = (_with_member(row, separate, text) for row, text in zip(rows, texts, strict=True))
+    return {BATCH: _clean(b"[%s]" % b",".join(together))}
+
+
+def _with_member(row: Mapping[str, Any], name: str, text: bytes) -> bytes:
+    return b'%s,"%s":%s}' % (to_json(row, inf_nan_mode="null")[:-1], name.encode(), text)
+
+
+def _clean(batch: bytes) -> str:
+    text = batch.decode()
+    return _NUL.sub(r"\1\\ufffd", text) if "\\u0000" in text else text
+
+
+@compiles(_Batch, "postgresql")
+def _batch_on_postgresql(element: _Batch, compiler: SQLCompiler, **options: Any) -> str:
+    parameter, *columns = element.clauses
+    types = compiler.dialect.type_compiler_instance
+    shape = ", ".join(f"{_name(compiler, column)} {types.process(column.type)}" for column in columns)
+    array = compiler.process(parameter, **options)
+    return f"(SELECT * FROM json_to_recordset(CAST({array} AS JSON)) AS element({shape}))"  # noqa: S608 - names of our own
+
+
+@compiles(_BatchWithTexts, "postgresql")
+def _batch_with_texts_on_postgresql(element: _BatchWithTexts, compiler: SQLCompiler, **options: Any) -> str:
+    rows, texts, separate, *columns = element.clauses
+    types = compiler.dialect.type_compiler_instance
+    shape = ", ".join(f"{_name(compiler, column)} {types.process(column.type)}" for column in columns)
+    names = ", ".join(_name(compiler, column) for column in (*columns, separate))
+    objects = f"json_to_recordset(CAST({compiler.process(rows, **options)} AS JSON)) AS ({shape})"
+    return f"(SELECT * FROM ROWS FROM ({objects}, unnest({compiler.process(texts, **options)})) AS element({names}))"  # noqa: S608 - names of our own
+
+
+@compiles(_BatchWithTexts, "sqlite")
+def _batch_with_texts_on_sqlite(element: _BatchWithTexts, compiler: SQLCompiler, **options: Any) -> str:
+    rows, _, *columns = element.clauses
+    return compiler.process(_Batch(rows, *columns), **options)
+
+
+@compiles(_Batch, "sqlite")
+def _batch_on_sqlite(element: _Batch, compiler: SQLCompiler, **options: Any) -> str:
+    parameter, *columns = element.clauses
+    shape = ", ".join(f"json_extract(value, '$.{column.name}') AS {_name(compiler, column)}" for column in columns)
+    return f"(SELECT {shape} FROM json_each({compiler.process(parameter, **options)}))"  # noqa: S608 - names of our own
+
+
+def _name(compiler: SQLCompiler, column: Any) -> str:
+    return compiler.preparer.quote(column.name)
+
+
+# --- key look-ups -----------------------------------------------------------------------------------------------------
+
+
+class _Condition(FunctionElement[bool]):
+    type = Boolean()
+    inherit_cache = True
+
+    def self_group(self, against: OperatorType | None = None) -> Self:  # noqa: ARG002 - as SQLAlchemy has it
+        """Unchanged. Otherwise SQLAlchemy would compare it with 1 on SQLite, which has no boolean, and no index serves that."""
+        return self
+
+
+class same_key(_Condition):  # noqa: N801 - it is written as the functions of SQL are
+    """That an indexed column, the first, equals a value of the batch, the second.
+
+    Two sides can be joined on equality by sorting or hashing one of them, or by walking the whole index. For a range, be it of one
+    key, the index must be entered once for each row of the batch.
+    """
+
+    name = "same_key"
+    inherit_cache = True
+
+
+class key_among(_Condition):  # noqa: N801 - as `same_key`
+    """That an indexed column, the first, has one of the values that a query selects, the second.
+
+    As an array, which is built once, this is a condition on the index, and nothing is joined.
+    """
+
+    name = "key_among"
+    inherit_cache = True
+
+    def __init__(self, column: ColumnElement[Any], values: Select[Any]) -> None:
+        super().__init__(column, values.scalar_subquery())
+
+
+@compiles(same_key, "postgresql")
+def _same_key_on_postgresql(element: same_key, compiler: SQLCompiler, **options: Any) -> str:
+    column, value = element.clauses
+    return compiler.process(and_(column >= value, column <= value).self_group(), **options)
+
+
+@compiles(same_key, "sqlite")
+def _same_key_on_sqlite(element: same_key, compiler: SQLCompiler, **options: Any) -> str:
+    column, value = element.clauses
+    return compiler.process(column == value, **options)
+
+
+@compiles(key_among, "postgresql")
+def _key_among_on_postgresql(element: key_among, compiler: SQLCompiler, **options: Any) -> str:
+    column, values = (compiler.process(side, **options) for side in element.clauses)
+    return f"{column} = ANY (ARRAY{values})"
+
+
+@compiles(key_among, "sqlite")
+def _key_among_on_sqlite(element: key_among, compiler: SQLCompiler, **options: Any) -> str:
+    column, values = (compiler.process(side, **options) for side in element.clauses)
+    return f"{column} IN {values}"
+
+
+# --- parts of statements ----------------------------------------------------------------------------------------------
+
+
+def insert_into(dialect: DialectName, table: Table) -> postgresql.Insert | sqlite.Insert:
+    """An INSERT that can have ON CONFLICT."""
+    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
+
+
+def locked(rows: Any) -> CTE:
+    """The ids that `rows` selects, locked; those that another transaction has locked are skipped."""
+    # A CTE, because a subquery may be run more than once, and would then pick more rows than it should.
+    picked: CTE = rows.with_for_update(skip_locked=True).cte("picked")
+    return picked
+
+
+def distinct(among: ColumnElement[bool], *order: Column[Any]) -> CTE:
+    """The distinct values of a column, each found by one step through the index on `order`, which begins with it; and NULL.
+
+    Name more of the order than the first column where another index begins with the same one: that one would lead through every
+    row of the table.
+    """
+    value = order[0]
+    found = select(_first(among, order).label("value")).cte("found", recursive=True)
+    following = _first(and_(among, value > found.c.value), order)
+    return found.union_all(select(following).select_from(found).where(found.c.value.is_not(None)))
+
+
+def _first(among: ColumnElement[bool], order: Sequence[Column[Any]]) -> ScalarSelect[Any]:
+    return select(order[0]).where(among).order_by(*order).limit(literal_column("1")).scalar_subquery()
