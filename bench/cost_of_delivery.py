@@ -38,8 +38,8 @@ from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher, Topics
-from forwarder.worker.service import Worker, WorkerParts
-from forwarder.worker.settings import WorkerSettings
+from forwarder.worker.parts import WorkerParts, WorkerSettings
+from forwarder.worker.service import Worker
 from tools.servers.databases import new_database
 from tools.servers.real_servers import RealServers
 

@@ -18,7 +18,7 @@ from forwarder.tenancy.limits import RATE, read_limit
 from forwarder.tenancy.port import RateLimit
 from forwarder.topics.port import Topics
 from forwarder.webhooks.addresses import AddressRule
-from forwarder.worker.settings import GROUP, WorkerSettings
+from forwarder.worker.parts import GROUP, WorkerSettings
 
 _LEASE_TO_PUSH = 1.5
 
@@ -126,10 +126,10 @@ class Settings:
         return WorkerSettings(
             # Deployments that share a Kafka share no group: one's rebalances are none of the other's.
             group=f"{environment.topic_prefix}{GROUP}",
-            held_at_most=environment.held_at_most,
+            max_held=environment.held_at_most,
             lease_seconds=environment.lease_seconds,
             grace_seconds=environment.grace_seconds,
-            settle_seconds=environment.push_timeout_seconds,
+            quiet_seconds=environment.push_timeout_seconds,
         )
 
     @property

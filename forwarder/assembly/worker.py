@@ -19,7 +19,8 @@ from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.deployment import publish_key
 from forwarder.tenancy.sql.grants import SqlGrants
 from forwarder.topics.port import Publisher
-from forwarder.worker.service import Worker, WorkerParts
+from forwarder.worker.parts import WorkerParts
+from forwarder.worker.service import Worker
 
 
 async def run_worker(settings: Settings, listening: Listening, stop: Stop) -> None:

@@ -4,9 +4,9 @@ The lease is kept in the store under `worker_id` and covers every row that bears
 its lease finds, on its own clock, that it holds nothing any more, before it sends another byte. The window that is left: a
 process stopped between this check and the first byte on the wire, for longer than the lease.
 
-No wall clock decides anything here, so that none that jumps can end a lease that its holder still trusts. A renewal counts a
-beat in the store, and the others watch it. Whose beat stands still for the length of its lease, on the monotonic clock of the one
-who watches, began that lease before it was first seen, and so has lost it.
+No wall clock decides anything here, so that no clock that jumps can end a lease that its holder still trusts. Each renewal
+advances a heartbeat in the store, and the other workers watch it. A worker whose heartbeat stands still for the length of its
+lease, on the monotonic clock of the one who watches, began that lease before it was first seen, and so has lost it.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Lease:
 
         Raises `StoreUnavailable`; the lease then simply runs on to its end.
         """
-        # Counted from before the request: whoever watches can see the new beat only later.
+        # Counted from before the request: whoever watches can see the new heartbeat only later.
         started = self._clock.monotonic()
         if await self._recorder.renew(self.worker_id, seconds=self._seconds):
             self._ends = started + self._seconds
@@ -76,8 +76,8 @@ class Lease:
         await self.give_back_unpushed()
 
     async def withdraw(self, withdraw: Callable[[], Collection[int]]) -> int:
-        """Give back what `withdraw` takes from the lanes, called when all that was leased so far is in them; how many. Raises as
-        `give_back` does."""
+        """Give back what `withdraw` takes from the account queues, called when all that was leased so far is in them; how many.
+        Raises as `give_back` does."""
         async with self._changing_hands:
             withdrawn = withdraw()
             self._unpushed.update(withdrawn)

@@ -1,26 +1,22 @@
 """The worker as a whole: its loops, how they start, and how they stop cleanly.
 
-Stopping (SIGTERM): take in nothing more, start no more pushes, give unstarted rows back, let what is under way finish within the
-grace period, record and announce it, and give up the lease. What is killed instead is taken over when its lease runs out.
+Stopping (SIGTERM): ingest nothing more, start no more pushes, give unstarted rows back, let what is under way finish within the
+grace period, record and publish it, and give up the lease. What is killed instead is taken over when its lease runs out.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import structlog
 
 from forwarder.observability import metrics
 from forwarder.operations.dead_letter_messages import DeadLetterWriter
-from forwarder.pms.port import PmsDirectory
 from forwarder.process.batching import Batcher
-from forwarder.process.clock import Clock
 from forwarder.process.loops import forever, keep_trying
 from forwarder.process.waiting import break_off
-from forwarder.store.submissions.port import Recorder, StoreUnavailable
-from forwarder.tenancy.port import Directory, TenancyUnavailable, Unsealer
-from forwarder.topics.port import Consumer, Log, LogUnavailable, Publisher, Topics
-from forwarder.worker.dispatch.batching import CreateBatching
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.topics.port import Consumer, LogUnavailable
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.throttle import Throttles
 from forwarder.worker.intake.consumer import Intake
@@ -29,30 +25,15 @@ from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.deadlines import DeadlineKeeper
 from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
 from forwarder.worker.outcome.recorder import OutcomeRecorder
-from forwarder.worker.push.delivery import PushPipeline
+from forwarder.worker.parts import WorkerParts
+from forwarder.worker.push.pipeline import PushPipeline
 from forwarder.worker.push.pusher import Pusher
-from forwarder.worker.settings import WorkerSettings
 
 _log = structlog.get_logger(__name__)
 
 _OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
 _LAG_SECONDS = 5.0
 _LAST_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerParts:
-    """What the worker works with."""
-
-    log: Log
-    topics: Topics
-    publisher: Publisher
-    recorder: Recorder
-    directory: Directory
-    unsealer: Unsealer
-    pms: PmsDirectory
-    clock: Clock
-    settings: WorkerSettings
 
 
 class Worker:
@@ -63,52 +44,30 @@ class Worker:
         settings, clock, recorder = parts.settings, parts.clock, parts.recorder
         self._lease = Lease(recorder, clock, settings.lease_seconds)
         letters = DeadLetterWriter(parts.topics, settings.group)
-        self._announcer = OutboxPublisher(recorder, parts.publisher, parts.topics, clock, settings)
-        self._settlement = OutcomeRecorder(recorder, self._announcer, letters, self._lease, clock, settings)
+        self._publisher = OutboxPublisher(recorder, parts.publisher, parts.topics, clock, settings)
+        self._outcomes = OutcomeRecorder(recorder, self._publisher, letters, self._lease, clock, settings)
         self._intents: Batcher[int, bool] = Batcher(self._mark_pushing, at_most=settings.record_batch)
-        gates = Throttles(clock, parts.pms.limits)
+        throttles = Throttles(clock, parts.pms.limits)
         pusher = Pusher(
-            parts.pms, parts.unsealer, clock, may_send=self._lease.covers, intend=self._intents.submit, pace=gates.of
-        )
-        delivery = PushPipeline(pusher, self._settlement, self._lease, clock, settle_seconds=settings.settle_seconds)
-        batches = CreateBatching(pusher.max_per_create, delivery.deliver_together)
-        self._lanes = Dispatcher(
+            parts.pms,
+            parts.unsealer,
             clock,
-            delivery.deliver,
-            held_at_most=settings.held_at_most,
-            gates=gates,
-            batches=batches,
+            may_send=self._lease.covers,
+            intend=self._intents.submit,
+            pace=throttles.of,
+        )
+        pipeline = PushPipeline(pusher, self._outcomes, self._lease, clock, quiet_seconds=settings.quiet_seconds)
+        self._dispatcher = Dispatcher(
+            clock,
+            pipeline.run,
+            max_held=settings.max_held,
+            throttles=throttles,
+            max_per_create=pusher.max_per_create,
             safeguards=pusher.safeguards,
         )
-        self._sweep = Sweep(
-            recorder,
-            parts.directory,
-            self._lanes,
-            self._lease,
-            clock,
-            settings.sweep_seconds,
-            self.holds,
-        )
-        self._expiry = DeadlineKeeper(
-            recorder,
-            parts.directory,
-            self._lanes,
-            self._lease,
-            self._settlement,
-            clock,
-            interval_seconds=settings.sweep_seconds,
-            settle_seconds=settings.settle_seconds,
-        )
-        self._intake = Intake(
-            recorder,
-            parts.directory,
-            self._lanes,
-            self._lease,
-            parts.publisher,
-            letters,
-            clock,
-            settings,
-        )
+        self._sweep = Sweep(parts, self._dispatcher, self._lease, self.holds)
+        self._deadlines = DeadlineKeeper(parts, self._dispatcher, self._lease, self._outcomes)
+        self._intake = Intake(parts, self._dispatcher, self._lease, letters)
         self._consuming = False
 
     def consuming(self) -> bool:
@@ -122,7 +81,7 @@ class Worker:
 
     def holds(self) -> Collection[int]:
         """The ids of the rows that it has in memory."""
-        return {*self._lanes.held_ids(), *self._expiry.ending}
+        return {*self._dispatcher.held_ids(), *self._deadlines.ending}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then stop cleanly. Raises for bugs only; outages are waited out."""
@@ -145,13 +104,13 @@ class Worker:
             "lease": self._keep_lease,
             "intake": self._consume,
             "sweep": self._sweep.all_accounts,
-            "refill": self._sweep.lanes_running_low,
-            "expiry": self._end_expired,
-            "reoffer": self._announcer.reoffer,
+            "refill": self._sweep.queues_running_low,
+            "deadlines": self._end_expired,
+            "republish": self._publisher.republish,
         }
 
     async def _end_expired(self) -> None:
-        await self._expiry.end_expired(self._sweep.partitions)
+        await self._deadlines.end_expired(self._sweep.partitions)
 
     async def _take_lease(self) -> None:
         await self._lease.renew()
@@ -159,7 +118,7 @@ class Worker:
     async def _keep_lease(self) -> None:
         await self._parts.clock.sleep(self._lease.interval_seconds)
         if not await self._lease.keep():
-            self._lanes.withdraw(lambda _: True)
+            self._dispatcher.withdraw(lambda _: True)
             await self._lease.renew()
 
     async def _consume(self) -> None:
@@ -178,7 +137,7 @@ class Worker:
             measured = float("-inf")
             try:
                 while True:
-                    await self._intake.take_next(consumer)
+                    await self._intake.ingest_next(consumer)
                     if parts.clock.monotonic() - measured > _LAG_SECONDS:
                         await _measure_lag(consumer)
                         measured = parts.clock.monotonic()
@@ -188,17 +147,17 @@ class Worker:
     async def _own(self, partitions: frozenset[int]) -> None:
         """Rows that have not started go with their partition: all of them when a rebalance begins, for nobody knows by then whose
         they will be. What it may send once more is claimed when that is known."""
-        before, self._lanes.partitions = self._lanes.partitions, partitions
+        before, self._dispatcher.partitions = self._dispatcher.partitions, partitions
         try:
             given_up = await self._lease.withdraw(
-                lambda: self._lanes.withdraw(lambda work: work.partition not in partitions)
+                lambda: self._dispatcher.withdraw(lambda work: work.partition not in partitions)
             )
         except StoreUnavailable as error:
             _log.warning("rows.not_released", error=str(error))
             given_up = None
         if partitions != before or given_up:  # in an outage it is told of none again and again
             _log.info("partitions.assigned", partitions=sorted(partitions), given_up=given_up)
-        self._lanes.hungry.set()
+        self._dispatcher.refill_wanted.set()
 
     async def _mark_pushing(self, work_ids: Sequence[int]) -> Sequence[bool]:
         try:
@@ -218,11 +177,11 @@ class Worker:
         keeping = asyncio.create_task(
             forever(self._keep_lease, name="lease", clock=self._parts.clock, outages=_OUTAGES)
         )
-        unstarted, broken_off = await self._lanes.stop(self._parts.settings.grace_seconds)
+        unstarted, broken_off = await self._dispatcher.stop(self._parts.settings.grace_seconds)
         if unstarted:
             await self._release(unstarted)
-        await _within(self._settlement.drain(), _LAST_SECONDS)
-        await _within(self._announcer.drain(), _LAST_SECONDS)
+        await _within(self._outcomes.drain(), _LAST_SECONDS)
+        await _within(self._publisher.drain(), _LAST_SECONDS)
         await break_off([keeping])
         if not broken_off:
             await self._give_up_lease()

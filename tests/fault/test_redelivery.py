@@ -2,7 +2,7 @@
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from forwarder.worker.settings import GROUP
+from forwarder.worker.parts import GROUP
 from tests.support.campaign.case import Case
 from tests.support.campaign.judge import Expected
 

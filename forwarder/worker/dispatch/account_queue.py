@@ -1,42 +1,48 @@
-"""A lane: one integration account's way to its PMS. Its trouble stays its own.
+"""One integration account's queue to its PMS. Its trouble stays its own.
 
-Bounded concurrency, its account's gate (a circuit breaker, a rate budget, what the PMS asked for), and at most one push in flight
-for each room, so that two callers never race for the same nights. Held rows wait here in the order of their coming; rows of a busy
-room stand aside without holding up the others. Where the PMS takes several at once, what waits goes together, as one push.
+Bounded concurrency, its account's throttle (a circuit breaker, a rate budget, what the PMS asked for), and at most one push in
+flight for each room, so that two callers never race for the same nights. Held rows wait here in the order of their coming; rows of
+a busy room stand aside without holding up the others.
+
+Where one request can ask the PMS for several reservations, what waits goes together, as one push: rows of different rooms of which
+nothing was sent yet. What is in doubt, or is to be cancelled, goes alone. Nothing waits for others to come: a batch is what waits
+when its turn comes.
 """
 
 import asyncio
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from forwarder.process.clock import Clock
+from forwarder.reservation.outcome import Status
 from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.batching import CreateBatching, room_of, take_together
 from forwarder.worker.dispatch.throttle import Admission, Throttle
-from forwarder.worker.push.health_signal import NOT_ATTEMPTED, HealthSignal
+from forwarder.worker.push_context import NOT_ATTEMPTED, HealthSignal, PushContext
 
-Release = Callable[[Work], None]
-"""To be called with a row, once, when it is no longer held: what became of it is recorded, or is not this worker's to record."""
+_MAX_PASSED_OVER: Final = 100
+"""Rows, to find one more for a batch: whoever waits behind so many of busy rooms waits for the next."""
 
-Deliver = Callable[[Account, Work, Release], Awaitable[HealthSignal]]
-"""Pushes one row. Returns once the PMS has answered and the room is free, with what was found of the PMS; what the push came to is
-recorded from then on, and waits for nobody. One that raises leaves its row, and found the PMS untouched."""
+Push = Callable[[Sequence[PushContext]], Awaitable[HealthSignal]]
+"""Pushes these rows in one request. Returns what it showed of the PMS once that has answered and the rooms are free; what became
+of the rows is recorded from then on, and each is released then. One that raises releases none, and attempted nothing."""
+
+MaxPerCreate = Callable[[Account], int]
+"""How many reservations one request to the account's PMS can ask for."""
 
 
 class _Started(NamedTuple):
-    """A push under way: when it started, as the gate counts, its rows, and their rooms."""
+    """A push under way: its admission by the throttle, and its rows."""
 
-    entered: Admission
-    works: Sequence[Work]
-    rooms: Sequence[str]
+    admission: Admission
+    pushes: Sequence[PushContext]
 
 
 class AccountQueue:
-    """Starts deliveries as the account and its gate allow. `left` is called with the lane and each row that is over, to keep count
-    and to fetch more.
+    """Starts pushes as the account and its throttle allow. `on_released` is called with the queue and each row that is over, to
+    keep count and to fetch more.
 
     A task makes one push after the other for as long as there is one to make: to make a task for each would cost as much as to
     read what the PMS answers.
@@ -45,23 +51,23 @@ class AccountQueue:
     def __init__(
         self,
         account: Account,
-        gate: Throttle,
+        throttle: Throttle,
         clock: Clock,
-        deliver: Deliver,
-        left: Callable[["AccountQueue", Work], None],
-        batches: CreateBatching | None = None,
+        push: Push,
+        max_per_create: MaxPerCreate,
+        on_released: Callable[["AccountQueue", Work], None],
     ) -> None:
-        self._gate = gate
+        self._throttle = throttle
         self._clock = clock
-        self._deliver = deliver
-        self._left = left
-        self._batches = batches
+        self._push = push
+        self._max_per_create = max_per_create
+        self._on_released = on_released
         self._waiting: deque[Work] = deque()
         self._aside: dict[str, deque[Work]] = {}
         self._busy_rooms: set[str] = set()
-        self._pushing = 0
+        self._in_flight = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._going_on = False
+        self._continuing = False
         self._next: _Started | None = None
         self._started = 0
         self._pause: asyncio.Task[None] | None = None
@@ -70,7 +76,7 @@ class AccountQueue:
         """Held rows whose push has not started."""
         self.more_in_store = False
         self.account = account
-        gate.configure(account)
+        throttle.configure(account)
 
     @property
     def tasks(self) -> Collection[asyncio.Task[None]]:
@@ -82,63 +88,64 @@ class AccountQueue:
         """Whether it holds no row: none waits, is being pushed, or is being recorded."""
         return not self.waiting and not self._started
 
+    @property
+    def running_low(self) -> bool:
+        """Whether it has room while the store has more."""
+        return self.more_in_store and self.waiting < self.account.concurrency
+
     def configure(self, account: Account) -> None:
-        """Go on under the account's settings of now."""
+        """Apply the account's current settings."""
         if account != self.account:
             self.account = account
-            self._gate.configure(account)
-        self._go_on()
+            self._throttle.configure(account)
+        self._continue()
 
     def offer(self, work: Work) -> None:
-        """Deliver `work` when its turn comes."""
+        """Push `work` when its turn comes."""
         self._waiting.append(work)
         self.waiting += 1
         self._start_what_may()
 
     def withdraw(self, unwanted: Callable[[Work], bool]) -> list[Work]:
-        """Give back the rows that have not started and that `unwanted` tells."""
+        """Give back the rows that have not started and for which `unwanted` is true."""
         everything = [*self._waiting, *(work for works in self._aside.values() for work in works)]
-        taken = [work for work in everything if unwanted(work)]
-        if not taken:
+        withdrawn = [work for work in everything if unwanted(work)]
+        if not withdrawn:
             return []
         self._waiting = deque(work for work in self._waiting if not unwanted(work))
         remaining = {room: deque(w for w in works if not unwanted(w)) for room, works in self._aside.items()}
         self._aside = {room: works for room, works in remaining.items() if works}
-        self.waiting -= len(taken)
+        self.waiting -= len(withdrawn)
         if not self.waiting:
             self._end_pause()
-        return taken
+        return withdrawn
 
     def stop(self) -> None:
         """Start nothing more. What has not started is to be withdrawn."""
         self._stopped = True
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         """What is waited for may have come about before its time."""
-        if self._pause is not None and self._gate.delay() == 0.0:
+        if self._pause is not None and self._throttle.delay() == 0.0:
             self._end_pause()
         self._start_what_may()
 
     def _start_what_may(self) -> None:
-        while self._waiting and self._pushing < self._gate.width and not self._stopped and self._pause is None:
+        throttle = self._throttle
+        while self._waiting and self._in_flight < throttle.limit and not self._stopped and self._pause is None:
             room = room_of(self._waiting[0])
             if room in self._busy_rooms:
                 self._aside.setdefault(room, deque()).append(self._waiting.popleft())
-            elif (delay := self._gate.delay()) > 0.0:
+            elif (delay := throttle.delay()) > 0.0:
                 self._resume_in(delay)
                 return
-            elif (most := self._most_together()) == 1:
-                self._start([self._waiting.popleft()], [room])
             else:
-                works = take_together(self._waiting, self._busy_rooms, most)
-                self._start(works, [room_of(work) for work in works])
-
-    def _most_together(self) -> int:
-        # Whether a PMS is well again is found out with one.
-        return 1 if self._batches is None or self._gate.shut else self._batches.most(self.account)
+                # Whether a PMS is well again is found out with one.
+                max_together = 1 if throttle.blocked else self._max_per_create(self.account)
+                self._start(take_together(self._waiting, self._busy_rooms, max_together))
 
     def _resume_in(self, seconds: float) -> None:
-        if seconds < math.inf:  # else the push whose end is waited for goes on with the lane
+        if seconds < math.inf:  # otherwise the end of the push that is waited for continues the queue
             self._pause = asyncio.create_task(self._resume_after(seconds))
 
     def _end_pause(self) -> None:
@@ -151,13 +158,14 @@ class AccountQueue:
         self._pause = None
         self._start_what_may()
 
-    def _start(self, works: Sequence[Work], rooms: Sequence[str]) -> None:
-        self._busy_rooms.update(rooms)
-        self._pushing += 1
+    def _start(self, works: Sequence[Work]) -> None:
+        self._busy_rooms.update(map(room_of, works))
+        self._in_flight += 1
         self._started += len(works)
         self.waiting -= len(works)
-        started = _Started(self._gate.enter(), works, rooms)
-        if not self._going_on:
+        pushes = [PushContext(self.account, work, self._released) for work in works]
+        started = _Started(self._throttle.start(), pushes)
+        if not self._continuing:
             self._begin(started)
             return
         if self._next is not None:
@@ -172,8 +180,8 @@ class AccountQueue:
     async def _run(self, started: _Started) -> None:
         try:
             while True:
-                finding = await self._push(started.works)
-                following = self._go_on_after(started, finding)
+                signal = await self._push(started.pushes)
+                following = self._following(started, signal)
                 if following is None:
                     return
                 started = following
@@ -181,31 +189,27 @@ class AccountQueue:
                 await asyncio.sleep(0)
         except BaseException:
             self._free(started, NOT_ATTEMPTED)
-            for work in started.works:
-                self._leave(work)
+            for push in started.pushes:
+                push.release()
             raise
 
-    def _push(self, works: Sequence[Work]) -> Awaitable[HealthSignal]:
-        if len(works) == 1 or self._batches is None:
-            return self._deliver(self.account, works[0], self._leave)
-        return self._batches.deliver(self.account, works, self._leave)
-
-    def _go_on_after(self, started: _Started, finding: HealthSignal) -> _Started | None:
+    def _following(self, started: _Started, signal: HealthSignal) -> _Started | None:
         """That push is over. The next, if there is one for its task to make."""
-        self._going_on = True
-        self._free(started, finding)
+        self._continuing = True
+        self._free(started, signal)
         following, self._next = self._next, None
-        self._going_on = False
+        self._continuing = False
         return following
 
-    def _leave(self, work: Work) -> None:
+    def _released(self, work: Work) -> None:
         self._started -= 1
-        self._left(self, work)
+        self._on_released(self, work)
 
-    def _free(self, started: _Started, finding: HealthSignal) -> None:
-        self._gate.leave(started.entered, finding)
-        self._pushing -= 1
-        for room in reversed(started.rooms):
+    def _free(self, started: _Started, signal: HealthSignal) -> None:
+        self._throttle.end(started.admission, signal)
+        self._in_flight -= 1
+        for push in reversed(started.pushes):
+            room = room_of(push.work)
             self._busy_rooms.discard(room)
             aside = self._aside.get(room)
             if aside:
@@ -213,4 +217,32 @@ class AccountQueue:
                 self._waiting.appendleft(aside.popleft())
                 if not aside:
                     del self._aside[room]
-        self._go_on()
+        self._continue()
+
+
+def room_of(work: Work) -> str:
+    """The room, within its account: at most one push at a time is in flight for it."""
+    return f"{work.submission.property_id}\0{work.submission.room_id}"
+
+
+def take_together(waiting: deque[Work], busy_rooms: Collection[str], max_together: int) -> list[Work]:
+    """Take the first of `waiting`, whose room is not busy, and those that can go with it, in their order. Of one room none goes
+    before another that has waited longer."""
+    first = waiting.popleft()
+    taken = [first]
+    if max_together == 1 or not _goes_with_others(first):
+        return taken
+    passed_over: list[Work] = []
+    rooms = {room_of(first)}
+    while waiting and len(taken) < max_together and len(passed_over) < _MAX_PASSED_OVER:
+        work = waiting.popleft()
+        room = room_of(work)
+        fits = room not in rooms and room not in busy_rooms and _goes_with_others(work)
+        (taken if fits else passed_over).append(work)
+        rooms.add(room)
+    waiting.extendleft(reversed(passed_over))
+    return taken
+
+
+def _goes_with_others(work: Work) -> bool:
+    return work.status is Status.PENDING and not work.possibly_sent and work.cancellation is None

@@ -13,9 +13,10 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import StrEnum
 
 from forwarder.process.clock import Clock
+from forwarder.worker.push_context import Health
 
 
 class BreakerState(StrEnum):
@@ -24,17 +25,6 @@ class BreakerState(StrEnum):
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"
-
-
-class Health(Enum):
-    """What a push showed of the PMS and the way to it."""
-
-    WELL = "well"
-    FAILING = "failing"
-    UNKNOWN = "unknown"
-    """It was asked, and what came of that says nothing about it."""
-    UNTOUCHED = "untouched"
-    """It was not asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +38,14 @@ class Tolerance:
 
 
 class Breaker:
-    """One account's. `luck` draws evenly from [0, 1)."""
+    """One account's. `jitter` draws evenly from [0, 1)."""
 
     def __init__(
-        self, clock: Clock, tolerance: Tolerance | None = None, luck: Callable[[], float] = random.random
+        self, clock: Clock, tolerance: Tolerance | None = None, jitter: Callable[[], float] = random.random
     ) -> None:
         self._clock = clock
         self._tolerance = tolerance or Tolerance()
-        self._luck = luck
+        self._jitter = jitter
         self._failures = 0
         self._openings = 0
         self._pauses = 0
@@ -65,7 +55,7 @@ class Breaker:
         self.state = BreakerState.CLOSED
 
     def delay(self) -> float:
-        """Seconds until a push may start: 0.0 for now, infinity where that hangs on the probe."""
+        """Seconds until a push may start: 0.0 for now, infinity where that depends on the probe."""
         match self.state:
             case BreakerState.CLOSED:
                 return 0.0
@@ -75,7 +65,7 @@ class Breaker:
                 return math.inf
 
     def start(self) -> int:
-        """A push starts, `delay` having told 0.0. What is returned goes to `end`, once, when the push is over."""
+        """A push starts, after `delay` returned 0.0. What is returned goes to `end`, once, when the push is over."""
         if self.state is BreakerState.OPEN:
             self.state = BreakerState.HALF_OPEN
         return self._openings
@@ -88,7 +78,7 @@ class Breaker:
             self._end_without_success(health)
 
     def try_now(self) -> None:
-        """Things have changed: if open, let the probe go at once."""
+        """The settings have changed: if open, let the probe go at once."""
         self._until = self._clock.monotonic()
 
     def _end_without_success(self, health: Health) -> None:
@@ -96,12 +86,12 @@ class Breaker:
             self._failures += 1
             if self.state is BreakerState.HALF_OPEN or self._failures >= self._tolerance.failures:
                 self._open()
-        elif self.state is BreakerState.HALF_OPEN:  # The probe told nothing: another one, at once.
+        elif self.state is BreakerState.HALF_OPEN:  # The probe showed nothing: another one, at once.
             self.state = BreakerState.OPEN
 
     def _open(self) -> None:
         longest = min(self._tolerance.first_pause * 2.0 ** min(self._pauses, 30), self._tolerance.longest_pause)
-        self.pause = longest * (1.0 + self._luck()) / 2.0
+        self.pause = longest * (1.0 + self._jitter()) / 2.0
         self._until = self._clock.monotonic() + self.pause
         self._pauses += 1
         self._openings += 1

@@ -1,76 +1,84 @@
-"""All lanes of one worker, and the bound on what it holds in memory. What does not fit stays in the store, due."""
+"""All account queues of one worker, and the memory budget for what it holds. What does not fit stays in the store, due."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+from pydantic_core import to_json
 
 from forwarder.observability import metrics
 from forwarder.process.clock import Clock
 from forwarder.process.waiting import break_off
+from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.work import UNKNOWN_SAFEGUARDS, Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.account_queue import AccountQueue, Deliver
-from forwarder.worker.dispatch.batching import CreateBatching
-from forwarder.worker.dispatch.memory_budget import MemoryBudget
+from forwarder.worker.dispatch.account_queue import AccountQueue, MaxPerCreate, Push
 from forwarder.worker.dispatch.throttle import Throttles
+
+MAX_HELD_BYTES: Final = 48 * 1024 * 1024
+"""Of requests and sealed cards as texts. In memory they take about twice that; with it a worker stays below 300 MB."""
+
+_MIN_SIZE: Final = 1024
+"""What a row counts at least: it is more than its request."""
 
 
 class Dispatcher:
-    """Opens a lane for each account that has work. `hungry` is set when a lane runs low while the store has more for it."""
+    """Opens a queue for each account that has work. `refill_wanted` is set when one runs low while the store has more for it."""
 
     def __init__(
         self,
         clock: Clock,
-        deliver: Deliver,
+        push: Push,
         *,
-        held_at_most: int,
-        gates: Throttles | None = None,
-        batches: CreateBatching | None = None,
+        max_held: int,
+        throttles: Throttles | None = None,
+        max_per_create: MaxPerCreate = lambda _: 1,
         safeguards: Callable[[Account], str | None] = lambda _: UNKNOWN_SAFEGUARDS,
     ) -> None:
         self.safeguards = safeguards
-        """What pushes in an account's lane carry, as rows are leased with it."""
-        self._gates = gates or Throttles(clock)
+        """What pushes to an account's PMS carry now: rows are leased with it."""
+        self._throttles = throttles or Throttles(clock)
         self._clock = clock
-        self._deliver = deliver
-        self._batches = batches
-        self._lanes: dict[str, AccountQueue] = {}
-        self._held = MemoryBudget(rows=held_at_most)
+        self._push = push
+        self._max_per_create = max_per_create
+        self._queues: dict[str, AccountQueue] = {}
+        self._budget = MemoryBudget(rows=max_held)
         self._stopped = False
         self._emptied: asyncio.Future[None] | None = None
-        self.hungry = asyncio.Event()
+        self.refill_wanted = asyncio.Event()
         self.partitions: frozenset[int] | None = None
-        """Those whose rows may be held here: rows of one room are always with one worker. None while nobody has said so."""
+        """Those whose rows may be held here: rows of one room are always with one worker. None while nothing was assigned yet."""
         self.being_cancelled: Collection[str] = ()
-        """The request ids of those whose cancellations are just being noted in the store: what comes from there may not say so."""
+        """Request ids whose cancellations are being noted in the store right now: a row read from there may not show it yet."""
 
     @property
     def held(self) -> int:
         """Rows that this worker holds: waiting, being pushed, or being recorded."""
-        return len(self._held)
+        return len(self._budget)
 
     def room_for(self, account: Account) -> int:
         """How many more rows of the account may be held: an even share, so that no account crowds out another. While its PMS is
         being left alone, as many as can be in flight: the rest waits in the store."""
         if account.paused or self._stopped:
             return 0
-        lane = self._lanes.get(account.id)
-        others = len(self._lanes) - (lane is not None)
-        share = max(self._held.at_most // (others + 1), 1)
-        if self._gates.of(account).shut:
+        queue = self._queues.get(account.id)
+        others = len(self._queues) - (queue is not None)
+        share = max(self._budget.max_rows // (others + 1), 1)
+        if self._throttles.of(account).blocked:
             share = min(share, account.concurrency)
-        waiting = 0 if lane is None else lane.waiting
-        return max(min(share - waiting, self._held.at_most - self.held), 0)
+        waiting = 0 if queue is None else queue.waiting
+        return max(min(share - waiting, self._budget.max_rows - self.held), 0)
 
     def offer(self, account: Account, works: Sequence[Work]) -> Sequence[int]:
-        """Hold these rows and deliver each in its turn; the ids of those that were not taken on: their partition was lost
-        meanwhile, their cancellation came meanwhile, or a delivery of theirs under a lease that was lost is not over yet."""
-        lane = self._lane(account)
+        """Hold these rows and push each in its turn. Returns the ids of those that were refused: their partition was lost
+        meanwhile, their cancellation came meanwhile, or a push of theirs under a lease that was lost is not over yet."""
+        queue = self._queue(account)
         refused = []
         for work in works:
             ours = self.partitions is None or work.partition in self.partitions
             cancelled = work.cancellation is None and work.submission.request_id in self.being_cancelled
-            if ours and not cancelled and self._held.take(work):
-                lane.offer(work)
+            if ours and not cancelled and self._budget.add(work):
+                queue.offer(work)
             else:
                 refused.append(work.id)
         metrics.HELD.set(self.held)
@@ -78,85 +86,126 @@ class Dispatcher:
 
     def note_more(self, account: Account, *, more: bool = True) -> None:
         """Remember whether the account has due rows in the store beyond those that are held."""
-        self._lane(account).more_in_store = more
+        self._queue(account).more_in_store = more
 
     def configure(self, account: Account) -> list[int]:
-        """Go on under the account's settings of now; the ids of rows given up because it was paused."""
-        lane = self._lanes.get(account.id)
-        if lane is None:
+        """Apply the account's current settings. Returns the ids of rows given up because it was paused."""
+        queue = self._queues.get(account.id)
+        if queue is None:
             return []
-        lane.configure(account)
-        return self._give_up(lane, lambda _: True) if account.paused else []
+        queue.configure(account)
+        return self._withdraw_from(queue, lambda _: True) if account.paused else []
 
     def held_ids(self) -> Collection[int]:
         """The ids of the rows that are held."""
-        return self._held.ids()
+        return self._budget.ids()
 
     def accounts(self) -> Sequence[str]:
-        """The accounts that have a lane now."""
-        return list(self._lanes)
+        """The accounts that have a queue now."""
+        return list(self._queues)
 
     def running_low(self) -> Sequence[str]:
-        """The accounts whose lanes have room while the store has more for them."""
-        return [lane.account.id for lane in self._lanes.values() if _running_low(lane)]
+        """The accounts whose queues have room while the store has more for them."""
+        return [queue.account.id for queue in self._queues.values() if queue.running_low]
 
     def withdraw(self, unwanted: Callable[[Work], bool]) -> list[int]:
-        """Give up the rows that have not started and that `unwanted` tells; their ids."""
-        return [work_id for lane in self._lanes.values() for work_id in self._give_up(lane, unwanted)]
+        """Give up the rows that have not started and for which `unwanted` is true. Returns their ids."""
+        return [work_id for queue in self._queues.values() for work_id in self._withdraw_from(queue, unwanted)]
 
     async def stop(self, grace_seconds: float) -> tuple[Collection[int], int]:
-        """Start nothing more, and wait up to `grace_seconds` for what was started: the ids of those that never were, and how many
-        were not through by then, and so were broken off. Those are left to the lease: in doubt."""
+        """Start nothing more, and wait up to `grace_seconds` for what was started. Returns the ids of those that never were, and
+        how many were not finished by then, and so were broken off. Those are left to the lease: in doubt."""
         self._stopped = True
-        for lane in self._lanes.values():
-            lane.stop()
+        for queue in self._queues.values():
+            queue.stop()
         unstarted = self.withdraw(lambda _: True)
         try:
             async with asyncio.timeout(grace_seconds):
-                await self._all_left()
+                await self._all_released()
         except TimeoutError:
             late = self.held
-            await break_off([task for lane in self._lanes.values() for task in lane.tasks])
+            await break_off([task for queue in self._queues.values() for task in queue.tasks])
             return unstarted, late
         return unstarted, 0
 
-    async def _all_left(self) -> None:
+    def close_if_idle(self, account_id: str) -> None:
+        """The store has nothing due for the account: its queue closes, unless it still holds rows."""
+        queue = self._queues.get(account_id)
+        if queue is not None:
+            queue.more_in_store = False
+            if queue.idle:
+                del self._queues[account_id]
+
+    async def _all_released(self) -> None:
         if self.held:
             self._emptied = asyncio.get_running_loop().create_future()
             await self._emptied
 
-    def _lane(self, account: Account) -> AccountQueue:
-        lane = self._lanes.get(account.id)
-        if lane is None:
-            lane = self._lanes[account.id] = AccountQueue(
-                account, self._gates.of(account), self._clock, self._deliver, self._left, self._batches
+    def _queue(self, account: Account) -> AccountQueue:
+        queue = self._queues.get(account.id)
+        if queue is None:
+            throttle = self._throttles.of(account)
+            queue = self._queues[account.id] = AccountQueue(
+                account, throttle, self._clock, self._push, self._max_per_create, self._released
             )
-        return lane
+        return queue
 
-    def _give_up(self, lane: AccountQueue, unwanted: Callable[[Work], bool]) -> list[int]:
-        given_up = [work.id for work in lane.withdraw(unwanted)]
-        for work_id in given_up:
-            self._held.drop(work_id)
-        if given_up:
-            lane.more_in_store = True
-        return given_up
+    def _withdraw_from(self, queue: AccountQueue, unwanted: Callable[[Work], bool]) -> list[int]:
+        withdrawn = [work.id for work in queue.withdraw(unwanted)]
+        for work_id in withdrawn:
+            self._budget.remove(work_id)
+        if withdrawn:
+            queue.more_in_store = True
+        return withdrawn
 
-    def close_if_idle(self, account_id: str) -> None:
-        """The store has nothing due for the account: its lane closes, unless it still holds rows."""
-        lane = self._lanes.get(account_id)
-        if lane is not None:
-            lane.more_in_store = False
-            if lane.idle:
-                del self._lanes[account_id]
-
-    def _left(self, lane: AccountQueue, work: Work) -> None:
-        self._held.drop(work.id)
+    def _released(self, queue: AccountQueue, work: Work) -> None:
+        self._budget.remove(work.id)
         metrics.HELD.set(self.held)
-        if _running_low(lane):
-            self.hungry.set()
+        if queue.running_low:
+            self.refill_wanted.set()
         if self._emptied is not None and not self.held and not self._emptied.done():
             self._emptied.set_result(None)
 
 
-def _running_low(lane: AccountQueue) -> bool:
-    return lane.more_in_store and lane.waiting < lane.account.concurrency
+class MemoryBudget:
+    """The rows that are held, and how many there may be: by their number, and by the average size of those that are there."""
+
+    def __init__(self, *, rows: int, size: int = MAX_HELD_BYTES) -> None:
+        self._rows = rows
+        self._bytes = size
+        self._sizes: dict[int, int] = {}
+        self._total = 0
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    @property
+    def max_rows(self) -> int:
+        """How many rows of that size may be held."""
+        return min(self._rows, self._bytes * len(self._sizes) // self._total) if self._total else self._rows
+
+    def add(self, work: Work) -> bool:
+        """Hold a row; False where it is held already."""
+        if work.id in self._sizes:
+            return False
+        self._sizes[work.id] = size = _size_of(work)
+        self._total += size
+        return True
+
+    def ids(self) -> Collection[int]:
+        """The ids of the rows that are held."""
+        return self._sizes.keys()
+
+    def remove(self, work_id: int) -> None:
+        """Hold a row no longer; nothing where it was not held."""
+        self._total -= self._sizes.pop(work_id, 0)
+
+
+def _size_of(work: Work) -> int:
+    """Bytes of what its caller sent, which is what makes one row larger than another."""
+    return max(work.size or _counted(work.submission), _MIN_SIZE)
+
+
+def _counted(submission: Submission) -> int:
+    card = submission.card
+    return len(to_json(submission.reservation)) + (len(card.sealed) if card else 0)

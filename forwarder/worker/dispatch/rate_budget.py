@@ -3,9 +3,9 @@
 A bucket that refills at `rate` and holds `burst` lets at most burst + rate · seconds through within any `seconds`. For a published
 limit both are chosen so that this stays below its next whole number: a tenth of it may go at once, the rest comes steadily.
 
-A push pays in advance, when it starts, for the requests that it usually takes; what it sends beyond that is debited as it goes,
+A push pays in advance, when it starts, for the requests that it usually takes. What it sends beyond that is debited as it is sent,
 and later pushes wait the longer. So the limit holds to the request where a push sends what it paid for as it starts.
-One budget is one worker's: several workers that serve one account have one each.
+A budget belongs to one worker: several workers that serve one account have one each.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class TokenBucket:
         self._updated = clock.monotonic()
 
     def delay(self, tokens: float) -> float:
-        """Seconds until it will hold so many; 0.0 where it does."""
+        """Seconds until it will hold so many; 0.0 if it does."""
         self._refill()
         return max(tokens - self._tokens, 0.0) / self._rate
 
@@ -53,7 +53,7 @@ class RateBudget:
 
     @property
     def limits(self) -> bool:
-        """Whether it ever lets a push wait."""
+        """Whether it ever makes a push wait."""
         return bool(self._buckets)
 
     def delay(self) -> float:
@@ -73,12 +73,12 @@ class RateBudget:
         else:
             self._debit(1)
 
-    def end(self, *, untouched: bool) -> None:
-        """A push is over. What an `untouched` PMS was never asked is given back."""
+    def end(self, *, attempted: bool) -> None:
+        """A push is over. What a PMS that was not `attempted` was never asked is given back."""
         self._pushing = max(self._pushing - 1, 0)
         unused = max(self._paid - self._pushing * self._per_push, 0)
         self._paid -= unused
-        if untouched:
+        if not attempted:
             self._debit(-unused)
 
     def _debit(self, tokens: int) -> None:
@@ -86,7 +86,7 @@ class RateBudget:
             bucket.debit(tokens)
 
 
-def budget_of(clock: Clock, published: Limits, own_rate: float | None) -> RateBudget:
+def rate_budget_of(clock: Clock, published: Limits, own_rate: float | None) -> RateBudget:
     """The budget of an account: its own sustained rate, with a second's worth at once, or else what its kind publishes."""
     per_push = published.requests_per_push
     if own_rate is not None:

@@ -1,12 +1,12 @@
-"""An account's gate: when its next push may start, by its circuit breaker, its rate budget, and what its PMS asked for; and how
-many may be in flight.
+"""An account's throttle: when its next push may start, by its circuit breaker, its rate budget, and what its PMS asked for; and
+how many may be in flight.
 
 A throttle outlives its account queue: an account that had nothing to push for a while keeps its breaker and its budget.
 There is one for each account that this worker has pushed for, a few hundred bytes each.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -14,10 +14,9 @@ from forwarder.observability import metrics
 from forwarder.pms.port import OVERLOADED, Limits
 from forwarder.process.clock import Clock
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.breaker import Breaker, BreakerState, Health
-from forwarder.worker.dispatch.concurrency import ConcurrencyLimit
-from forwarder.worker.dispatch.rate_budget import budget_of
-from forwarder.worker.push.health_signal import HealthSignal
+from forwarder.worker.dispatch.breaker import Breaker, BreakerState
+from forwarder.worker.dispatch.rate_budget import rate_budget_of
+from forwarder.worker.push_context import Health, HealthSignal
 
 _log = structlog.get_logger(__name__)
 
@@ -25,12 +24,15 @@ _NEVER = float("-inf")
 _INSTANT = 1e-6
 """Seconds: nearer than clocks are exact."""
 
+_TOLERATED: Final = 0.1
+"""Of a round: more than this share of pushes that found the PMS overloaded is no accident."""
+
 
 class Admission(NamedTuple):
-    """When a push started, as its breaker and its window count."""
+    """When a push started, as its breaker and its concurrency limit count."""
 
     breaker: int
-    window: int
+    round: int
 
 
 class Throttle:
@@ -41,64 +43,58 @@ class Throttle:
         self._clock = clock
         self._published = published
         self._breaker = Breaker(clock)
-        self._budget = budget_of(clock, published(account.kind), account.rate_per_second)
-        self._window = ConcurrencyLimit(account.concurrency)
+        self._budget = rate_budget_of(clock, published(account.kind), account.rate_per_second)
+        self._concurrency = ConcurrencyLimit(account.concurrency)
         self._held_off_until = _NEVER
         self._shown: tuple[str, BreakerState] = (account.kind, BreakerState.CLOSED)
 
     def configure(self, account: Account) -> None:
-        """Go on under the account's settings of now. A repaired address or credential is tried at once."""
+        """Apply the account's current settings. A repaired address or credential is tried at once."""
         before, self._account = self._account, account
         if (account.kind, account.rate_per_second) != (before.kind, before.rate_per_second):
-            self._budget = budget_of(self._clock, self._published(account.kind), account.rate_per_second)
+            self._budget = rate_budget_of(self._clock, self._published(account.kind), account.rate_per_second)
         if (account.kind, account.base_url, account.credential) != (before.kind, before.base_url, before.credential):
             self._breaker.try_now()
             self._held_off_until = _NEVER
-        self._window.allow(account.concurrency)
+        self._concurrency.allow(account.concurrency)
         self._show()
 
     @property
-    def shut(self) -> bool:
+    def blocked(self) -> bool:
         """Whether the PMS is being left alone."""
         return self._breaker.state is not BreakerState.CLOSED or self._held_off() > 0.0
 
     @property
-    def width(self) -> int:
+    def limit(self) -> int:
         """How many pushes may be in flight: as many as the account allows, fewer where that is more than its PMS bears."""
-        return self._window.width
+        return self._concurrency.limit
 
     def delay(self) -> float:
-        """Seconds until a push may start: 0.0 for now, infinity where that hangs on one that is under way."""
-        if self.shut or self._budget.limits:
+        """Seconds until a push may start: 0.0 for now, infinity where that depends on one that is under way."""
+        if self.blocked or self._budget.limits:
             delay = max(self._breaker.delay(), self._held_off(), self._budget.delay())
             return delay if delay > _INSTANT else 0.0
         return 0.0
 
-    def enter(self) -> Admission:
-        """A push starts, `delay` having told 0.0. What is returned goes to `leave`, once, when the PMS has answered."""
+    def start(self) -> Admission:
+        """A push starts, after `delay` returned 0.0. What is returned goes to `end`, once, when the PMS has answered."""
         self._budget.start()
         before = self._breaker.state
-        entered = Admission(self._breaker.start(), self._window.start())
+        admission = Admission(self._breaker.start(), self._concurrency.start())
         if self._breaker.state is not before:
             self._show()
-        return entered
+        return admission
 
-    def leave(self, entered: Admission, finding: HealthSignal) -> None:
-        """A push is over that found the PMS so."""
-        self._budget.end(untouched=finding.health is Health.UNTOUCHED)
+    def end(self, admission: Admission, signal: HealthSignal) -> None:
+        """A push is over that showed this of the PMS."""
+        self._budget.end(attempted=signal.health is not Health.NOT_ATTEMPTED)
         before = self._breaker.state
-        self._breaker.end(entered.breaker, finding.health)
+        self._breaker.end(admission.breaker, signal.health)
         if self._breaker.state is not before:
-            self._tell(finding)
+            self._log_change(signal)
             self._show()
-        if finding.health is Health.WELL or finding.health is Health.FAILING:
-            self._mind(entered.window, finding)
-
-    def _mind(self, started: int, finding: HealthSignal) -> None:
-        if self._window.end(started, overloaded=finding.reason in OVERLOADED):
-            kind = self._account.kind
-            metrics.WINDOW_CUTS.labels(kind).inc()
-            _log.info("window.narrowed", account_id=self._account.id, kind=kind, in_flight=self._window.width)
+        if signal.health is Health.WELL or signal.health is Health.FAILING:
+            self._adapt(admission.round, signal)
 
     def requested(self) -> None:
         self._budget.requested()
@@ -114,14 +110,22 @@ class Throttle:
         until = self._held_off_until
         return 0.0 if until == _NEVER else max(until - self._clock.monotonic(), 0.0)
 
-    def _tell(self, finding: HealthSignal) -> None:
+    def _adapt(self, started: int, signal: HealthSignal) -> None:
+        if self._concurrency.end(started, overloaded=signal.reason in OVERLOADED):
+            kind = self._account.kind
+            metrics.WINDOW_CUTS.labels(kind).inc()
+            _log.info(
+                "concurrency_limit.lowered", account_id=self._account.id, kind=kind, in_flight=self._concurrency.limit
+            )
+
+    def _log_change(self, signal: HealthSignal) -> None:
         account_id, kind = self._account.id, self._account.kind
         if self._breaker.state is BreakerState.CLOSED:
             _log.info("breaker.closed", account_id=account_id, kind=kind)
-        elif finding.health is Health.FAILING:
+        elif signal.health is Health.FAILING:
             pause = round(self._breaker.pause, 3)
             metrics.BREAKER_OPENINGS.labels(kind).inc()
-            _log.warning("breaker.opened", account_id=account_id, kind=kind, reason=finding.reason, pause_seconds=pause)
+            _log.warning("breaker.opened", account_id=account_id, kind=kind, reason=signal.reason, pause_seconds=pause)
 
     def _show(self) -> None:
         shown = (self._account.kind, self._breaker.state)
@@ -133,16 +137,66 @@ class Throttle:
 
 
 class Throttles:
-    """Every account's. `published` tells the limits of a kind of PMS."""
+    """Every account's. `published` returns the limits that a kind of PMS publishes."""
 
     def __init__(self, clock: Clock, published: Callable[[str], Limits] = lambda _: Limits()) -> None:
         self._clock = clock
         self._published = published
-        self._gates: dict[str, Throttle] = {}
+        self._throttles: dict[str, Throttle] = {}
 
     def of(self, account: Account) -> Throttle:
-        """The account's gate; a new one is under the settings that are given."""
-        gate = self._gates.get(account.id)
-        if gate is None:
-            gate = self._gates[account.id] = Throttle(account, self._clock, self._published)
-        return gate
+        """The account's throttle; a new one starts under the settings that are given."""
+        throttle = self._throttles.get(account.id)
+        if throttle is None:
+            throttle = self._throttles[account.id] = Throttle(account, self._clock, self._published)
+        return throttle
+
+
+class ConcurrencyLimit:
+    """How many pushes of one account may be in flight now: `limit`, from 1 to `maximum`, by what its PMS turns out to bear.
+
+    Additive increase, multiplicative decrease (D.-M. Chiu, R. Jain, "Analysis of the increase and decrease algorithms for
+    congestion avoidance in computer networks", 1989), with the slow start of V. Jacobson, "Congestion avoidance and control", 1988.
+    The limit is what the account allows until the PMS shows that this is too much for it: one that is merely slow is asked by as
+    many as may be. It is adapted once a round, which is as many pushes as the limit, so that the odd failure lowers nothing.
+    """
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self._slow_start_until = maximum
+        self._round = 0
+        self._ended = 0
+        self._overloaded = 0
+        self.limit = maximum
+
+    def allow(self, maximum: int) -> None:
+        """The account allows so many from now on. A limit that was not lowered follows."""
+        lowered = self.limit < self._maximum
+        self._maximum = maximum
+        self.limit = min(self.limit, maximum) if lowered else maximum
+        self._slow_start_until = min(self._slow_start_until, maximum) if lowered else maximum
+
+    def start(self) -> int:
+        """A push starts. What is returned goes to `end`, where the push shows something of the PMS."""
+        return self._round
+
+    def end(self, started: int, *, overloaded: bool) -> bool:
+        """A push is over that found the PMS overloaded, or not. True where that lowered the limit.
+
+        Pushes that started in an earlier round say nothing about the limit of this one.
+        """
+        if started != self._round:
+            return False
+        self._ended += 1
+        self._overloaded += overloaded
+        return self._ended >= self.limit and self._next_round()
+
+    def _next_round(self) -> bool:
+        before = self.limit
+        if self._overloaded > self._ended * _TOLERATED:
+            self.limit = self._slow_start_until = max(before // 2, 1)
+        else:
+            self.limit = min(before * 2 if before < self._slow_start_until else before + 1, self._maximum)
+        self._round += 1
+        self._ended = self._overloaded = 0
+        return self.limit < before

@@ -1,6 +1,7 @@
-"""Cancellations taken in: noted durably on what they are for, before their offsets are committed.
+"""Ingesting cancellations: each is noted durably on its submission before its offset is committed.
 
-What waits here in a lane is given back then, so that it is not sent without regard to them. What is under way is left to finish.
+Rows that wait in an account queue are given back then, so that none is sent in ignorance of its cancellation. What is under way is
+left to finish.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -9,14 +10,14 @@ from datetime import datetime, timedelta
 import structlog
 
 from forwarder.observability import metrics
-from forwarder.process.clock import Clock
 from forwarder.process.loops import keep_trying
 from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.store.submissions.port import Recorder, StoreUnavailable
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.work import CancellationArrival
-from forwarder.tenancy.port import Account, Directory, TenancyUnavailable
+from forwarder.tenancy.port import Account, TenancyUnavailable
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.lease import Lease
+from forwarder.worker.parts import WorkerParts
 
 _log = structlog.get_logger(__name__)
 
@@ -24,14 +25,14 @@ _DEFAULT_DEADLINE_SECONDS = Account("", "", "", "", "").deadline_seconds
 
 
 class CancellationIntake:
-    """Takes in cancellations, through outages of the store."""
+    """Ingests cancellations, through outages of the store."""
 
-    def __init__(self, recorder: Recorder, directory: Directory, lanes: Dispatcher, lease: Lease, clock: Clock) -> None:
-        self._recorder = recorder
-        self._directory = directory
-        self._lanes = lanes
+    def __init__(self, parts: WorkerParts, dispatcher: Dispatcher, lease: Lease) -> None:
+        self._recorder = parts.recorder
+        self._directory = parts.directory
+        self._dispatcher = dispatcher
         self._lease = lease
-        self._clock = clock
+        self._clock = parts.clock
 
     async def ingest(self, requests: Sequence[CancellationRequest]) -> None:
         """Return once each is durable. Raises `Unstorable`: then none is."""
@@ -40,12 +41,12 @@ class CancellationIntake:
             accounts = await self._accounts(requests)
             now = self._clock.now()
             arrivals = [_arrival(request, accounts.get(request.account_id), now) for request in requests]
-            self._lanes.being_cancelled = {request.request_id for request in requests}
+            self._dispatcher.being_cancelled = {request.request_id for request in requests}
             try:
                 await self._recorder.request_cancellations(arrivals, now=now)
-                await self._give_back(self._lanes.being_cancelled)
+                await self._give_back(self._dispatcher.being_cancelled)
             finally:
-                self._lanes.being_cancelled = ()
+                self._dispatcher.being_cancelled = ()
             self._look_at_once(accounts.values())
 
         if requests:
@@ -53,12 +54,12 @@ class CancellationIntake:
             await keep_trying(step, name="cancellations", clock=self._clock, outages=outages)
             metrics.TAKEN_IN.labels("cancellation").inc(len(requests))
             for request in requests:
-                _log.info("cancellation.taken_in", request_id=request.request_id, account_id=request.account_id)
+                _log.info("cancellation.ingested", request_id=request.request_id, account_id=request.account_id)
 
     async def _give_back(self, request_ids: Collection[str]) -> None:
-        """Let go of those that wait in a lane and know nothing of it."""
+        """Let go of those that wait in a queue and know nothing of it."""
         await self._lease.withdraw(
-            lambda: self._lanes.withdraw(
+            lambda: self._dispatcher.withdraw(
                 lambda work: work.cancellation is None and work.submission.request_id in request_ids
             )
         )
@@ -71,8 +72,8 @@ class CancellationIntake:
     def _look_at_once(self, accounts: Iterable[Account]) -> None:
         """What can be cancelled now does not wait for the next sweep."""
         for account in accounts:
-            self._lanes.note_more(account)
-        self._lanes.hungry.set()
+            self._dispatcher.note_more(account)
+        self._dispatcher.refill_wanted.set()
 
 
 def _arrival(request: CancellationRequest, account: Account | None, now: datetime) -> CancellationArrival:

@@ -14,20 +14,19 @@ import structlog
 from forwarder.observability import metrics
 from forwarder.operations.dead_letter_messages import DeadLetterWriter
 from forwarder.process.batching import CROWD
-from forwarder.process.clock import Clock
 from forwarder.process.loops import by_halves, keep_trying
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.submission import Submission
-from forwarder.store.submissions.port import Recorder, StoreUnavailable, Unstorable
+from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.store.submissions.work import Arrival, Work
-from forwarder.tenancy.port import Account, Directory, TenancyUnavailable
+from forwarder.tenancy.port import Account, TenancyUnavailable
 from forwarder.topics.cancellations import decode_cancellation, is_cancellation
 from forwarder.topics.codec import Undecodable, decode_written, replay_revision
-from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable, Publisher
+from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake.cancellations import CancellationIntake
 from forwarder.worker.lease import Lease
-from forwarder.worker.settings import WorkerSettings
+from forwarder.worker.parts import WorkerParts
 
 _log = structlog.get_logger(__name__)
 
@@ -43,31 +42,21 @@ M = TypeVar("M", Received, Asked)
 
 
 class Intake:
-    """Takes in what one consumer delivers."""
+    """Ingests what one consumer receives."""
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        directory: Directory,
-        lanes: Dispatcher,
-        lease: Lease,
-        publisher: Publisher,
-        letters: DeadLetterWriter,
-        clock: Clock,
-        settings: WorkerSettings,
-    ) -> None:
-        self._recorder = recorder
-        self._directory = directory
-        self._lanes = lanes
+    def __init__(self, parts: WorkerParts, dispatcher: Dispatcher, lease: Lease, letters: DeadLetterWriter) -> None:
+        self._recorder = parts.recorder
+        self._directory = parts.directory
+        self._dispatcher = dispatcher
         self._lease = lease
-        self._publisher = publisher
+        self._publisher = parts.publisher
         self._letters = letters
-        self._clock = clock
-        self._settings = settings
-        self._cancellations = CancellationIntake(recorder, directory, lanes, lease, clock)
+        self._clock = parts.clock
+        self._settings = parts.settings
+        self._cancellations = CancellationIntake(parts, dispatcher, lease)
 
-    async def take_next(self, consumer: Consumer) -> None:
-        """One batch: receive, take in, commit, offer to the lanes. Raises `LogUnavailable`."""
+    async def ingest_next(self, consumer: Consumer) -> None:
+        """One batch: receive, store, offer to the account queues, commit. Raises `LogUnavailable`."""
         deliveries = await consumer.receive(
             max_messages=self._settings.intake_batch, wait_seconds=self._settings.intake_wait_seconds
         )
@@ -117,8 +106,8 @@ class Intake:
             account = await self._directory.account(account_id)
             if account is not None:
                 accounts[account_id] = account
-                room[account_id] = self._lanes.room_for(account) if self._lease.held() else 0
-                safeguards[account_id] = self._lanes.safeguards(account)
+                room[account_id] = self._dispatcher.room_for(account) if self._lease.held() else 0
+                safeguards[account_id] = self._dispatcher.safeguards(account)
         arrivals = []
         for delivery, submission, text in received:
             held = room.get(submission.account_id, 0) > 0
@@ -164,11 +153,11 @@ class Intake:
         for work in works:
             by_account[work.submission.account_id].append(work)
         for account_id, held in by_account.items():
-            for work_id in self._lanes.offer(accounts[account_id], held):
+            for work_id in self._dispatcher.offer(accounts[account_id], held):
                 self._lease.note_unpushed(work_id)
         for account_id in {arrival.submission.account_id for arrival in arrivals if not arrival.held}:
             if account_id in accounts:
-                self._lanes.note_more(accounts[account_id])
+                self._dispatcher.note_more(accounts[account_id])
         metrics.TAKEN_IN.labels("taken_in").inc(len(arrivals))
 
     async def _set_aside(self, undecodable: Sequence[tuple[ConsumedMessage, Undecodable]]) -> None:

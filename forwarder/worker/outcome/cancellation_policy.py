@@ -16,42 +16,42 @@ from forwarder.reservation.outcome import Cancelled, Deferred, Rejected, Status
 from forwarder.reservation.problem import Problem
 from forwarder.store.submissions.work import Ended, PmsReservation, Postponed, Work
 from forwarder.worker.outcome.retry import next_try
-from forwarder.worker.push.result import PushResult
+from forwarder.worker.push_context import PushResult
 
 
 def decide_cancellation(
-    work: Work, made: PmsReservation, pushed: PushResult, *, now: datetime, luck: float
+    work: Work, made: PmsReservation, result: PushResult, *, now: datetime, jitter: float
 ) -> Ended | Postponed:
-    """What to record of the try to cancel what was `made` of `work`. `luck`: jitter in [0, 1)."""
+    """What to record of the try to cancel what was `made` of `work`. `jitter` is in [0, 1)."""
     request_id = work.submission.request_id
-    match pushed.outcome:
+    match result.outcome:
         case Cancelled():
-            return _cancelled(work, made, pushed, now)
+            return _cancelled(work, made, result, now)
         case Rejected(problem):
-            return _kept(work, made, pushed, now, problem)
+            return _kept(work, made, result, now, problem)
         case Deferred(reason, detail, wait):
-            due = next_try(work.tries + 1, now=now, deadline=work.deadline_at, at_least_seconds=wait, luck=luck)
+            due = next_try(work.tries + 1, now=now, deadline=work.deadline_at, min_seconds=wait, jitter=jitter)
             if due is not None:
-                return Postponed(work.id, pushed.attempts, now, due, possibly_sent=False)
-            return _kept(work, made, pushed, now, cancellation_failed(request_id, *_last(pushed, reason, detail)))
+                return Postponed(work.id, result.attempts, now, due, possibly_sent=False)
+            return _kept(work, made, result, now, cancellation_failed(request_id, *_last(result, reason, detail)))
         case other:
             raise TypeError(f"no outcome of a cancellation: {type(other).__name__}")
 
 
-def _cancelled(work: Work, made: PmsReservation, pushed: PushResult, now: datetime) -> Ended:
+def _cancelled(work: Work, made: PmsReservation, result: PushResult, now: datetime) -> Ended:
     moment, status = iso(now), Status.CANCELLED
     record = {**made.record, "updatedAt": moment, "cancelledAt": moment, "status": status.value}
     event = event_of(work, status, moment, record, cancellation_of(work, status))
-    return Ended(work.id, status, pushed.attempts, now, event, made.pms_reservation_id, None, cancelled_at=now)
+    return Ended(work.id, status, result.attempts, now, event, made.pms_reservation_id, None, cancelled_at=now)
 
 
-def _kept(work: Work, made: PmsReservation, pushed: PushResult, now: datetime, problem: Problem) -> Ended:
+def _kept(work: Work, made: PmsReservation, result: PushResult, now: datetime, problem: Problem) -> Ended:
     status, described = Status.CONFIRMED, problem.as_json()
     event = event_of(work, status, iso(now), made.record, cancellation_of(work, status, described))
     return Ended(
         work.id,
         status,
-        pushed.attempts,
+        result.attempts,
         now,
         event,
         made.pms_reservation_id,
@@ -60,9 +60,9 @@ def _kept(work: Work, made: PmsReservation, pushed: PushResult, now: datetime, p
     )
 
 
-def _last(pushed: PushResult, reason: str, detail: str) -> tuple[str, str]:
+def _last(result: PushResult, reason: str, detail: str) -> tuple[str, str]:
     """What went wrong last, where the deadline came between two tries."""
-    last = pushed.attempts[-1] if pushed.attempts else None
+    last = result.attempts[-1] if result.attempts else None
     if last is None or last.action != "cancel" or last.reason is None:
         return reason, detail
     return last.reason, last.detail or detail

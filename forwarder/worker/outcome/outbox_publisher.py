@@ -1,9 +1,8 @@
 """Result events, from the outbox to the results topic: at least once each, with a stable id.
 
-What was just recorded is published from memory; what a crash or an outage left behind is found in the outbox and offered again.
-Only what is in its turn goes out from memory: an event might overtake one before it of the same submission, and so waits for that
-in the outbox.
-A failure's dead letter goes out just before its event.
+What was just recorded is published from memory; what a crash or an outage left behind is found in the outbox and published again.
+Only an event whose turn it is goes out from memory: otherwise it might overtake an earlier one of its submission, and so it waits
+for that one in the outbox. A failure's dead letter goes out just before its event.
 """
 
 from collections.abc import Sequence
@@ -19,18 +18,18 @@ from forwarder.store.submissions.port import Recorder, StoreUnavailable
 from forwarder.store.submissions.work import OutboxEvent
 from forwarder.topics.codec import encode_result
 from forwarder.topics.port import LogUnavailable, Publisher, Topics
-from forwarder.worker.settings import WorkerSettings
+from forwarder.worker.parts import WorkerSettings
 
 _log = structlog.get_logger(__name__)
 
 _FIRST = 1
 _BATCH = 500
-_MOST_IN_MEMORY = 20_000
+_MAX_IN_MEMORY = 20_000
 
 
 class OutboxPublisher:
-    """Publishes events and then forgets them: many at once, since what a statement costs hardly goes by how many it deletes. Those
-    that a crash keeps from being forgotten are published once more."""
+    """Publishes events and then deletes them from the outbox: many at once, since a statement's cost hardly depends on how many it
+    deletes. Those that a crash keeps from being deleted are published once more."""
 
     def __init__(
         self, recorder: Recorder, publisher: Publisher, topics: Topics, clock: Clock, settings: WorkerSettings
@@ -39,21 +38,21 @@ class OutboxPublisher:
         self._publisher = publisher
         self._topics = topics
         self._clock = clock
-        self._reoffer_seconds = settings.reoffer_seconds
-        self._under_way = 0
+        self._republish_seconds = settings.republish_seconds
+        self._in_memory = 0
         self._batches: Batcher[OutboxEvent, None] = Batcher(
             self._publish, at_most=_BATCH, pause_seconds=settings.pause_seconds
         )
         self._published: set[tuple[str, int]] = set()
-        self._to_forget: Batcher[OutboxEvent, None] = Batcher(
-            self._forget, at_most=_MOST_IN_MEMORY, pause_seconds=settings.forget_pause_seconds
+        self._to_delete: Batcher[OutboxEvent, None] = Batcher(
+            self._delete, at_most=_MAX_IN_MEMORY, pause_seconds=settings.delete_pause_seconds
         )
 
-    def announce(self, events: Sequence[OutboxEvent]) -> None:
-        """Publish soon. While the log is away only so many are kept in memory; the outbox has them all."""
+    def publish_soon(self, events: Sequence[OutboxEvent]) -> None:
+        """Publish with the next batch. While the log is away only so many are kept in memory; the outbox has them all."""
         for event in events:
-            if self._in_turn(event) and self._under_way < _MOST_IN_MEMORY:
-                self._under_way += 1
+            if self._in_turn(event) and self._in_memory < _MAX_IN_MEMORY:
+                self._in_memory += 1
                 self._batches.post(event)
 
     def _in_turn(self, entry: OutboxEvent) -> bool:
@@ -62,21 +61,21 @@ class OutboxPublisher:
         return entry.in_turn or event.revision == _FIRST or (event.request_id, event.revision - 1) in self._published
 
     async def drain(self) -> None:
-        """Return once everything announced so far was published, or given back to the outbox."""
+        """Return once everything so far was published, or given back to the outbox."""
         await self._batches.drain()
-        await self._to_forget.drain()
+        await self._to_delete.drain()
 
-    async def reoffer(self) -> None:
-        """Publish what was recorded a while ago and is still in the outbox; then wait a while."""
-        await self._clock.sleep(self._reoffer_seconds / 2)
+    async def republish(self) -> None:
+        """Wait a while; then publish what was recorded a while ago and is still in the outbox."""
+        await self._clock.sleep(self._republish_seconds / 2)
         now = self._clock.now()
-        before = now - timedelta(seconds=self._reoffer_seconds)
-        left = await self._recorder.republish(before=before, now=now, limit=_BATCH)
-        metrics.UNPUBLISHED_RESULTS.set(len(left))
-        if left:
-            _log.info("results.reoffered", count=len(left))
-            await self._publish_now(left)
-            await self._recorder.published([entry.id for entry in left])
+        before = now - timedelta(seconds=self._republish_seconds)
+        entries = await self._recorder.republish(before=before, now=now, limit=_BATCH)
+        metrics.UNPUBLISHED_RESULTS.set(len(entries))
+        if entries:
+            _log.info("results.republished", count=len(entries))
+            await self._publish_now(entries)
+            await self._recorder.published([entry.id for entry in entries])
 
     async def _publish(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
         try:
@@ -86,12 +85,12 @@ class OutboxPublisher:
         else:
             for entry in events:
                 self._published.add((entry.event.request_id, entry.event.revision))
-                self._to_forget.post(entry)
+                self._to_delete.post(entry)
         finally:
-            self._under_way -= len(events)
+            self._in_memory -= len(events)
         return [None] * len(events)
 
-    async def _forget(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
+    async def _delete(self, events: Sequence[OutboxEvent]) -> Sequence[None]:
         try:
             await self._recorder.published([entry.id for entry in events])
         except StoreUnavailable as error:

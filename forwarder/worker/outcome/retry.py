@@ -18,14 +18,14 @@ LAST_CALL = timedelta(seconds=5)
 
 
 def next_try(
-    tried: int, *, now: datetime, deadline: datetime, at_least_seconds: float | None, luck: float
+    tried: int, *, now: datetime, deadline: datetime, min_seconds: float | None, jitter: float
 ) -> datetime | None:
     """When to try again after `tried` tries, or None where that would be past the deadline.
 
-    `at_least_seconds` is what the PMS asked for (`Retry-After`); `luck` is the jitter, evenly drawn from [0, 1). Never before a
+    `min_seconds` is what the PMS asked for (`Retry-After`); `jitter` is evenly drawn from [0, 1). Never before a
     second is over: the first retries of seconds were made in the push.
     """
-    due = now + _pause(tried, CEILING_SECONDS, at_least_seconds, luck)
+    due = now + _pause(tried, CEILING_SECONDS, min_seconds, jitter)
     if due < deadline:
         return due
     # A last one, unless there is no time for it: a long Retry-After must not cost the time that is left.
@@ -34,16 +34,16 @@ def next_try(
 
 
 def next_look(
-    tried: int, *, now: datetime, deadline: datetime, at_least_seconds: float | None, luck: float
+    tried: int, *, now: datetime, deadline: datetime, min_seconds: float | None, jitter: float
 ) -> datetime | None:
     """When to look again for what may have been made; None where that would be long past its deadline.
 
-    `at_least_seconds` is what an ambiguous push needs to come to rest: a look-up before that would not prove anything.
+    `min_seconds` is what an ambiguous push needs to come to rest: a look-up before that would not prove anything.
     """
-    due = now + _pause(tried, LOOK_CEILING_SECONDS, at_least_seconds, luck)
+    due = now + _pause(tried, LOOK_CEILING_SECONDS, min_seconds, jitter)
     return due if due < deadline + LOOKED_FOR else None
 
 
-def _pause(tried: int, longest: float, at_least_seconds: float | None, luck: float) -> timedelta:
+def _pause(tried: int, longest: float, min_seconds: float | None, jitter: float) -> timedelta:
     ceiling = min(longest, BASE_SECONDS * 2.0 ** min(max(tried - 1, 0), 16))
-    return timedelta(seconds=max(1.0, luck * ceiling) + (at_least_seconds or 0.0))
+    return timedelta(seconds=max(1.0, jitter * ceiling) + (min_seconds or 0.0))

@@ -2,30 +2,18 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import structlog
 
-from forwarder.pms.port import Pms
 from forwarder.process.clock import Clock
-from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import InDoubt, Outcome
 from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.push.attempts import Attempts
-from forwarder.worker.push.pusher import Pusher
-from forwarder.worker.push.result import LeaseLost, PushResult, is_not_held, too_late
-from forwarder.worker.push.safeguards import Safeguards
+from forwarder.worker.push.pusher import PreparedPush, Pusher
+from forwarder.worker.push_context import LeaseLost, PushResult, is_lease_lost, too_late
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    work: Work
-    pms: Pms
-    booking: Booking
-    safeguards: Safeguards
 
 
 class BatchPusher:
@@ -37,24 +25,25 @@ class BatchPusher:
 
     async def push(self, account: Account, works: Sequence[Work]) -> Sequence[PushResult | Exception]:
         """What became of each of `works`: `LeaseLost` of one that was no longer this worker's to push, or what a bug raised."""
-        ready = await asyncio.gather(*(self._ready(account, work) for work in works), return_exceptions=True)
+        ready = await asyncio.gather(*(self._prepare(account, work) for work in works), return_exceptions=True)
         # The last look at the lease, for all of them. Who goes on holds under the same one.
         ready = [
-            LeaseLost() if isinstance(each, _Ready) and not self._pusher.may_send(each.work) else each for each in ready
+            LeaseLost() if isinstance(each, PreparedPush) and not self._pusher.may_send(each.work) else each
+            for each in ready
         ]
-        created = await self._create(account, [each for each in ready if isinstance(each, _Ready)])
-        return [created[each.work.id] if isinstance(each, _Ready) else _decided(each) for each in ready]
+        created = await self._create(account, [each for each in ready if isinstance(each, PreparedPush)])
+        return [created[each.work.id] if isinstance(each, PreparedPush) else _without_sending(each) for each in ready]
 
-    async def _ready(self, account: Account, work: Work) -> _Ready | PushResult:
+    async def _prepare(self, account: Account, work: Work) -> PreparedPush | PushResult:
         prepared = self._pusher.prepare(account, work)
         if isinstance(prepared, PushResult):
             return prepared
         if self._clock.now() >= work.deadline_at:
             return PushResult(too_late(), work.attempts, possibly_sent=False)
         await self._pusher.before_sending(work, prepared.safeguards)
-        return _Ready(work, prepared.pms, prepared.booking, prepared.safeguards)
+        return prepared
 
-    async def _create(self, account: Account, ready: Sequence[_Ready]) -> Mapping[int, PushResult | LeaseLost]:
+    async def _create(self, account: Account, ready: Sequence[PreparedPush]) -> Mapping[int, PushResult | LeaseLost]:
         if not ready:
             return {}
         began = self._clock.now(), self._clock.monotonic()
@@ -68,10 +57,10 @@ class BatchPusher:
             made = PushResult(
                 outcome, attempts.all, isinstance(outcome, InDoubt), bool(carried), carried.reference, sent_safeguards
             )
-            pushed[each.work.id] = LeaseLost() if is_not_held(outcome) else made
+            pushed[each.work.id] = LeaseLost() if is_lease_lost(outcome) else made
         return pushed
 
-    async def _ask(self, ready: Sequence[_Ready]) -> Sequence[Outcome]:
+    async def _ask(self, ready: Sequence[PreparedPush]) -> Sequence[Outcome]:
         try:
             outcomes = await ready[0].pms.create_many([each.booking for each in ready])
         except Exception as error:  # noqa: BLE001 - an adapter's bug costs these rows, not all; what it sent is unknown
@@ -83,7 +72,7 @@ class BatchPusher:
         return outcomes
 
 
-def _decided(before_sending: PushResult | BaseException) -> PushResult | Exception:
-    if isinstance(before_sending, PushResult | Exception):
-        return before_sending
-    raise before_sending
+def _without_sending(outcome: PushResult | BaseException) -> PushResult | Exception:
+    if isinstance(outcome, PushResult | Exception):
+        return outcome
+    raise outcome

@@ -1,11 +1,11 @@
-"""One submission's push: open the card, apply the rules, look before pushing where a push is in doubt, create; or cancel.
+"""One submission's push: open the card, apply the rules, look it up first where an earlier push is in doubt, create; or cancel.
 
-Here is decided what an ambiguous push costs. A PMS that takes an idempotency key is simply asked again with the same key. One
-that can be searched is searched first. One that can neither is never asked twice. It counts what the earlier push carried: what
-the PMS can do, or is told by now, is of no use to a push of before. After its deadline a submission is looked for,
-where it may have been made, and no longer sent. So is one that is to be cancelled: what was surely not made is not sent any more,
-what is found is confirmed first, and then cancelled like any other. Only a PMS that knows nothing but keys is asked once more for
-what it may have made, to have something that can be cancelled.
+This is where an ambiguous push is dealt with. A PMS that takes an idempotency key is asked again with the same key. One that can
+be searched is searched first. One that can do neither is never asked twice. What counts is what the earlier push carried: what the
+PMS can do by now, or is configured to do, is of no use to an earlier push. After its deadline a submission that may have been made
+is looked for, and no longer sent. So is one that is to be cancelled: what was surely not made is not sent any more; what is found
+is confirmed first, and then cancelled like any other. Only a PMS that knows nothing but keys is asked once more for what it may
+have made, to have something that can be cancelled.
 """
 
 from collections.abc import Awaitable, Callable
@@ -43,23 +43,24 @@ from forwarder.reservation.request import CardDetails
 from forwarder.reservation.rules import apply_rules, booking_without_card
 from forwarder.store.submissions.work import PmsReservation, Work
 from forwarder.tenancy.port import Account, CannotOpen, Unsealer
+from forwarder.worker.push.ambiguity import NONE, Safeguards, read_safeguards, safeguards_of
 from forwarder.worker.push.attempts import Attempts
-from forwarder.worker.push.result import LeaseLost, PushResult, held_throughout, too_late
-from forwarder.worker.push.safeguards import NONE, Safeguards, read_safeguards, safeguards_of
+from forwarder.worker.push_context import LeaseLost, PushResult, too_late, while_leased
 
 MaySend = Callable[[Work], bool]
 
 
-class Ready(NamedTuple):
+class PreparedPush(NamedTuple):
     """What a push needs. `refused`: the rule that refuses it by now; what may have been made before is looked for all the same."""
 
+    work: Work
     pms: Pms
     booking: Booking
     safeguards: Safeguards
     refused: Problem | None = None
 
 
-class _Connected(NamedTuple):
+class _ConnectedAccount(NamedTuple):
     account: Account
     pms: Pms
     safeguards: Safeguards
@@ -68,7 +69,7 @@ class _Connected(NamedTuple):
 
 class Pusher:
     """Pushes for every account. `may_send` tells whether a row's lease still holds; `intend` makes an intent to push durable;
-    `pace` is who minds how fast an account's PMS is asked."""
+    `pace` is what limits how fast an account's PMS is asked."""
 
     def __init__(
         self,
@@ -86,32 +87,32 @@ class Pusher:
         self.may_send = may_send
         self._intend = intend
         self._pace = pace
-        self._connected: dict[str, _Connected] = {}
+        self._connected: dict[str, _ConnectedAccount] = {}
 
     async def push(self, account: Account, work: Work) -> PushResult:
         """Push `work` once to `account`'s PMS, or cancel there what was made of it. Raises `LeaseLost` where that was no longer
         this worker's to do."""
         if work.cancellation is not None and work.status is Status.PENDING and not work.possibly_sent:
             return PushResult(Cancelled(), work.attempts, possibly_sent=False)
-        ready = self.prepare(account, work)
-        if isinstance(ready, PushResult):
-            return ready
+        prepared = self.prepare(account, work)
+        if isinstance(prepared, PushResult):
+            return prepared
         if work.pms_reservation is not None:
-            return await self._cancel(account, ready, work, work.pms_reservation)
-        push = _Push(self, self._clock, account.kind, ready, work)
+            return await self._cancel(account, prepared, work.pms_reservation)
+        run = _PushRun(self, self._clock, account.kind, prepared)
         if work.possibly_sent or work.cancellation is not None or work.status is Status.IN_DOUBT:
-            return await push.run()
-        return await push.first()  # as nearly always
+            return await run.all_steps()
+        return await run.create_first()  # as nearly always
 
-    def prepare(self, account: Account, work: Work) -> Ready | PushResult:
+    def prepare(self, account: Account, work: Work) -> PreparedPush | PushResult:
         """What a push needs; or what became of `work`, where that is decided before anything is sent."""
-        ready = self._prepare(account, work)
-        if isinstance(ready, Rejected):
-            return PushResult(ready, work.attempts, possibly_sent=False)
-        if isinstance(ready, Deferred):
-            attempts = with_attempt(work.attempts, "prepare", iso(self._clock.now()), 0, ready)
-            return PushResult(ready, attempts, work.possibly_sent, sent_safeguards=work.sent_safeguards)
-        return ready
+        prepared = self._prepare(account, work)
+        if isinstance(prepared, Rejected):
+            return PushResult(prepared, work.attempts, possibly_sent=False)
+        if isinstance(prepared, Deferred):
+            attempts = with_attempt(work.attempts, "prepare", iso(self._clock.now()), 0, prepared)
+            return PushResult(prepared, attempts, work.possibly_sent, sent_safeguards=work.sent_safeguards)
+        return prepared
 
     def max_per_create(self, account: Account) -> int:
         """How many reservations one request to `account`'s PMS can ask for; 1 where that cannot be connected to."""
@@ -127,8 +128,8 @@ class Pusher:
         except (UnknownKind, BadOptions, CannotOpen):
             return None
 
-    async def _cancel(self, account: Account, ready: Ready, work: Work, made: PmsReservation) -> PushResult:
-        pms, booking = ready.pms, ready.booking
+    async def _cancel(self, account: Account, prepared: PreparedPush, made: PmsReservation) -> PushResult:
+        work, pms, booking = prepared.work, prepared.pms, prepared.booking
         if not pms.capabilities.cancel:
             return PushResult(
                 Rejected(not_supported(booking.reference, account.kind)), work.attempts, possibly_sent=False
@@ -137,15 +138,15 @@ class Pusher:
             raise LeaseLost
         attempts = Attempts(self._clock, account.kind, booking.reference, work.attempts)
         asking = pms.cancel(booking, made.pms_reservation_id)
-        outcome: Cancellation = held_throughout(await attempts.make("cancel", asking, Deferred))
+        outcome: Cancellation = while_leased(await attempts.make("cancel", asking, Deferred))
         return PushResult(outcome, attempts.all, possibly_sent=False)
 
-    def _prepare(self, account: Account, work: Work) -> Ready | Rejected | Deferred:
+    def _prepare(self, account: Account, work: Work) -> PreparedPush | Rejected | Deferred:
         try:
             connected = self._connect(account)
             pms, safeguards = connected.pms.while_held(partial(self.may_send, work)), connected.safeguards
             if work.pms_reservation is not None:
-                return Ready(pms, booking_without_card(account.kind, work.submission), safeguards)
+                return PreparedPush(work, pms, booking_without_card(account.kind, work.submission), safeguards)
             card = self._open_card(work)
         except UnknownKind as error:
             return Deferred("unknown_kind", str(error))
@@ -155,12 +156,12 @@ class Pusher:
             return Deferred("cannot_open", str(error))
         booking = apply_rules(account.kind, work.submission, card)
         if not isinstance(booking, Problem):
-            return Ready(pms, booking, safeguards)
+            return PreparedPush(work, pms, booking, safeguards)
         if not work.possibly_sent:
             return Rejected(booking)
-        return Ready(pms, booking_without_card(account.kind, work.submission), safeguards, booking)
+        return PreparedPush(work, pms, booking_without_card(account.kind, work.submission), safeguards, booking)
 
-    def _connect(self, account: Account) -> _Connected:
+    def _connect(self, account: Account) -> _ConnectedAccount:
         known = self._connected.get(account.id)
         # Nearly always it is the very same, and need not be compared.
         if known is not None and (known.account is account or known.account == account):
@@ -171,7 +172,7 @@ class Pusher:
         )
         pms = self._pms.connect(connection)
         safeguards = safeguards_of(account.kind, account.base_url, pms.capabilities)
-        connected = self._connected[account.id] = _Connected(account, pms, safeguards, str(safeguards))
+        connected = self._connected[account.id] = _ConnectedAccount(account, pms, safeguards, str(safeguards))
         return connected
 
     def _open_card(self, work: Work) -> CardDetails | None:
@@ -186,32 +187,32 @@ class Pusher:
             raise LeaseLost
 
 
-class _Push:
+class _PushRun:
     """One run of the steps, with the attempts it makes."""
 
-    def __init__(self, pusher: Pusher, clock: Clock, kind: str, ready: Ready, work: Work) -> None:
+    def __init__(self, pusher: Pusher, clock: Clock, kind: str, prepared: PreparedPush) -> None:
         self._pusher = pusher
         self._clock = clock
-        self._pms = ready.pms
-        self._booking = ready.booking
-        self._refused = ready.refused
-        self._work = work
-        self._attempts = Attempts(clock, kind, ready.booking.reference, work.attempts)
-        self._today = ready.safeguards
+        self._pms = prepared.pms
+        self._booking = prepared.booking
+        self._refused = prepared.refused
+        self._work = prepared.work
+        self._attempts = Attempts(clock, kind, prepared.booking.reference, prepared.work.attempts)
+        self._today = prepared.safeguards
         self._sent_safeguards = NONE
 
-    async def first(self) -> PushResult:
+    async def create_first(self) -> PushResult:
         """Create it: nothing was sent of it before."""
-        return self._pushed(await self.create(), self._today)
+        return self._result(await self.create(), self._today)
 
-    async def run(self) -> PushResult:
+    async def all_steps(self) -> PushResult:
         """All of the steps, of what may have been made before or is to be cancelled."""
         maybe_made = self._work.possibly_sent or self._work.status is Status.IN_DOUBT
         self._sent_safeguards = read_safeguards(self._work.sent_safeguards)
         if self._work.cancellation is not None:
             return await self._withdraw(maybe_made=maybe_made)
         if not maybe_made:
-            return await self.first()
+            return await self.create_first()
         if self._refused is not None:
             return await self._look(partial(self._refuse, self._refused))
         if self._late():
@@ -243,12 +244,12 @@ class _Push:
         """Send it again under the key that the earlier push carried: both together make one."""
         outcome = await self.create()
         sent_safeguards = self._usable if isinstance(outcome, InDoubt) else self._sent_safeguards
-        return self._pushed(outcome, sent_safeguards, still_possibly_sent=True)
+        return self._result(outcome, sent_safeguards, still_possibly_sent=True)
 
     async def _withdraw(self, *, maybe_made: bool) -> PushResult:
         """Find out whether there is something to cancel."""
         if not maybe_made:
-            return self._pushed(Cancelled(), NONE)
+            return self._result(Cancelled(), NONE)
         only_by_key = self._usable.key and not self._usable.reference and self._refused is None
         if only_by_key and not self._late() and self._work.status is Status.PENDING:
             return await self._create_again()
@@ -260,29 +261,29 @@ class _Push:
     async def _look(self, go_on: Callable[[], Awaitable[Outcome | Cancelled]]) -> PushResult:
         """Look it up; `go_on` where it was surely not made."""
         if not self._usable.reference:
-            return self._pushed(_cannot_be_checked(self._today), self._sent_safeguards)
+            return self._result(_cannot_be_checked(self._today), self._sent_safeguards)
         found = await self._find()
         match found:
             case Confirmed():
-                return self._pushed(found, NONE)
+                return self._result(found, NONE)
             case Deferred(reason) if reason == CANCELLED_IN_PMS and self._work.cancellation is not None:
-                return self._pushed(Cancelled(), NONE)
+                return self._result(Cancelled(), NONE)
             case Deferred():
-                return self._pushed(found, self._sent_safeguards, still_possibly_sent=True)
+                return self._result(found, self._sent_safeguards, still_possibly_sent=True)
             case Absent():
                 pass
             case _:
                 assert_never(found)
         outcome = await go_on()
         if not isinstance(outcome, Rejected):
-            return self._pushed(outcome, self._today)
+            return self._result(outcome, self._today)
         # The no may be to ourselves: an earlier push that came through only now holds these nights.
         late = await self._find()
         if isinstance(late, Absent):
-            return self._pushed(outcome, NONE)
-        return self._pushed(late, self._sent_safeguards, still_possibly_sent=True)
+            return self._result(outcome, NONE)
+        return self._result(late, self._sent_safeguards, still_possibly_sent=True)
 
-    def _pushed(
+    def _result(
         self, outcome: Outcome | Cancelled, sent_safeguards: Safeguards, *, still_possibly_sent: bool = False
     ) -> PushResult:
         """What the push came to by `outcome`. `sent_safeguards`: what the one carried that is left in doubt, if one is.
@@ -308,12 +309,12 @@ class _Push:
             raise LeaseLost
         # What a failing adapter sent is not known.
         outcome: Outcome = await self._attempts.make("create", self._pms.create(self._booking), InDoubt)
-        return held_throughout(outcome)
+        return while_leased(outcome)
 
     async def _find(self) -> Lookup:
         await self._pusher.before_sending(self._work, self._today)
         found: Lookup = await self._attempts.make("find", self._pms.find(self._booking), Deferred)
-        return held_throughout(found)
+        return while_leased(found)
 
 
 def _cannot_be_checked(today: Safeguards) -> InDoubt:

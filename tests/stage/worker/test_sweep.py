@@ -13,9 +13,11 @@ from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake.sweep import Sweep
 from forwarder.worker.lease import Lease
+from forwarder.worker.parts import WorkerSettings
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import arrivals, row, take_over
 from tests.support.worker.pushes import Pushes
+from tests.support.worker.queue_site import parts_of
 from tests.support.worker.works import NOW, account
 
 
@@ -36,18 +38,11 @@ class _Worker:
         self.clock = ManualClock(NOW)
         self.recorder = SqlRecorder(engine)
         self.pushes = Pushes()
-        self.lanes = Dispatcher(self.clock, self.pushes.deliver, held_at_most=100)
+        self.dispatcher = Dispatcher(self.clock, self.pushes.run, max_held=100)
         self.lease = Lease(self.recorder, self.clock, 45.0)
-        self.lanes.partitions = frozenset({0})
-        self._sweep = Sweep(
-            self.recorder,
-            _Accounts(),
-            self.lanes,
-            self.lease,
-            self.clock,
-            0.0,
-            in_memory=self.lanes.held_ids,
-        )
+        self.dispatcher.partitions = frozenset({0})
+        parts = parts_of(self.recorder, _Accounts(), self.clock, WorkerSettings(sweep_seconds=0.0))
+        self._sweep = Sweep(parts, self.dispatcher, self.lease, self.dispatcher.held_ids)
 
     async def sweep(self) -> None:
         await self._sweep.all_accounts()

@@ -26,7 +26,8 @@ from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Log, Message, Publisher, Topics
-from forwarder.worker.service import Worker, WorkerParts
+from forwarder.worker.parts import WorkerParts
+from forwarder.worker.service import Worker
 from tests.support.memory.webhooks import MemorySender, public_targets
 from tests.support.worker.worker_bench import SECRET, SETTINGS, Accounts, Pms, fresh, message_of
 

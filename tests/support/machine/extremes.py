@@ -10,7 +10,7 @@ from functools import cache
 from unittest import mock
 
 from forwarder.settings import BadSettings, read_settings
-from forwarder.worker.settings import WorkerSettings
+from forwarder.worker.parts import WorkerSettings
 from tests.support.machine.worlds.pms import PUSH_SECONDS
 
 _LEASES = (30.0, 30.5, 31.0, 45.0, 60.0, 61.0, 75.0, 90.0, 91.0, 105.0, 120.0)
@@ -40,12 +40,12 @@ def worker_settings(
 ) -> WorkerSettings:
     """As a deployment with these settings has it; what is no setting is as a machine needs it."""
     return replace(
-        _read(lease_seconds=lease_seconds, grace_seconds=grace_seconds, held_at_most=held_at_most),
+        _read(lease_seconds=lease_seconds, grace_seconds=grace_seconds, max_held=held_at_most),
         sweep_seconds=sweep_seconds,
         intake_batch=3,
         intake_wait_seconds=2.0,
         record_batch=3,
-        reoffer_seconds=60.0,
+        republish_seconds=60.0,
     )
 
 

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from forwarder.worker.settings import WorkerSettings
+from forwarder.worker.parts import WorkerSettings
 from tests.support.machine.draws import (
     accounts,
     jumps,

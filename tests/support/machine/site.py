@@ -11,8 +11,8 @@ from forwarder.reservation.request import CardDetails
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.sealing import KeyPair, PublicKeySealer, SecretUnsealer
 from forwarder.topics.port import Log, LogUnavailable
-from forwarder.worker.service import Worker, WorkerParts
-from forwarder.worker.settings import WorkerSettings
+from forwarder.worker.parts import WorkerParts, WorkerSettings
+from forwarder.worker.service import Worker
 from tests.support.machine.accounts import Accounts, ProcessAccounts
 from tests.support.machine.callers import Callers, Order
 from tests.support.machine.operator import Operator

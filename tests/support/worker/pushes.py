@@ -1,13 +1,10 @@
-"""Stands for push and record behind a lane: each delivery waits until the test lets it go."""
+"""Stands for the push pipeline behind an account queue: each push waits until the test lets it go."""
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 
-from forwarder.store.submissions.work import Work
-from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.account_queue import Release
-from forwarder.worker.dispatch.breaker import Health
-from forwarder.worker.push.health_signal import HealthSignal
+from forwarder.worker.push_context import Health, HealthSignal, PushContext
 from tests.support.memory.clock import settle
 
 WELL = HealthSignal(Health.WELL)
@@ -15,39 +12,43 @@ DOWN = HealthSignal(Health.FAILING, "pms_unavailable")
 
 
 class Pushes:
-    """`deliver` is what lanes are given. `started` are the ids of the rows in the order in which their pushes started. Until
-    `record` is called, nothing is recorded where `recording` is False."""
+    """`run` is what a dispatcher is given. `started` are the ids of the rows in the order in which their pushes started; `together`
+    those of each push of several. Until `record` is called, nothing is recorded where `recording` is False."""
 
     def __init__(self) -> None:
         self.started: list[int] = []
+        self.together: list[list[int]] = []
         self.under_way: dict[int, asyncio.Future[HealthSignal]] = {}
         self.recording = True
-        self.unrecorded: list[tuple[Work, Release]] = []
+        self.unrecorded: list[PushContext] = []
         self.rooms: Counter[tuple[str, str, str]] = Counter()
         self.most_in_one_room = 0
 
-    async def deliver(self, account: Account, work: Work, left: Release) -> HealthSignal:
-        room = (account.id, work.submission.property_id, work.submission.room_id)
-        self.started.append(work.id)
-        self.rooms[room] += 1
-        self.most_in_one_room = max(self.most_in_one_room, self.rooms[room])
-        self.under_way[work.id] = asyncio.get_running_loop().create_future()
-        finding = await self.under_way[work.id]
-        self.rooms[room] -= 1
-        del self.under_way[work.id]
-        self.unrecorded.append((work, left))
+    async def run(self, pushes: Sequence[PushContext]) -> HealthSignal:
+        ids = [push.work.id for push in pushes]
+        if len(ids) > 1:
+            self.together.append(ids)
+        else:
+            self.started += ids
+        rooms = [(push.account.id, push.work.submission.property_id, push.work.submission.room_id) for push in pushes]
+        self.rooms.update(rooms)
+        self.most_in_one_room = max(self.most_in_one_room, *(self.rooms[room] for room in rooms))
+        self.under_way[ids[0]] = asyncio.get_running_loop().create_future()
+        signal = await self.under_way[ids[0]]
+        self.rooms.subtract(rooms)
+        del self.under_way[ids[0]]
+        self.unrecorded += pushes
         if self.recording:
             self.record()
-        return finding
+        return signal
 
     def record(self) -> None:
         """What the PMS has answered is recorded."""
         while self.unrecorded:
-            work, left = self.unrecorded.pop()
-            left(work)
+            self.unrecorded.pop(0).release()
 
-    async def answer(self, *work_ids: int, finding: HealthSignal = WELL) -> None:
+    async def answer(self, *work_ids: int, signal: HealthSignal = WELL) -> None:
         """The PMS answers these, or all that are under way."""
         for work_id in work_ids or tuple(self.under_way):
-            self.under_way[work_id].set_result(finding)
+            self.under_way[work_id].set_result(signal)
         await settle()

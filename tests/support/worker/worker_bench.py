@@ -27,8 +27,8 @@ from forwarder.topics.codec import encode_submission
 from forwarder.topics.embedded import file as embedded_file
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Publisher, Topics
-from forwarder.worker.service import Worker, WorkerParts
-from forwarder.worker.settings import WorkerSettings
+from forwarder.worker.parts import WorkerParts, WorkerSettings
+from forwarder.worker.service import Worker
 from tests.support.worker.works import submission
 
 TOPICS = Topics()
@@ -37,8 +37,8 @@ SETTINGS = WorkerSettings(
     sweep_seconds=0.05,
     grace_seconds=5.0,
     lease_seconds=30.0,
-    settle_seconds=0.2,
-    reoffer_seconds=0.2,
+    quiet_seconds=0.2,
+    republish_seconds=0.2,
 )
 PATIENCE_SECONDS = 20.0
 SECRET = "a secret of these tests alone"

@@ -1,6 +1,5 @@
 """Rows that go to their PMS together: which, in which order, at what price, and what becomes of each."""
 
-import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
@@ -14,18 +13,15 @@ from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome,
 from forwarder.reservation.problem import Problem
 from forwarder.store.submissions.work import NotedCancellation, Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.account_queue import Release
-from forwarder.worker.dispatch.batching import CreateBatching, take_together
-from forwarder.worker.dispatch.breaker import Health
+from forwarder.worker.dispatch.account_queue import take_together
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.throttle import Throttles
 from forwarder.worker.push.batch_push import BatchPusher
-from forwarder.worker.push.health_signal import NOT_ATTEMPTED, HealthSignal, combined_signal
 from forwarder.worker.push.pusher import MaySend
-from forwarder.worker.push.result import LeaseLost, PushResult
+from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal, LeaseLost, PushResult, combined_signal
 from tests.support.memory.clock import ManualClock, settle
-from tests.support.worker.lane_site import TEN
 from tests.support.worker.pushes import DOWN, WELL, Pushes
+from tests.support.worker.queue_site import TEN
 from tests.support.worker.scripted_pms import FIND, NEITHER, REFUSES_INTENT, ScriptedPms, pusher_to
 from tests.support.worker.works import NOW, account, work
 
@@ -80,38 +76,22 @@ def test_a_long_queue_of_one_room_is_not_searched_to_its_end() -> None:
     assert (together, waiting) == ([1], list(range(2, 501)))
 
 
-# --- in a lane ------------------------------------------------------------------------------------------------------------
+# --- in a queue -----------------------------------------------------------------------------------------------------------
 
 
 class _Site:
-    """A lane whose PMS takes ten at once; what goes together is written down."""
+    """A queue whose PMS takes ten at once; what goes together is written down."""
 
     def __init__(self, limits: Limits | None) -> None:
         self.clock = ManualClock()
-        self.alone = Pushes()
-        self.together: list[list[int]] = []
-        self.under_way: dict[int, asyncio.Future[HealthSignal]] = {}
-        self.gates = Throttles(self.clock, lambda _: limits or Limits())
-        batches = CreateBatching(lambda _: 10, self._deliver)
-        self.lanes = Dispatcher(self.clock, self.alone.deliver, held_at_most=1000, gates=self.gates, batches=batches)
-
-    async def _deliver(self, _account: Account, works: Sequence[Work], left: Release) -> HealthSignal:
-        self.together.append([each.id for each in works])
-        answer: asyncio.Future[HealthSignal] = asyncio.get_running_loop().create_future()
-        self.under_way[works[0].id] = answer
-        finding = await answer
-        for each in works:
-            left(each)
-        return finding
+        self.pushes = Pushes()
+        self.throttles = Throttles(self.clock, lambda _: limits or Limits())
+        self.dispatcher = Dispatcher(
+            self.clock, self.pushes.run, max_held=1000, throttles=self.throttles, max_per_create=lambda _: 10
+        )
 
     async def offer(self, rows: Sequence[Work], *, concurrency: int = 64) -> None:
-        self.lanes.offer(account(concurrency=concurrency), rows)
-        await settle()
-
-    async def answer(self, finding: HealthSignal = WELL) -> None:
-        for answer in list(self.under_way.values()):
-            answer.set_result(finding)
-        self.under_way.clear()
+        self.dispatcher.offer(account(concurrency=concurrency), rows)
         await settle()
 
 
@@ -128,64 +108,64 @@ async def open_site() -> AsyncIterator[_Open]:
 
     yield make
     for site in opened:
-        await site.lanes.stop(0.0)
+        await site.dispatcher.stop(0.0)
 
 
 async def test_nothing_waits_for_others_to_come(open_site: _Open) -> None:
     site = open_site()
     await site.offer([work(1)])
-    assert (site.alone.started, site.together) == ([1], [])
+    assert (site.pushes.started, site.pushes.together) == ([1], [])
 
 
 async def test_what_has_gathered_goes_as_one_push(open_site: _Open) -> None:
     site = open_site()
     await site.offer([work(number) for number in range(1, 6)], concurrency=1)
-    assert (site.alone.started, site.together) == ([1], [])
-    await site.alone.answer()
-    assert site.together == [[2, 3, 4, 5]]
+    assert (site.pushes.started, site.pushes.together) == ([1], [])
+    await site.pushes.answer()
+    assert site.pushes.together == [[2, 3, 4, 5]]
     await site.offer([work(6), work(7), work(2, propertyId=9)], concurrency=1)
-    assert site.together == [[2, 3, 4, 5]]
-    await site.answer()
-    assert site.lanes.held == 2
-    assert site.together == [[2, 3, 4, 5], [6, 7]]
-    await site.answer()
-    assert site.lanes.held == 0
+    assert site.pushes.together == [[2, 3, 4, 5]]
+    await site.pushes.answer()
+    assert site.dispatcher.held == 2
+    assert site.pushes.together == [[2, 3, 4, 5], [6, 7]]
+    await site.pushes.answer()
+    assert site.dispatcher.held == 0
 
 
 async def test_their_rooms_are_busy_until_the_pms_has_answered(open_site: _Open) -> None:
     site = open_site()
     await site.offer([work(1), work(2), work(3), work(4)], concurrency=1)
-    await site.alone.answer()
-    assert site.together == [[2, 3, 4]]
-    site.lanes.configure(account(concurrency=5))
+    await site.pushes.answer()
+    assert site.pushes.together == [[2, 3, 4]]
+    site.dispatcher.configure(account(concurrency=5))
     of_the_same_rooms = [work(13, propertyId=1003), work(14, propertyId=1004)]
     await site.offer([*of_the_same_rooms, work(5)], concurrency=5)
-    assert (site.alone.started, site.together) == ([1, 5], [[2, 3, 4]])
-    await site.answer()
-    assert site.together == [[2, 3, 4], [13, 14]]
+    assert (site.pushes.started, site.pushes.together) == ([1, 5], [[2, 3, 4]])
+    await site.pushes.answer()
+    assert site.pushes.together == [[2, 3, 4], [13, 14]]
 
 
 async def test_the_rate_budget_counts_requests_and_not_rows(open_site: _Open) -> None:
     site = open_site(Limits((Limit(1, 10.0),)))
     await site.offer([work(number) for number in range(1, 9)], concurrency=50)
-    assert (site.alone.started, site.together) == ([1], [])
+    assert (site.pushes.started, site.pushes.together) == ([1], [])
     await site.clock.advance(21.0)
-    assert site.together == [[2, 3, 4, 5, 6, 7, 8]]
+    assert site.pushes.together == [[2, 3, 4, 5, 6, 7, 8]]
 
 
 async def test_whether_a_pms_is_well_again_is_found_out_with_one(open_site: _Open) -> None:
     site = open_site()
     for number in range(TEN):
         await site.offer([work(100 + number)])
-        await site.alone.answer(finding=DOWN)
-    assert site.gates.of(account()).shut
-    started = len(site.alone.started)
+        await site.pushes.answer(signal=DOWN)
+    assert site.throttles.of(account()).blocked
+    started = len(site.pushes.started)
     await site.offer([work(number) for number in range(1, 6)])
-    assert (len(site.alone.started), site.together) == (started, [])
+    assert (len(site.pushes.started), site.pushes.together) == (started, [])
     await site.clock.advance(2.0)
-    assert (site.alone.started[started:], site.together) == ([1], [])
-    await site.alone.answer()
-    assert site.together == [[2, 3, 4, 5]]
+    assert (site.pushes.started[started:], site.pushes.together) == ([1], [])
+    await site.pushes.answer()
+    assert site.pushes.together == [[2, 3, 4, 5]]
 
 
 # --- at the PMS -----------------------------------------------------------------------------------------------------------
@@ -223,7 +203,7 @@ async def test_each_has_its_own_outcome_and_attempt() -> None:
         assert each.outcome == answer
         assert each.possibly_sent is (answer is UNSURE)
         assert [attempt.action for attempt in each.attempts] == ["create"]
-        assert (each.settleable, each.findable) == (True, True)
+        assert (each.checkable, each.findable) == (True, True)
 
 
 async def test_what_is_decided_before_is_left_out() -> None:
@@ -314,7 +294,7 @@ def test_how_many_is_what_the_accounts_pms_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("findings", "together"),
+    ("signals", "together"),
     [
         ([], NOT_ATTEMPTED),
         ([NOT_ATTEMPTED, NOT_ATTEMPTED], NOT_ATTEMPTED),
@@ -323,5 +303,5 @@ def test_how_many_is_what_the_accounts_pms_says() -> None:
         ([HealthSignal(Health.UNKNOWN), DOWN], HealthSignal(Health.UNKNOWN)),
     ],
 )
-def test_what_they_tell_of_the_pms(findings: list[HealthSignal], together: HealthSignal) -> None:
-    assert combined_signal(findings) == together
+def test_what_they_tell_of_the_pms(signals: list[HealthSignal], together: HealthSignal) -> None:
+    assert combined_signal(signals) == together

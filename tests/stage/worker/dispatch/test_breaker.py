@@ -4,14 +4,15 @@ import math
 
 import pytest
 
-from forwarder.worker.dispatch.breaker import Breaker, BreakerState, Health, Tolerance
+from forwarder.worker.dispatch.breaker import Breaker, BreakerState, Tolerance
+from forwarder.worker.push_context import Health
 from tests.support.memory.clock import ManualClock
 
 THREE = Tolerance(failures=3, first_pause=1.0, longest_pause=8.0)
 
 
-def _breaker(clock: ManualClock | None = None, luck: float = 1.0) -> Breaker:
-    return Breaker(clock or ManualClock(), THREE, lambda: luck)
+def _breaker(clock: ManualClock | None = None, jitter: float = 1.0) -> Breaker:
+    return Breaker(clock or ManualClock(), THREE, lambda: jitter)
 
 
 def _fail(breaker: Breaker, times: int = 1) -> None:
@@ -33,7 +34,7 @@ def test_it_opens_after_so_many_failures_in_a_row() -> None:
     assert _standing(breaker) == (BreakerState.OPEN, 1.0)
 
 
-@pytest.mark.parametrize("health", [Health.UNKNOWN, Health.UNTOUCHED])
+@pytest.mark.parametrize("health", [Health.UNKNOWN, Health.NOT_ATTEMPTED])
 def test_what_says_nothing_of_the_pms_neither_counts_nor_resets(health: Health) -> None:
     breaker = _breaker()
     for _ in range(10):
@@ -105,8 +106,8 @@ def test_a_success_of_a_push_that_started_before_it_opened_closes_it() -> None:
 
 def test_half_of_a_pause_is_random() -> None:
     pauses = []
-    for luck in (0.0, 0.5, 1.0):
-        breaker = _breaker(luck=luck)
+    for jitter in (0.0, 0.5, 1.0):
+        breaker = _breaker(jitter=jitter)
         _fail(breaker, 3)
         pauses.append(breaker.delay())
     assert pauses == [0.5, 0.75, 1.0]

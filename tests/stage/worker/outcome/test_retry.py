@@ -11,32 +11,32 @@ _DAY = timedelta(days=1)
 
 
 @pytest.mark.parametrize(
-    ("attempt", "luck", "expected_seconds"),
+    ("attempt", "jitter", "expected_seconds"),
     [(1, 0.0, 1.0), (1, 0.999, 1.998), (2, 0.5, 2.0), (5, 0.5, 16.0), (10, 0.5, 450.0), (500, 0.5, 450.0)],
 )
-def test_the_delay_is_drawn_below_a_doubling_ceiling(attempt: int, luck: float, expected_seconds: float) -> None:
-    due = next_try(attempt, now=NOW, deadline=NOW + _DAY, at_least_seconds=None, luck=luck)
+def test_the_delay_is_drawn_below_a_doubling_ceiling(attempt: int, jitter: float, expected_seconds: float) -> None:
+    due = next_try(attempt, now=NOW, deadline=NOW + _DAY, min_seconds=None, jitter=jitter)
     assert due == NOW + timedelta(seconds=expected_seconds)
 
 
 def test_what_the_pms_asked_for_comes_first() -> None:
-    due = next_try(1, now=NOW, deadline=NOW + _DAY, at_least_seconds=120.0, luck=0.0)
+    due = next_try(1, now=NOW, deadline=NOW + _DAY, min_seconds=120.0, jitter=0.0)
     assert due == NOW + timedelta(seconds=121)
 
 
 def test_past_the_deadline_there_is_one_last_try_before_it() -> None:
     deadline = NOW + timedelta(seconds=10)
-    last = next_try(8, now=NOW, deadline=deadline, at_least_seconds=None, luck=0.9)
+    last = next_try(8, now=NOW, deadline=deadline, min_seconds=None, jitter=0.9)
     assert last == deadline - LAST_CALL
-    assert next_try(9, now=last, deadline=deadline, at_least_seconds=None, luck=0.9) is None
-    assert next_try(1, now=last, deadline=deadline, at_least_seconds=None, luck=0.5) == last + timedelta(seconds=1)
+    assert next_try(9, now=last, deadline=deadline, min_seconds=None, jitter=0.9) is None
+    assert next_try(1, now=last, deadline=deadline, min_seconds=None, jitter=0.5) == last + timedelta(seconds=1)
 
 
 def test_what_may_have_been_made_is_looked_for_long_after_its_deadline_and_not_for_ever() -> None:
     deadline = NOW + timedelta(seconds=10)
-    first = next_look(1, now=NOW, deadline=deadline, at_least_seconds=30.0, luck=0.0)
+    first = next_look(1, now=NOW, deadline=deadline, min_seconds=30.0, jitter=0.0)
     assert first == NOW + timedelta(seconds=31)
     late = deadline + LOOKED_FOR - timedelta(hours=2)
-    hourly = next_look(30, now=late, deadline=deadline, at_least_seconds=None, luck=0.5)
+    hourly = next_look(30, now=late, deadline=deadline, min_seconds=None, jitter=0.5)
     assert hourly == late + timedelta(seconds=LOOK_CEILING_SECONDS / 2)
-    assert next_look(30, now=deadline + LOOKED_FOR, deadline=deadline, at_least_seconds=None, luck=0.0) is None
+    assert next_look(30, now=deadline + LOOKED_FOR, deadline=deadline, min_seconds=None, jitter=0.0) is None

@@ -11,8 +11,8 @@ from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, 
 from forwarder.reservation.problem import Problem
 from forwarder.store.submissions.work import Ended
 from forwarder.worker.outcome.policy import decide
-from forwarder.worker.push.result import LeaseLost, too_late
-from forwarder.worker.push.safeguards import read_safeguards
+from forwarder.worker.push.ambiguity import read_safeguards
+from forwarder.worker.push_context import LeaseLost, too_late
 from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, ScriptedPms, pusher_to
 from tests.support.worker.works import NOW, account, carried, work
 
@@ -62,7 +62,7 @@ async def test_where_nothing_can_tell_a_doubtful_push_is_never_made_again() -> N
     pushed = await pusher_to(pms).push(account(), work(possibly_sent=True, pushing=True))
     assert pms.calls == []
     assert isinstance(pushed.outcome, InDoubt)
-    final = decide(work(), pushed, now=NOW, settle_seconds=30, luck=0.5)
+    final = decide(work(), pushed, now=NOW, quiet_seconds=30, jitter=0.5)
     assert isinstance(final, Ended)
     assert final.status is Status.IN_DOUBT
 
@@ -143,7 +143,7 @@ async def test_what_is_left_in_doubt_tells_what_it_carried(capabilities: Capabil
     pushed = await pusher_to(ScriptedPms(capabilities, UNSURE)).push(account(), work())
     key, reference = capabilities.idempotent_create, capabilities.find_by_reference
     assert pushed.sent_safeguards == carried(key=key, reference=reference)
-    assert (pushed.settleable, pushed.findable) == (key or reference, reference)
+    assert (pushed.checkable, pushed.findable) == (key or reference, reference)
 
 
 async def test_of_two_in_doubt_only_what_both_carried_is_of_use() -> None:
@@ -177,7 +177,7 @@ async def test_a_rule_that_was_tightened_refuses_only_what_was_surely_not_made(f
 async def test_what_is_in_doubt_and_not_there_failed_before_its_deadline_as_after_it(deadline_at: datetime) -> None:
     row = replace(work(possibly_sent=True), status=Status.IN_DOUBT, deadline_at=deadline_at)
     pushed = await pusher_to(ScriptedPms(FIND, Absent())).push(account(), row)
-    final = decide(row, pushed, now=NOW, settle_seconds=30, luck=0.5)
+    final = decide(row, pushed, now=NOW, quiet_seconds=30, jitter=0.5)
     assert isinstance(final, Ended)
     assert final.status is Status.FAILED
 

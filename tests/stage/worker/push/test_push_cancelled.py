@@ -22,10 +22,8 @@ from forwarder.reservation.outcome import (
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.record import Standing, compose_record
 from forwarder.store.submissions.work import Attempt, Ended, NotedCancellation, PmsReservation, Postponed, Work
-from forwarder.worker.dispatch.breaker import Health
 from forwarder.worker.outcome.policy import decide
-from forwarder.worker.push.health_signal import NOT_ATTEMPTED, health_signal
-from forwarder.worker.push.result import LeaseLost, PushResult, too_late
+from forwarder.worker.push_context import NOT_ATTEMPTED, Health, LeaseLost, PushResult, health_signal, too_late
 from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, Answer, ScriptedPms, pusher_to
 from tests.support.worker.works import NOW, account, submission, work
 
@@ -66,7 +64,7 @@ async def push(pms: ScriptedPms, row: Work, **settings: Any) -> PushResult:
 
 
 def decided(row: Work, pushed: PushResult, **terms: Any) -> Ended | Postponed:
-    return decide(row, pushed, now=terms.pop("now", MOMENT), settle_seconds=30, luck=0.5, **terms)
+    return decide(row, pushed, now=terms.pop("now", MOMENT), quiet_seconds=30, jitter=0.5, **terms)
 
 
 @pytest.mark.parametrize("capabilities", [KEY, FIND, ONLY_KEY, NEITHER])

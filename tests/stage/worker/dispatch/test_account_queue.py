@@ -2,15 +2,12 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from forwarder.store.submissions.work import Work
-from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.account_queue import Release
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.push.health_signal import HealthSignal
+from forwarder.worker.push_context import HealthSignal, PushContext
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.worker.pushes import WELL, Pushes
 from tests.support.worker.works import account, work
@@ -19,22 +16,22 @@ _opened: list[Dispatcher] = []
 
 
 @pytest.fixture(autouse=True)
-async def _close_lanes() -> AsyncIterator[None]:
+async def _close_dispatcher() -> AsyncIterator[None]:
     yield
     while _opened:
         await _opened.pop().stop(0.0)
 
 
-def _lanes(pms: Pushes, *, held_at_most: int = 100, clock: ManualClock | None = None) -> Dispatcher:
-    lanes = Dispatcher(clock or ManualClock(), pms.deliver, held_at_most=held_at_most)
-    _opened.append(lanes)
-    return lanes
+def _dispatcher(pms: Pushes, *, max_held: int = 100, clock: ManualClock | None = None) -> Dispatcher:
+    dispatcher = Dispatcher(clock or ManualClock(), pms.run, max_held=max_held)
+    _opened.append(dispatcher)
+    return dispatcher
 
 
 async def test_no_more_in_flight_than_the_account_allows_and_in_order() -> None:
     pms = Pushes()
-    lanes = _lanes(pms)
-    lanes.offer(account(concurrency=2), [work(number) for number in (1, 2, 3, 4)])
+    dispatcher = _dispatcher(pms)
+    dispatcher.offer(account(concurrency=2), [work(number) for number in (1, 2, 3, 4)])
     await settle()
     assert pms.started == [1, 2]
     await pms.answer(1)
@@ -42,14 +39,14 @@ async def test_no_more_in_flight_than_the_account_allows_and_in_order() -> None:
     await pms.answer()
     await pms.answer()
     assert pms.started == [1, 2, 3, 4]
-    assert lanes.held == 0
+    assert dispatcher.held == 0
 
 
 async def test_one_push_per_room_and_a_busy_room_holds_up_no_other() -> None:
     pms = Pushes()
-    lanes = _lanes(pms)
+    dispatcher = _dispatcher(pms)
     same_room = [work(number, propertyId=7) for number in (1, 2, 3)]
-    lanes.offer(account(), [*same_room, work(4)])
+    dispatcher.offer(account(), [*same_room, work(4)])
     await settle()
     assert pms.started == [1, 4]
     await pms.answer(1)
@@ -61,21 +58,21 @@ async def test_one_push_per_room_and_a_busy_room_holds_up_no_other() -> None:
 async def test_a_room_is_free_once_the_pms_has_answered_even_while_recording_waits() -> None:
     pms = Pushes()
     pms.recording = False
-    lanes = _lanes(pms)
-    lanes.offer(account(), [work(1, propertyId=7), work(2, propertyId=7)])
+    dispatcher = _dispatcher(pms)
+    dispatcher.offer(account(), [work(1, propertyId=7), work(2, propertyId=7)])
     await settle()
     await pms.answer(1)
     assert pms.started == [1, 2]
-    assert lanes.held == 2
+    assert dispatcher.held == 2
     pms.record()
-    assert lanes.held == 1
+    assert dispatcher.held == 1
 
 
 async def test_a_task_makes_the_next_push_when_one_is_over() -> None:
     pms = Pushes()
-    lanes = _lanes(pms)
+    dispatcher = _dispatcher(pms)
     before = asyncio.all_tasks()
-    lanes.offer(account(concurrency=2), [work(number) for number in range(1, 10)])
+    dispatcher.offer(account(concurrency=2), [work(number) for number in range(1, 10)])
     await settle()
     tasks = asyncio.all_tasks() - before
     assert len(tasks) == 2
@@ -88,14 +85,14 @@ async def test_a_task_makes_the_next_push_when_one_is_over() -> None:
 async def test_pushes_that_wait_for_nothing_leave_the_event_loop_its_turn() -> None:
     turns = Counter[int]()
 
-    async def deliver(_account: Account, row: Work, left: Release) -> HealthSignal:
+    async def run(pushes: Sequence[PushContext]) -> HealthSignal:
         turns[turn] += 1
-        left(row)
+        pushes[0].release()
         return WELL
 
-    turn, lanes = 0, Dispatcher(ManualClock(), deliver, held_at_most=1000)
-    lanes.offer(account(concurrency=1), [work(number) for number in range(1, 501)])
-    while lanes.held:
+    turn, dispatcher = 0, Dispatcher(ManualClock(), run, max_held=1000)
+    dispatcher.offer(account(concurrency=1), [work(number) for number in range(1, 501)])
+    while dispatcher.held:
         await asyncio.sleep(0)
         turn += 1
     assert turns.total() == 500
@@ -105,26 +102,26 @@ async def test_pushes_that_wait_for_nothing_leave_the_event_loop_its_turn() -> N
 async def test_a_push_that_raises_leaves_its_row_and_the_others_go_on() -> None:
     pushed = []
 
-    async def deliver(_account: Account, row: Work, left: Release) -> HealthSignal:
-        pushed.append(row.id)
-        if row.id == 1:
+    async def run(pushes: Sequence[PushContext]) -> HealthSignal:
+        pushed.append(pushes[0].work.id)
+        if pushed == [1]:
             raise RuntimeError("a bug")
-        left(row)
+        pushes[0].release()
         return WELL
 
-    lanes = Dispatcher(ManualClock(), deliver, held_at_most=10)
-    lanes.offer(account(concurrency=1), [work(1), work(2, propertyId=1001)])
-    (task,) = lanes._lanes["acc"].tasks
+    dispatcher = Dispatcher(ManualClock(), run, max_held=10)
+    dispatcher.offer(account(concurrency=1), [work(1), work(2, propertyId=1001)])
+    (task,) = dispatcher._queues["acc"].tasks
     await settle()
     assert isinstance(task.exception(), RuntimeError)
-    assert (pushed, lanes.held) == ([1, 2], 0)
+    assert (pushed, dispatcher.held) == ([1, 2], 0)
 
 
 async def test_a_hanging_account_does_not_delay_another() -> None:
     pms = Pushes()
-    lanes = _lanes(pms)
-    lanes.offer(account("hanging", concurrency=1), [work(1), work(2)])
-    lanes.offer(account("well", concurrency=1), [work(3), work(4)])
+    dispatcher = _dispatcher(pms)
+    dispatcher.offer(account("hanging", concurrency=1), [work(1), work(2)])
+    dispatcher.offer(account("well", concurrency=1), [work(3), work(4)])
     await settle()
     await pms.answer(3)
     await pms.answer(4)
@@ -133,8 +130,8 @@ async def test_a_hanging_account_does_not_delay_another() -> None:
 
 async def test_the_rate_budget_spaces_pushes() -> None:
     pms, clock = Pushes(), ManualClock()
-    lanes = _lanes(pms, clock=clock)
-    lanes.offer(account(rate_per_second=2.0), [work(number) for number in range(1, 7)])
+    dispatcher = _dispatcher(pms, clock=clock)
+    dispatcher.offer(account(rate_per_second=2.0), [work(number) for number in range(1, 7)])
     await settle()
     assert pms.started == [1, 2]
     await clock.advance(0.5)
@@ -145,58 +142,58 @@ async def test_the_rate_budget_spaces_pushes() -> None:
 
 async def test_room_in_memory_is_bounded_and_shared_evenly() -> None:
     pms = Pushes()
-    lanes = _lanes(pms, held_at_most=10)
+    dispatcher = _dispatcher(pms, max_held=10)
     big, small = account("big", concurrency=1), account("small", concurrency=1)
-    assert lanes.room_for(big) == 10
-    lanes.offer(big, [work(number) for number in range(1, 11)])
-    assert lanes.room_for(small) == 0
-    assert lanes.held == 10
+    assert dispatcher.room_for(big) == 10
+    dispatcher.offer(big, [work(number) for number in range(1, 11)])
+    assert dispatcher.room_for(small) == 0
+    assert dispatcher.held == 10
     await settle()
     for _ in range(3):
         await pms.answer()
-    assert lanes.room_for(small) == 3
-    assert lanes.room_for(big) == 3
+    assert dispatcher.room_for(small) == 3
+    assert dispatcher.room_for(big) == 3
 
 
 async def test_an_account_with_much_to_do_leaves_the_others_their_share() -> None:
     pms = Pushes()
-    lanes = _lanes(pms, held_at_most=10)
+    dispatcher = _dispatcher(pms, max_held=10)
     big, small = account("big", concurrency=1), account("small", concurrency=1)
-    lanes.offer(small, [work(1, account="small")])
-    assert lanes.room_for(big) == 5
-    lanes.offer(big, [work(number, account="big") for number in range(2, 8)])
-    assert lanes.room_for(big) == 0
-    assert lanes.room_for(small) == 3
+    dispatcher.offer(small, [work(1, account="small")])
+    assert dispatcher.room_for(big) == 5
+    dispatcher.offer(big, [work(number, account="big") for number in range(2, 8)])
+    assert dispatcher.room_for(big) == 0
+    assert dispatcher.room_for(small) == 3
 
 
 async def test_a_lane_that_runs_low_asks_for_more() -> None:
     pms = Pushes()
-    lanes = _lanes(pms)
-    lanes.offer(account(concurrency=2), [work(1), work(2)])
-    lanes.note_more(account(concurrency=2))
+    dispatcher = _dispatcher(pms)
+    dispatcher.offer(account(concurrency=2), [work(1), work(2)])
+    dispatcher.note_more(account(concurrency=2))
     await settle()
-    assert not lanes.hungry.is_set()
+    assert not dispatcher.refill_wanted.is_set()
     await pms.answer(1)
-    assert lanes.hungry.is_set()
-    assert lanes.running_low() == ["acc"]
+    assert dispatcher.refill_wanted.is_set()
+    assert dispatcher.running_low() == ["acc"]
 
 
 async def test_a_paused_account_gives_up_what_has_not_started() -> None:
     pms = Pushes()
-    lanes = _lanes(pms)
-    lanes.offer(account(concurrency=1), [work(1), work(2), work(3)])
+    dispatcher = _dispatcher(pms)
+    dispatcher.offer(account(concurrency=1), [work(1), work(2), work(3)])
     await settle()
-    assert lanes.configure(account(concurrency=1, paused=True)) == [2, 3]
-    assert lanes.room_for(account(paused=True)) == 0
-    assert lanes.held == 1
+    assert dispatcher.configure(account(concurrency=1, paused=True)) == [2, 3]
+    assert dispatcher.room_for(account(paused=True)) == 0
+    assert dispatcher.held == 1
 
 
 async def test_stopping_waits_for_what_was_started_and_gives_back_the_rest() -> None:
     pms = Pushes()
-    lanes = _lanes(pms)
-    lanes.offer(account(concurrency=1), [work(1), work(2, propertyId=1001)])
+    dispatcher = _dispatcher(pms)
+    dispatcher.offer(account(concurrency=1), [work(1), work(2, propertyId=1001)])
     await settle()
-    stopping = asyncio.create_task(lanes.stop(60.0))
+    stopping = asyncio.create_task(dispatcher.stop(60.0))
     await settle()
     assert not stopping.done()
     pms.recording = False
@@ -209,43 +206,43 @@ async def test_stopping_waits_for_what_was_started_and_gives_back_the_rest() -> 
 
 async def test_stopping_breaks_off_what_is_not_through_in_time_and_tells_of_it() -> None:
     pms = Pushes()
-    lanes = _lanes(pms)
-    lanes.offer(account(), [work(1), work(2)])
+    dispatcher = _dispatcher(pms)
+    dispatcher.offer(account(), [work(1), work(2)])
     await settle()
-    assert await lanes.stop(0.0) == ([], 2)
-    assert lanes.held == 0
+    assert await dispatcher.stop(0.0) == ([], 2)
+    assert dispatcher.held == 0
 
 
 async def test_the_same_row_is_not_held_twice() -> None:
     pms = Pushes()
-    lanes = _lanes(pms)
-    lanes.offer(account(), [work(1)])
-    lanes.offer(account(), [work(1)])
+    dispatcher = _dispatcher(pms)
+    dispatcher.offer(account(), [work(1)])
+    dispatcher.offer(account(), [work(1)])
     await settle()
     assert pms.started == [1]
 
 
 async def test_a_rate_that_is_raised_holds_at_once() -> None:
     pms = Pushes()
-    lanes = _lanes(pms)
-    lanes.offer(account(rate_per_second=0.001), [work(1), work(2)])
+    dispatcher = _dispatcher(pms)
+    dispatcher.offer(account(rate_per_second=0.001), [work(1), work(2)])
     await settle()
     assert pms.started == [1]
-    lanes.configure(account(rate_per_second=10.0))
+    dispatcher.configure(account(rate_per_second=10.0))
     await settle()
     assert pms.started == [1, 2]
 
 
 async def test_closing_a_lane_does_not_renew_its_budget() -> None:
     pms, clock = Pushes(), ManualClock()
-    lanes = _lanes(pms, clock=clock)
+    dispatcher = _dispatcher(pms, clock=clock)
     slow = account(rate_per_second=1.0)
-    lanes.offer(slow, [work(1)])
+    dispatcher.offer(slow, [work(1)])
     await settle()
     await pms.answer()
-    lanes.close_if_idle(slow.id)
-    assert not lanes.accounts()
-    lanes.offer(slow, [work(2)])
+    dispatcher.close_if_idle(slow.id)
+    assert not dispatcher.accounts()
+    dispatcher.offer(slow, [work(2)])
     await settle()
     assert pms.started == [1]
     await clock.advance(1.0)
@@ -254,36 +251,36 @@ async def test_closing_a_lane_does_not_renew_its_budget() -> None:
 
 async def test_a_lane_that_opens_again_goes_by_the_settings_of_now() -> None:
     pms = Pushes()
-    lanes = _lanes(pms)
-    lanes.offer(account(rate_per_second=1.0), [work(1)])
+    dispatcher = _dispatcher(pms)
+    dispatcher.offer(account(rate_per_second=1.0), [work(1)])
     await settle()
     await pms.answer()
-    lanes.close_if_idle("acc")
-    lanes.offer(account(rate_per_second=2.0), [work(2), work(3)])
+    dispatcher.close_if_idle("acc")
+    dispatcher.offer(account(rate_per_second=2.0), [work(2), work(3)])
     await settle()
     assert pms.started == [1, 2, 3]
 
 
 async def test_a_lane_that_gave_up_all_its_rows_waits_for_nothing() -> None:
     pms = Pushes()
-    lanes = _lanes(pms)
+    dispatcher = _dispatcher(pms)
     before = asyncio.all_tasks()
-    lanes.offer(account(rate_per_second=1.0), [work(1), work(2)])
+    dispatcher.offer(account(rate_per_second=1.0), [work(1), work(2)])
     await settle()
     await pms.answer(1)
     assert len(asyncio.all_tasks()) > len(before)
-    lanes.configure(account(rate_per_second=1.0, paused=True))
+    dispatcher.configure(account(rate_per_second=1.0, paused=True))
     await settle()
     assert asyncio.all_tasks() == before
 
 
 async def test_what_is_offered_after_the_stop_does_not_start() -> None:
     pms = Pushes()
-    lanes = _lanes(pms)
-    lanes.offer(account(), [work(1)])
+    dispatcher = _dispatcher(pms)
+    dispatcher.offer(account(), [work(1)])
     await settle()
     await pms.answer()
-    await lanes.stop(0.0)
-    lanes.offer(account(), [work(2)])
+    await dispatcher.stop(0.0)
+    dispatcher.offer(account(), [work(2)])
     await settle()
     assert pms.started == [1]

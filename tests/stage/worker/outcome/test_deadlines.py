@@ -1,4 +1,4 @@
-"""Deadlines kept by the worker: what was not made by then is ended, whatever its account, its lane or its due time say."""
+"""Deadlines kept by the worker: what was not made by then is ended, whatever its account, its queue or its due time say."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -22,17 +22,18 @@ from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.deadlines import DeadlineKeeper
 from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
 from forwarder.worker.outcome.recorder import OutcomeRecorder
-from forwarder.worker.settings import WorkerSettings
+from forwarder.worker.parts import WorkerSettings
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog
 from tests.support.store.stored import DEADLINE, arrival, arrivals, postponed, row
 from tests.support.worker.pushes import Pushes
+from tests.support.worker.queue_site import parts_of
 from tests.support.worker.works import NOW, account
 
 TOPICS = Topics()
 ALL = range(16)
-SETTLE_SECONDS = 30.0
-SETTINGS = WorkerSettings(pause_seconds=0.0)
+QUIET_SECONDS = 30.0
+SETTINGS = WorkerSettings(pause_seconds=0.0, sweep_seconds=0.0, quiet_seconds=QUIET_SECONDS)
 IN_TIME_SECONDS = (DEADLINE - NOW).total_seconds() - 1.0
 
 
@@ -58,25 +59,17 @@ class _Worker:
         self.recorder = SqlRecorder(engine)
         self.accounts = _Accounts()
         self.pushes = Pushes()
-        self.lanes = Dispatcher(self.clock, self.pushes.deliver, held_at_most=1000)
+        self.dispatcher = Dispatcher(self.clock, self.pushes.run, max_held=1000)
         self.lease = Lease(self.recorder, self.clock, 7 * 24 * 3600.0)
-        self.announcer = OutboxPublisher(self.recorder, self.log, TOPICS, self.clock, SETTINGS)
+        self.publisher = OutboxPublisher(self.recorder, self.log, TOPICS, self.clock, SETTINGS)
         letters = DeadLetterWriter(TOPICS, "workers")
-        settlement = OutcomeRecorder(self.recorder, self.announcer, letters, self.lease, self.clock, SETTINGS)
-        self._expiry = DeadlineKeeper(
-            self.recorder,
-            self.accounts,
-            self.lanes,
-            self.lease,
-            settlement,
-            self.clock,
-            interval_seconds=0.0,
-            settle_seconds=SETTLE_SECONDS,
-        )
+        outcomes = OutcomeRecorder(self.recorder, self.publisher, letters, self.lease, self.clock, SETTINGS)
+        parts = parts_of(self.recorder, self.accounts, self.clock, SETTINGS)
+        self._deadlines = DeadlineKeeper(parts, self.dispatcher, self.lease, outcomes)
 
     async def end_expired(self, partitions: range = ALL) -> None:
-        await self._expiry.end_expired(partitions)
-        await self.announcer.drain()
+        await self._deadlines.end_expired(partitions)
+        await self.publisher.drain()
 
     async def due_later(self, *numbers: int, partition: int = 0, possibly_sent: bool = False) -> list[Work]:
         """Rows that were tried, and are due again long after their deadline."""
@@ -160,7 +153,7 @@ async def test_what_may_have_been_made_is_in_doubt_and_looked_for(worker: _Worke
     await worker.end_expired()
     kept = await row(worker.engine, work.id)
     assert (kept["status"], kept["possibly_sent"]) == ("IN_DOUBT", True)
-    assert kept["due_at"] >= DEADLINE + timedelta(seconds=SETTLE_SECONDS)
+    assert kept["due_at"] >= DEADLINE + timedelta(seconds=QUIET_SECONDS)
     assert kept["card"] is not None
     assert _letters(worker) == []
     assert [header(each.headers, "ce_type") for each in worker.log.topics[TOPICS.results]] == [
@@ -170,7 +163,7 @@ async def test_what_may_have_been_made_is_in_doubt_and_looked_for(worker: _Worke
 
 async def test_what_waits_in_a_lane_is_ended_and_what_is_being_pushed_is_left_to_its_push(worker: _Worker) -> None:
     works = await worker.recorder.ingest(worker.lease.worker_id, arrivals([1, 2, 3]), now=NOW)
-    worker.lanes.offer(account(concurrency=1), works)
+    worker.dispatcher.offer(account(concurrency=1), works)
     await settle()
     assert worker.pushes.started == [works[0].id]
     await worker.clock.advance(IN_TIME_SECONDS + 1.0)
@@ -179,12 +172,12 @@ async def test_what_waits_in_a_lane_is_ended_and_what_is_being_pushed_is_left_to
     assert (await row(worker.engine, works[0].id))["leased_by"] == worker.lease.worker_id
     await worker.pushes.answer()
     assert worker.pushes.started == [works[0].id]
-    assert worker.lanes.held == 0
+    assert worker.dispatcher.held == 0
 
 
 async def test_what_waits_in_a_lane_before_its_deadline_goes_on_waiting(worker: _Worker) -> None:
     works = await worker.recorder.ingest(worker.lease.worker_id, arrivals([1, 2]), now=NOW)
-    worker.lanes.offer(account(concurrency=1), works)
+    worker.dispatcher.offer(account(concurrency=1), works)
     await settle()
     await worker.clock.advance(IN_TIME_SECONDS)
     await worker.end_expired()

@@ -9,25 +9,24 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from forwarder.worker.dispatch.breaker import Health
-from forwarder.worker.push.health_signal import NOT_ATTEMPTED, HealthSignal
+from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal
 from tests.support.memory.clock import settle
-from tests.support.worker.lane_site import TEN, LaneSite
 from tests.support.worker.pushes import DOWN
+from tests.support.worker.queue_site import TEN, QueueSite
 from tests.support.worker.works import account, work
 
-_opened: list[LaneSite] = []
+_opened: list[QueueSite] = []
 
 
 @pytest.fixture(autouse=True)
-async def _close_lanes() -> AsyncIterator[None]:
+async def _close_dispatcher() -> AsyncIterator[None]:
     yield
     while _opened:
-        await _opened.pop().lanes.stop(0.0)
+        await _opened.pop().dispatcher.stop(0.0)
 
 
-def _site(**settings: Any) -> LaneSite:
-    _opened.append(LaneSite(**settings))
+def _site(**settings: Any) -> QueueSite:
+    _opened.append(QueueSite(**settings))
     return _opened[-1]
 
 
@@ -42,7 +41,7 @@ async def test_nothing_starts_while_it_is_open_and_then_one_probe_at_a_time() ->
     await site.offer(5)
     await site.clock.advance(3600.0)
     assert len(site.pushes.started) == TEN + 1
-    await site.pushes.answer(finding=DOWN)
+    await site.pushes.answer(signal=DOWN)
     assert len(site.pushes.started) == TEN + 1
     await site.clock.advance(2.0)
     assert len(site.pushes.started) == TEN + 2
@@ -63,7 +62,7 @@ async def test_what_waits_keeps_its_order_and_goes_once() -> None:
     await site.offer(20)
     while len(site.pushes.started) < TEN + 5:
         await site.clock.advance(60.0)
-        await site.pushes.answer(finding=DOWN)
+        await site.pushes.answer(signal=DOWN)
     while len(site.pushes.started) < TEN + 20:
         await site.clock.advance(60.0)
         await site.pushes.answer()
@@ -73,14 +72,14 @@ async def test_what_waits_keeps_its_order_and_goes_once() -> None:
 async def test_the_rest_of_those_in_flight_neither_lengthen_the_pause_nor_open_it_again() -> None:
     site = _site()
     await site.offer(64)
-    await site.pushes.answer(*range(1, 31), finding=DOWN)
+    await site.pushes.answer(*range(1, 31), signal=DOWN)
     await site.offer(2)
     await site.clock.advance(1.0)
     assert len(site.pushes.started) == 65
-    await site.pushes.answer(*range(31, 51), finding=DOWN)
+    await site.pushes.answer(*range(31, 51), signal=DOWN)
     await site.pushes.answer(65)
     assert len(site.pushes.started) == 66
-    await site.pushes.answer(*range(51, 65), finding=DOWN)
+    await site.pushes.answer(*range(51, 65), signal=DOWN)
     await site.offer(3)
     assert len(site.pushes.started) == 69
 
@@ -88,22 +87,22 @@ async def test_the_rest_of_those_in_flight_neither_lengthen_the_pause_nor_open_i
 async def test_a_success_of_an_earlier_push_ends_the_pause_at_once() -> None:
     site = _site()
     await site.offer(TEN + 1)
-    await site.pushes.answer(*range(1, TEN + 1), finding=DOWN)
+    await site.pushes.answer(*range(1, TEN + 1), signal=DOWN)
     await site.offer(3)
     assert len(site.pushes.started) == TEN + 1
     await site.pushes.answer(TEN + 1)
     assert len(site.pushes.started) == TEN + 4
 
 
-@pytest.mark.parametrize("finding", [NOT_ATTEMPTED, HealthSignal(Health.UNKNOWN)])
-async def test_rows_that_say_nothing_are_gone_through_one_by_one_until_one_tells(finding: HealthSignal) -> None:
+@pytest.mark.parametrize("signal", [NOT_ATTEMPTED, HealthSignal(Health.UNKNOWN)])
+async def test_rows_that_say_nothing_are_gone_through_one_by_one_until_one_tells(signal: HealthSignal) -> None:
     site = _site()
     await site.open_breaker()
     await site.offer(4)
     await site.clock.advance(1.0)
     for number in range(1, 4):
         assert len(site.pushes.started) == TEN + number
-        await site.pushes.answer(finding=finding)
+        await site.pushes.answer(signal=signal)
     assert len(site.pushes.under_way) == 1
 
 
@@ -122,7 +121,7 @@ async def test_another_account_goes_on() -> None:
     site = _site()
     await site.open_breaker()
     await site.offer(3)
-    site.lanes.offer(account("well"), [work(100), work(101)])
+    site.dispatcher.offer(account("well"), [work(100), work(101)])
     await settle()
     assert site.pushes.started[TEN:] == [100, 101]
 
@@ -130,8 +129,8 @@ async def test_another_account_goes_on() -> None:
 async def test_it_stays_open_when_the_lane_closes() -> None:
     site = _site()
     await site.open_breaker()
-    site.lanes.close_if_idle(site.account.id)
-    assert not site.lanes.accounts()
+    site.dispatcher.close_if_idle(site.account.id)
+    assert not site.dispatcher.accounts()
     await site.offer(2)
     assert len(site.pushes.started) == TEN
     await site.clock.advance(1.0)
@@ -140,37 +139,37 @@ async def test_it_stays_open_when_the_lane_closes() -> None:
 
 async def test_while_open_no_more_is_held_than_could_be_in_flight() -> None:
     site = _site(concurrency=TEN)
-    assert site.lanes.room_for(site.account) == 200
+    assert site.dispatcher.room_for(site.account) == 200
     await site.open_breaker()
-    assert site.lanes.room_for(site.account) == TEN
+    assert site.dispatcher.room_for(site.account) == TEN
     await site.offer(TEN - 1)
-    assert site.lanes.room_for(site.account) == 1
+    assert site.dispatcher.room_for(site.account) == 1
     await site.offer(5)
-    assert site.lanes.room_for(site.account) == 0
-    site.lanes.withdraw(lambda _: True)
-    site.lanes.close_if_idle(site.account.id)
-    assert site.lanes.room_for(site.account) == TEN
-    assert site.lanes.room_for(account("well")) == 200
+    assert site.dispatcher.room_for(site.account) == 0
+    site.dispatcher.withdraw(lambda _: True)
+    site.dispatcher.close_if_idle(site.account.id)
+    assert site.dispatcher.room_for(site.account) == TEN
+    assert site.dispatcher.room_for(account("well")) == 200
 
 
 async def test_a_lane_asks_for_more_once_its_pms_is_well_again() -> None:
     site = _site(concurrency=TEN)
     await site.open_breaker()
     await site.offer(TEN)
-    site.lanes.note_more(site.account)
-    site.lanes.hungry.clear()
+    site.dispatcher.note_more(site.account)
+    site.dispatcher.refill_wanted.clear()
     await site.clock.advance(1.0)
     await site.pushes.answer()
-    assert site.lanes.hungry.is_set()
-    assert site.lanes.running_low() == [site.account.id]
-    assert site.lanes.room_for(site.account) > TEN
+    assert site.dispatcher.refill_wanted.is_set()
+    assert site.dispatcher.running_low() == [site.account.id]
+    assert site.dispatcher.room_for(site.account) > TEN
 
 
 async def test_a_row_given_up_while_it_is_open_is_not_pushed() -> None:
     site = _site()
     await site.open_breaker()
     await site.offer(3)
-    assert site.lanes.withdraw(lambda held: held.id == TEN + 1) == [TEN + 1]
+    assert site.dispatcher.withdraw(lambda held: held.id == TEN + 1) == [TEN + 1]
     await site.clock.advance(60.0)
     await site.pushes.answer()
     assert site.pushes.started[TEN:] == [TEN + 2, TEN + 3]
@@ -183,10 +182,10 @@ async def test_pausing_the_account_while_it_is_open_leaves_no_task_behind() -> N
     await site.offer(3)
     assert asyncio.all_tasks() != before
     paused = account(paused=True)
-    assert len(site.lanes.configure(paused)) == 3
+    assert len(site.dispatcher.configure(paused)) == 3
     await settle()
     assert asyncio.all_tasks() == before
-    assert site.lanes.held == 0
+    assert site.dispatcher.held == 0
 
 
 async def test_stopping_while_it_is_open_gives_rows_back_and_leaves_no_task_behind() -> None:
@@ -194,7 +193,7 @@ async def test_stopping_while_it_is_open_gives_rows_back_and_leaves_no_task_behi
     site = _site()
     await site.open_breaker()
     await site.offer(3)
-    unstarted, _ = await site.lanes.stop(60.0)
+    unstarted, _ = await site.dispatcher.stop(60.0)
     assert len(unstarted) == 3
     await settle()
     assert asyncio.all_tasks() == before
@@ -207,7 +206,7 @@ async def test_stopping_waits_for_the_probe() -> None:
     await site.open_breaker()
     await site.offer(3)
     await site.clock.advance(1.0)
-    stopping = asyncio.create_task(site.lanes.stop(60.0))
+    stopping = asyncio.create_task(site.dispatcher.stop(60.0))
     await settle()
     assert not stopping.done()
     await site.pushes.answer()
@@ -223,10 +222,10 @@ async def test_a_repaired_account_is_tried_at_once(repaired: dict[str, Any]) -> 
     site = _site()
     await site.open_breaker()
     await site.offer(2)
-    site.lanes.configure(replace(site.account, concurrency=7))
+    site.dispatcher.configure(replace(site.account, concurrency=7))
     await settle()
     assert len(site.pushes.started) == TEN
-    site.lanes.configure(replace(site.account, **repaired))
+    site.dispatcher.configure(replace(site.account, **repaired))
     await settle()
     assert len(site.pushes.started) == TEN + 1
 
@@ -239,7 +238,7 @@ async def test_operators_see_it_open_and_close() -> None:
         await site.offer(1)
         await site.clock.advance(1.0)
         assert (_breakers("open"), _breakers("half_open")) == (0.0, 1.0)
-        await site.pushes.answer(finding=DOWN)
+        await site.pushes.answer(signal=DOWN)
         await site.offer(1)
         await site.clock.advance(2.0)
         await site.pushes.answer()

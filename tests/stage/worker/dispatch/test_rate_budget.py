@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import Limit, Limits
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.dispatch.rate_budget import RateBudget, TokenBucket, budget_of
+from forwarder.worker.dispatch.rate_budget import RateBudget, TokenBucket, rate_budget_of
 from forwarder.worker.dispatch.throttle import Throttles
-from forwarder.worker.push.health_signal import NOT_ATTEMPTED
+from forwarder.worker.push_context import NOT_ATTEMPTED
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.worker.pushes import Pushes
 from tests.support.worker.works import account, work
@@ -42,7 +42,7 @@ class _Time(ManualClock):
 def _sending(limits: Limits, rests: Sequence[float] = ()) -> Iterator[float]:
     """When requests go out of somebody who pushes whenever the budget lets him, but for a rest before every seventh push."""
     clock = _Time()
-    budget = budget_of(clock, limits, None)
+    budget = rate_budget_of(clock, limits, None)
     for number in itertools.count():
         clock.wait(rests[number % len(rests)] if rests and number % 7 == 0 else 0.0)
         while (delay := budget.delay()) > 1e-6:
@@ -51,7 +51,7 @@ def _sending(limits: Limits, rests: Sequence[float] = ()) -> Iterator[float]:
         for _ in range(limits.requests_per_push):
             budget.requested()
             yield clock.monotonic()
-        budget.end(untouched=False)
+        budget.end(attempted=True)
 
 
 def _most_within(seconds: float, sent: Sequence[float]) -> int:
@@ -113,17 +113,17 @@ async def test_a_push_pays_in_advance_for_what_it_usually_sends() -> None:
     assert budget.delay() == 2.0
 
 
-async def test_what_an_untouched_pms_was_not_asked_is_given_back() -> None:
+async def test_what_a_pms_was_not_asked_is_given_back() -> None:
     clock = ManualClock()
     budget = RateBudget([_bucket(clock)])
     for _ in range(100):
         budget.start()
-        budget.end(untouched=True)
+        budget.end(attempted=False)
     assert budget.delay() == 0.0
     for _ in range(3):
         budget.start()
         budget.requested()
-        budget.end(untouched=True)
+        budget.end(attempted=False)
     assert budget.delay() == 1.0
 
 
@@ -132,7 +132,7 @@ async def test_what_was_paid_and_not_sent_is_nobody_elses() -> None:
     budget = RateBudget([_bucket(clock)], per_push=2)
     budget.start()
     budget.requested()
-    budget.end(untouched=False)
+    budget.end(attempted=True)
     await clock.advance(2.0)
     budget.start()
     for _ in range(3):
@@ -151,7 +151,7 @@ async def test_the_longest_wait_of_several_limits_counts() -> None:
 
 
 def test_without_a_limit_nothing_waits() -> None:
-    budget = budget_of(ManualClock(), Limits(), None)
+    budget = rate_budget_of(ManualClock(), Limits(), None)
     for _ in range(1000):
         budget.start()
     assert budget.delay() == 0.0
@@ -159,7 +159,7 @@ def test_without_a_limit_nothing_waits() -> None:
 
 def test_an_accounts_own_rate_stands_in_for_what_its_kind_publishes() -> None:
     published = Limits((Limit(2, 3600.0),), requests_per_push=2)
-    own = budget_of(ManualClock(), published, 100.0)
+    own = rate_budget_of(ManualClock(), published, 100.0)
     for _ in range(50):
         assert own.delay() == 0.0
         own.start()
@@ -172,47 +172,49 @@ async def test_what_each_kind_publishes() -> None:
         assert [directory.limits(kind) for kind in ("generic", "website-builder", "fax")] == [Limits()] * 3
 
 
-async def test_lanes_keep_to_what_is_published_unless_the_account_says_otherwise() -> None:
+async def test_queues_keep_to_what_is_published_unless_the_account_says_otherwise() -> None:
     clock, pms = ManualClock(), Pushes()
-    gates = Throttles(clock, {"slow": Limits((Limit(20, 60.0),), requests_per_push=2), "fast": Limits()}.__getitem__)
-    lanes = Dispatcher(clock, pms.deliver, held_at_most=100, gates=gates)
+    throttles = Throttles(
+        clock, {"slow": Limits((Limit(20, 60.0),), requests_per_push=2), "fast": Limits()}.__getitem__
+    )
+    dispatcher = Dispatcher(clock, pms.run, max_held=100, throttles=throttles)
     slow, own, fast = (
         account("slow", kind="slow"),
         account("own", kind="slow", rate_per_second=20.0),
         account(kind="fast"),
     )
     for each, first in ((slow, 1), (own, 11), (fast, 21)):
-        lanes.offer(each, [work(number) for number in range(first, first + 10)])
+        dispatcher.offer(each, [work(number) for number in range(first, first + 10)])
     await settle()
     assert pms.started == [1, *range(11, 21), *range(21, 31)]
     await clock.advance(60.0)
     assert set(pms.started) == {*range(1, 11), *range(11, 31)}
-    await lanes.stop(0.0)
+    await dispatcher.stop(0.0)
 
 
 async def test_further_requests_of_a_push_hold_back_later_ones() -> None:
     clock, pms = ManualClock(), Pushes()
-    gates = Throttles(clock, lambda _: Limits((Limit(11, 10.0),)))
-    lanes = Dispatcher(clock, pms.deliver, held_at_most=100, gates=gates)
-    lanes.offer(account(), [work(1), work(2)])
+    throttles = Throttles(clock, lambda _: Limits((Limit(11, 10.0),)))
+    dispatcher = Dispatcher(clock, pms.run, max_held=100, throttles=throttles)
+    dispatcher.offer(account(), [work(1), work(2)])
     await settle()
     for _ in range(6):
-        gates.of(account()).requested()
+        throttles.of(account()).requested()
     await clock.advance(5.0)
     assert pms.started == [1]
     await clock.advance(1.0)
     assert pms.started == [1, 2]
-    await lanes.stop(0.0)
+    await dispatcher.stop(0.0)
 
 
 async def test_a_refused_reservation_that_the_pms_never_saw_costs_nothing() -> None:
     clock, pms = ManualClock(), Pushes()
-    lanes = Dispatcher(
-        clock, pms.deliver, held_at_most=100, gates=Throttles(clock, lambda _: Limits((Limit(10, 3600.0),)))
+    dispatcher = Dispatcher(
+        clock, pms.run, max_held=100, throttles=Throttles(clock, lambda _: Limits((Limit(10, 3600.0),)))
     )
-    lanes.offer(account(), [work(number) for number in range(1, 51)])
+    dispatcher.offer(account(), [work(number) for number in range(1, 51)])
     await settle()
     for number in range(1, 51):
-        await pms.answer(number, finding=NOT_ATTEMPTED)
+        await pms.answer(number, signal=NOT_ATTEMPTED)
     assert len(pms.started) == 50
-    await lanes.stop(0.0)
+    await dispatcher.stop(0.0)

@@ -15,7 +15,7 @@ from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import OutboxEvent
 from forwarder.topics.port import Topics
 from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
-from forwarder.worker.settings import WorkerSettings
+from forwarder.worker.parts import WorkerSettings
 from tests.support.memory.log import MemoryLog
 from tests.support.store.stored import arrivals, final, lease, unpublished
 from tests.support.worker.works import NOW
@@ -75,7 +75,7 @@ async def test_what_is_published_while_others_are_deleted_is_deleted_together(re
     entries = await recorded(recorder, 9)
     announcing = announcer(recorder, log)
     for entry in entries:
-        announcing.announce([entry])
+        announcing.publish_soon([entry])
         await log.holds(RESULTS, len(ids(log)) + 1)
     recorder.may_delete.set()
     await announcing.drain()
@@ -90,9 +90,9 @@ async def test_a_later_event_follows_the_one_before_it_though_that_is_in_the_out
 ) -> None:
     (entry,) = await recorded(recorder, 1)
     announcing = announcer(recorder, log)
-    announcing.announce([entry])
+    announcing.publish_soon([entry])
     await log.holds(RESULTS, 1)
-    announcing.announce([after(entry), after(after(entry))])
+    announcing.publish_soon([after(entry), after(after(entry))])
     await log.holds(RESULTS, 2)
     assert ids(log) == [entry.event.event_id, after(entry).event.event_id]
     recorder.may_delete.set()
@@ -106,10 +106,10 @@ async def test_a_later_event_waits_where_it_is_not_known_what_became_of_the_one_
     log.away = True
     recorder.may_delete.set()
     announcing = announcer(recorder, log)
-    announcing.announce([entry])
+    announcing.publish_soon([entry])
     await log.attempted(1)
     log.away = False
-    announcing.announce([after(entry)])
+    announcing.publish_soon([after(entry)])
     await announcing.drain()
     assert ids(log) == []
     assert [each.id for each in await unpublished(recorder)] == [entry.id]

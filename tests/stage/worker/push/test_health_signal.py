@@ -12,9 +12,7 @@ from forwarder.pms.port import CANCELLED_IN_PMS, LEASE_LOST, NOT_ABOUT_THE_PMS
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from forwarder.reservation.problem import Problem
 from forwarder.store.submissions.work import Attempt, Work
-from forwarder.worker.dispatch.breaker import Health
-from forwarder.worker.push.health_signal import NOT_ATTEMPTED, HealthSignal, health_signal
-from forwarder.worker.push.result import PushResult
+from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal, PushResult, health_signal
 from tests.support.pms.httpx_transport import failure_of
 from tests.support.worker.works import work
 

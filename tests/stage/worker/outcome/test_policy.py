@@ -11,7 +11,7 @@ from forwarder.reservation.problem import Problem
 from forwarder.store.submissions.work import Ended, Postponed, Work
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.outcome.retry import LAST_CALL, LOOKED_FOR
-from forwarder.worker.push.result import PushResult
+from forwarder.worker.push_context import PushResult
 from tests.support.worker.works import NOW, work
 
 MADE = Confirmed("pms-1", {"paymentUrl": "https://pay.test/1"})
@@ -23,18 +23,18 @@ IN_DOUBT = replace(work(7, possibly_sent=True), status=Status.IN_DOUBT, revision
 
 
 def pushed(
-    outcome: Outcome, *, possibly_sent: bool = False, settleable: bool = True, findable: bool = True
+    outcome: Outcome, *, possibly_sent: bool = False, checkable: bool = True, findable: bool = True
 ) -> PushResult:
     attempts = with_attempt((), "create", "2027-01-01T00:00:00.000Z", 0.1, outcome)
-    return PushResult(outcome, attempts, possibly_sent, settleable, findable)
+    return PushResult(outcome, attempts, possibly_sent, checkable, findable)
 
 
-def judged(row: Work, result: PushResult, *, at: datetime = NOW) -> Ended | Postponed:
-    return decide(row, result, now=at, settle_seconds=30.0, luck=0.0)
+def decided(row: Work, result: PushResult, *, at: datetime = NOW) -> Ended | Postponed:
+    return decide(row, result, now=at, quiet_seconds=30.0, jitter=0.0)
 
 
 def test_confirmed_is_final_with_record_and_event() -> None:
-    final = judged(ROW, pushed(MADE))
+    final = decided(ROW, pushed(MADE))
     assert isinstance(final, Ended)
     assert (final.status, final.pms_reservation_id, final.look_at) == (Status.CONFIRMED, "pms-1", None)
     assert final.record["paymentUrl"] == "https://pay.test/1"
@@ -43,7 +43,7 @@ def test_confirmed_is_final_with_record_and_event() -> None:
 
 
 def test_rejected_is_final_and_says_why() -> None:
-    final = judged(ROW, pushed(REFUSED))
+    final = decided(ROW, pushed(REFUSED))
     assert isinstance(final, Ended)
     assert final.status is Status.REJECTED
     assert final.problem is not None
@@ -51,18 +51,18 @@ def test_rejected_is_final_and_says_why() -> None:
 
 
 def test_an_ambiguous_push_is_left_alone_before_it_is_looked_into() -> None:
-    again = judged(ROW, pushed(UNSURE, possibly_sent=True))
+    again = decided(ROW, pushed(UNSURE, possibly_sent=True))
     assert again == Postponed(7, pushed(UNSURE).attempts, NOW, NOW + timedelta(seconds=31), possibly_sent=True)
 
 
 def test_a_deferred_push_is_tried_again_no_earlier_than_the_pms_asked() -> None:
-    again = judged(ROW, pushed(replace(LATER, retry_after_seconds=60.0)))
+    again = decided(ROW, pushed(replace(LATER, retry_after_seconds=60.0)))
     assert again == Postponed(7, pushed(LATER).attempts, NOW, NOW + timedelta(seconds=61), possibly_sent=False)
 
 
 def test_the_pauses_grow_with_the_tries() -> None:
     tried = replace(ROW, tries=6)
-    again = decide(tried, pushed(LATER), now=NOW, settle_seconds=30.0, luck=0.5)
+    again = decide(tried, pushed(LATER), now=NOW, quiet_seconds=30.0, jitter=0.5)
     assert isinstance(again, Postponed)
     assert again.due_at == NOW + timedelta(seconds=64)
 
@@ -70,7 +70,7 @@ def test_the_pauses_grow_with_the_tries() -> None:
 @pytest.mark.parametrize(("possibly_sent", "status"), [(False, Status.FAILED), (True, Status.IN_DOUBT)])
 def test_at_the_deadline_it_failed_or_if_it_may_have_been_made_is_in_doubt(possibly_sent: bool, status: Status) -> None:
     at = ROW.deadline_at - LAST_CALL
-    final = judged(ROW, pushed(replace(LATER, retry_after_seconds=60.0), possibly_sent=possibly_sent), at=at)
+    final = decided(ROW, pushed(replace(LATER, retry_after_seconds=60.0), possibly_sent=possibly_sent), at=at)
     assert isinstance(final, Ended)
     assert final.status is status
     assert final.problem is not None
@@ -80,21 +80,21 @@ def test_at_the_deadline_it_failed_or_if_it_may_have_been_made_is_in_doubt(possi
 
 def test_what_can_come_to_rest_only_after_the_deadline_is_in_doubt_and_looked_for_then() -> None:
     at = ROW.deadline_at - timedelta(seconds=20)
-    final = judged(ROW, pushed(UNSURE, possibly_sent=True), at=at)
+    final = decided(ROW, pushed(UNSURE, possibly_sent=True), at=at)
     assert isinstance(final, Ended)
     assert (final.status, final.look_at) == (Status.IN_DOUBT, at + timedelta(seconds=31))
 
 
-@pytest.mark.parametrize("settleable", [True, False])
-def test_what_cannot_be_looked_for_is_left_to_an_operator(settleable: bool) -> None:
-    at = ROW.deadline_at if settleable else NOW
-    final = judged(ROW, pushed(UNSURE, possibly_sent=True, settleable=settleable, findable=False), at=at)
+@pytest.mark.parametrize("checkable", [True, False])
+def test_what_cannot_be_looked_for_is_left_to_an_operator(checkable: bool) -> None:
+    at = ROW.deadline_at if checkable else NOW
+    final = decided(ROW, pushed(UNSURE, possibly_sent=True, checkable=checkable, findable=False), at=at)
     assert isinstance(final, Ended)
     assert (final.status, final.look_at) == (Status.IN_DOUBT, None)
 
 
 def test_what_is_in_doubt_is_confirmed_when_it_is_found() -> None:
-    final = judged(IN_DOUBT, pushed(MADE), at=IN_DOUBT.deadline_at)
+    final = decided(IN_DOUBT, pushed(MADE), at=IN_DOUBT.deadline_at)
     assert isinstance(final, Ended)
     assert (final.status, final.event.revision) == (Status.CONFIRMED, 2)
 
@@ -102,19 +102,19 @@ def test_what_is_in_doubt_is_confirmed_when_it_is_found() -> None:
 @pytest.mark.parametrize("early", [timedelta(0), timedelta(hours=1)])
 def test_what_is_in_doubt_failed_when_it_is_surely_not_there(early: timedelta) -> None:
     """Whatever a wall clock says of its deadline: what was told to be in doubt is only looked for, and never sent."""
-    final = judged(IN_DOUBT, pushed(Deferred("deadline_passed", "")), at=IN_DOUBT.deadline_at - early)
+    final = decided(IN_DOUBT, pushed(Deferred("deadline_passed", "")), at=IN_DOUBT.deadline_at - early)
     assert isinstance(final, Ended)
     assert final.status is Status.FAILED
 
 
 @pytest.mark.parametrize("outcome", [LATER, UNSURE])
 def test_what_is_in_doubt_and_was_not_found_out_is_looked_for_again_until_it_is_an_operators(outcome: Outcome) -> None:
-    again = judged(IN_DOUBT, pushed(outcome, possibly_sent=True), at=IN_DOUBT.deadline_at)
+    again = decided(IN_DOUBT, pushed(outcome, possibly_sent=True), at=IN_DOUBT.deadline_at)
     assert isinstance(again, Postponed)
     assert again.due_at == IN_DOUBT.deadline_at + timedelta(seconds=31)
     at = IN_DOUBT.deadline_at + LOOKED_FOR
-    over = judged(IN_DOUBT, pushed(outcome, possibly_sent=True), at=at)
+    over = decided(IN_DOUBT, pushed(outcome, possibly_sent=True), at=at)
     assert over == Postponed(7, pushed(outcome).attempts, at, None, possibly_sent=True)
-    unsearchable = judged(IN_DOUBT, pushed(outcome, possibly_sent=True, findable=False), at=IN_DOUBT.deadline_at)
+    unsearchable = decided(IN_DOUBT, pushed(outcome, possibly_sent=True, findable=False), at=IN_DOUBT.deadline_at)
     assert isinstance(unsearchable, Postponed)
     assert unsearchable.due_at is None

@@ -1,0 +1,54 @@
+"""What a worker is made of: its ports and its settings."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from forwarder.pms.port import PmsDirectory
+from forwarder.process.clock import Clock
+from forwarder.store.submissions.port import Recorder
+from forwarder.tenancy.port import Directory, Unsealer
+from forwarder.topics.port import Log, Publisher, Topics
+
+GROUP: Final = "forwarder-worker"
+"""The consumer group of all workers of a deployment."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """Sizes are numbers of reservations, times are seconds.
+
+    `lease_seconds` must outlast the push time-out: a row that is taken over then belongs to a push that is surely over.
+    """
+
+    group: str = GROUP
+    intake_batch: int = 500
+    intake_wait_seconds: float = 0.5
+    max_held: int = 8000
+    record_batch: int = 250
+    pause_seconds: float = 0.01
+    """After a batch of several the next one gathers for so long, to share its statement, its commit and its request: at intake,
+    when recording and when publishing. A lone reservation does not wait for it."""
+    delete_pause_seconds: float = 0.1
+    """For how long published events gather until they are deleted from the outbox. A killed worker's are published again."""
+    lease_seconds: float = 45.0
+    sweep_seconds: float = 1.0
+    grace_seconds: float = 20.0
+    quiet_seconds: float = 30.0
+    """How long after an ambiguous push the PMS is asked about it: by then it has made the reservation or never will."""
+    republish_seconds: float = 10.0
+    """How long a recorded event may stay unpublished before it is published again."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """What the worker works with."""
+
+    log: Log
+    topics: Topics
+    publisher: Publisher
+    recorder: Recorder
+    directory: Directory
+    unsealer: Unsealer
+    pms: PmsDirectory
+    clock: Clock
+    settings: WorkerSettings

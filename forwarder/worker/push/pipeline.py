@@ -1,0 +1,130 @@
+"""A push, step by step: from its account queue to the outcome recorder.
+
+may it start → push (rules, look-up, create or cancel) → decide → record
+"""
+
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+
+import structlog
+
+from forwarder.process.clock import Clock
+from forwarder.store.submissions.work import Ended, Postponed, Work
+from forwarder.tenancy.port import Account
+from forwarder.worker.lease import Lease
+from forwarder.worker.outcome.policy import decide
+from forwarder.worker.outcome.recorder import OutcomeRecorder
+from forwarder.worker.push.ambiguity import QuietPeriods, read_safeguards
+from forwarder.worker.push.batch_push import BatchPusher
+from forwarder.worker.push.pusher import Pusher
+from forwarder.worker.push_context import (
+    NOT_ATTEMPTED,
+    HealthSignal,
+    LeaseLost,
+    PushContext,
+    PushResult,
+    combined_signal,
+    health_signal,
+)
+
+_log = structlog.get_logger(__name__)
+
+_AFTER_A_BUG = timedelta(minutes=5)
+
+
+class PushPipeline:
+    """What an account queue does with each push that starts."""
+
+    def __init__(
+        self, pusher: Pusher, outcomes: OutcomeRecorder, lease: Lease, clock: Clock, *, quiet_seconds: float
+    ) -> None:
+        self._pusher = pusher
+        self._batch_pusher = BatchPusher(pusher, clock)
+        self._outcomes = outcomes
+        self._lease = lease
+        self._clock = clock
+        self._quiet_seconds = quiet_seconds
+        self._quiet_periods = QuietPeriods(clock, quiet_seconds)
+
+    async def run(self, pushes: Sequence[PushContext]) -> HealthSignal:
+        """Push these rows once, in one request; what that showed of the PMS. What each came to is recorded from then on, and each
+        is released when it is. Raises nothing that one row could be the cause of."""
+        ready = [push for push in pushes if self._may_start(push)]
+        if not ready:
+            return NOT_ATTEMPTED
+        signal = await self._push(ready)
+        for push in ready:
+            self._conclude(push)
+        return signal
+
+    def _may_start(self, push: PushContext) -> bool:
+        work = push.work
+        quiet_seconds = self._quiet_periods.seconds_left(work)
+        if quiet_seconds > 0.0:
+            push.decision = self._leave_alone(work, quiet_seconds)
+            self._outcomes.enqueue(push)
+            return False
+        # What is recorded of the row must be true of what a push would carry now.
+        if self._pusher.safeguards(push.account) != work.safeguards:
+            self._give_back(push, "options_changed")
+            return False
+        return True
+
+    async def _push(self, pushes: Sequence[PushContext]) -> HealthSignal:
+        account = pushes[0].account
+        results: Sequence[PushResult | Exception]
+        try:
+            if len(pushes) == 1:
+                results = [await self._pusher.push(account, pushes[0].work)]
+            else:
+                results = await self._batch_pusher.push(account, [push.work for push in pushes])
+            pairs = zip(pushes, results, strict=True)
+            signal = combined_signal(
+                health_signal(push.work, result) for push, result in pairs if isinstance(result, PushResult)
+            )
+        except Exception as error:  # noqa: BLE001 - these rows are at stake, not the worker
+            results, signal = [error] * len(pushes), NOT_ATTEMPTED
+        for push, result in zip(pushes, results, strict=True):
+            push.result = result
+        return signal
+
+    def _conclude(self, push: PushContext) -> None:
+        if isinstance(push.result, LeaseLost):
+            self._give_back(push, "lease_lost")
+            return
+        try:
+            push.decision = self._decide(push.account, push.work, push.result)
+        except Exception as error:  # noqa: BLE001 - as above
+            push.result = error
+            push.decision = self._put_aside(push.work, error)
+        self._outcomes.enqueue(push)
+
+    def _decide(self, account: Account, work: Work, result: PushResult | Exception | None) -> Ended | Postponed:
+        if not isinstance(result, PushResult):
+            return self._put_aside(work, result)
+        self._quiet_periods.note(work, result)
+        jitter, now = random.random(), self._clock.now()  # noqa: S311 - not a secret
+        # Its cancellation may have been asked for meanwhile.
+        cancel_by = now + timedelta(seconds=account.deadline_seconds)
+        return decide(work, result, now=now, quiet_seconds=self._quiet_seconds, jitter=jitter, cancel_by=cancel_by)
+
+    def _give_back(self, push: PushContext, reason: str) -> None:
+        _log.warning("reservation.given_back", request_id=push.work.submission.request_id, reason=reason)
+        self._lease.note_unpushed(push.work.id)
+        push.release()
+
+    def _leave_alone(self, work: Work, seconds: float) -> Postponed:
+        now = self._clock.now()
+        due = now + timedelta(seconds=seconds)
+        return Postponed(work.id, work.attempts, now, due, possibly_sent=True, sent_safeguards=work.sent_safeguards)
+
+    def _put_aside(self, work: Work, bug: Exception | None) -> Postponed:
+        """A bug of ours must neither lose a row nor hold it for ever: it is due again, in doubt, and the log says why."""
+        _log.error("push.failed", request_id=work.submission.request_id, reservation_id=work.id, exc_info=bug)
+        now = self._clock.now()
+        carried = read_safeguards(work.safeguards or "")
+        sent_safeguards = carried.common_with(read_safeguards(work.sent_safeguards)) if work.possibly_sent else carried
+        return Postponed(
+            work.id, work.attempts, now, now + _AFTER_A_BUG, possibly_sent=True, sent_safeguards=str(sent_safeguards)
+        )

@@ -1,0 +1,125 @@
+"""One push, from its account queue to the record: its context, its result, and what it showed of the PMS. No I/O.
+
+    ingest → queue → rules → push → decide → record → publish
+
+The queue makes the context when the push starts. Each later step adds what it learnt, and nothing comes back but the release.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeVar
+
+from forwarder.pms.port import LEASE_LOST, NOT_ABOUT_THE_PMS
+from forwarder.reservation.outcome import Cancellation, Deferred, Lookup, Outcome
+from forwarder.reservation.value import value
+from forwarder.store.submissions.work import Attempt, Ended, Postponed, Work
+from forwarder.tenancy.port import Account
+
+_T = TypeVar("_T", bound=Outcome | Lookup | Cancellation)
+
+_ANSWERS = {"confirmed", "rejected", "absent", "cancelled"}
+
+
+@value(frozen=True, slots=True)
+class PushResult:
+    """What a push came to. `attempts` are the last there were, earlier ones first; `possibly_sent`: one of them may have been made.
+
+    `checkable`: the PMS can be asked again about that one, by key or by look-up; `findable`: by look-up. `sent_safeguards`: what
+    it carried, as text.
+    """
+
+    outcome: Outcome | Cancellation
+    attempts: tuple[Attempt, ...]
+    possibly_sent: bool
+    checkable: bool = True
+    findable: bool = True
+    sent_safeguards: str = ""
+
+
+def _not_held(_work: Work) -> None:
+    """Nothing to release: no queue holds it."""
+
+
+@dataclass(slots=True, eq=False)
+class PushContext:
+    """One row on its way, for one account. `result` is what the push came to, or what ended it: `LeaseLost`, or a bug.
+    `decision` is what is to be recorded of it."""
+
+    account: Account
+    work: Work
+    on_released: Callable[[Work], None] = _not_held
+    result: PushResult | Exception | None = None
+    decision: Ended | Postponed | None = None
+    released: bool = False
+
+    def release(self) -> None:
+        """The row is no longer held: what became of it is recorded, or is not this worker's to record. Counts once."""
+        if not self.released:
+            self.released = True
+            self.on_released(self.work)
+
+
+class LeaseLost(Exception):
+    """The row may be another worker's by now: nothing more may be sent for it, and nothing recorded."""
+
+
+def while_leased(outcome: _T) -> _T:
+    """`outcome`; raises `LeaseLost` where the lease ran out before all was sent that it takes."""
+    if is_lease_lost(outcome):
+        raise LeaseLost
+    return outcome
+
+
+def is_lease_lost(outcome: Outcome | Lookup | Cancellation) -> bool:
+    """Whether `outcome` says that the lease ran out on the way."""
+    return isinstance(outcome, Deferred) and outcome.reason == LEASE_LOST
+
+
+def too_late() -> Deferred:
+    """What becomes of a submission that was surely not made by its deadline."""
+    return Deferred("deadline_passed", "It had not been made when its deadline came.")
+
+
+class Health(Enum):
+    """What a push showed of the PMS and the way to it."""
+
+    WELL = "well"
+    FAILING = "failing"
+    UNKNOWN = "unknown"
+    """It was asked, and what came of that says nothing about it."""
+    NOT_ATTEMPTED = "not_attempted"
+    """It was not asked."""
+
+
+@value(frozen=True, slots=True)
+class HealthSignal:
+    """What a push showed of its PMS, and the reason where that is failing."""
+
+    health: Health
+    reason: str = ""
+
+
+NOT_ATTEMPTED: Final = HealthSignal(Health.NOT_ATTEMPTED)
+
+
+def health_signal(work: Work, result: PushResult) -> HealthSignal:
+    """By the last that was seen of the PMS. A rule's refusal, a card that cannot be opened, or whatever else ended a push before
+    the PMS was asked counts as not attempted: otherwise a few foreign messages could open an account's breaker."""
+    if result.attempts[-1:] == work.attempts[-1:]:
+        return NOT_ATTEMPTED
+    last = result.attempts[-1]
+    if last.action == "prepare":
+        return NOT_ATTEMPTED
+    if last.outcome in _ANSWERS:
+        return HealthSignal(Health.WELL)
+    if last.reason in NOT_ABOUT_THE_PMS:
+        return HealthSignal(Health.UNKNOWN)
+    return HealthSignal(Health.FAILING, last.reason or "")
+
+
+def combined_signal(signals: Iterable[HealthSignal]) -> HealthSignal:
+    """Of several rows in one request: well, where one of them was answered; else the first that shows anything."""
+    shown = [signal for signal in signals if signal.health is not Health.NOT_ATTEMPTED]
+    well = [signal for signal in shown if signal.health is Health.WELL]
+    return next(iter(well or shown), NOT_ATTEMPTED)

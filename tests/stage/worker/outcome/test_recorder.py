@@ -1,0 +1,91 @@
+"""What is enqueued to be recorded is released once, whatever becomes of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from forwarder.operations.dead_letter_messages import DeadLetterWriter
+from forwarder.reservation.outcome import Deferred
+from forwarder.store.submissions.port import Recorder
+from forwarder.store.submissions.work import Ended, OutboxEvent, Postponed
+from forwarder.topics.port import Topics
+from forwarder.worker.lease import Lease
+from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
+from forwarder.worker.outcome.recorder import OutcomeRecorder
+from forwarder.worker.parts import WorkerSettings
+from forwarder.worker.push_context import PushContext, PushResult
+from tests.support.memory.clock import ManualClock
+from tests.support.memory.log import MemoryLog
+from tests.support.worker.works import NOW, account, work
+
+
+class _Store:
+    """Records whatever it is given; where `bug` is set, raises it."""
+
+    def __init__(self) -> None:
+        self.recorded: list[int] = []
+        self.bug: Exception | None = None
+
+    async def record(
+        self, _worker_id: str, _finals: Sequence[Ended], postponed: Sequence[Postponed]
+    ) -> Mapping[int, OutboxEvent]:
+        if self.bug is not None:
+            raise self.bug
+        self.recorded += [each.work_id for each in postponed]
+        return {}
+
+
+class _Site:
+    def __init__(self) -> None:
+        clock, topics, self.store = ManualClock(), Topics(), _Store()
+        recorder, settings = cast("Recorder", self.store), WorkerSettings(pause_seconds=0.0)
+        self.lease = Lease(recorder, clock, 30.0)
+        publisher = OutboxPublisher(recorder, MemoryLog(clock), topics, clock, settings)
+        letters = DeadLetterWriter(topics, "workers")
+        self.outcomes = OutcomeRecorder(recorder, publisher, letters, self.lease, clock, settings)
+        self.released: list[int] = []
+
+    def push(self, number: int, *, leased_by: str | None = None) -> PushContext:
+        row = replace(work(number), leased_by=self.lease.worker_id if leased_by is None else leased_by)
+        return PushContext(
+            account(),
+            row,
+            lambda released: self.released.append(released.id),
+            PushResult(Deferred("pms_unavailable", "Down."), (), possibly_sent=False),
+            Postponed(row.id, (), NOW, NOW, possibly_sent=False),
+        )
+
+
+async def test_each_is_released_and_logged_once_whether_it_was_recorded_or_not() -> None:
+    site = _Site()
+    for push in (site.push(1), site.push(2, leased_by="before")):
+        site.outcomes.enqueue(push)
+    assert site.released == []
+    with capture_logs() as logs:
+        await site.outcomes.drain()
+    assert site.released == [1, 2]
+    assert [(entry["reservation_id"], entry["recorded"]) for entry in logs] == [(1, True), (2, False)]
+    assert site.store.recorded == [1]
+
+
+async def test_who_waits_learns_the_same() -> None:
+    site = _Site()
+    assert await site.outcomes.record(site.push(1))
+    assert not await site.outcomes.record(site.push(2, leased_by="before"))
+
+
+async def test_a_bug_releases_is_logged_and_is_raised_to_who_waits() -> None:
+    site = _Site()
+    site.store.bug = RuntimeError("a bug")
+    with capture_logs() as logs:
+        site.outcomes.enqueue(site.push(1))
+        with pytest.raises(RuntimeError):
+            await site.outcomes.record(site.push(2))
+    assert site.released == [1, 2]
+    assert [entry["event"] for entry in logs] == ["outcomes.not_recorded", "push.recorded", "push.recorded"]
+    assert not any(entry.get("recorded") for entry in logs)
+    site.store.bug = None
+    assert await site.outcomes.record(site.push(3))
