@@ -40,13 +40,13 @@ def log_events_page() -> str:
         [
             f"`{name}`",
             ", ".join(sorted(events[name].levels)),
-            ", ".join(sorted(events[name].rooms)),
             MEANINGS[name],
+            ", ".join(sorted(events[name].rooms)),
             ", ".join(f"`{each}`" for each in events[name].fields),
         ]
         for name in sorted(events)
     ]
-    return HEAD + _ABOUT + table(["event", "level", "logged in", "meaning", "fields"], rows)
+    return HEAD + _ABOUT + table(["event", "level", "meaning", "logged in", "fields"], rows)
 
 
 def _events() -> Mapping[str, _Event]:

@@ -44,4 +44,4 @@ def test_a_log_event_without_a_meaning_is_found(monkeypatch: pytest.MonkeyPatch)
 def test_commands_metrics_and_events_are_all_there() -> None:
     assert "### forwarder dead-letters replay" in pages()["reference/commands.md"]
     assert "| `forwarder_pushes_total` | counter | `kind`, `action`, `outcome` |" in pages()["reference/metrics.md"]
-    assert "| `submission.accepted` | info | ingress |" in pages()["reference/log-events.md"]
+    assert "| `submission.accepted` | info | A submission is safe" in pages()["reference/log-events.md"]
