@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from forwarder.assembly.backend import Backend, open_backend, open_log
-from forwarder.cli.run.starting import settings_and_logging
+from forwarder.cli.run.serve import settings_and_logging
 from forwarder.topics.port import Log, Topics
 
 R = TypeVar("R")

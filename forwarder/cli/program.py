@@ -22,7 +22,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "forwarder.cli.run.simulate:simulate",
         "Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3.",
     ),
-    "migrate": ("forwarder.cli.operate.migrate:migrate", "Bring the database up to date."),
+    "migrate": ("forwarder.cli.operate.topics:migrate", "Bring the database up to date."),
 }
 """Each command by its name: where it is, as `load` takes it, and what the list of commands says of it, which is how its own help
 begins."""

@@ -24,7 +24,7 @@ Place = tuple[int, int]
 """Where a letter is on its topic: partition and offset."""
 
 
-class Standing(StrEnum):
+class LetterState(StrEnum):
     """What can be done about a letter."""
 
     OPEN = "open"
@@ -58,7 +58,7 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LetterFilter:
     """Which letters: those with one of `ids`, or those of an account, a failure class, a time, as far as they are given."""
 
     ids: Collection[str] = ()
@@ -78,7 +78,7 @@ class Wanted:
         )
 
 
-class Letters:
+class DeadLetterReader:
     """The letters of one deployment. `topic` is where they are. Its methods raise `LogUnavailable` and `StoreUnavailable`."""
 
     def __init__(self, log: Log, topic: str, overview: Overview) -> None:
@@ -86,7 +86,7 @@ class Letters:
         self._topic = topic
         self._overview = overview
 
-    async def find(self, wanted: Wanted) -> Sequence[tuple[Letter, Standing]]:
+    async def find(self, wanted: LetterFilter) -> Sequence[tuple[Letter, LetterState]]:
         """Those that are `wanted`, newest first, with how each stands. A letter that was written twice is one."""
         found: dict[str, Letter] = {}
         async for delivery in self._all():
@@ -175,15 +175,15 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() and len(text) <= _DIGITS else None
 
 
-def _standing(letter: Letter, failed: Collection[tuple[str, int]]) -> Standing:
+def _standing(letter: Letter, failed: Collection[tuple[str, int]]) -> LetterState:
     if not letter.whole:
-        return Standing.TOO_LARGE
+        return LetterState.TOO_LARGE
     if letter.revision is None:
-        return Standing.UNDECODABLE
-    return Standing.OPEN if (letter.request_id, letter.revision) in failed else Standing.REPLAYED
+        return LetterState.UNDECODABLE
+    return LetterState.OPEN if (letter.request_id, letter.revision) in failed else LetterState.REPLAYED
 
 
-def row(letter: Letter, standing: Standing) -> dict[str, Any]:
+def row(letter: Letter, standing: LetterState) -> dict[str, Any]:
     """A letter in a list."""
     return {
         "id": letter.id,

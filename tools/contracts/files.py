@@ -8,7 +8,6 @@ from typing import Any, Final
 import yaml
 from pydantic_core import from_json, to_json
 
-from forwarder.pms.kinds.generic.open_contract import open_pms_contract
 from forwarder.reservation.problems.chapters import CATALOGUE
 from tools.contracts.messages.asyncapi import asyncapi
 from tools.contracts.messages.event_schemas import event_schemas
@@ -17,6 +16,7 @@ from tools.contracts.messages.messages import request_messages, result_messages
 from tools.contracts.openapi.document import openapi
 from tools.contracts.pages.contract_page import contract_page
 from tools.contracts.pages.problem_pages import problem_page, problem_types, problems_markdown, problems_page
+from tools.contracts.pms_contract import open_pms_contract
 
 _YAML_HEAD: Final = "# Written by `python -m tools.contracts write`.\n"
 _REQUESTS: Final = {

@@ -10,7 +10,7 @@ import typer
 
 from forwarder.assembly.pms_catalog import pms_kinds
 from forwarder.cli.backend import with_backend
-from forwarder.cli.manage.account_options import credential_from, options_from
+from forwarder.cli.options import credential_from, options_from
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
 from forwarder.operations.accounts import Accounts
 from forwarder.pms.port import BadOptions

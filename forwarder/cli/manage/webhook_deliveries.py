@@ -1,6 +1,7 @@
 """`forwarder webhook test|deliveries|delivery|resend|recover`: what was sent to a webhook, and sending it again."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -8,12 +9,29 @@ import typer
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.webhooks import webhooks_of
 from forwarder.cli.backend import with_backend
-from forwarder.cli.manage.webhook_options import EndpointId, OfWorkspace, in_words
-from forwarder.cli.moments import moment
-from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_one, show_rows
+from forwarder.cli.options import moment
+from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json, show_one, show_rows
 from forwarder.notifier.api.responses import delivery_shown
+from forwarder.notifier.webhooks import EndpointDisabled, UnknownType
 from forwarder.process.clock import SystemClock, iso
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus
+from forwarder.tenancy.webhooks import TooManyEndpoints
+from forwarder.webhooks.port import BadTarget
+
+EndpointId = Annotated[str, typer.Argument(metavar="ID", help="The webhook's identifier: whk_….")]
+OfWorkspace = Annotated[str | None, typer.Option("--workspace", help="Only if it is this workspace's.")]
+
+
+@contextmanager
+def in_words() -> Iterator[None]:
+    """What the block refuses, for the person who asked: `WrongUsage` where another command would do, else `Failed`."""
+    try:
+        yield
+    except (BadTarget, UnknownType) as error:
+        raise WrongUsage(str(error)) from error
+    except (EndpointDisabled, TooManyEndpoints) as error:
+        raise Failed(str(error)) from error
+
 
 _COLUMNS = ("id", "createdAt", "type", "status", "tries", "dueAt", "last")
 _DeliveryId = Annotated[int, typer.Argument(metavar="DELIVERY", help="The delivery's number in `webhook deliveries`.")]

@@ -10,7 +10,7 @@ import typer
 
 from forwarder.assembly.conformance import CHECKS, Check, Result, Site, is_simulated, pause_for, results
 from forwarder.assembly.pms_catalog import adapters, pms_kinds
-from forwarder.cli.manage.account_options import credential_from, options_from
+from forwarder.cli.options import credential_from, options_from
 from forwarder.cli.output import AsJson, Failed, WrongUsage, progress, say, show_json, show_rows
 from forwarder.observability.logging import configure_logging
 from forwarder.pms.port import BadOptions

@@ -11,7 +11,7 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.cli.backend import stop_on_signal, with_backend
-from forwarder.cli.moments import moment
+from forwarder.cli.options import moment
 from forwarder.cli.output import (
     AsJson,
     Failed,
@@ -25,7 +25,15 @@ from forwarder.cli.output import (
     show_rows,
 )
 from forwarder.operations.dead_letter_messages import FAILURE_CLASSES, UNDECODABLE
-from forwarder.operations.dead_letters import Letter, Letters, Standing, Wanted, headers_of, row, value_of
+from forwarder.operations.dead_letters import (
+    DeadLetterReader,
+    Letter,
+    LetterFilter,
+    LetterState,
+    headers_of,
+    row,
+    value_of,
+)
 from forwarder.operations.replay import Replay
 from forwarder.process.clock import SystemClock
 from forwarder.topics.port import LogUnavailable, Message
@@ -40,7 +48,7 @@ _Since = Annotated[
     str | None, typer.Option(help="Only those set aside since then: ISO 8601, or an age such as 30m, 2h, 7d.")
 ]
 _Until = Annotated[str | None, typer.Option(help="Only those set aside before then, in the same forms.")]
-_Found = Sequence[tuple[Letter, Standing]]
+_Found = Sequence[tuple[Letter, LetterState]]
 
 
 def commands() -> typer.Typer:
@@ -68,7 +76,7 @@ def list_letters(
     """
     wanted = _wanted(account, failure_class, since, until)
     found = with_backend(lambda backend: _letters(backend).find(wanted))
-    rows = [row(letter, standing) for letter, standing in found if everything or standing is not Standing.REPLAYED]
+    rows = [row(letter, standing) for letter, standing in found if everything or standing is not LetterState.REPLAYED]
     show_rows(rows[:limit], _COLUMNS, as_json=as_json)
     if len(rows) > limit:
         note(f"The newest {limit} of {len(rows)}; --limit shows more.")
@@ -91,9 +99,9 @@ def show(
         _show_whole(about, headers_of(message), value)
 
 
-async def _read(letter_id: str, backend: Backend) -> tuple[Letter, Standing, Message]:
+async def _read(letter_id: str, backend: Backend) -> tuple[Letter, LetterState, Message]:
     letters = _letters(backend)
-    ((letter, standing),) = _all_of([letter_id], await letters.find(Wanted(ids=[letter_id])))
+    ((letter, standing),) = _all_of([letter_id], await letters.find(LetterFilter(ids=[letter_id])))
     message = await letters.message(letter)
     if message is None:
         raise Failed(f"the dead letter {letter_id} has just been pruned from the log")
@@ -131,15 +139,15 @@ def replay(
     _require_one_selection(ids, filters, all_open=all_open)
     if not 0 < rate <= _FASTEST:
         raise WrongUsage(f"--rate must be more than 0, and {_FASTEST:,} at most.")
-    wanted = Wanted(ids=frozenset(ids)) if ids else filters
+    wanted = LetterFilter(ids=frozenset(ids)) if ids else filters
     with_backend(partial(_replay, ids or [], wanted, dry_run, rate, as_json))
 
 
 async def _replay(
-    ids: Sequence[str], wanted: Wanted, dry_run: bool, rate: float, as_json: bool, backend: Backend
+    ids: Sequence[str], wanted: LetterFilter, dry_run: bool, rate: float, as_json: bool, backend: Backend
 ) -> None:
     found = _all_of(ids, await _letters(backend).find(wanted))
-    goes_back = {Standing.OPEN, Standing.UNDECODABLE} if ids else {Standing.OPEN}
+    goes_back = {LetterState.OPEN, LetterState.UNDECODABLE} if ids else {LetterState.OPEN}
     chosen = [each for each in found if each[1] in goes_back]
     passed_over = Counter(standing for _, standing in found if standing not in goes_back)
     if dry_run:
@@ -149,7 +157,7 @@ async def _replay(
 
 
 async def _put_back(
-    backend: Backend, letters: Sequence[Letter], passed_over: Counter[Standing], rate: float, *, as_json: bool
+    backend: Backend, letters: Sequence[Letter], passed_over: Counter[LetterState], rate: float, *, as_json: bool
 ) -> None:
     outage: LogUnavailable | None = None
     async with backend.log.publisher() as publisher:
@@ -172,7 +180,7 @@ async def _put_back(
         raise Failed(f"{selected - done} were not put back: {why}. The same command goes on where this one was.")
 
 
-def _show_plan(chosen: _Found, passed_over: Counter[Standing], *, as_json: bool) -> None:
+def _show_plan(chosen: _Found, passed_over: Counter[LetterState], *, as_json: bool) -> None:
     rows = [row(letter, standing) for letter, standing in chosen]
     if as_json:
         show_json({**_summary(len(rows), 0, passed_over, dry_run=True, interrupted=False), "letters": rows})
@@ -181,11 +189,11 @@ def _show_plan(chosen: _Found, passed_over: Counter[Standing], *, as_json: bool)
     say(f"{len(rows)} would be put back.{_passed_over(passed_over)}")
 
 
-def _letters(backend: Backend) -> Letters:
-    return Letters(backend.log, backend.settings.topics.dead_letters, backend.overview)
+def _letters(backend: Backend) -> DeadLetterReader:
+    return DeadLetterReader(backend.log, backend.settings.topics.dead_letters, backend.overview)
 
 
-def _wanted(account: str | None, failure_class: str | None, since: str | None, until: str | None) -> Wanted:
+def _wanted(account: str | None, failure_class: str | None, since: str | None, until: str | None) -> LetterFilter:
     if failure_class is not None and failure_class not in FAILURE_CLASSES:
         raise WrongUsage(f"There is no failure class {failure_class!r}; there are: {', '.join(FAILURE_CLASSES)}.")
     now = SystemClock().now()
@@ -193,11 +201,11 @@ def _wanted(account: str | None, failure_class: str | None, since: str | None, u
     before = None if until is None else moment(until, "--until", now)
     if after is not None and before is not None and after >= before:
         raise WrongUsage("--since must be before --until.")
-    return Wanted(account=account, failure_class=failure_class, since=after, until=before)
+    return LetterFilter(account=account, failure_class=failure_class, since=after, until=before)
 
 
-def _require_one_selection(ids: Sequence[str] | None, filters: Wanted, *, all_open: bool) -> None:
-    if [bool(ids), filters != Wanted(), all_open].count(True) != 1:
+def _require_one_selection(ids: Sequence[str] | None, filters: LetterFilter, *, all_open: bool) -> None:
+    if [bool(ids), filters != LetterFilter(), all_open].count(True) != 1:
         raise WrongUsage(
             "Say which: the ids of dead letters, or filters (--account, --class, --since, --until), or --all-open."
         )
@@ -213,22 +221,22 @@ def _all_of(ids: Sequence[str], found: _Found) -> _Found:
 
 
 def _summary(
-    selected: int, put_back: int, passed_over: Counter[Standing], *, dry_run: bool, interrupted: bool
+    selected: int, put_back: int, passed_over: Counter[LetterState], *, dry_run: bool, interrupted: bool
 ) -> dict[str, Any]:
     return {
         "selected": selected,
         "putBack": put_back,
-        "passedOver": {each.value: passed_over[each] for each in Standing if each is not Standing.OPEN},
+        "passedOver": {each.value: passed_over[each] for each in LetterState if each is not LetterState.OPEN},
         "dryRun": dry_run,
         "interrupted": interrupted,
     }
 
 
-def _passed_over(passed_over: Counter[Standing]) -> str:
+def _passed_over(passed_over: Counter[LetterState]) -> str:
     said = {
-        Standing.REPLAYED: "replayed already",
-        Standing.UNDECODABLE: "undecodable: name those by their ids",
-        Standing.TOO_LARGE: "too large to be put back",
+        LetterState.REPLAYED: "replayed already",
+        LetterState.UNDECODABLE: "undecodable: name those by their ids",
+        LetterState.TOO_LARGE: "too large to be put back",
     }
     counts = [f"{passed_over[each]} {words}" for each, words in said.items() if passed_over[each]]
     return f" Passed over: {'; '.join(counts)}." if counts else ""

@@ -1,21 +1,126 @@
 """`forwarder results …`: the results topic as it is written, for people and for pipes. Needs the log alone."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
 
 import typer
 
 from forwarder.cli.backend import stop_on_signal, with_log
-from forwarder.cli.moments import moment
-from forwarder.cli.operate.result_events import Stretch, Wanted, print_events
-from forwarder.cli.output import Failed, WrongUsage, while_read
-from forwarder.process.clock import SystemClock
+from forwarder.cli.options import moment
+from forwarder.cli.output import Failed, WrongUsage, json_line, note, printable, show_lines, while_read
+from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.waiting import first_of
 from forwarder.reservation.result import RESULT_TYPES
-from forwarder.topics.port import Log
+from forwarder.topics.codec import Undecodable
+from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable
+from forwarder.topics.structured_event import structured_event
+from forwarder.topics.to_end import read_to_end
 
 _BEGINNING, _END = "beginning", "end"
+_AT_A_TIME = 500
+_WAIT_SECONDS = 1.0
+_PAUSE_SECONDS = 1.0
+_NOTHING = "-"
+
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """Which events, as far as they are given: of an account, of a workspace, of one of `types`; and how many of them at most."""
+
+    account: str | None = None
+    workspace: str | None = None
+    types: frozenset[str] = frozenset()
+    count: int | None = None
+
+    def includes(self, event: Event) -> bool:
+        """Whether `event` is wanted."""
+        data = event["data"]
+        return (
+            (self.account is None or data.get("integrationAccountId") == self.account)
+            and (self.workspace is None or data.get("workspaceId") == self.workspace)
+            and (not self.types or event["type"] in self.types)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRange:
+    """What is read of a topic: from its beginning, or what was taken `since`, or from its end; and whether the reader stays for
+    what comes after."""
+
+    beginning: bool = False
+    since: datetime | None = None
+    follow: bool = True
+
+
+async def print_events(
+    log: Log, topic: str, read_range: ReadRange, wanted: EventFilter, clock: Clock, *, as_json: bool
+) -> None:
+    """Print what is wanted, each batch as it comes. Returns when there are enough, or at the end where it does not `follow`.
+
+    What cannot be read is noted on standard error and passed over, and so is an outage once it is known that the topic is there.
+    Raises `LogUnavailable`.
+    """
+    left = wanted.count
+    async with aclosing(_batches(log, topic, read_range, clock)) as batches:
+        async for batch in batches:
+            events = [event for each in batch if (event := _event(each)) is not None and wanted.includes(event)]
+            show_lines([json_line(event) if as_json else line(event) for event in events[:left]])
+            left = None if left is None else left - len(events[:left])
+            if left == 0:
+                return
+
+
+def _batches(
+    log: Log, topic: str, read_range: ReadRange, clock: Clock
+) -> AsyncGenerator[Sequence[ConsumedMessage], None]:
+    return (
+        _following(log, topic, read_range, clock)
+        if read_range.follow
+        else read_to_end(log, topic, since=read_range.since)
+    )
+
+
+async def _following(
+    log: Log, topic: str, read_range: ReadRange, clock: Clock
+) -> AsyncGenerator[Sequence[ConsumedMessage], None]:
+    async with log.tail(topic, from_beginning=read_range.beginning) as tail:
+        if read_range.since is not None:
+            await tail.seek_to_time(read_range.since)
+        while True:
+            try:
+                yield await tail.receive(max_messages=_AT_A_TIME, wait_seconds=_WAIT_SECONDS)
+            except LogUnavailable as outage:
+                note(f"{outage}; trying again")
+                await clock.sleep(_PAUSE_SECONDS)
+
+
+def _event(delivery: ConsumedMessage) -> Event | None:
+    try:
+        return structured_event(delivery.message)
+    except Undecodable as fault:
+        note(f"{delivery.topic}, partition {delivery.partition}, offset {delivery.offset}: {fault}; passed over")
+        return None
+
+
+def line(event: Event) -> str:
+    """One line for a person: when, what, whose; then the ids, and the problem's code."""
+    data = event["data"]
+    record = _object(data.get("reservation"))
+    problem = _object(_object(data.get("cancellation")).get("problem") or record.get("problem"))
+    ids = (record.get("id"), record.get("pmsReservationId"), problem.get("code"))
+    parts = (event.get("time"), event["type"], data.get("integrationAccountId"), data.get("requestId"), *ids)
+    return "  ".join(_NOTHING if part is None else " ".join(printable(str(part)).split()) for part in parts)
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    """`value` where it is a JSON object: whoever else writes to the topic may put anything there."""
+    return value if isinstance(value, dict) else {}
 
 
 def commands() -> typer.Typer:
@@ -54,9 +159,9 @@ def tail(
     Those of one submission are in their order, and may come twice, with the same id; - stands for what there is not. It takes
     nothing from any consumer. What cannot be read is noted on standard error and passed over.
     """
-    wanted = Wanted(account, workspace, _types(kind or ()), count)
-    stretch = _stretch(start, follow=not no_follow)
-    with_log(lambda log, topics: _tail(log, topics.results, stretch, wanted, as_json=as_json))
+    wanted = EventFilter(account, workspace, _types(kind or ()), count)
+    read_range = _read_range(start, follow=not no_follow)
+    with_log(lambda log, topics: _tail(log, topics.results, read_range, wanted, as_json=as_json))
 
 
 def _types(given: Sequence[str]) -> frozenset[str]:
@@ -67,24 +172,24 @@ def _types(given: Sequence[str]) -> frozenset[str]:
     return frozenset(names[each] for each in given)
 
 
-def _stretch(start: str | None, *, follow: bool) -> Stretch:
+def _read_range(start: str | None, *, follow: bool) -> ReadRange:
     where = start or (_END if follow else _BEGINNING)
     if where == _END and not follow:
         raise WrongUsage("--no-follow from the end prints nothing: leave one of them out.")
     if where in {_BEGINNING, _END}:
-        return Stretch(beginning=where == _BEGINNING, follow=follow)
-    return Stretch(
+        return ReadRange(beginning=where == _BEGINNING, follow=follow)
+    return ReadRange(
         since=moment(where, "--from, where it is neither beginning nor end,", SystemClock().now()), follow=follow
     )
 
 
-async def _tail(log: Log, topic: str, stretch: Stretch, wanted: Wanted, *, as_json: bool) -> None:
+async def _tail(log: Log, topic: str, read_range: ReadRange, wanted: EventFilter, *, as_json: bool) -> None:
     """Until there are enough, or the end, or a signal. Raises `LogUnavailable`, `Failed`."""
     async with log.admin() as admin:
         if topic not in await admin.list():
             raise Failed(f"there is no topic {topic} yet: `forwarder topics create`, or `forwarder up`, makes it.")
     with stop_on_signal() as stop, while_read():
-        printing = asyncio.ensure_future(print_events(log, topic, stretch, wanted, SystemClock(), as_json=as_json))
+        printing = asyncio.ensure_future(print_events(log, topic, read_range, wanted, SystemClock(), as_json=as_json))
         await first_of(printing, stop.wait())
         if not printing.cancelled():
             printing.result()

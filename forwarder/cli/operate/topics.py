@@ -1,12 +1,13 @@
-"""`forwarder topics …`: the topics of the log."""
+"""`forwarder topics …` and `forwarder migrate`: the topics of the log, and the tables of the database."""
 
 from typing import Annotated
 
 import typer
 
-from forwarder.assembly.backend import Backend
+from forwarder.assembly.backend import Backend, migrate_backend
 from forwarder.cli.backend import with_backend
-from forwarder.cli.output import AsJson, say, show_rows
+from forwarder.cli.output import AsJson, say, show_json, show_rows
+from forwarder.cli.run.serve import settings_and_logging
 
 
 def commands() -> typer.Typer:
@@ -42,3 +43,12 @@ def list_topics(as_json: AsJson = False) -> None:
         return [{"topic": name, "partitions": found.get(name)} for name in backend.settings.topics.all()]
 
     show_rows(with_backend(run), ("topic", "partitions"), as_json=as_json)
+
+
+def migrate(as_json: AsJson = False) -> None:
+    """Bring the database up to date. Safe to run again, and by several at once."""
+    applied = migrate_backend(settings_and_logging("warning"))
+    if as_json:
+        show_json({"applied": list(applied)})
+    else:
+        say(f"Applied: {', '.join(applied)}." if applied else "Up to date.")

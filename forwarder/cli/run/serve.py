@@ -10,9 +10,10 @@ from typing import Annotated, Final
 import typer
 
 from forwarder.cli.output import Failed
-from forwarder.cli.run.starting import settings_and_logging
+from forwarder.observability.logging import configure_logging
 from forwarder.process.on_demand import load
 from forwarder.process.supervision import bind, is_child, run_processes, run_until_signalled
+from forwarder.settings import Settings, read_settings
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on. [default: FORWARDER_HOST]")]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on. [default: FORWARDER_PORT]")]
@@ -67,3 +68,11 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
         raise Failed(
             f"cannot listen on {host}:{port}: {reason}. Choose another with --port or FORWARDER_PORT."
         ) from None
+
+
+def settings_and_logging(level: str | None = None) -> Settings:
+    """The settings of the environment, with logging set up as they say."""
+    settings = read_settings()
+    environment = settings.environment
+    configure_logging(level or environment.log_level, environment.log_format)
+    return settings

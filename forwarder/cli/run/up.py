@@ -2,24 +2,54 @@
 
 import os
 import sys
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import structlog
 import typer
+from dotenv import dotenv_values
 
 from forwarder.assembly.all_in_one import run_everything
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.role import Listening
 from forwarder.cli.output import say
-from forwarder.cli.run.demo_world import DEMO_ENV, WORKSPACE, DemoWorld, prepare_demo_world
-from forwarder.cli.run.serve import Host, Port, listen
-from forwarder.cli.run.starting import settings_and_logging
+from forwarder.cli.run.serve import Host, Port, listen, settings_and_logging
 from forwarder.process.supervision import Stop, own_url, run_until_signalled
 from forwarder.settings import Settings
+from forwarder.tenancy.port import Account, AlreadyExists
 
 _log = structlog.get_logger(__name__)
+
+WORKSPACE = "demo"
+DEMO_ENV = "demo.env"
+
+_ACCOUNTS = {
+    "demo-generic": ("generic", "generic"),
+    "demo-booking-sync": ("booking-sync", "booking-sync/api/v3"),
+    "demo-website-builder": ("website-builder", "website-builder"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DemoWorld:
+    """What a new user needs to try it."""
+
+    url: str
+    token: str
+    data_dir: Path
+
+    @property
+    def curl(self) -> str:
+        """A request that works when pasted, and again when pasted again."""
+        return f"""curl -s {self.url}/api/v1/vrs/reservations \\
+  -H 'Authorization: Bearer {self.token}' \\
+  -H 'workspaceId: {WORKSPACE}' -H 'integrationAccountId: demo-generic' \\
+  -H 'Content-Type: application/json' \\
+  -d '{{"propertyId": 1001, "roomId": "room-'$(date +%s)'", "arrivalDate": "2027-03-01", "departureDate": "2027-03-05",
+       "guest": {{"firstName": "Maria", "lastName": "Gonzalez", "email": "maria@example.com"}},
+       "numberOfGuests": 2, "totalPrice": 480.50, "currency": "EUR"}}'"""
 
 
 def up(
@@ -69,4 +99,56 @@ Then:
   .venv/bin/forwarder submissions list       what became of everything
   {world.url}/metrics   /readyz   /healthz
 """
+    )
+
+
+async def prepare_demo_world(backend: Backend, url: str, data_dir: Path) -> DemoWorld:
+    """Make what is missing, point the accounts at the simulator of `url`, and write `demo.env` (mode 0600)."""
+    await _add_workspace(backend)
+    known = {account.id: account for account in await backend.tenancy.accounts(WORKSPACE)}
+    for account_id, (kind, path) in _ACCOUNTS.items():
+        base_url = f"{url}/simulator/{account_id}/{path}"
+        await _put_account(backend, known.get(account_id), account_id, kind, base_url)
+    token = await _in_force(backend, _last_token(data_dir / DEMO_ENV))
+    world = DemoWorld(url, token, data_dir)
+    _write_env(world)
+    return world
+
+
+async def _add_workspace(backend: Backend) -> None:
+    try:
+        await backend.tenancy.add_workspace(WORKSPACE)
+    except AlreadyExists:
+        return
+
+
+async def _put_account(backend: Backend, known: Account | None, account_id: str, kind: str, base_url: str) -> None:
+    if known is None:
+        credential = (await backend.sealer()).seal_text("simulated")
+        await backend.tenancy.put_account(Account(account_id, WORKSPACE, kind, base_url, credential))
+    elif known.base_url != base_url:
+        await backend.tenancy.put_account(replace(known, base_url=base_url), replace=True)
+
+
+def _last_token(path: Path) -> str | None:
+    return dotenv_values(path).get("FORWARDER_TOKEN") if path.exists() else None
+
+
+async def _in_force(backend: Backend, token: str | None) -> str:
+    """The token of the last start while its key is in force, else a new one."""
+    if token and await backend.directory.key(token) is not None:
+        return token
+    _, token = await backend.tenancy.add_key(WORKSPACE)
+    return token
+
+
+def _write_env(world: DemoWorld) -> None:
+    path = world.data_dir / DEMO_ENV
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(
+        f"export FORWARDER_URL={world.url}\n"
+        f"export FORWARDER_TOKEN={world.token}\n"
+        f"export FORWARDER_WORKSPACE={WORKSPACE}\n",
+        encoding="utf-8",
     )

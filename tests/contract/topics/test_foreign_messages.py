@@ -15,11 +15,10 @@ import structlog
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from forwarder.cli.operate.result_events import Stretch, print_events
-from forwarder.cli.operate.result_events import Wanted as WantedEvents
+from forwarder.cli.operate.results import EventFilter, ReadRange, print_events
 from forwarder.cli.output import json_line
 from forwarder.operations.dead_letter_messages import DeadLetterWriter
-from forwarder.operations.dead_letters import Letters, Standing, Wanted, headers_of, row, value_of
+from forwarder.operations.dead_letters import DeadLetterReader, LetterFilter, LetterState, headers_of, row, value_of
 from forwarder.operations.replay import Replay
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.card import SealedCard
@@ -133,8 +132,8 @@ def test_whatever_is_written_beside_them_reservations_are_made_and_told(
             await site.goes_on()
             assert site.read == site.published
             for as_json in (True, False):
-                stretch = Stretch(beginning=True, follow=False)
-                await print_events(log, topics.results, stretch, WantedEvents(), SystemClock(), as_json=as_json)
+                stretch = ReadRange(beginning=True, follow=False)
+                await print_events(log, topics.results, stretch, EventFilter(), SystemClock(), as_json=as_json)
                 if as_json:
                     for line in capsys.readouterr().out.splitlines():
                         json.loads(line, parse_constant=pytest.fail)
@@ -166,15 +165,15 @@ def test_whatever_is_among_the_letters_they_are_all_shown_and_put_back_as_far_as
         async with log.publisher() as publisher:
             for message in written:
                 await publisher.publish(topics.dead_letters, [message])
-            desk = Letters(log, topics.dead_letters, SqlOverview(engine))
-            found = await desk.find(Wanted())
+            desk = DeadLetterReader(log, topics.dead_letters, SqlOverview(engine))
+            found = await desk.find(LetterFilter())
             by_place = {letter.place: letter for letter, _ in found}
             assert all(json_line(row(letter, standing)) for letter, standing in found)
             async for batch in read_to_end(log, topics.dead_letters):
                 for each in batch:
                     if (told := by_place.get((each.partition, each.offset))) is not None:
                         assert json_line([headers_of(each.message), value_of(told, each.message)])
-            chosen = [letter for letter, standing in found if standing is not Standing.TOO_LARGE]
+            chosen = [letter for letter, standing in found if standing is not LetterState.TOO_LARGE]
             replay = Replay(publisher, topics.requests, SystemClock(), rate=100_000.0, stop=asyncio.Event())
             await replay.run(desk.messages(chosen), lambda _: None)
             assert replay.put_back == len(chosen)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.cli.manage.account_options import credential_from, options_from
+from forwarder.cli.options import credential_from, options_from
 from forwarder.cli.output import WrongUsage
 from forwarder.cli.program import run
 from forwarder.pms.registry import KINDS

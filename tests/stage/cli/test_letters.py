@@ -10,7 +10,16 @@ import pytest
 
 from forwarder.operations.completion import with_attempt
 from forwarder.operations.dead_letter_messages import DeadLetterWriter, letter_message, replayed
-from forwarder.operations.dead_letters import Letter, Letters, Standing, Wanted, headers_of, letter_of, row, value_of
+from forwarder.operations.dead_letters import (
+    DeadLetterReader,
+    Letter,
+    LetterFilter,
+    LetterState,
+    headers_of,
+    letter_of,
+    row,
+    value_of,
+)
 from forwarder.process.clock import iso
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Deferred, Status
@@ -44,7 +53,7 @@ class _Desk:
         self.recorder = SqlRecorder(engine)
         self.clock = clock
         self.publisher = publisher
-        self.letters = Letters(log, TOPICS.dead_letters, SqlOverview(engine))
+        self.letters = DeadLetterReader(log, TOPICS.dead_letters, SqlOverview(engine))
 
     async def fail(self, number: int, *, account: str = "acc", reason: str = "pms_unavailable") -> str:
         """A submission fails; the id of its letter. A second passes."""
@@ -68,8 +77,8 @@ class _Desk:
         await self.publisher.publish(TOPICS.dead_letters, [message])
         await self.clock.advance(1)
 
-    async def standings(self, wanted: Wanted | None = None) -> dict[str, Standing]:
-        return {letter.id: standing for letter, standing in await self.letters.find(wanted or Wanted())}
+    async def standings(self, wanted: LetterFilter | None = None) -> dict[str, LetterState]:
+        return {letter.id: standing for letter, standing in await self.letters.find(wanted or LetterFilter())}
 
 
 @pytest.fixture
@@ -96,16 +105,16 @@ def undecodable(partition: int, offset: int, value: bytes = b"no JSON", key: byt
 
 
 async def test_without_letters_there_is_nothing(desk: _Desk) -> None:
-    assert await desk.letters.find(Wanted()) == []
+    assert await desk.letters.find(LetterFilter()) == []
 
 
 async def test_letters_are_told_newest_first_each_with_what_went_wrong(desk: _Desk) -> None:
     first = await desk.fail(1)
     await desk.set_aside(undecodable(2, 17))
     last = await desk.fail(3, account="other", reason="pms_unauthorized")
-    found = await desk.letters.find(Wanted())
+    found = await desk.letters.find(LetterFilter())
     assert [letter.id for letter, _ in found] == [last, "2:17", first]
-    assert [standing for _, standing in found] == [Standing.OPEN, Standing.UNDECODABLE, Standing.OPEN]
+    assert [standing for _, standing in found] == [LetterState.OPEN, LetterState.UNDECODABLE, LetterState.OPEN]
     assert row(*found[0]) == {
         "id": last,
         "at": "2027-01-01T00:00:02.000Z",
@@ -123,31 +132,31 @@ async def test_letters_are_told_newest_first_each_with_what_went_wrong(desk: _De
 async def test_a_letter_is_open_only_while_its_submission_is_failed_by_it(desk: _Desk) -> None:
     first = await desk.fail(1)
     work = await desk.revive(1, 1)
-    assert await desk.standings() == {first: Standing.REPLAYED}
+    assert await desk.standings() == {first: LetterState.REPLAYED}
     second = await desk.fail_again(work)
-    assert await desk.standings() == {second: Standing.OPEN, first: Standing.REPLAYED}
+    assert await desk.standings() == {second: LetterState.OPEN, first: LetterState.REPLAYED}
     again = await desk.revive(1, 2)
     await desk.recorder.record("w1", [final(again)], [])
-    assert await desk.standings() == {second: Standing.REPLAYED, first: Standing.REPLAYED}
+    assert await desk.standings() == {second: LetterState.REPLAYED, first: LetterState.REPLAYED}
 
 
 async def test_a_letter_of_a_submission_that_is_not_in_the_store_is_not_open(desk: _Desk) -> None:
     (work,) = await desk.recorder.ingest("w1", [arrival(1)], now=NOW)
     elsewhere = replace(work, submission=replace(work.submission, request_id="rsv_elsewhere"))
     await desk.set_aside(failure(elsewhere)[1])
-    assert await desk.standings() == {"rsv_elsewhere.1": Standing.REPLAYED}
+    assert await desk.standings() == {"rsv_elsewhere.1": LetterState.REPLAYED}
 
 
 async def test_a_letter_that_was_written_twice_is_one(desk: _Desk) -> None:
     letter_id = await desk.fail(1)
-    (letter, _), *_ = await desk.letters.find(Wanted())
+    (letter, _), *_ = await desk.letters.find(LetterFilter())
     message = await desk.letters.message(letter)
     assert message is not None
     await desk.set_aside(message)
     await desk.set_aside(undecodable(0, 1))
     await desk.set_aside(undecodable(0, 1))
-    assert await desk.standings() == {letter_id: Standing.OPEN, "0:1": Standing.UNDECODABLE}
-    chosen = [letter for letter, _ in await desk.letters.find(Wanted())]
+    assert await desk.standings() == {letter_id: LetterState.OPEN, "0:1": LetterState.UNDECODABLE}
+    chosen = [letter for letter, _ in await desk.letters.find(LetterFilter())]
     assert len([each async for batch in desk.letters.messages(chosen) for each in batch]) == 2
 
 
@@ -158,15 +167,15 @@ async def test_letters_are_selected_by_account_class_time_and_id(desk: _Desk) ->
     await desk.set_aside(undecodable(0, 1, key=b"other:7"))
     second = NOW + timedelta(seconds=1)
     for wanted, expected in (
-        (Wanted(account="acc"), {one, three}),
-        (Wanted(account="other"), {two, "0:1"}),
-        (Wanted(account="other", failure_class="unavailable"), {two}),
-        (Wanted(failure_class="throttled"), {three}),
-        (Wanted(failure_class="undecodable"), {"0:1"}),
-        (Wanted(since=second, until=second + timedelta(seconds=1)), {two}),
-        (Wanted(since=second + timedelta(seconds=2)), {"0:1"}),
-        (Wanted(until=second), {one}),
-        (Wanted(ids=[one, "0:1", "none"]), {one, "0:1"}),
+        (LetterFilter(account="acc"), {one, three}),
+        (LetterFilter(account="other"), {two, "0:1"}),
+        (LetterFilter(account="other", failure_class="unavailable"), {two}),
+        (LetterFilter(failure_class="throttled"), {three}),
+        (LetterFilter(failure_class="undecodable"), {"0:1"}),
+        (LetterFilter(since=second, until=second + timedelta(seconds=1)), {two}),
+        (LetterFilter(since=second + timedelta(seconds=2)), {"0:1"}),
+        (LetterFilter(until=second), {one}),
+        (LetterFilter(ids=[one, "0:1", "none"]), {one, "0:1"}),
     ):
         assert set(await desk.standings(wanted)) == expected, wanted
 
@@ -176,15 +185,15 @@ async def test_very_many_letters_are_read_whole(desk: _Desk) -> None:
     ends = [failure(work) for work in works]
     await desk.recorder.record("w1", [end for end, _ in ends], [])
     await desk.publisher.publish(TOPICS.dead_letters, [message for _, message in ends])
-    found = await desk.letters.find(Wanted())
+    found = await desk.letters.find(LetterFilter())
     assert {letter.id for letter, _ in found} == {end.event.event_id for end, _ in ends}
-    assert {standing for _, standing in found} == {Standing.OPEN}
+    assert {standing for _, standing in found} == {LetterState.OPEN}
 
 
 async def test_the_messages_of_letters_come_as_they_were_set_aside(desk: _Desk) -> None:
     for number in range(1, 6):
         await desk.fail(number)
-    chosen = [letter for letter, _ in await desk.letters.find(Wanted())][1:4]
+    chosen = [letter for letter, _ in await desk.letters.find(LetterFilter())][1:4]
     messages = [each async for batch in desk.letters.messages(chosen) for each in batch]
     assert sorted(replayed(each).headers[-1][1].decode() for each in messages) == sorted(each.id for each in chosen)
 
@@ -208,14 +217,14 @@ def test_a_message_of_somebody_elses_spoils_nothing(message: Message, letter_id:
 @pytest.mark.parametrize("taken_at", [-(2**63), -1, 2**53, 2**63 - 1])
 def test_whenever_the_log_was_told_that_it_was_written(taken_at: int) -> None:
     letter = letter_of(ConsumedMessage(TOPICS.dead_letters, 1, 2, taken_at, Message(b"k", b"{}")))
-    assert row(letter, Standing.UNDECODABLE)["at"]
+    assert row(letter, LetterState.UNDECODABLE)["at"]
 
 
 async def test_a_letter_that_was_cut_or_that_the_log_would_not_take_is_not_to_be_put_back(desk: _Desk) -> None:
     whole = Message(b"acc:1", b"x" * MAX_MESSAGE_BYTES)
     await desk.set_aside(LETTERS.undecodable(ConsumedMessage(TOPICS.requests, 0, 7, 0, whole), Undecodable("no")))
-    ((letter, standing),) = await desk.letters.find(Wanted(account="acc"))
-    assert (letter.id, standing) == ("0:7", Standing.TOO_LARGE)
+    ((letter, standing),) = await desk.letters.find(LetterFilter(account="acc"))
+    assert (letter.id, standing) == ("0:7", LetterState.TOO_LARGE)
     too_large = replace(whole, headers=(("dlt-event-id", b"rsv_1.1"),))
     assert not letter_of(
         ConsumedMessage(TOPICS.dead_letters, 1, 2, 0, replace(too_large, value=whole.value + b"x"))

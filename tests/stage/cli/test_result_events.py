@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from forwarder.cli.operate.result_events import Stretch, Wanted, print_events
+from forwarder.cli.operate.results import EventFilter, ReadRange, print_events
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Log, Message, Tail
 from tests.support.log.deliveries import SOON
@@ -47,20 +47,20 @@ def field(message: Message, name: str) -> str:
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        (Wanted(), [CONFIRMED, REJECTED, FAILED, PUBLISHED[-1]]),
-        (Wanted(types=frozenset({"reservation.confirmed.v1", "reservation.rejected.v1"})), [CONFIRMED, REJECTED]),
-        (Wanted(account="other"), PUBLISHED[-1:]),
-        (Wanted(workspace="others"), PUBLISHED[-1:]),
-        (Wanted(account="other", workspace=field(CONFIRMED, "workspaceId")), []),
-        (Wanted(account=field(CONFIRMED, "integrationAccountId")), [CONFIRMED, REJECTED, FAILED]),
-        (Wanted(count=2), [CONFIRMED, REJECTED]),
-        (Wanted(types=frozenset({"reservation.failed.v1"}), count=1), [FAILED]),
+        (EventFilter(), [CONFIRMED, REJECTED, FAILED, PUBLISHED[-1]]),
+        (EventFilter(types=frozenset({"reservation.confirmed.v1", "reservation.rejected.v1"})), [CONFIRMED, REJECTED]),
+        (EventFilter(account="other"), PUBLISHED[-1:]),
+        (EventFilter(workspace="others"), PUBLISHED[-1:]),
+        (EventFilter(account="other", workspace=field(CONFIRMED, "workspaceId")), []),
+        (EventFilter(account=field(CONFIRMED, "integrationAccountId")), [CONFIRMED, REJECTED, FAILED]),
+        (EventFilter(count=2), [CONFIRMED, REJECTED]),
+        (EventFilter(types=frozenset({"reservation.failed.v1"}), count=1), [FAILED]),
     ],
 )
 async def test_what_is_wanted_is_printed_in_order_and_nothing_else(
-    wanted: Wanted, expected: list[Message], log: EmbeddedLog, capsys: pytest.CaptureFixture[str]
+    wanted: EventFilter, expected: list[Message], log: EmbeddedLog, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stretch = Stretch(beginning=True, follow=False)
+    stretch = ReadRange(beginning=True, follow=False)
     await print_events(log, TOPIC, stretch, wanted, ManualClock(), as_json=True)
     said = capsys.readouterr()
     assert [json.loads(line)["data"] for line in said.out.splitlines()] == [json.loads(each.value) for each in expected]
@@ -70,8 +70,8 @@ async def test_what_is_wanted_is_printed_in_order_and_nothing_else(
 
 async def test_a_line_names_time_type_account_and_ids(log: EmbeddedLog, capsys: pytest.CaptureFixture[str]) -> None:
     for since in (CONFIRMED, REJECTED):
-        wanted = Wanted(types=frozenset({dict(since.headers)["ce_type"].decode()}))
-        await print_events(log, TOPIC, Stretch(beginning=True, follow=False), wanted, ManualClock(), as_json=False)
+        wanted = EventFilter(types=frozenset({dict(since.headers)["ce_type"].decode()}))
+        await print_events(log, TOPIC, ReadRange(beginning=True, follow=False), wanted, ManualClock(), as_json=False)
     lines = capsys.readouterr().out.splitlines()
     record, refused = json.loads(CONFIRMED.value)["reservation"], json.loads(REJECTED.value)["reservation"]
     for line, event, ids in zip(
@@ -92,8 +92,8 @@ async def test_nothing_of_an_event_reaches_a_terminal_as_a_command(
     headers = tuple((f"ce_{name}", b"evil") for name in ("specversion", "id", "source", "type"))
     async with log.publisher() as publisher:
         await publisher.publish(TOPIC, [Message(b"key", json.dumps(evil).encode(), headers)])
-    wanted = Wanted(types=frozenset({"evil"}))
-    await print_events(log, TOPIC, Stretch(beginning=True, follow=False), wanted, ManualClock(), as_json=False)
+    wanted = EventFilter(types=frozenset({"evil"}))
+    await print_events(log, TOPIC, ReadRange(beginning=True, follow=False), wanted, ManualClock(), as_json=False)
     assert capsys.readouterr().out == "-  evil  \\x1b[2J \\x9bfake  -  -  -  -\n"
 
 
@@ -103,8 +103,8 @@ async def test_what_python_alone_takes_for_a_number_is_never_printed_as_one(
     headers = tuple((f"ce_{name}", b"odd") for name in ("specversion", "id", "source", "type"))
     async with log.publisher() as publisher:
         await publisher.publish(TOPIC, [Message(b"key", b'{"a":%s}' % each, headers) for each in (b"NaN", b"1e400")])
-    wanted = Wanted(types=frozenset({"odd"}))
-    await print_events(log, TOPIC, Stretch(beginning=True, follow=False), wanted, ManualClock(), as_json=True)
+    wanted = EventFilter(types=frozenset({"odd"}))
+    await print_events(log, TOPIC, ReadRange(beginning=True, follow=False), wanted, ManualClock(), as_json=True)
     said = capsys.readouterr()
     (event,) = (json.loads(line, parse_constant=pytest.fail) for line in said.out.splitlines())
     assert event["data"] == {"a": None}
@@ -115,8 +115,8 @@ async def test_what_python_alone_takes_for_a_number_is_never_printed_as_one(
 @pytest.mark.parametrize("odd", [[], {}, [1], None, 7])
 def test_an_event_of_odd_owners_is_compared_like_any_other(name: str, odd: object) -> None:
     event = {"type": "odd", "data": {name: odd}}
-    assert Wanted().includes(event)
-    assert not Wanted(account="acc", workspace="ws").includes(event)
+    assert EventFilter().includes(event)
+    assert not EventFilter(account="acc", workspace="ws").includes(event)
 
 
 class _OneTail:
@@ -136,7 +136,7 @@ async def test_an_outage_is_noted_and_followed_through(capsys: pytest.CaptureFix
     memory.topics[TOPIC] += [CONFIRMED]
     memory.away = True
     log = cast(Log, _OneTail(memory))
-    printing = asyncio.ensure_future(print_events(log, TOPIC, Stretch(), Wanted(count=1), clock, as_json=True))
+    printing = asyncio.ensure_future(print_events(log, TOPIC, ReadRange(), EventFilter(count=1), clock, as_json=True))
     await settle()
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", "the log is away; trying again\n")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from forwarder.pms.kinds.generic.open_contract import open_pms_contract
 from tools.contracts.compatibility import breaking_changes, broken_event
 from tools.contracts.messages.event_schemas import event_schemas
 from tools.contracts.openapi.document import openapi
+from tools.contracts.pms_contract import open_pms_contract
 
 CONTRACT = openapi()
 EVENT = "reservation.confirmed.v1"

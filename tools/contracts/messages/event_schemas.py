@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from forwarder.reservation.json_schema import schema_of
+from tools.contracts.json_schema import schema_of
 from tools.contracts.messages import event_data
 from tools.contracts.messages.messages import Described, request_messages, result_messages
 from tools.contracts.openapi.request_bodies import request_schemas

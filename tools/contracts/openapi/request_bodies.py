@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from forwarder.reservation.bulk import BookingEngineItem, GeneralItem
 from forwarder.reservation.cancellation import CancellationBody
 from forwarder.reservation.currency import DECIMALS
-from forwarder.reservation.json_schema import schema_of
 from forwarder.reservation.request import CURRENCY, MAX_NIGHTS, BookingEngineRequest, GeneralRequest
+from tools.contracts.json_schema import schema_of
 
 _ABOUT: Final = {
     "BookingEngineRequest": "What a direct-booking website, or its provider, submits. Fields that are not named here are dropped.",

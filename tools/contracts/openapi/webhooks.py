@@ -5,10 +5,10 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from forwarder.notifier.api.bodies import NewWebhook, Rotation, WebhookChange
-from forwarder.reservation.json_schema import schema_of
 from forwarder.reservation.problems import requests, service, webhooks
 from forwarder.reservation.problems.problem_type import ProblemType
 from forwarder.reservation.request import MAX_BODY_BYTES
+from tools.contracts.json_schema import schema_of
 from tools.contracts.openapi import webhook_bodies as shapes
 from tools.contracts.openapi.parameters import references
 from tools.contracts.openapi.responses import BODY_PROBLEMS, Json, answer, problems

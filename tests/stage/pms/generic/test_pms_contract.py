@@ -10,8 +10,8 @@ import pytest
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 
-from forwarder.pms.kinds.generic.open_contract import open_pms_contract
 from tests.support.simulator.client import GENERIC, PAYING_CARD, ROOM, STAY, SimulatorClient, simulated
+from tools.contracts.pms_contract import open_pms_contract
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ Published as schemas/pms-openapi.json.
 from typing import Any, Final
 
 from forwarder.pms.kinds.generic.adapter import NOT_THERE
-from forwarder.pms.kinds.generic.open_contract_schemas import REF, contract_schemas
+from tools.contracts.pms_contract_schemas import REF, contract_schemas
 
 _VERSION: Final = "1.1.0"
 

@@ -1,13 +1,33 @@
-"""An account's credential and options, as commands take them: given one by one, or in files."""
+"""Values of options as operators write them: moments; credentials and options of an account, given one by one or in files."""
 
 import json
+import re
 import sys
 import tomllib
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from forwarder.cli.output import WrongUsage
+
+_AGE = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def moment(text: str, option: str, now: datetime) -> datetime:
+    """What `text` means at `now`; without a zone it is UTC. Raises `WrongUsage`, which names `option`."""
+    age = _AGE.fullmatch(text.strip())
+    try:
+        if age is not None:
+            return now - timedelta(**{_UNITS[age[2]]: float(age[1])})
+        written = datetime.fromisoformat(text.strip())
+        return (written if written.tzinfo else written.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise WrongUsage(
+            f"{option} must be a moment, such as 2027-01-31T12:00:00Z, or an age, such as 90s, 30m, 2h, 7d or 1w; "
+            f"it is {text!r}."
+        ) from None
 
 
 def credential_from(given: str | None, file: Path | None) -> str:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from forwarder.cli.moments import moment
+from forwarder.cli.options import moment
 from forwarder.cli.output import WrongUsage
 from tests.support.worker.works import NOW
 
