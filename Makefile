@@ -45,8 +45,8 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 test: $(VENV)/.development ## what shows every guarantee, on every backend that can be had; ARGS='-k worker' selects, PROCESSES=4 is for more cores
 	$(PYTEST) -m 'not slow' --durations=30 $(ARGS)
 
-test-all: $(VENV)/.development ## the slow suites too: fuzzing of the HTTP contract, generated clients, guides' programs, compose
-	$(PYTEST) --durations=30 $(ARGS)
+test-all: $(VENV)/.development ## the slow suites and the long forms too: fuzzing of the HTTP contract, state machines, three brokers, guides' programs, compose
+	FORWARDER_TEST_PROFILE=full $(PYTEST) --durations=30 $(ARGS)
 
 faults: $(VENV)/.development ## the fault suite at length, into docs/explanation/reliability.md; SEED=7 repeats its faults, ARGS='-k kafka' selects
 	FORWARDER_TEST_REQUIRE=real $(BIN)/python -m pytest tests/fault --faults=long $(if $(SEED),--faults-seed=$(SEED)) $(ARGS)

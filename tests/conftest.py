@@ -15,7 +15,7 @@ from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Log
 from tests.support.backends import BACKENDS, Backend, missing
-from tests.support.side_by_side import ByFile, Section, pass_on, said, say, take_over
+from tests.support.side_by_side import ByFile, Section, longest_first, pass_on, said, say, take_over
 from tools.servers.databases import new_database
 from tools.servers.kafka_process import KafkaCluster
 from tools.servers.ladder import Unavailable
@@ -51,6 +51,10 @@ def _lender_of(config: pytest.Config) -> Lender:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     return [f"backend {line}" for line in config.stash[_servers].planned()]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    longest_first(items)
 
 
 @pytest.hookimpl(optionalhook=True)

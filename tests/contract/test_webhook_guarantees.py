@@ -1,30 +1,32 @@
 """What is promised of webhook deliveries, through outages that are longer than every retention and deadline."""
 
 import asyncio
-from collections.abc import Iterator
-from typing import Any, cast
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase
 from hypothesis.stateful import run_state_machine_as_test
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.engine import open_engine
-from tests.contract.test_guarantees import PROFILE, _drop
+from tests.contract.test_guarantees import drop_events
+from tests.support.machine.profile import PROFILE, TIMEOUT_SECONDS, Profile, lives
 from tests.support.machine.webhooks import WebhookLife
 from tests.support.machine.worlds.sqlite_at_once import do_at_once
 
-EXAMPLES = {"ci": {"sqlite": 30, "postgresql": 5}, "long": {"sqlite": 3000, "postgresql": 300}}
-PHASES = {"ci": [Phase.generate], "long": [Phase.generate, Phase.shrink]}
+EXAMPLES: Final[Mapping[str, Mapping[Profile, int]]] = {
+    "sqlite": {"change": 10, "full": 30, "long": 3000},
+    "postgresql": {"change": 3, "full": 5, "long": 300},
+}
+PHASES = [Phase.generate, Phase.shrink] if PROFILE == "long" else [Phase.generate]
 """A life is short enough to be read as it is; to find a shorter one takes minutes."""
-
-STEPS = {"ci": 20, "long": 50}
 
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    structlog.configure(processors=[_drop])
+    structlog.configure(processors=[drop_events])
     yield
     structlog.reset_defaults()
 
@@ -45,20 +47,9 @@ def opened(migrated_url: str, loop: asyncio.AbstractEventLoop) -> Iterator[Async
     loop.run_until_complete(engine.dispose())
 
 
-@pytest.mark.timeout(7200 if PROFILE == "long" else 300)
+@pytest.mark.timeout(TIMEOUT_SECONDS)
 def test_deliveries_survive_outages_of_any_length(opened: AsyncEngine, loop: asyncio.AbstractEventLoop) -> None:
-    profile = settings(
-        max_examples=EXAMPLES[PROFILE][opened.dialect.name],
-        stateful_step_count=STEPS[PROFILE],
-        derandomize=PROFILE == "ci",
-        deadline=None,
-        phases=PHASES[PROFILE],
-        print_blob=True,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-
     def life() -> WebhookLife:
         return WebhookLife(opened, loop)
 
-    run_state_machine_as_test(cast("Any", life), settings=profile)
+    run_state_machine_as_test(cast("Any", life), settings=lives(EXAMPLES[opened.dialect.name], PHASES))

@@ -10,7 +10,7 @@ ENDED = Expected(statuses=frozenset({"CONFIRMED", "CANCELLED"}), all_accepted=Tr
 async def test_cancelled_at_once_while_the_worker_is_killed(case: Case) -> None:
     cancelling = Cancelling(case.deployment)
     async with case.load(then=cancelling):
-        for _ in range(case.times(short=2, long=20)):
+        for _ in range(case.times(short=1, long=20)):
             await case.made_more(case.draw(20, 150))
             await case.kill("worker")
     await cancelling.all_carried_out()

@@ -27,7 +27,7 @@ _MOST_MEGABYTES = 300
 async def test_pms_that_fail(case: Case, modes: list[str]) -> None:
     """Every account's PMS fails in its own way, and in another one a moment later. Between them they go through all ways."""
     async with case.load():
-        for turn in range(case.times(short=4, long=40)):
+        for turn in range(case.times(short=3, long=40)):
             for place, account in enumerate(case.accounts):
                 first = place * len(modes) // len(case.accounts)
                 await _order(case, account, modes[(first + turn) % len(modes)])

@@ -10,7 +10,7 @@ from tests.support.campaign.judge import Expected
 async def test_every_message_delivered_again(case: Case) -> None:
     worker = case.deployment.processes["worker"]
     async with case.load():
-        for _ in range(case.times(short=2, long=10)):
+        for _ in range(case.times(short=1, long=10)):
             await case.made_more(case.draw(50, 300))
             await case.wait(worker.stop)
             case.injected("offsets set back to the beginning")

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+
 from tests.fault.conftest import NewCase
 from tests.support.campaign.service import open_service
 from tests.support.deployment.site import Site, site_settings
@@ -13,6 +15,7 @@ from tools.servers.postgres_process import PostgresServer
 from tools.servers.real_servers import RealServers
 
 
+@pytest.mark.slow
 async def test_a_broker_of_three_killed_and_brought_back(
     kafka_cluster: Callable[[int], KafkaCluster],
     postgres: PostgresServer,

@@ -28,7 +28,7 @@ from tests.support.campaign.report import Report, Row
 from tests.support.campaign.service import Service
 from tests.support.deployment.deployment import PATIENCE_SECONDS
 
-COUNTS = {"short": 500, "long": 2_000}
+COUNTS = {"short": 300, "long": 2_000}
 """Submissions of a case, at the least."""
 FIRST_MADE = 40
 """Bookings after which a case may hit."""
@@ -41,6 +41,8 @@ _PATIENCE = {"short": PATIENCE_SECONDS, "long": 5 * PATIENCE_SECONDS}
 """Seconds without a sign of life. After many faults a row may be minutes from its next try."""
 
 _LOOK_SECONDS = 0.05
+_JUDGE_SECONDS = 0.5
+"""Between two looks at everything: each reads every page and every topic."""
 _case_numbers = count(1)
 
 
@@ -141,7 +143,7 @@ class Case:
         evidence = await self._evidence()
         known = evidence.known
         while not evidence.is_quiet(expected) and clock() < moved + _PATIENCE[self._form.length]:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_JUDGE_SECONDS)
             evidence = await self._evidence()
             if evidence.known != known:
                 known, moved = evidence.known, clock()

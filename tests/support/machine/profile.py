@@ -1,0 +1,35 @@
+"""How long the state machines are, by `FORWARDER_TEST_PROFILE`.
+
+`change`, the default, is for every change, `full` for `make test-all`; both live the same lives each time. `long` lives others.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, cast
+
+from hypothesis import HealthCheck, Phase, settings
+
+Profile = Literal["change", "full", "long"]
+
+PROFILE: Final = cast("Profile", os.environ.get("FORWARDER_TEST_PROFILE", "change"))
+TIMEOUT_SECONDS: Final = 7200 if PROFILE == "long" else 300
+_STEPS: Final[Mapping[Profile, int]] = {"change": 20, "full": 25, "long": 50}
+
+
+def lives(examples: Mapping[Profile, int], phases: Sequence[Phase] = tuple(Phase)) -> settings:
+    """Hypothesis's settings for so many lives of a state machine."""
+    return settings(
+        max_examples=examples[PROFILE],
+        stateful_step_count=_STEPS[PROFILE],
+        derandomize=PROFILE != "long",
+        deadline=None,
+        phases=phases,
+        print_blob=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def some(corners: Sequence[Any]) -> Sequence[Any]:
+    """Those that are gone through: every third for a change, else all."""
+    return corners[::3] if PROFILE == "change" else corners
