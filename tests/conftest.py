@@ -16,7 +16,7 @@ from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Log
 from tests.support.backends import BACKENDS, Backend, missing
 from tests.support.side_by_side import ByFile, Section, longest_first, pass_on, said, say, take_over
-from tools.servers.databases import new_database
+from tools.servers.databases import EmptiedDatabases, new_database
 from tools.servers.kafka_process import KafkaCluster
 from tools.servers.ladder import Unavailable
 from tools.servers.lent_servers import Lender
@@ -145,9 +145,23 @@ def migrated_template(postgres_url: str) -> Iterator[str]:
 
 
 @pytest.fixture
-async def migrated_postgres_url(postgres_url: str, migrated_template: str) -> AsyncIterator[str]:
-    """A new PostgreSQL database with every table and no rows, dropped afterwards."""
+async def new_postgres_url(postgres_url: str, migrated_template: str) -> AsyncIterator[str]:
+    """A new PostgreSQL database with every table and nothing ever in them: for tests of how queries are planned."""
     async with new_database(postgres_url, template=migrated_template) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def _emptied_databases(postgres_url: str, migrated_template: str) -> Iterator[EmptiedDatabases]:
+    databases = EmptiedDatabases(postgres_url, migrated_template)
+    yield databases
+    asyncio.run(databases.close())
+
+
+@pytest.fixture
+async def migrated_postgres_url(_emptied_databases: EmptiedDatabases) -> AsyncIterator[str]:
+    """A PostgreSQL database of the test's own, with every table and no rows."""
+    async with _emptied_databases.lent() as url:
         yield url
 
 

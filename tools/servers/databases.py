@@ -17,13 +17,87 @@ async def new_database(server_url: str, *, template: str | None = None) -> Async
 
     It is empty, or a copy of the database at the URL `template`, to which nobody may be connected meanwhile.
     """
+    url = await _create(server_url, template)
+    try:
+        yield url
+    finally:
+        await _drop(server_url, url)
+
+
+_STATE = """
+select string_agg(concat_ws(' ', relname, relfilenode, reloptions, reltuples), ',' order by relname)
+  || (select string_agg(version_num, ',') from alembic_version)
+from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', 'i')
+"""
+"""What tells that a schema was changed, or a table analyzed."""
+
+_EMPTY = """
+select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid();
+do $$ declare each text; begin
+  for each in select tablename from pg_tables where schemaname = 'public' and tablename <> 'alembic_version' loop
+    execute format('delete from %I', each);
+  end loop;
+  for each in select sequencename from pg_sequences where schemaname = 'public' loop
+    execute format('alter sequence %I restart', each);
+  end loop;
+end $$;
+"""
+
+
+class EmptiedDatabases:
+    """Copies of `template` for one test after another, with every table and no rows: emptying one takes a twentieth of making one.
+
+    One that a test left with other tables, or with statistics of them, is not used again. All are dropped by `close`.
+    """
+
+    def __init__(self, server_url: str, template: str) -> None:
+        self._server_url = server_url
+        self._template = template
+        self._states: dict[str, object] = {}
+        self._free: list[str] = []
+
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[str]:
+        """One for as long as the block runs; whoever is connected to it at the end is sent away."""
+        url = self._free.pop() if self._free else await self._make()
+        yield url
+        connection = await asyncpg.connect(_plain(url))
+        try:
+            same = await connection.fetchval(_STATE) == self._states[url]
+            if same:
+                await connection.execute(_EMPTY)
+        finally:
+            await connection.close()
+        if same:
+            self._free.append(url)
+        else:
+            del self._states[url]
+            await _drop(self._server_url, url)
+
+    async def close(self) -> None:
+        """Drop them all."""
+        for url in self._states:
+            await _drop(self._server_url, url)
+
+    async def _make(self) -> str:
+        url = await _create(self._server_url, self._template)
+        connection = await asyncpg.connect(_plain(url))
+        try:
+            self._states[url] = await connection.fetchval(_STATE)
+        finally:
+            await connection.close()
+        return url
+
+
+async def _create(server_url: str, template: str | None) -> str:
     name = f"forwarder_{uuid.uuid4().hex[:12]}"
     copied = "" if template is None else f" template {_name(template)}"
     await _execute(server_url, f"create database {name}{copied}")
-    try:
-        yield _with_driver(server_url, database=name)
-    finally:
-        await _execute(server_url, f"drop database {name} with (force)")
+    return _with_driver(server_url, database=name)
+
+
+async def _drop(server_url: str, url: str) -> None:
+    await _execute(server_url, f"drop database {_name(url)} with (force)")
 
 
 async def _execute(server_url: str, statement: str) -> None:

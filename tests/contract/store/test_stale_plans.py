@@ -62,6 +62,12 @@ _STATEMENTS: dict[str, Executable] = {
 }
 
 
+@pytest.fixture
+def migrated_postgres_url(new_postgres_url: str) -> str:
+    """What others left behind would be planned for."""
+    return new_postgres_url
+
+
 @pytest.fixture(params=["empty", "empty, analyzed", "filled since", "filled since it had 20", "emptied since", "full"])
 async def believed(engine: AsyncEngine, request: pytest.FixtureRequest) -> AsyncEngine:
     """A database of which PostgreSQL believes more or less what holds."""

@@ -20,6 +20,12 @@ FROM generate_series(1, 50000) AS n
 """
 
 
+@pytest.fixture
+def migrated_postgres_url(new_postgres_url: str) -> str:
+    """What others left behind would be planned for."""
+    return new_postgres_url
+
+
 @pytest.fixture(params=["never analyzed", "analyzed"])
 async def full(engine: AsyncEngine, request: pytest.FixtureRequest) -> AsyncEngine:
     """50,000 deliveries, half of them pending, most of one endpoint."""
