@@ -6,9 +6,9 @@ May touch the web framework and the metrics; knows nothing of reservations.
 import functools
 import secrets
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Final
 
 import structlog
 from prometheus_client import Histogram
@@ -17,54 +17,127 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Match, Route
-from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forwarder.http.responses import DirectEndpoint, DirectEndpoints, Response, Routes, problem_response
-from forwarder.observability.metrics import REQUEST_SECONDS
-from forwarder.observability.observations import OBSERVATIONS
+from forwarder.http.responses import DirectEndpoint, Response, Routes, problem_response
+from forwarder.observability.metrics import DEFERRED, REQUEST_SECONDS
 from forwarder.process.clock import Clock
 from forwarder.reservation.problems import requests, service
 
+MAX_HEAD_BYTES: Final = 32 * 1024
+"""Of the target and all header lines of a request."""
+
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _CLIENT_GONE = 499
-"""The status that is counted, and seen by nobody, when the client left before an answer."""
+"""The status that is counted, and seen by nobody, when the client left before a response."""
+
+_HEAD_TOO_LARGE: Final = problem_response(
+    requests.HEADERS_TOO_LARGE.problem(
+        f"The request's target and headers must have at most {MAX_HEAD_BYTES} bytes."
+    ),
+    (b"connection", b"close"),
+)
 
 _log = structlog.get_logger()
 
 
-def http_app(routes: Routes, clock: Clock, *, lifespan: Lifespan[Starlette] | None = None) -> Starlette:
+def http_app(routes: Routes, clock: Clock) -> ASGIApp:
     """One application of these routes. Every error that leaves it is a problem; every request is measured by its route."""
-    handlers: dict[Any, Any] = {HTTPException: _refused}
-    app = _Application(clock, routes=routes, exception_handlers=handlers, lifespan=lifespan)
-    # An address is one spelling: a redirect would cost a client that posts a second try of everything it sent.
-    app.router.redirect_slashes = False
-    return app
+    return _Application(routes, clock)
 
 
-class _Application(Starlette):
-    """Calls to a `DirectEndpoint` at an address without parameters bypass the framework: what that does for each call costs
-    more than some of those answers. `straight`: what answers them, for servers that know the way."""
+class _Application:
+    """A `DirectEndpoint` at an address without parameters is found in a table; the framework routes all other requests: what it
+    does for each costs more than some responses."""
 
-    def __init__(self, clock: Clock, *, routes: Routes, **options: Any) -> None:
+    def __init__(self, routes: Routes, clock: Clock) -> None:
+        self._direct = _direct_endpoints(routes)
+        self._framework = _Framework(routes=routes, exception_handlers={HTTPException: _refused})
+        # An address is one spelling: a redirect would cost a client that posts a second try of everything it sent.
+        self._framework.router.redirect_slashes = False
         self._clock = clock
-        self.straight = _straight(routes, clock)
-        super().__init__(routes=routes, **options)
+        self._log = _log.bind()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._framework(scope, receive, send)
+        elif _head_bytes(scope) > MAX_HEAD_BYTES:
+            await _HEAD_TOO_LARGE(scope, receive, send)
+        elif (endpoint := self._direct.get((scope["method"], scope["path"]))) is not None:
+            await self._respond_directly(endpoint, scope, receive, send)
+        else:
+            await self._route(scope, receive, send)
+
+    async def _respond_directly(self, endpoint: DirectEndpoint, scope: Scope, receive: Receive, send: Send) -> None:
+        started, status = self._clock.monotonic(), 0
+        try:
+            try:
+                response = await endpoint.respond(scope, receive)
+            except ClientDisconnect:
+                status = _CLIENT_GONE
+                return
+            except Exception as error:  # noqa: BLE001 - the last resort
+                response = _internal_error(_log_failure(scope["path"], error))
+            status = response.status
+            await response(scope, receive, send)
+        finally:
+            self._measure(scope["path"], scope["method"], status, started)
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started, status = self._clock.monotonic(), 0
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._framework(scope, receive, noting)
+        except ClientDisconnect:
+            status = _CLIENT_GONE
+        except Exception as error:
+            reference = _log_failure(getattr(scope.get("route"), "path", "unmatched"), error)
+            if status:  # the response has begun: only closing the connection tells the client that it is not whole
+                raise
+            await _internal_error(reference)(scope, receive, noting)
+        finally:
+            route = scope.get("route")
+            template = "unmatched" if route is None else getattr(route, "path", "other")
+            self._measure(template, scope["method"] if scope["method"] in _METHODS else "other", status, started)
+
+    def _measure(self, template: str, method: str, status: int, started: float) -> None:
+        seconds = self._clock.monotonic() - started
+        DEFERRED.observe(_timer(template, method, status), seconds)
+        self._log.debug(
+            "request.answered", route=template, method=method, status=status, seconds=round(seconds, 6)
+        )
+
+
+class _Framework(Starlette):
+    """Without the framework's own last resort: `_Application` is that."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        framework = ExceptionMiddleware(self.router, handlers=self.exception_handlers)
-        return _Observed(framework, self._clock, self.straight)
+        return ExceptionMiddleware(self.router, handlers=self.exception_handlers)
 
 
-def _straight(routes: Routes, clock: Clock) -> DirectEndpoints:
-    """Those that the router would find: the first that takes such a call."""
-    found: dict[tuple[str, str], ASGIApp] = {}
+def _direct_endpoints(routes: Routes) -> Mapping[tuple[str, str], DirectEndpoint]:
+    """By method and path: those that the router would find, the first that takes such a request."""
+    found: dict[tuple[str, str], DirectEndpoint] = {}
     for route in routes:
         if isinstance(route, Route) and isinstance(route.app, DirectEndpoint) and not route.param_convertors:
             for method in route.methods or ():
-                call = {"type": "http", "method": method, "path": route.path}
-                if next(each for each in routes if each.matches(call)[0] is Match.FULL) is route:
-                    found[method, route.path] = _StraightWay(route.path, method, route.app, clock)
+                request = {"type": "http", "method": method, "path": route.path}
+                if next(each for each in routes if each.matches(request)[0] is Match.FULL) is route:
+                    found[method, route.path] = route.app
     return found
+
+
+def _head_bytes(scope: Scope) -> int:
+    size = len(scope["path"]) + len(scope["query_string"])
+    for name, value in scope["headers"]:
+        size += len(name) + len(value)
+    return size
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -90,80 +163,6 @@ def _allowed(request: Request) -> set[str]:
         if route.matches(request.scope)[0] is not Match.NONE
         for method in route.methods or ()
     }
-
-
-class _StraightWay:
-    """To what answers at an address: measures each request, and answers what nobody foresaw."""
-
-    def __init__(self, template: str, method: str, answerer: DirectEndpoint, clock: Clock) -> None:
-        self._template = template
-        self._method = method
-        self._answerer = answerer
-        self._clock = clock
-        self._log = _log.bind()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started, status = self._clock.monotonic(), 0
-        try:
-            try:
-                answer = await self._answerer.answer(scope, receive)
-            except ClientDisconnect:
-                status = _CLIENT_GONE
-                return
-            except Exception as error:  # noqa: BLE001 - the last resort
-                answer = _internal_error(_log_failure(self._template, error))
-            status = answer.status
-            await answer(scope, receive, send)
-        finally:
-            _measure(self._log, self._template, self._method, status, self._clock.monotonic() - started)
-
-
-class _Observed:
-    """Around everything else: measures each request, and answers what nobody foresaw."""
-
-    def __init__(self, app: ASGIApp, clock: Clock, straight: DirectEndpoints) -> None:
-        self._app = app
-        self._clock = clock
-        self._straight = straight
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        straight = self._straight.get((scope["method"], scope["path"]))
-        await (self._pass_on if straight is None else straight)(scope, receive, send)
-
-    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = self._clock.monotonic()
-        status = 0
-
-        async def noting(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, noting)
-        except ClientDisconnect:
-            status = _CLIENT_GONE
-        except Exception as error:
-            reference = _log_failure(getattr(scope.get("route"), "path", "unmatched"), error)
-            if status:  # the answer has begun: only closing the connection tells the client that it is not whole
-                raise
-            await _internal_error(reference)(scope, receive, noting)
-        finally:
-            route = scope.get("route")
-            template = "unmatched" if route is None else getattr(route, "path", "other")
-            method = scope["method"] if scope["method"] in _METHODS else "other"
-            _measure(_log, template, method, status, self._clock.monotonic() - started)
-
-
-def _measure(
-    log: structlog.typing.FilteringBoundLogger, template: str, method: str, status: int, seconds: float
-) -> None:
-    OBSERVATIONS.note(_timer(template, method, status), seconds)
-    log.debug("request.answered", route=template, method=method, status=status, seconds=round(seconds, 6))
 
 
 @functools.cache

@@ -1,39 +1,31 @@
-"""What answers over HTTP are made of: whole answers, problems (RFC 9457), and the headers of a request.
-
-Knows nothing of reservations beyond `Problem`. The application that serves them is in `runtime.http_app`.
-"""
+"""Responses: whole ones, and problems (RFC 9457). Knows nothing of reservations beyond `Problem`."""
 
 import functools
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Final, Protocol, runtime_checkable
 
 from pydantic_core import to_json
 from starlette.routing import BaseRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from forwarder.http.exchange import Header, written
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.value import value
 
 JSON: Final = b"application/json"
 PROBLEM_JSON: Final = b"application/problem+json"
 NO_STORE: Final = (b"cache-control", b"no-store")
-"""For answers with guests in them: no cache on the way may keep them."""
+"""For responses with guests in them: no cache on the way may keep them."""
 
 Routes = Sequence[BaseRoute]
-"""What a stage contributes to an application: its addresses and what answers there."""
-
-DirectEndpoints = Mapping[tuple[str, str], ASGIApp]
-"""By method and path, what answers there past the framework."""
-
+"""What a stage contributes to an application: its addresses and what responds there."""
 
 @runtime_checkable
 class DirectEndpoint(Protocol):
-    """What answers at one address, and needs nothing of the framework for it. It is an ASGI application too."""
+    """What responds at one address, and needs nothing of the framework for it. It is an ASGI application too."""
 
-    def answer(self, scope: Scope, receive: Receive) -> Awaitable["Response"]:
-        """The answer. Raises `ClientDisconnect`."""
+    async def respond(self, scope: Scope, receive: Receive) -> "Response":
+        """The response. Raises `ClientDisconnect`."""
         ...
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
@@ -54,14 +46,12 @@ class Response:
             (b"content-length", b"%d" % len(self.body)),
             *self.headers,
         ]
-        if written(send, self.status, headers, self.body):
-            return
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})
 
 
 def problem_response(problem: Problem, *headers: tuple[bytes, bytes], retry_after_seconds: int = 1) -> Response:
-    """The answer that refuses with `problem`. A 401 says which credential is asked for (RFC 9110, section 11.6.1), a 503 when
+    """The response that refuses with `problem`. A 401 says which credential is asked for (RFC 9110, section 11.6.1), a 503 when
     to come again."""
     match problem.status:
         case HTTPStatus.UNAUTHORIZED:
@@ -75,22 +65,3 @@ def problem_response(problem: Problem, *headers: tuple[bytes, bytes], retry_afte
 def retry_after(seconds: int) -> tuple[bytes, bytes]:
     """When to come again."""
     return (b"retry-after", b"%d" % seconds)
-
-
-def header_map(scope: Scope) -> dict[str, str]:
-    """The request's headers by lower-case name; lines of one name are joined by a comma, as RFC 9110 (5.3) has it."""
-    return {name.decode("latin-1"): field.decode("latin-1") for name, field in header_fields(scope).items()}
-
-
-def header_fields(scope: Scope) -> dict[bytes, bytes]:
-    """As `header_map`, as they came."""
-    lines: Sequence[Header] = scope["headers"]
-    fields = dict(lines)
-    return fields if len(fields) == len(lines) else _joined(lines)
-
-
-def _joined(lines: Sequence[Header]) -> dict[bytes, bytes]:
-    fields: dict[bytes, bytes] = {}
-    for name, line in lines:
-        fields[name] = b"%s, %s" % (fields[name], line) if name in fields else line
-    return fields

@@ -1,4 +1,4 @@
-"""Serving an ASGI app on a socket, by uvicorn."""
+"""Serving an ASGI application on a socket, by uvicorn as it is. docs/decisions/0016 says why it is that."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
-from forwarder.http.heads import ProblemProtocol
 from forwarder.process.supervision import BACKLOG, Stop
 
 
@@ -20,8 +19,9 @@ async def serve(app: ASGIApp, listening: socket.socket, stop: Stop, *, grace_sec
     config = uvicorn.Config(
         app,
         loop="none",
-        http=ProblemProtocol,
+        http="httptools",
         ws="none",
+        interface="asgi3",
         lifespan="off",
         access_log=False,
         log_config=None,

@@ -1,42 +1,50 @@
-"""What every call to the ingress passes before it is answered: a place for it, who calls, and the limit of its key."""
+"""What every request to the ingress passes before an endpoint responds: a place for it, who calls, and the limit of its key.
 
-from collections.abc import Awaitable
-from dataclasses import dataclass
-from typing import Protocol
+`RateLimit-Policy` and `RateLimit` are as draft-ietf-httpapi-ratelimit-headers has them: structured fields, lists of one item.
+"""
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from forwarder.http.responses import DirectEndpoint, Response
-from forwarder.ingress.admission import Admission
+from forwarder.http.request import HttpRequest
+from forwarder.http.responses import DirectEndpoint, Response, retry_after
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import OVERLOADED, TENANCY_UNAVAILABLE, TEST_MODE_UNAVAILABLE
-from forwarder.ingress.rate_limit import rate_limited, with_allowance
-from forwarder.ingress.request import Call
 from forwarder.process.clock import Clock
 from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems import requests
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.tenancy.access import Caller, CallerCache, authenticate
-from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.tenancy.limits import Allowance, RateLimits
+from forwarder.tenancy.port import RateLimit, TenancyUnavailable
+
+POLICY: Final = "default"
+"""The name of the one policy that a key has."""
 
 
 class Endpoint(Protocol):
-    """What answers the calls to one address."""
+    """What responds to the requests to one address."""
 
-    async def answer(self, caller: Caller, call: Call) -> Response:
-        """The answer to one that was let in. Raises nothing but `ClientDisconnect`."""
+    async def respond(self, caller: Caller, request: HttpRequest) -> Response:
+        """The response to one that was admitted. Raises nothing but `ClientDisconnect`."""
         ...
 
     def refuse(self, problem: Problem, caller: Caller | None) -> Response:
-        """The answer that refuses; `caller` where that is known."""
+        """The response that refuses; `caller` where that is known."""
         ...
 
 
-class Entrance:
+class Guard:
     """One for all addresses of an ingress, which share the bounds on what is under way."""
 
     def __init__(self, parts: IngressParts) -> None:
         settings = parts.settings
-        self._admission = Admission(most_calls=settings.most_calls, most_bytes=settings.most_bytes)
+        self._admission = Admission(max_requests=settings.max_requests, max_bytes=settings.max_bytes)
         self._directory = parts.directory
         self._callers = CallerCache(parts.directory)
         self._limits = parts.limits
@@ -44,57 +52,134 @@ class Entrance:
         self._test_mode = settings.test_mode
 
     @property
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         """How long a body may be and still find a place."""
-        return self._admission.most_bytes
+        return self._admission.max_bytes
 
-    def to(self, endpoint: Endpoint, *, at_most: int = MAX_BODY_BYTES, limited: bool = True) -> DirectEndpoint:
-        """The way to `endpoint`, past the framework: here every microsecond of that is one per reservation.
-        `at_most`: the longest body that it reads. Unless `limited`, it minds the limits of keys itself."""
-        return _Passage(self, endpoint, at_most, limited=limited, clock=self._clock)
+    def of(self, endpoint: Endpoint, *, max_bytes: int = MAX_BODY_BYTES, limited: bool = True) -> DirectEndpoint:
+        """`endpoint`, guarded. `max_bytes`: the longest body that it reads. Unless `limited`, it applies the limits of keys itself."""
+        return _Guarded(self, endpoint, max_bytes, limited=limited, clock=self._clock)
 
-    async def pass_through(self, endpoint: Endpoint, call: Call, at_most: int, *, limited: bool) -> Response:
-        """What the call is answered."""
-        with self._admission.place(call, at_most) as admitted:
+    async def respond(self, endpoint: Endpoint, request: HttpRequest, max_bytes: int, *, limited: bool) -> Response:
+        """The response of `endpoint`, or the refusal that keeps the request from it."""
+        with self._admission.place(request.max_body_bytes(max_bytes)) as admitted:
             if not admitted:
                 return endpoint.refuse(OVERLOADED, None)
-            caller = self._callers.find(call.fields, call.started) or await self._caller(call)
+            caller = self._callers.find(request.fields, request.started) or await self._caller(request)
             if isinstance(caller, Problem):
                 return endpoint.refuse(caller, None)
             allowance = self._limits.take(caller.key_id, caller.limit) if limited else None
             if allowance is None:
-                return await endpoint.answer(caller, call)
-            refused = not allowance.admitted
-            answer = (
-                endpoint.refuse(rate_limited(allowance), caller) if refused else await endpoint.answer(caller, call)
-            )
-            return with_allowance(answer, allowance)
+                return await endpoint.respond(caller, request)
+            if not allowance.admitted:
+                return with_allowance(endpoint.refuse(rate_limited(allowance), caller), allowance)
+            return with_allowance(await endpoint.respond(caller, request), allowance)
 
-    async def _caller(self, call: Call) -> Caller | Problem:
+    async def _caller(self, request: HttpRequest) -> Caller | Problem:
         """Who calls, and for which integration account."""
         try:
-            caller = await authenticate(self._directory, call.headers)
+            caller = await authenticate(self._directory, request.headers)
         except TenancyUnavailable:
             return TENANCY_UNAVAILABLE
         if isinstance(caller, Caller) and caller.account.test and not self._test_mode:
             return TEST_MODE_UNAVAILABLE
         if isinstance(caller, Caller):
-            self._callers.remember(call.fields, caller)
+            self._callers.remember(request.fields, caller)
         return caller
 
 
 @dataclass(frozen=True, slots=True)
-class _Passage:
-    entrance: Entrance
+class _Guarded:
+    guard: Guard
     endpoint: Endpoint
-    at_most: int
+    max_bytes: int
     limited: bool
     clock: Clock
 
-    def answer(self, scope: Scope, receive: Receive) -> Awaitable[Response]:
-        call = Call(scope, receive, self.clock.monotonic())
-        return self.entrance.pass_through(self.endpoint, call, self.at_most, limited=self.limited)
+    async def respond(self, scope: Scope, receive: Receive) -> Response:
+        request = HttpRequest(scope, receive, self.clock.monotonic())
+        return await self.guard.respond(self.endpoint, request, self.max_bytes, limited=self.limited)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = await self.answer(scope, receive)
-        await answer(scope, receive, send)
+        response = await self.respond(scope, receive)
+        await response(scope, receive, send)
+
+
+class Admission:
+    """How much one process takes on at a time: `max_requests` whose bodies have `max_bytes` together. What is beyond is refused before
+    its body is read, so that memory stays bounded. A request keeps its place until its response is decided, while it waits for
+    its outcome too."""
+
+    def __init__(self, *, max_requests: int, max_bytes: int) -> None:
+        self._max_requests = max_requests
+        self.max_bytes = max(max_bytes, MAX_BODY_BYTES)
+        self._requests = 0
+        self._bytes = 0
+
+    @contextmanager
+    def place(self, body_bytes: int) -> Iterator[bool]:
+        """A place for a request with a body of so many bytes, for the block; False where there is none."""
+        if self._requests >= self._max_requests or self._bytes + body_bytes > self.max_bytes:
+            yield False
+            return
+        self._requests += 1
+        self._bytes += body_bytes
+        try:
+            yield True
+        finally:
+            self._requests -= 1
+            self._bytes -= body_bytes
+
+
+class ItemLimit:
+    """The limit of a caller's key, as one bulk meets it: each item counts as a request would. Keys without a limit meet none."""
+
+    def __init__(self, limits: RateLimits, caller: Caller) -> None:
+        self._limits = limits
+        self._caller = caller
+        self._allowance = limits.take(caller.key_id, caller.limit, 0)
+        self._counted = False
+
+    def used_up(self) -> Problem | None:
+        """The refusal where not even one item would be let through: known before the body is read."""
+        allowance = self._allowance
+        if allowance is None or allowance.remaining:
+            return None
+        self._allowance = replace(allowance, admitted=False, retry_in=allowance.more_in)
+        return rate_limited(self._allowance)
+
+    def admit(self, items: int) -> Problem | None:
+        """Let all of the items through, or none."""
+        self._counted = True
+        self._allowance = allowance = self._limits.take(self._caller.key_id, self._caller.limit, items)
+        return None if allowance is None or allowance.admitted else rate_limited(allowance)
+
+    def refused_whole(self) -> None:
+        """It was read, and refused before its items could be counted: it costs as much as one."""
+        if not self._counted:
+            self.admit(1)
+
+    def add_headers(self, response: Response) -> Response:
+        """`response`, with what is left of the limit."""
+        return response if self._allowance is None else with_allowance(response, self._allowance)
+
+
+def rate_limited(allowance: Allowance) -> Problem:
+    """The refusal where the limit of the caller's key is used up."""
+    limit = allowance.limit
+    return requests.RATE_LIMITED.problem(
+        f"This API key may submit and cancel {limit.requests} times in {limit.seconds} seconds. Nothing was accepted. "
+        f"Send the same request again in {allowance.retry_in} seconds."
+    )
+
+
+def with_allowance(response: Response, allowance: Allowance) -> Response:
+    """`response`, and what is left of the limit; where that refuses, when to come again."""
+    left = f'"{POLICY}";r={allowance.remaining};t={allowance.more_in}'
+    again = () if allowance.admitted else (retry_after(allowance.retry_in),)
+    return replace(response, headers=(*response.headers, *again, _policy(allowance.limit), (b"ratelimit", left.encode())))
+
+
+@functools.lru_cache(maxsize=1024)
+def _policy(limit: RateLimit) -> tuple[bytes, bytes]:
+    return b"ratelimit-policy", f'"{POLICY}";q={limit.requests};w={limit.seconds}'.encode()

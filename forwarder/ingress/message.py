@@ -1,24 +1,109 @@
-"""From a valid request to the submission that is published: identified, its card sealed and masked. Touches no I/O."""
+"""From a valid request, and the terms that its headers ask for, to the submission that is published: identified, its card sealed
+and masked. Touches no I/O."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pydantic_core import to_json
 
-from forwarder.ingress.terms import Terms
+from forwarder.http.request import HttpRequest
 from forwarder.process.clock import iso
 from forwarder.reservation.card import SealedCard, masked
 from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.request import BookingEngineRequest, CardDetails, Operation, ReservationRequest
-from forwarder.reservation.submission import fingerprint, key_of
+from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems import requests
+from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS, fingerprint, key_of
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.port import Sealer
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import Message
 
 
-class Draft(NamedTuple):
+_MAX_KEY_LENGTH: Final = 255
+# RFC 8941 (3.3.3): printable ASCII in quotes, of which only the quote and the backslash are escaped.
+_QUOTED_KEY = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
+_BARE_KEY = re.compile(r"[!#-~][ !#-~]*")
+_ESCAPED = re.compile(r"\\(.)")
+# No leading zero: some programs take 010 for eight.
+_DEADLINE = re.compile(r"[1-9][0-9]{0,17}")
+# W3C Trace Context, version 00; ff and identifiers of zeros alone are invalid.
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+INVALID_KEY: Final = requests.INVALID_KEY.problem(
+    f'The Idempotency-Key is one string in double quotes, such as "order-42", of 1 to {_MAX_KEY_LENGTH} printable ASCII '
+    "characters; it may also come without the quotes.",
+)
+INVALID_DEADLINE: Final = requests.INVALID_DEADLINE.problem(
+    "The Forward-Deadline is one whole number of seconds in plain digits, such as 300, from 1 to "
+    f"{LONGEST_DEADLINE_SECONDS}, and comes once.",
+)
+
+
+class Terms(NamedTuple):
+    """What the headers of a submission ask for; None is what they leave open. `deadline_seconds` count from its acceptance."""
+
+    idempotency_key: str | None
+    deadline_seconds: int | None
+    traceparent: str | None
+
+
+_TERM_FIELDS: Final = frozenset({b"idempotency-key", b"forward-deadline", b"traceparent"})
+_NO_TERMS: Final = Terms(None, None, None)
+
+
+def read_terms(request: HttpRequest) -> Terms | Problem:
+    """The terms of `request`."""
+    if _TERM_FIELDS.isdisjoint(request.fields):
+        return _NO_TERMS
+    key = _idempotency_key(request)
+    if isinstance(key, Problem):
+        return key
+    deadline = request.headers.get("forward-deadline")
+    seconds = None if deadline is None else read_deadline(deadline)
+    if isinstance(seconds, Problem):
+        return seconds
+    return Terms(key, seconds, read_traceparent(request.headers))
+
+
+def read_idempotency_key(header: str) -> str | Problem:
+    """The key itself: `"order-42"` and `order-42` are the same."""
+    text = header.strip()
+    if quoted := _QUOTED_KEY.fullmatch(text):
+        key = _ESCAPED.sub(r"\1", quoted[1])
+    elif _BARE_KEY.fullmatch(text):
+        key = text
+    else:
+        return INVALID_KEY
+    return key if 1 <= len(key) <= _MAX_KEY_LENGTH else INVALID_KEY
+
+
+def read_deadline(header: str) -> int | Problem:
+    """For how many seconds a submission is worth forwarding. Two lines come joined by a comma, and are refused with it."""
+    text = header.strip()
+    if not _DEADLINE.fullmatch(text) or int(text) > LONGEST_DEADLINE_SECONDS:
+        return INVALID_DEADLINE
+    return int(text)
+
+
+def read_traceparent(headers: Mapping[str, str]) -> str | None:
+    """The caller's trace, where it is one."""
+    header = headers.get("traceparent")
+    return header if header is not None and _TRACEPARENT.fullmatch(header) else None
+
+
+def _idempotency_key(request: HttpRequest) -> str | Problem | None:
+    header = request.headers.get("idempotency-key")
+    if header is None:
+        return None
+    # Joined by a comma, two keys would look like one.
+    return read_idempotency_key(header) if request.lines_of(b"idempotency-key") == 1 else INVALID_KEY
+
+
+class NewSubmission(NamedTuple):
     """A submission before it is on the log: a `Submission` of which nobody reads the request. `reservation` is that as JSON;
     `key` is its message's; `keyed`: it may have come before."""
 
@@ -40,19 +125,19 @@ class Draft(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Drafts:
-    """Makes drafts: gives each its identifier and seals its card."""
+class SubmissionBuilder:
+    """Makes submissions of valid requests: gives each its identifier and seals its card."""
 
     ids: RequestIds
     sealer: Sealer
 
-    def make(
+    def build(
         self, caller: Caller, operation: Operation, request: ReservationRequest, terms: Terms, *, now: datetime
-    ) -> Draft:
+    ) -> NewSubmission:
         account_id, key = caller.account.id, terms.idempotency_key
         card = card_of(request)
         reservation = published_form(request, card)
-        return Draft(
+        return NewSubmission(
             request_id=self.ids.issue(account_id, now) if key is None else self.ids.derive(account_id, key),
             workspace_id=caller.workspace_id,
             account_id=account_id,
@@ -78,10 +163,8 @@ def card_of(request: ReservationRequest) -> CardDetails | None:
 
 def published_form(request: ReservationRequest, card: CardDetails | None) -> bytes:
     """The request as JSON: its fields in the forms in which they came, and of the card the masked number alone."""
-    # What pydantic's own `model_dump_json` decodes to a text.
-    written = request.__pydantic_serializer__.to_json
     if card is None:
-        return written(request, by_alias=True, exclude_unset=True)
-    rest = written(request, by_alias=True, exclude_unset=True, exclude={"card_details"})
+        return request.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    rest = request.model_dump_json(by_alias=True, exclude_unset=True, exclude={"card_details"}).encode()
     shown = {} if card.card_number is None else {"cardNumber": masked(card.card_number)}
     return rest[:-1] + b',"cardDetails":' + to_json(shown) + b"}"

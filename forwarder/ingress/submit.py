@@ -1,96 +1,210 @@
-"""The flow of one submission that was let in: read the terms → validate → identify and seal → publish → answer."""
+"""One submission that was admitted: read the terms → validate → identify and seal → publish → respond. What is counted and logged of
+it, and what its caller is told.
+"""
 
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple, assert_never
 
-from forwarder.http.prefer import Wait, read_wait
-from forwarder.ingress.dry_run import DryRun, dry_run
-from forwarder.ingress.message import Draft, Drafts
+import structlog
+from pydantic_core import to_json
+
+from forwarder.http.fields import Wait, read_wait
+from forwarder.http.request import JSON, BodyFault, HttpRequest
+from forwarder.http.responses import NO_STORE, PROBLEM_JSON, Response, retry_after
+from forwarder.ingress.dry_run import DryRun, asks_for_dry_run, dry_run
+from forwarder.ingress.idempotency import Receipt
+from forwarder.ingress.message import NewSubmission, SubmissionBuilder, read_terms
 from forwarder.ingress.parts import IngressParts
-from forwarder.ingress.publisher import Handover
-from forwarder.ingress.reading import read_at_hand, read_valid
-from forwarder.ingress.receipt import Receipt
-from forwarder.ingress.request import Call
-from forwarder.ingress.terms import Terms, read_terms
+from forwarder.ingress.problems import UNSUPPORTED_MEDIA_TYPE, malformed_json, refusal, unread_body, validation_failed
+from forwarder.ingress.publisher import SubmissionPublisher
+from forwarder.observability.metrics import DEFERRED, submissions
+from forwarder.reservation.outcome import Status
 from forwarder.reservation.problem import Problem
-from forwarder.reservation.request import Operation, ReservationRequest
+from forwarder.reservation.problems import endings
+from forwarder.reservation.request import MAX_BODY_BYTES, Operation, ReservationRequest
+from forwarder.reservation.validation import MalformedJson, read_request
 from forwarder.tenancy.access import Caller
+from forwarder.topics.outcomes import Settled
+
+_SUBMISSIONS: Final = "/api/v1/vrs/submissions/"
+_REJECTED: Final = endings.REJECTED.problem("The property management system gave no reason.")
+
+_log = structlog.get_logger()
 
 
 class Accepted(NamedTuple):
     """A submission that is safe on the log, what its caller is told of it, and how long it waited at the most."""
 
-    draft: Draft
+    submission: NewSubmission
     receipt: Receipt
     wait: Wait
 
 
-class Acceptance:
-    """Takes submissions in, for both operations. Expected failures come back as problems; none is raised but `ClientDisconnect`,
-    before anything was published."""
+class SubmitEndpoint:
+    """The endpoint of one operation. Expected failures come back as problems; none is raised but `ClientDisconnect`, before
+    anything was published."""
 
-    def __init__(self, parts: IngressParts, handover: Handover) -> None:
+    def __init__(self, operation: Operation, parts: IngressParts, publisher: SubmissionPublisher) -> None:
+        self._operation = operation
         self._parts = parts
-        self._drafts = Drafts(parts.ids, parts.sealer)
-        self._handover = handover
-        self._default_wait: dict[Operation, Wait] = {
-            "booking-engine": Wait(0),
-            "general": Wait(parts.settings.wait_seconds),
-        }
+        self._builder = SubmissionBuilder(parts.ids, parts.sealer)
+        self._publisher = publisher
+        self._default_wait = Wait(parts.settings.wait_seconds if operation == "general" else 0)
+        self._log = _log.bind()
 
-    async def accept(self, caller: Caller, operation: Operation, call: Call) -> Accepted | Problem:
+    async def respond(self, caller: Caller, request: HttpRequest) -> Response:
+        if request.scope["query_string"] and (trying := asks_for_dry_run(request)):
+            return self.refuse(trying, caller) if isinstance(trying, Problem) else await self._try(caller, request)
+        result = await self._accept(caller, request)
+        return self.refuse(result, caller) if isinstance(result, Problem) else self._confirm(result, caller, request)
+
+    async def _accept(self, caller: Caller, request: HttpRequest) -> Accepted | Problem:
         """Make the submission safe, and wait for its outcome where the caller does."""
-        draft = self._draft_at_hand(caller, operation, call)
-        if draft is None:
-            draft = await self._draft(caller, operation, call)
-        if isinstance(draft, Problem):
-            return draft
-        wait = self._wait(operation, call)
-        receipt = await (self._settled(draft, wait, call) if wait.seconds else self._handover.one(draft))
-        return receipt if isinstance(receipt, Problem) else Accepted(draft, receipt, wait)
+        submission = await self._build(caller, request)
+        if isinstance(submission, Problem):
+            return submission
+        wait = self._wait(request)
+        if wait.seconds:
+            receipt = await self._publish_and_wait(submission, wait, request)
+        else:
+            receipt = await self._publisher.publish(submission)
+        return receipt if isinstance(receipt, Problem) else Accepted(submission, receipt, wait)
 
-    async def try_out(self, caller: Caller, operation: Operation, call: Call) -> DryRun | Problem:
-        """What would come of the submission, were it accepted."""
-        terms = read_terms(call)
+    async def _build(self, caller: Caller, request: HttpRequest) -> NewSubmission | Problem:
+        """Apart from `_accept`, which then waits for the log: an unsealed card stays in memory no longer than it must."""
+        terms = read_terms(request)
         if isinstance(terms, Problem):
             return terms
-        request = await read_valid(operation, call, within=self._parts.settings.body_seconds)
-        return request if isinstance(request, Problem) else dry_run(caller.account, request)
+        reservation = await self._read(request)
+        if isinstance(reservation, Problem):
+            return reservation
+        return self._builder.build(caller, self._operation, reservation, terms, now=self._parts.clock.now())
 
-    async def _settled(self, draft: Draft, wait: Wait, call: Call) -> Receipt | Problem:
-        """Hand it over, and wait for how it ends."""
-        async with self._parts.outcomes.expecting(draft.request_id) as expected:
-            receipt = await self._handover.one(draft)
+    async def _read(self, request: HttpRequest) -> ReservationRequest | Problem:
+        """What the body asks for, with nothing wrong in it."""
+        if not request.is_sent_as(JSON):
+            return UNSUPPORTED_MEDIA_TYPE
+        body = await request.body(MAX_BODY_BYTES, self._parts.settings.body_seconds)
+        if isinstance(body, BodyFault):
+            return unread_body(body)
+        try:
+            reservation = read_request(self._operation, body)
+        except MalformedJson as error:
+            return malformed_json(str(error))
+        return validation_failed(reservation) if isinstance(reservation, list) else reservation
+
+    async def _publish_and_wait(
+        self, submission: NewSubmission, wait: Wait, request: HttpRequest
+    ) -> Receipt | Problem:
+        async with self._parts.outcomes.expecting(submission.request_id) as expected:
+            receipt = await self._publisher.publish(submission)
             if expected is None or isinstance(receipt, Problem) or receipt.settled is not None:
                 return receipt
-            left = wait.seconds - (self._parts.clock.monotonic() - call.started)
-            return receipt._replace(settled=await expected.within(left, call.gone))
+            left = wait.seconds - (self._parts.clock.monotonic() - request.started)
+            return receipt._replace(settled=await expected.within(left, request.client_left))
 
-    # Neither leaves what it read to who then waits for the log: an unsealed card stays in memory no longer than it must.
-
-    def _draft_at_hand(self, caller: Caller, operation: Operation, call: Call) -> Draft | Problem | None:
-        """The draft of a submission whose body came together with its head; None where that is to be waited for."""
-        terms = read_terms(call)
-        if isinstance(terms, Problem):
-            return terms
-        request = read_at_hand(operation, call)
-        return request if request is None else self._made(caller, operation, request, terms)
-
-    async def _draft(self, caller: Caller, operation: Operation, call: Call) -> Draft | Problem:
-        terms = read_terms(call)
-        if isinstance(terms, Problem):
-            return terms
-        request = await read_valid(operation, call, within=self._parts.settings.body_seconds)
-        return self._made(caller, operation, request, terms)
-
-    def _made(
-        self, caller: Caller, operation: Operation, request: ReservationRequest | Problem, terms: Terms
-    ) -> Draft | Problem:
-        if isinstance(request, Problem):
-            return request
-        return self._drafts.make(caller, operation, request, terms, now=self._parts.clock.now())
-
-    def _wait(self, operation: Operation, call: Call) -> Wait:
-        default, prefer = self._default_wait[operation], call.fields.get(b"prefer")
+    def _wait(self, request: HttpRequest) -> Wait:
+        prefer = request.fields.get(b"prefer")
         if prefer is None:
-            return default
-        return read_wait(prefer.decode("latin-1"), default, self._parts.settings.longest_wait_seconds)
+            return self._default_wait
+        return read_wait(prefer.decode("latin-1"), self._default_wait, self._parts.settings.max_wait_seconds)
+
+    async def _try(self, caller: Caller, request: HttpRequest) -> Response:
+        tried = await self._try_out(caller, request)
+        if isinstance(tried, Problem):
+            return self.refuse(tried, caller)
+        DEFERRED.count(submissions(self._operation, "dry_run"))
+        _log.info(
+            "submission.tried",
+            account_id=caller.account.id,
+            workspace_id=caller.workspace_id,
+            key_id=caller.key_id,
+            operation=self._operation,
+            codes=[problem.code for problem in tried.refused],
+        )
+        return Response(200, to_json({"data": tried.as_json()}), (NO_STORE,))
+
+    async def _try_out(self, caller: Caller, request: HttpRequest) -> DryRun | Problem:
+        """What would come of the submission, were it accepted."""
+        terms = read_terms(request)
+        if isinstance(terms, Problem):
+            return terms
+        reservation = await self._read(request)
+        return reservation if isinstance(reservation, Problem) else dry_run(caller.account, reservation)
+
+    def _confirm(self, accepted: Accepted, caller: Caller, request: HttpRequest) -> Response:
+        DEFERRED.count(submissions(self._operation, "accepted"))
+        receipt, submission = accepted.receipt, accepted.submission
+        self._log.info(
+            "submission.accepted",
+            request_id=receipt.request_id,
+            account_id=submission.account_id,
+            workspace_id=submission.workspace_id,
+            key_id=caller.key_id,
+            operation=self._operation,
+            status=_status(receipt),
+            keyed=submission.keyed,
+            card=submission.card is not None,
+            deadline_seconds=submission.deadline_seconds,
+            wait_seconds=accepted.wait.seconds,
+            seconds=round(self._parts.clock.monotonic() - request.started, 6),
+        )
+        return receipt_response(receipt, accepted.wait, request.origin, self._parts.settings.retry_after_seconds)
+
+    def refuse(self, problem: Problem, caller: Caller | None) -> Response:
+        DEFERRED.count(submissions(self._operation, problem.code))
+        _log.info(
+            "submission.refused",
+            request_id=problem.request_id,
+            account_id=caller and caller.account.id,
+            key_id=caller and caller.key_id,
+            operation=self._operation,
+            code=problem.code,
+            faults=[(fault.pointer, fault.code) for fault in problem.faults],
+        )
+        return refusal(problem, self._parts.settings.retry_after_seconds)
+
+
+def receipt_response(receipt: Receipt, wait: Wait, origin: str, retry_after_seconds: int) -> Response:
+    """The response on the caller's terms: to one who waits, the outcome where there is one; else where to follow it."""
+    applied = ((b"preference-applied", wait.applied.encode()),) if wait.applied else ()
+    if not wait.seconds or receipt.settled is None:
+        return _accepted(receipt, origin, retry_after(retry_after_seconds), *applied)
+    match receipt.settled.status:
+        case Status.CONFIRMED | Status.CANCELLED:
+            return _created(receipt.settled, *applied)
+        case Status.REJECTED:
+            return _rejected(receipt.settled, *applied)
+        case Status.PENDING | Status.FAILED | Status.IN_DOUBT:
+            return _accepted(receipt, origin, retry_after(retry_after_seconds), *applied)
+        case _:
+            assert_never(receipt.settled.status)
+
+
+def receipt_json(receipt: Receipt, origin: str) -> dict[str, Any]:
+    """What a caller who does not wait is told."""
+    # In the header a path, which stays true behind any proxy; here the address to paste.
+    return {
+        "requestId": receipt.request_id,
+        "status": _status(receipt),
+        "acceptedAt": receipt.accepted_at,
+        "statusUrl": f"{origin}{_SUBMISSIONS}{receipt.request_id}",
+    }
+
+
+def _status(receipt: Receipt) -> Status:
+    return Status.PENDING if receipt.settled is None else receipt.settled.status
+
+
+def _accepted(receipt: Receipt, origin: str, *headers: tuple[bytes, bytes]) -> Response:
+    body = to_json({"data": receipt_json(receipt, origin)})
+    return Response(202, body, ((b"location", f"{_SUBMISSIONS}{receipt.request_id}".encode()), *headers))
+
+
+def _created(settled: Settled, *headers: tuple[bytes, bytes]) -> Response:
+    location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
+    return Response(201, b'{"success":true,"data":' + settled.record + b"}", (location, NO_STORE, *headers))
+
+
+def _rejected(settled: Settled, *headers: tuple[bytes, bytes]) -> Response:
+    problem = settled.problem or _REJECTED.as_json()
+    return Response(problem["status"], to_json(problem), (NO_STORE, *headers), PROBLEM_JSON)

@@ -3,15 +3,16 @@
 Events are named `noun.verbed`. Each message's way through a stage ends in one wide event with everything that was learnt.
 """
 
+import asyncio
+import atexit
 import logging
 import sys
+import threading
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal, TextIO
 
 import structlog
 from pydantic_core import to_json
-
-from forwarder.observability.log_lines import LineLogger
 
 LogFormat = Literal["auto", "json", "pretty"]
 
@@ -33,28 +34,62 @@ def configure_logging(level: str, style: LogFormat) -> None:
     lines = LineLogger(sys.stderr)
     structlog.configure(
         processors=[*shared, renderer] if pretty else [json_line],
-        wrapper_class=_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=lambda *_names: lines,
         cache_logger_on_first_use=True,
     )
     _route_libraries(level, shared, renderer)
 
 
-def _logger(level: str) -> type[structlog.typing.FilteringBoundLogger]:
-    """structlog's, with a short way for `info`: stages write a line for each reservation, and where `json_line` makes it of what
-    is said alone, the rest of structlog's way costs more than the line."""
-    filtering = structlog.make_filtering_bound_logger(level)
-    if logging.getLevelNamesMapping()[level.upper()] > logging.INFO:
-        return filtering
+class LineLogger:
+    """What structlog passes finished lines to. A line on `info` and below is in `file` when the iteration of the event loop in which
+    it was written ends, or before; one above, or where no loop runs, at once. Their order is kept. For any thread.
 
-    def info(self: Any, event: str, *arguments: object, **said: object) -> None:
-        if arguments or self._context or self._processors[0] is not json_line:
-            filtering.info(self, event, *arguments, **said)
+    A stage writes a line for each reservation. The system call for it, and what that pushes out of the processor's caches, cost more
+    than the line itself; under load an iteration serves many reservations. A process that is killed loses the lines of its last
+    iteration. It did not send the responses of that iteration either.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._held: list[str] = []
+        self._flushing_loop: asyncio.AbstractEventLoop | None = None
+        atexit.register(self.flush)
+
+    def info(self, line: str) -> None:
+        with self._lock:
+            self._held.append(line)
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # none runs
+            self.flush()
             return
-        said["event"] = event
-        self._logger.info(json_line(self._logger, "info", said))
+        if loop is not self._flushing_loop:
+            self._flushing_loop = loop
+            loop.call_soon(self._end_iteration)
 
-    return type(filtering.__name__, (filtering,), {"info": info})
+    debug = info
+
+    def warning(self, line: str) -> None:
+        with self._lock:
+            self._held.append(line)
+        self.flush()
+
+    warn = error = exception = critical = fatal = warning
+
+    def flush(self) -> None:
+        """Write what is held."""
+        with self._lock:
+            held, self._held = self._held, []
+            if held:
+                held.append("")
+                self._file.write("\n".join(held))
+                self._file.flush()
+
+    def _end_iteration(self) -> None:
+        self._flushing_loop = None
+        self.flush()
 
 
 def json_line(logger: object, level: str, event: structlog.typing.EventDict) -> str:

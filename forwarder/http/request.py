@@ -1,0 +1,133 @@
+"""A request: its headers, and its body up to a limit and within a time. Touches the web framework's types alone."""
+
+import asyncio
+import functools
+import re
+from enum import Enum, auto
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope
+
+Header = tuple[bytes, bytes]
+
+_CHARSET: Final = r'\s*(;\s*charset\s*=\s*("utf-8"|utf-8)\s*)?;?'
+JSON: Final = re.compile("application/json" + _CHARSET, re.IGNORECASE)
+NDJSON: Final = re.compile("application/x-ndjson" + _CHARSET, re.IGNORECASE)
+_HOST: Final = re.compile(r"[A-Za-z0-9._\-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
+
+
+class BodyFault(Enum):
+    """Why a body was not read."""
+
+    TOO_LARGE = auto()
+    TIMED_OUT = auto()
+
+
+class HttpRequest:
+    """One request. `fields` are its headers by lower-case name, as they came; `started` is when it came, on the clock's monotonic
+    scale."""
+
+    __slots__ = ("_headers", "fields", "receive", "scope", "started")
+
+    def __init__(self, scope: Scope, receive: Receive, started: float = 0.0) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.started = started
+        self.fields = header_fields(scope)
+        self._headers: Mapping[str, str] | None = None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Its headers as text, made when first asked for: what every request is asked is asked of `fields`."""
+        if self._headers is None:
+            self._headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.fields.items()}
+        return self._headers
+
+    @property
+    def origin(self) -> str:
+        """Scheme and host as the caller wrote them (`http://host:port`), empty where the host is missing or no host."""
+        return _origin(self.scope["scheme"], self.fields.get(b"host", b""))
+
+    def lines_of(self, header: bytes) -> int:
+        """On how many lines the header came."""
+        return sum(name == header for name, _ in self.scope["headers"])
+
+    def is_sent_as(self, media_type: re.Pattern[str]) -> bool:
+        """Whether the body is declared to be of that media type, in UTF-8 and not compressed."""
+        fields = self.fields
+        return _declares(media_type, fields.get(b"content-type", b""), fields.get(b"content-encoding", b"identity"))
+
+    def max_body_bytes(self, max_bytes: int) -> int:
+        """How long its body may turn out: as long as it is declared, but `max_bytes` at the most, beyond which it is not read."""
+        declared = self.fields.get(b"content-length", b"")
+        return min(int(declared), max_bytes) if declared.isdigit() else max_bytes
+
+    async def body(self, max_bytes: int, within_seconds: float) -> bytes | BodyFault:
+        """The whole body: `TOO_LARGE` as soon as it is seen to be longer than `max_bytes`, `TIMED_OUT` where it takes longer than
+        `within_seconds` to come. Raises `ClientDisconnect`."""
+        declared = self.fields.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > max_bytes:
+            return BodyFault.TOO_LARGE
+        try:
+            async with asyncio.timeout(within_seconds):
+                return await _read_body(self.receive, max_bytes)
+        except TimeoutError:
+            return BodyFault.TIMED_OUT
+
+    async def client_left(self) -> None:
+        """Return when the client has left. To be awaited after the body."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+
+async def _read_body(receive: Receive, max_bytes: int) -> bytes | BodyFault:
+    chunk, more = await _chunk(receive)
+    if not more:  # most come in one piece
+        return chunk if len(chunk) <= max_bytes else BodyFault.TOO_LARGE
+    body = bytearray(chunk)
+    while more and len(body) <= max_bytes:
+        chunk, more = await _chunk(receive)
+        body += chunk
+    return bytes(body) if len(body) <= max_bytes else BodyFault.TOO_LARGE
+
+
+async def _chunk(receive: Receive) -> tuple[bytes, bool]:
+    """The next one, and whether more come."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    return message.get("body", b""), message.get("more_body", False)
+
+
+@functools.lru_cache(maxsize=256)
+def _declares(media_type: re.Pattern[str], content_type: bytes, encoding: bytes) -> bool:
+    """Few have more than one form."""
+    fits = media_type.fullmatch(content_type.decode("latin-1").strip()) is not None
+    return fits and encoding.lower() == b"identity"
+
+
+@functools.lru_cache(maxsize=256)
+def _origin(scheme: str, host: bytes) -> str:
+    text = host.decode("latin-1")
+    return f"{scheme}://{text}" if _HOST.fullmatch(text) else ""
+
+
+def header_map(scope: Scope) -> dict[str, str]:
+    """The request's headers by lower-case name; lines of one name are joined by a comma, as RFC 9110 (5.3) has it."""
+    return {name.decode("latin-1"): field.decode("latin-1") for name, field in header_fields(scope).items()}
+
+
+def header_fields(scope: Scope) -> dict[bytes, bytes]:
+    """As `header_map`, as they came."""
+    lines: Sequence[Header] = scope["headers"]
+    fields = dict(lines)
+    return fields if len(fields) == len(lines) else _joined(lines)
+
+
+def _joined(lines: Sequence[Header]) -> dict[bytes, bytes]:
+    fields: dict[bytes, bytes] = {}
+    for name, line in lines:
+        fields[name] = b"%s, %s" % (fields[name], line) if name in fields else line
+    return fields
