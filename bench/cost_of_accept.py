@@ -32,10 +32,9 @@ from bench.bodies import reservation
 from bench.ingress_alone import ACCOUNT, BULK_PATH, HEADERS, POST_PATH, Nowhere, application, call
 from bench.processes import output_of
 from forwarder.http.server import serve
-from forwarder.ingress.message import Drafts
-from forwarder.ingress.terms import Terms
+from forwarder.ingress.message import SubmissionBuilder, Terms
 from forwarder.observability.logging import configure_logging
-from forwarder.process.garbage import collect_seldom
+from forwarder.process.loading import collect_rarely
 from forwarder.process.supervision import Stop, bind
 from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.validation import read_request
@@ -58,14 +57,14 @@ async def _read(bodies: Sequence[bytes]) -> float:
 
 async def _draft(bodies: Sequence[bytes]) -> float:
     keys = KeyPair.from_secret("bench")
-    drafts = Drafts(RequestIds(b"0123456789abcdef"), PublicKeySealer(keys.key_id, keys.public_key))
+    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), PublicKeySealer(keys.key_id, keys.public_key))
     caller, terms = Caller("bench", ACCOUNT, "key-bench"), Terms(None, None, None)
     began = time.process_time()
     for body in bodies:
         request = read_request("booking-engine", body)
         assert not isinstance(request, list)
-        draft = drafts.make(caller, "booking-engine", request, terms, now=datetime.now(UTC))
-        draft.message(draft.accepted_at)
+        submission = builder.build(caller, "booking-engine", request, terms, now=datetime.now(UTC))
+        submission.message(submission.accepted_at)
     return time.process_time() - began
 
 
@@ -135,7 +134,7 @@ async def _layers(stack: AsyncExitStack, arguments: argparse.Namespace) -> dict[
 async def _measure(arguments: argparse.Namespace) -> dict[str, list[float]]:
     """CPU microseconds a reservation: of each layer, one figure a round. The first round warms up, and is left out."""
     micros: dict[str, list[float]] = {}
-    collect_seldom()  # as `supervision` has it for a process that serves
+    collect_rarely()  # as `supervision` has it for a process that serves
     async with AsyncExitStack() as stack:
         layers = await _layers(stack, arguments)
         for number in range(arguments.rounds + 1):

@@ -28,7 +28,7 @@ from forwarder.observability import metrics
 from forwarder.observability.logging import configure_logging
 from forwarder.pms.directory import open_directory
 from forwarder.process.clock import SystemClock, iso
-from forwarder.process.garbage import collect_seldom
+from forwarder.process.loading import collect_rarely
 from forwarder.reservation.submission import Submission, fingerprint
 from forwarder.store.engine import open_engine
 from forwarder.store.migrate import migrate
@@ -230,7 +230,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         logs = Path(directory)
         with (logs / "worker.log").open("w", buffering=1) as log, redirect_stderr(log):
             configure_logging("info", "json")
-            collect_seldom()
+            collect_rarely()
             told = uvloop.run(_measure(arguments, servers, logs))
     print(json.dumps(told, indent=1))
 

@@ -29,7 +29,7 @@ from forwarder.pms.http.connection import Held
 from forwarder.pms.http.pool import ConnectionPool, PoolLimits
 from forwarder.pms.http.request import Request
 from forwarder.pms.http.response import Response
-from forwarder.process.garbage import collect_seldom
+from forwarder.process.loading import collect_rarely
 from tools.servers.reaper import Reaper
 
 _WARM: Final = 5
@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--at-once", type=int, default=64, help="exchanges under way (%(default)s)")
     arguments = parser.parse_args(argv)
     with TemporaryDirectory() as directory, Reaper() as reaper:
-        collect_seldom()
+        collect_rarely()
         told = uvloop.run(_measure(arguments, Path(directory), reaper))
     print(json.dumps(told, indent=1))
 

@@ -20,8 +20,7 @@ import uvloop
 from bench.bodies import reservation
 from bench.cpu import tree_seconds
 from bench.ingress_alone import ACCOUNT
-from forwarder.ingress.message import Drafts
-from forwarder.ingress.terms import Terms
+from forwarder.ingress.message import SubmissionBuilder, Terms
 from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.validation import read_request
 from forwarder.tenancy.access import Caller
@@ -46,14 +45,14 @@ class Cost:
 
 def _messages(count: int) -> list[Message]:
     keys = KeyPair.from_secret("bench")
-    drafts = Drafts(RequestIds(b"0123456789abcdef"), PublicKeySealer(keys.key_id, keys.public_key))
+    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), PublicKeySealer(keys.key_id, keys.public_key))
     caller, terms = Caller("bench", ACCOUNT, "key-bench"), Terms(None, None, None)
     messages = []
     for number in range(count):
         request = read_request("booking-engine", reservation("publish", number))
         assert not isinstance(request, list)
-        draft = drafts.make(caller, "booking-engine", request, terms, now=datetime.now(UTC))
-        messages.append(draft.message(draft.accepted_at))
+        submission = builder.build(caller, "booking-engine", request, terms, now=datetime.now(UTC))
+        messages.append(submission.message(submission.accepted_at))
     return messages
 
 

@@ -10,7 +10,7 @@ from forwarder.http.health import health_routes
 from forwarder.http.responses import Routes
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
-from forwarder.process.on_demand import load
+from forwarder.process.loading import load
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.reservation.identity import RequestIds
 from forwarder.settings import Settings
@@ -58,8 +58,8 @@ async def open_ingress(
         settings=IngressSettings(
             environment.wait_seconds,
             environment.max_wait_seconds,
-            most_calls=environment.calls_at_most,
-            most_bytes=environment.body_bytes_at_most,
+            max_requests=environment.calls_at_most,
+            max_bytes=environment.body_bytes_at_most,
             test_mode=environment.simulator_url is not None,
         ),
     )

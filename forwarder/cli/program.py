@@ -6,8 +6,7 @@ from typing import Final
 
 import typer
 
-from forwarder.process.garbage import collect_seldom
-from forwarder.process.on_demand import load
+from forwarder.process.loading import collect_rarely, load
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "up": (
@@ -80,7 +79,7 @@ def run() -> None:
     """Run the command and exit with its code; what went wrong is one line on standard error, never a stack trace for it."""
     try:
         command = program(sys.argv[1:])
-        collect_seldom()
+        collect_rarely()
         command()
     except Exception as error:
         code: int | None = load("forwarder.cli.failures:exit_code")(error)

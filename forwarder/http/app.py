@@ -8,7 +8,7 @@ import secrets
 import traceback
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from prometheus_client import Histogram
@@ -32,9 +32,7 @@ _CLIENT_GONE = 499
 """The status that is counted, and seen by nobody, when the client left before a response."""
 
 _HEAD_TOO_LARGE: Final = problem_response(
-    requests.HEADERS_TOO_LARGE.problem(
-        f"The request's target and headers must have at most {MAX_HEAD_BYTES} bytes."
-    ),
+    requests.HEADERS_TOO_LARGE.problem(f"The request's target and headers must have at most {MAX_HEAD_BYTES} bytes."),
     (b"connection", b"close"),
 )
 
@@ -52,7 +50,8 @@ class _Application:
 
     def __init__(self, routes: Routes, clock: Clock) -> None:
         self._direct = _direct_endpoints(routes)
-        self._framework = _Framework(routes=routes, exception_handlers={HTTPException: _refused})
+        handlers: dict[Any, Any] = {HTTPException: _refused}
+        self._framework = _Framework(routes=routes, exception_handlers=handlers)
         # An address is one spelling: a redirect would cost a client that posts a second try of everything it sent.
         self._framework.router.redirect_slashes = False
         self._clock = clock
@@ -109,9 +108,7 @@ class _Application:
     def _measure(self, template: str, method: str, status: int, started: float) -> None:
         seconds = self._clock.monotonic() - started
         DEFERRED.observe(_timer(template, method, status), seconds)
-        self._log.debug(
-            "request.answered", route=template, method=method, status=status, seconds=round(seconds, 6)
-        )
+        self._log.debug("request.answered", route=template, method=method, status=status, seconds=round(seconds, 6))
 
 
 class _Framework(Starlette):

@@ -1,4 +1,5 @@
-"""Header fields with a grammar of their own: what `Prefer` asks for (RFC 7240), and what `Retry-After` says, whoever sent it. Pure."""
+"""Header fields with a grammar of their own: what `Prefer` asks for (RFC 7240), and what `Retry-After` says, whoever sent it.
+Pure."""
 
 import math
 import re
@@ -34,7 +35,8 @@ def read_wait(prefer: str, default: Wait, max_seconds: int) -> Wait:
 
 
 def read_retry_after(text: str, now: datetime) -> float | None:
-    """The seconds that `Retry-After` says (RFC 9110, section 10.2.3), as a number or until a date; negative where that is over, None for what is neither."""
+    """The seconds that `Retry-After` says (RFC 9110, section 10.2.3), as a number or until a date; negative where that is
+    over, None for what is neither."""
     seconds = _number(text)
     return _seconds_until(text, now) if seconds is None else seconds
 

@@ -3,8 +3,8 @@
 import asyncio
 import functools
 import re
-from enum import Enum, auto
 from collections.abc import Mapping, Sequence
+from enum import Enum, auto
 from typing import Final
 
 from starlette.requests import ClientDisconnect

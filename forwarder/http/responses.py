@@ -20,6 +20,7 @@ NO_STORE: Final = (b"cache-control", b"no-store")
 Routes = Sequence[BaseRoute]
 """What a stage contributes to an application: its addresses and what responds there."""
 
+
 @runtime_checkable
 class DirectEndpoint(Protocol):
     """What responds at one address, and needs nothing of the framework for it. It is an ASGI application too."""

@@ -1,18 +1,25 @@
-"""The flow of a bulk: read the terms → validate item by item → identify and seal → publish as one batch → answer item by item.
+"""A bulk: read the terms → validate item by item → identify and seal → publish as one batch → respond item by item.
 
-An item is what a single submission is: read, checked and identified by the same code, and as safe once it is answered. No
+An item is what a single submission is: read, checked and identified by the same code, and as safe once the response says so. No
 item's fault concerns another. What concerns all is refused as a whole, and then nothing was accepted: a body that cannot be told
 apart into items, too many of them, or no log to take them.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, assert_never
 
-from forwarder.http.bodies import JSON, NDJSON, sent_as
+import structlog
+from pydantic_core import to_json
+
+from forwarder.http.request import JSON, NDJSON, BodyFault, HttpRequest
+from forwarder.http.responses import NO_STORE, Response
 from forwarder.ingress.bulk_items import begins_array, elements, lines
-from forwarder.ingress.dry_run import DryRun, dry_run
-from forwarder.ingress.message import Draft, Drafts
+from forwarder.ingress.dry_run import DryRun, asks_for_dry_run, dry_run
+from forwarder.ingress.guard import ItemLimit
+from forwarder.ingress.idempotency import Receipt
+from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms, read_terms
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import (
     BULK_MEDIA_TYPE,
@@ -23,33 +30,38 @@ from forwarder.ingress.problems import (
     bulk_too_large,
     invalid_item,
     malformed_json,
+    refusal,
+    unread_body,
     validation_failed,
 )
-from forwarder.ingress.publisher import Handover
-from forwarder.ingress.reading import read_body
-from forwarder.ingress.receipt import Receipt
-from forwarder.ingress.request import Call
-from forwarder.ingress.terms import Terms, read_terms
-from forwarder.ingress.yielding import Turns, others_first
+from forwarder.ingress.publisher import SubmissionPublisher
+from forwarder.ingress.submit import receipt_json
+from forwarder.observability.metrics import submissions
+from forwarder.process.loops import TimeSlice, yield_to_loop
 from forwarder.reservation.bulk import MOST_ITEM_BYTES, MOST_ITEMS, RESERVATION, BulkItem, read_item
 from forwarder.reservation.problem import Fault, Problem
 from forwarder.reservation.validation import MalformedJson
 from forwarder.tenancy.access import Caller
 
-T = TypeVar("T", Draft, DryRun)
+_log = structlog.get_logger()
+
+T = TypeVar("T", NewSubmission, DryRun)
 
 Admit = Callable[[int], Problem | None]
 """Whether so many items may come now; the refusal where they may not."""
 
 _AN_ITEM: Final = 512
-"""What an item costs, however short it is, in the bytes of a turn."""
+"""What an item costs, however short it is, in the bytes of a time slice."""
 
 
-class Kept(NamedTuple):
+class SafeItem(NamedTuple):
     """An item that is safe on the log, and what its caller is told of it."""
 
-    draft: Draft
+    submission: NewSubmission
     receipt: Receipt
+
+
+Result = SafeItem | DryRun | Problem
 
 
 class _Item(NamedTuple):
@@ -59,81 +71,130 @@ class _Item(NamedTuple):
     size: int
 
 
-class Bulks:
-    """Takes bulks in, of bodies of at most `most_bytes`. Expected failures come back as problems; none is raised but
+class BulkEndpoint:
+    """Reads bodies of at most `max_bytes`. Nobody waits for outcomes here: it responds as soon as all items are safe, 200 with what
+    became of each; 202 would say of all that they were accepted. Expected failures come back as problems; none is raised but
     `ClientDisconnect`, before anything was published."""
 
-    def __init__(self, parts: IngressParts, handover: Handover, most_bytes: int) -> None:
+    def __init__(self, parts: IngressParts, publisher: SubmissionPublisher, *, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._builder = SubmissionBuilder(parts.ids, parts.sealer)
+        self._publisher = publisher
+        self._limits = parts.limits
         self._clock = parts.clock
-        self._body_seconds = parts.settings.body_seconds
-        self._drafts = Drafts(parts.ids, parts.sealer)
-        self._handover = handover
-        self._most_bytes = most_bytes
+        self._settings = parts.settings
 
-    async def submit(self, caller: Caller, call: Call, admit: Admit) -> Sequence[Kept | Problem] | Problem:
+    async def respond(self, caller: Caller, request: HttpRequest) -> Response:
+        limit = ItemLimit(self._limits, caller)
+        refused = limit.used_up()
+        response = self.refuse(refused, caller) if refused else await self._respond(caller, request, limit)
+        return limit.add_headers(response)
+
+    async def _respond(self, caller: Caller, request: HttpRequest, limit: ItemLimit) -> Response:
+        trying = asks_for_dry_run(request)
+        if isinstance(trying, Problem):
+            return self.refuse(trying, caller)
+        flow = self._try_out if trying else self._submit
+        results = await flow(caller, request, limit.admit)
+        if isinstance(results, Problem):
+            limit.refused_whole()
+            return self.refuse(results, caller)
+        return self._confirm(results, caller, request)
+
+    async def _submit(
+        self, caller: Caller, request: HttpRequest, admit: Admit
+    ) -> Sequence[SafeItem | Problem] | Problem:
         """What became of each item, in their order; or the problem that concerns all of them."""
-        terms = _terms(call)
+        terms = _terms(request)
         if isinstance(terms, Problem):
             return terms
 
-        def draft(item: BulkItem) -> Draft:
-            return self._drafts.make(
+        def build(item: BulkItem) -> NewSubmission:
+            return self._builder.build(
                 caller, item.operation, item.reservation, _terms_of(item, terms), now=self._clock.now()
             )
 
-        drafts = await self._each(call, admit, draft)
-        if isinstance(drafts, Problem):
-            return drafts
-        told = await self._handover.many(caller.account.id, [each for each in drafts if isinstance(each, Draft)])
-        if isinstance(told, Problem):
-            return told
-        answers = iter(told)
-        return [each if isinstance(each, Problem) else _kept(each, next(answers)) for each in drafts]
+        built = await self._each(request, admit, build)
+        if isinstance(built, Problem):
+            return built
+        new = [each for each in built if isinstance(each, NewSubmission)]
+        receipts = await self._publisher.publish_all(caller.account.id, new)
+        if isinstance(receipts, Problem):
+            return receipts
+        published = iter(receipts)
+        return [each if isinstance(each, Problem) else _safe(each, next(published)) for each in built]
 
-    async def try_out(self, caller: Caller, call: Call, admit: Admit) -> Sequence[DryRun | Problem] | Problem:
+    async def _try_out(
+        self, caller: Caller, request: HttpRequest, admit: Admit
+    ) -> Sequence[DryRun | Problem] | Problem:
         """What would come of each item, were the bulk submitted."""
-        terms = _terms(call)
+        terms = _terms(request)
         if isinstance(terms, Problem):
             return terms
-        return await self._each(call, admit, lambda item: dry_run(caller.account, item.reservation))
+        return await self._each(request, admit, lambda item: dry_run(caller.account, item.reservation))
 
-    async def _each(self, call: Call, admit: Admit, make: Callable[[BulkItem], T]) -> list[T | Problem] | Problem:
-        items = await self._items(call)
+    async def _each(
+        self, request: HttpRequest, admit: Admit, make: Callable[[BulkItem], T]
+    ) -> list[T | Problem] | Problem:
+        items = await self._items(request)
         if isinstance(items, Problem):
             return items
         made: list[T | Problem] = []
-        turns = Turns()
+        time_slice = TimeSlice()
         try:
             for item in items:
                 if item is None:
-                    await others_first()
+                    await yield_to_loop()
                     continue
                 if len(made) == MOST_ITEMS:
                     return INVALID_BULK_SIZE
                 made.append(item.read if isinstance(item.read, Problem) else make(item.read))
-                if turns.over(_AN_ITEM + item.size):
-                    await others_first()
+                if time_slice.used_up(_AN_ITEM + item.size):
+                    await yield_to_loop()
         except MalformedJson as error:
             return malformed_json(f"at item {len(made) + 1}: {error}")
         return (admit(len(made)) or made) if made else INVALID_BULK_SIZE
 
-    async def _items(self, call: Call) -> Iterator[_Item | None] | Problem:
+    async def _items(self, request: HttpRequest) -> Iterator[_Item | None] | Problem:
         """The items, each read when its turn comes; None to let others work. Going through them raises `MalformedJson`."""
-        array = sent_as(JSON, call.headers)
-        if not array and not sent_as(NDJSON, call.headers):
+        array = request.is_sent_as(JSON)
+        if not array and not request.is_sent_as(NDJSON):
             return BULK_MEDIA_TYPE
-        too_large = bulk_too_large(self._most_bytes)
-        body = await read_body(call, self._body_seconds, at_most=self._most_bytes, too_large=too_large)
-        if isinstance(body, Problem):
-            return body
+        body = await request.body(self.max_bytes, self._settings.body_seconds)
+        if isinstance(body, BodyFault):
+            return unread_body(body, bulk_too_large(self.max_bytes))
         if array and not begins_array(body):
             return NOT_AN_ARRAY
         return elements(body, _read) if array else map(_read_line, lines(body))
 
+    def _confirm(self, results: Sequence[Result], caller: Caller, request: HttpRequest) -> Response:
+        codes = Counter(each.code for each in results if isinstance(each, Problem))
+        safe = [each for each in results if isinstance(each, SafeItem)]
+        for label, count in Counter(map(_label, results)).items():
+            submissions(*label).inc(count)
+        _log.info(
+            "bulk.answered",
+            account_id=caller.account.id,
+            workspace_id=caller.workspace_id,
+            key_id=caller.key_id,
+            items=len(results),
+            accepted=len(safe),
+            refused=dict(codes),
+            keyed=sum(each.submission.keyed for each in safe),
+            cards=sum(each.submission.card is not None for each in safe),
+            seconds=round(self._clock.monotonic() - request.started, 6),
+        )
+        return Response(200, bulk_body(results, request.origin), (NO_STORE,))
 
-def _terms(call: Call) -> Terms | Problem:
+    def refuse(self, problem: Problem, caller: Caller | None) -> Response:
+        submissions("bulk", problem.code).inc()
+        _log.info("bulk.refused", account_id=caller and caller.account.id, code=problem.code)
+        return refusal(problem, self._settings.retry_after_seconds)
+
+
+def _terms(request: HttpRequest) -> Terms | Problem:
     """What the headers ask for on behalf of every item."""
-    return KEYS_OF_ITEMS if "idempotency-key" in call.headers else read_terms(call)
+    return KEYS_OF_ITEMS if "idempotency-key" in request.headers else read_terms(request)
 
 
 def _terms_of(item: BulkItem, terms: Terms) -> Terms:
@@ -167,5 +228,39 @@ def _refused(faults: Sequence[Fault]) -> Problem:
     return validation_failed([replace(fault, pointer=fault.pointer.removeprefix(RESERVATION)) for fault in faults])
 
 
-def _kept(draft: Draft, told: Receipt | Problem) -> Kept | Problem:
-    return told if isinstance(told, Problem) else Kept(draft, told)
+def _safe(submission: NewSubmission, receipt: Receipt | Problem) -> SafeItem | Problem:
+    return receipt if isinstance(receipt, Problem) else SafeItem(submission, receipt)
+
+
+def _label(result: Result) -> tuple[str, str]:
+    match result:
+        case SafeItem():
+            return result.submission.operation, "accepted"
+        case DryRun():
+            return "bulk", "dry_run"
+        case Problem():
+            return "bulk", result.code
+        case _:
+            assert_never(result)
+
+
+def bulk_body(results: Sequence[Result], origin: str) -> bytes:
+    """The receipt of each item that is safe, the dry run of each that was tried, the problem of each that was refused."""
+    data = {
+        "accepted": sum(isinstance(result, SafeItem) for result in results),
+        "refused": sum(isinstance(result, Problem) for result in results),
+        "results": [_shown(result, origin) for result in results],
+    }
+    return to_json({"data": data})
+
+
+def _shown(result: Result, origin: str) -> dict[str, Any]:
+    match result:
+        case SafeItem():
+            return receipt_json(result.receipt, origin)
+        case DryRun():
+            return result.as_json()
+        case Problem():
+            return {"problem": result.as_json()}
+        case _:
+            assert_never(result)

@@ -1,4 +1,4 @@
-"""The flow of one cancellation: authenticate → read → find what it is about → publish, unless it is over already → answer.
+"""One cancellation that was admitted: read → find what it is about → publish, unless it is over already → respond.
 
 It is accepted from the moment at which its submission was, whether a worker has taken that in or not: the id itself vouches for it.
 A worker that takes in the cancellation first keeps it for the submission.
@@ -7,15 +7,29 @@ A worker that takes in the cancellation first keeps it for the submission.
 import re
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
 
-from forwarder.http.prefer import Wait, read_wait
+import structlog
+from pydantic_core import to_json
+
+from forwarder.http.fields import Wait, read_wait
+from forwarder.http.request import JSON, BodyFault, HttpRequest
+from forwarder.http.responses import NO_STORE, PROBLEM_JSON, Response, problem_response, retry_after
+from forwarder.ingress.message import read_traceparent
 from forwarder.ingress.parts import IngressParts
-from forwarder.ingress.problems import LOG_UNAVAILABLE, NO_SUBMISSION, OVERLOADED, SUBMISSION_UNREADABLE
-from forwarder.ingress.reading import read_valid_cancellation
-from forwarder.ingress.request import Call
-from forwarder.ingress.terms import read_traceparent
-from forwarder.observability.metrics import PUBLISH_SECONDS
+from forwarder.ingress.problems import (
+    LOG_UNAVAILABLE,
+    NO_SUBMISSION,
+    OVERLOADED,
+    SUBMISSION_UNREADABLE,
+    UNSUPPORTED_MEDIA_TYPE,
+    malformed_json,
+    refusal,
+    unread_body,
+    validation_failed,
+)
+from forwarder.observability.metrics import PUBLISH_SECONDS, submissions
 from forwarder.reservation.cancellation import (
     CancellationBody,
     CancellationRequest,
@@ -25,12 +39,16 @@ from forwarder.reservation.cancellation import (
 )
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problem import Problem
+from forwarder.reservation.request import MAX_BODY_BYTES
+from forwarder.reservation.validation import MalformedJson, read_cancellation
 from forwarder.store.lists.port import Stored
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Caller
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.outcomes import OutcomeEvent, OutcomeWaiter
 from forwarder.topics.port import LogUnavailable
+
+_log = structlog.get_logger()
 
 _REQUEST_ID: Final = re.compile(r"rsv_[a-z2-7]{32}")
 _RESERVATION_ID: Final = re.compile(r"[1-9][0-9]{0,17}")
@@ -58,35 +76,56 @@ class _Ends:
         return settled.revision > self.revision and (settled.status in _OVER or settled.cancellation is not None)
 
 
-class Cancellations:
-    """Takes cancellations in. Expected failures come back as problems; none is raised but `ClientDisconnect`, before anything was
-    published."""
+class CancelEndpoint:
+    """The path names a submission by its request id, or a reservation by its id. Expected failures come back as problems; none is
+    raised but `ClientDisconnect`, before anything was published."""
 
     def __init__(self, parts: IngressParts) -> None:
         self._parts = parts
         self._in_flight = 0
 
-    async def request(self, caller: Caller, call: Call) -> Requested | Problem:
+    async def respond(self, caller: Caller, request: HttpRequest) -> Response:
+        requested = await self._accept(caller, request)
+        if isinstance(requested, Problem):
+            return self.refuse(requested, caller)
+        return self._confirm(requested, caller, request)
+
+    async def _accept(self, caller: Caller, request: HttpRequest) -> Requested | Problem:
         """Make the cancellation of the submission in the path safe, and wait for what comes of it where the caller does."""
-        body = await read_valid_cancellation(call, within=self._parts.settings.body_seconds)
+        body = await self._read(request)
         if isinstance(body, Problem):
             return body
-        prefer = call.headers.get("prefer")
-        wait = _NO_WAIT if prefer is None else read_wait(prefer, _NO_WAIT, self._parts.settings.longest_wait_seconds)
+        prefer = request.headers.get("prefer")
+        wait = _NO_WAIT if prefer is None else read_wait(prefer, _NO_WAIT, self._parts.settings.max_wait_seconds)
         try:
-            request_id = await self._request_id(caller, call.scope["path_params"]["id"])
+            request_id = await self._request_id(caller, request.scope["path_params"]["id"])
             if request_id is None:
                 return NO_SUBMISSION
             ends = _Ends()
             async with self._expecting(request_id, wait, ends) as expected:
-                requested = await self._ask(caller, call, request_id, body, wait, ends)
+                requested = await self._ask(caller, request, request_id, body, wait, ends)
                 if expected is None or isinstance(requested, Problem) or requested.settled is not None:
                     return requested
-                left = wait.seconds - (self._parts.clock.monotonic() - call.started)
-                settled = await expected.within(left, call.gone)
+                left = wait.seconds - (self._parts.clock.monotonic() - request.started)
+                settled = await expected.within(left, request.client_left)
                 return Requested(request_id, requested.status, wait, settled)
         except StoreUnavailable:
             return SUBMISSION_UNREADABLE
+
+    async def _read(self, request: HttpRequest) -> CancellationBody | Problem:
+        """What the body says; there need not be one."""
+        body = await request.body(MAX_BODY_BYTES, self._parts.settings.body_seconds)
+        if isinstance(body, BodyFault):
+            return unread_body(body)
+        if not body:
+            return CancellationBody()
+        if not request.is_sent_as(JSON):
+            return UNSUPPORTED_MEDIA_TYPE
+        try:
+            cancellation = read_cancellation(body)
+        except MalformedJson as error:
+            return malformed_json(str(error))
+        return validation_failed(cancellation) if isinstance(cancellation, list) else cancellation
 
     async def _request_id(self, caller: Caller, given: str) -> str | None:
         """The request id that the path names, or that of the reservation whose id it names; None where the account has none."""
@@ -100,7 +139,7 @@ class Cancellations:
         return self._parts.outcomes.expecting(request_id, ends) if wait.seconds else _NOBODY_WAITS
 
     async def _ask(
-        self, caller: Caller, call: Call, request_id: str, body: CancellationBody, wait: Wait, ends: _Ends
+        self, caller: Caller, request: HttpRequest, request_id: str, body: CancellationBody, wait: Wait, ends: _Ends
     ) -> Requested | Problem:
         """Publish it, unless it was asked for before and that has not come to nothing."""
         stored = await self._parts.reader.submission(caller.account.id, request_id)
@@ -114,13 +153,13 @@ class Cancellations:
         if not self._parts.can_cancel(caller.account):
             return not_supported(request_id, caller.account.kind)
         if stored is None or not _asked_for(stored):
-            problem = await self._publish(self._message_of(caller, call, request_id, body, stored))
+            problem = await self._publish(self._message_of(caller, request, request_id, body, stored))
             if problem is not None:
                 return problem
         return Requested(request_id, status, wait)
 
     def _message_of(
-        self, caller: Caller, call: Call, request_id: str, body: CancellationBody, stored: Stored | None
+        self, caller: Caller, request: HttpRequest, request_id: str, body: CancellationBody, stored: Stored | None
     ) -> CancellationRequest:
         # The key of its submission, where that is known, brings it to the worker that has its room. Nothing hangs on it.
         place = request_id if stored is None else stored.property_id
@@ -131,21 +170,47 @@ class Cancellations:
             requested_at=self._parts.clock.now(),
             reason=body.reason,
             revision=0 if stored is None else stored.revision,
-            traceparent=read_traceparent(call.headers),
+            traceparent=read_traceparent(request.headers),
         )
 
-    async def _publish(self, request: CancellationRequest) -> Problem | None:
-        if self._in_flight >= self._parts.settings.most_in_flight:
+    async def _publish(self, cancellation: CancellationRequest) -> Problem | None:
+        if self._in_flight >= self._parts.settings.max_in_flight:
             return OVERLOADED
         self._in_flight += 1
         try:
             with PUBLISH_SECONDS.time():
-                await self._parts.publisher.publish(self._parts.requests_topic, (encode_cancellation(request),))
+                await self._parts.publisher.publish(self._parts.requests_topic, (encode_cancellation(cancellation),))
         except LogUnavailable:
             return LOG_UNAVAILABLE
         finally:
             self._in_flight -= 1
         return None
+
+    def _confirm(self, requested: Requested, caller: Caller, request: HttpRequest) -> Response:
+        submissions("cancel", "accepted").inc()
+        settled = requested.settled
+        _log.info(
+            "cancellation.accepted",
+            request_id=requested.request_id,
+            account_id=caller.account.id,
+            workspace_id=caller.workspace_id,
+            key_id=caller.key_id,
+            status=(requested.status if settled is None else settled.status).value,
+            wait_seconds=requested.wait.seconds,
+            seconds=round(self._parts.clock.monotonic() - request.started, 6),
+        )
+        return cancellation_response(requested, request.origin, self._parts.settings.retry_after_seconds)
+
+    def refuse(self, problem: Problem, caller: Caller | None) -> Response:
+        submissions("cancel", problem.code).inc()
+        _log.info(
+            "cancellation.refused",
+            request_id=problem.request_id,
+            account_id=caller and caller.account.id,
+            key_id=caller and caller.key_id,
+            code=problem.code,
+        )
+        return refusal(problem, self._parts.settings.retry_after_seconds)
 
 
 def _asked_for(stored: Stored) -> bool:
@@ -154,3 +219,41 @@ def _asked_for(stored: Stored) -> bool:
 
 def _settled(stored: Stored) -> OutcomeEvent:
     return OutcomeEvent(stored.status, stored.id, stored.record.encode(), stored.problem, revision=stored.revision)
+
+
+def cancellation_response(requested: Requested, origin: str, retry_after_seconds: int) -> Response:
+    """What came of it, where that is known; else where to follow it."""
+    wait, settled = requested.wait, requested.settled
+    headers = ((b"preference-applied", wait.applied.encode()),) if wait.applied else ()
+    if settled is None:
+        return _accepted(requested, origin, retry_after(retry_after_seconds), *headers)
+    match settled.status:
+        case Status.CANCELLED:
+            return _done(settled, *headers)
+        case Status.REJECTED | Status.FAILED:
+            return problem_response(not_made(requested.request_id, settled.status), NO_STORE, *headers)
+        case _:
+            return _came_to_nothing(settled, retry_after_seconds, *headers)
+
+
+def _accepted(requested: Requested, origin: str, *headers: tuple[bytes, bytes]) -> Response:
+    path = f"/api/v1/vrs/submissions/{requested.request_id}"
+    data = {
+        "requestId": requested.request_id,
+        "status": requested.status.value,
+        "cancellation": CancellationStatus.REQUESTED.value,
+        "statusUrl": origin + path,
+    }
+    return Response(202, to_json({"data": data}), ((b"location", path.encode()), *headers))
+
+
+def _done(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Response:
+    location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
+    body = b'{"success":true,"data":' + settled.record + b"}"
+    return Response(200, body, (location, NO_STORE, *headers))
+
+
+def _came_to_nothing(settled: OutcomeEvent, retry_after_seconds: int, *headers: tuple[bytes, bytes]) -> Response:
+    problem = (settled.cancellation or {})["problem"]
+    again = (retry_after(retry_after_seconds),) if problem["status"] == HTTPStatus.SERVICE_UNAVAILABLE else ()
+    return Response(problem["status"], to_json(problem), (NO_STORE, *again, *headers), PROBLEM_JSON)

@@ -10,26 +10,26 @@ from urllib.parse import parse_qs
 
 from pydantic_core import from_json
 
+from forwarder.http.request import HttpRequest
 from forwarder.ingress.message import card_of, published_form
-from forwarder.ingress.request import Call
 from forwarder.reservation.problem import Fault, Problem
 from forwarder.reservation.problems import requests
 from forwarder.reservation.request import ReservationRequest
 from forwarder.reservation.rules import booking_of, refusals
 from forwarder.tenancy.port import Account
 
-_ANSWERS: Final[Mapping[str, bool]] = {"true": True, "false": False}
+_VALUES: Final[Mapping[str, bool]] = {"true": True, "false": False}
 
 
-def asks_for_dry_run(call: Call) -> bool | Problem:
+def asks_for_dry_run(request: HttpRequest) -> bool | Problem:
     """Whether the query says `dryRun=true`. Other parameters are left alone."""
-    query: bytes = call.scope["query_string"]
+    query: bytes = request.scope["query_string"]
     if not query:
         return False
     given = set(parse_qs(query.decode("latin-1"), keep_blank_values=True).get("dryRun", ("false",)))
     if len(given) > 1:
         return _invalid("contradictory", "is given more than once, with different values")
-    dry_run = _ANSWERS.get(given.pop())
+    dry_run = _VALUES.get(given.pop())
     return _invalid("invalid_value", "must be true or false") if dry_run is None else dry_run
 
 

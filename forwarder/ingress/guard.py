@@ -57,7 +57,8 @@ class Guard:
         return self._admission.max_bytes
 
     def of(self, endpoint: Endpoint, *, max_bytes: int = MAX_BODY_BYTES, limited: bool = True) -> DirectEndpoint:
-        """`endpoint`, guarded. `max_bytes`: the longest body that it reads. Unless `limited`, it applies the limits of keys itself."""
+        """`endpoint`, guarded. `max_bytes`: the longest body that it reads. Unless `limited`, it applies the limits of keys
+        itself."""
         return _Guarded(self, endpoint, max_bytes, limited=limited, clock=self._clock)
 
     async def respond(self, endpoint: Endpoint, request: HttpRequest, max_bytes: int, *, limited: bool) -> Response:
@@ -106,9 +107,9 @@ class _Guarded:
 
 
 class Admission:
-    """How much one process takes on at a time: `max_requests` whose bodies have `max_bytes` together. What is beyond is refused before
-    its body is read, so that memory stays bounded. A request keeps its place until its response is decided, while it waits for
-    its outcome too."""
+    """How much one process takes on at a time: `max_requests` whose bodies have `max_bytes` together. What is beyond is
+    refused before its body is read, so that memory stays bounded. A request keeps its place until its response is decided,
+    while it waits for its outcome too."""
 
     def __init__(self, *, max_requests: int, max_bytes: int) -> None:
         self._max_requests = max_requests
@@ -177,7 +178,9 @@ def with_allowance(response: Response, allowance: Allowance) -> Response:
     """`response`, and what is left of the limit; where that refuses, when to come again."""
     left = f'"{POLICY}";r={allowance.remaining};t={allowance.more_in}'
     again = () if allowance.admitted else (retry_after(allowance.retry_in),)
-    return replace(response, headers=(*response.headers, *again, _policy(allowance.limit), (b"ratelimit", left.encode())))
+    return replace(
+        response, headers=(*response.headers, *again, _policy(allowance.limit), (b"ratelimit", left.encode()))
+    )
 
 
 @functools.lru_cache(maxsize=1024)

@@ -1,16 +1,34 @@
-"""What was submitted before under the same idempotency key: in the store, or in the moments before the worker took it in."""
+"""What was submitted before under the same idempotency key: in the store, or in the moments before the worker ingested it.
+A submission that is safe has a receipt, whether it is published now or was before."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Self
+from typing import NamedTuple, Self
 
-from forwarder.ingress.message import Draft
+from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.problems import key_reused
-from forwarder.ingress.receipt import Receipt, receipt_of
+from forwarder.reservation.outcome import Status
 from forwarder.reservation.problem import Problem
 from forwarder.store.lists.port import Reader, Stored
+from forwarder.topics.outcomes import OutcomeEvent
+
+
+class Receipt(NamedTuple):
+    """A submission that is safe, and how it ended, if it has."""
+
+    request_id: str
+    accepted_at: str
+    settled: OutcomeEvent | None = None
+
+
+def receipt_of(stored: Stored) -> Receipt:
+    """The receipt of a submission that was taken in before."""
+    if stored.status is Status.PENDING:
+        return Receipt(stored.request_id, stored.accepted_at)
+    settled = OutcomeEvent(stored.status, stored.id, stored.record.encode(), stored.problem)
+    return Receipt(stored.request_id, stored.accepted_at, settled)
 
 
 @dataclass(slots=True)
@@ -51,46 +69,48 @@ class Attempt:
             self._recent.publishing_as = None
 
 
-class Earlier:
-    """Knows keyed submissions. Of those that are not in the store yet it remembers the last `most_remembered`, of this
+class IdempotencyCache:
+    """Knows keyed submissions. Of those that are not in the store yet it remembers the last `max_remembered`, of this
     process, and all that are being published: a key that comes again elsewhere within that moment is left for the worker, which
     takes in the first alone."""
 
-    def __init__(self, reader: Reader, most_remembered: int) -> None:
+    def __init__(self, reader: Reader, max_remembered: int) -> None:
         self._reader = reader
-        self._most_remembered = most_remembered
+        self._max_remembered = max_remembered
         self._recent: OrderedDict[str, _Recent] = OrderedDict()
 
-    async def look_up(self, draft: Draft) -> Receipt | Problem | Attempt:
+    async def look_up(self, submission: NewSubmission) -> Receipt | Problem | Attempt:
         """The receipt of the same submission, if it is safe already; the refusal, if the key belongs to another; or else
         the attempt to publish it. Raises `StoreUnavailable`."""
-        return self._told(draft, await self._reader.submission(draft.account_id, draft.request_id))
+        return self._decide(submission, await self._reader.submission(submission.account_id, submission.request_id))
 
-    async def look_up_all(self, account_id: str, drafts: Sequence[Draft]) -> Sequence[Receipt | Problem | Attempt]:
-        """What `look_up` says of each of the account's `drafts`, by one look into the store. Of two in it that have one key, the
-        first is the other's earlier one."""
-        if not drafts:
+    async def look_up_all(
+        self, account_id: str, submissions: Sequence[NewSubmission]
+    ) -> Sequence[Receipt | Problem | Attempt]:
+        """What `look_up` says of each of the account's `submissions`, by one look into the store. Of two in it that have one
+        key, the first is the other's earlier one."""
+        if not submissions:
             return ()
-        stored = await self._reader.submissions(account_id, {draft.request_id for draft in drafts})
-        return [self._told(draft, stored.get(draft.request_id)) for draft in drafts]
+        stored = await self._reader.submissions(account_id, {submission.request_id for submission in submissions})
+        return [self._decide(submission, stored.get(submission.request_id)) for submission in submissions]
 
-    def _told(self, draft: Draft, stored: Stored | None) -> Receipt | Problem | Attempt:
+    def _decide(self, submission: NewSubmission, stored: Stored | None) -> Receipt | Problem | Attempt:
         if stored is not None:
-            same = stored.fingerprint == draft.fingerprint
-            return receipt_of(stored) if same else key_reused(draft.request_id)
-        recent = self._remembered(draft)
-        if recent.fingerprint != draft.fingerprint:
-            return key_reused(draft.request_id)
+            same = stored.fingerprint == submission.fingerprint
+            return receipt_of(stored) if same else key_reused(submission.request_id)
+        recent = self._remembered(submission)
+        if recent.fingerprint != submission.fingerprint:
+            return key_reused(submission.request_id)
         if recent.acknowledged_as is not None:
-            return Receipt(draft.request_id, recent.acknowledged_as)
-        return Attempt(recent, draft.accepted_at)
+            return Receipt(submission.request_id, recent.acknowledged_as)
+        return Attempt(recent, submission.accepted_at)
 
-    def _remembered(self, draft: Draft) -> _Recent:
-        """What is remembered of this key: from now on, if nothing was, this draft. Kept even where the log then fails: it
+    def _remembered(self, submission: NewSubmission) -> _Recent:
+        """What is remembered of this key: from now on, if nothing was, this submission. Kept even where the log then fails: it
         may have stored what it did not acknowledge, and another body under the key would be lost behind it."""
-        recent = self._recent.setdefault(draft.request_id, _Recent(draft.fingerprint))
-        self._recent.move_to_end(draft.request_id)
-        excess = len(self._recent) - self._most_remembered
+        recent = self._recent.setdefault(submission.request_id, _Recent(submission.fingerprint))
+        self._recent.move_to_end(submission.request_id)
+        excess = len(self._recent) - self._max_remembered
         if excess > 0:
             # What is under way came late, as a rule, so that this looks at few.
             over = (known for known, one in self._recent.items() if not one.under_way and one is not recent)

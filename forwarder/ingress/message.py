@@ -13,15 +13,14 @@ from forwarder.http.request import HttpRequest
 from forwarder.process.clock import iso
 from forwarder.reservation.card import SealedCard, masked
 from forwarder.reservation.identity import RequestIds
-from forwarder.reservation.request import BookingEngineRequest, CardDetails, Operation, ReservationRequest
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.problems import requests
+from forwarder.reservation.request import BookingEngineRequest, CardDetails, Operation, ReservationRequest
 from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS, fingerprint, key_of
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.port import Sealer
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import Message
-
 
 _MAX_KEY_LENGTH: Final = 255
 # RFC 8941 (3.3.3): printable ASCII in quotes, of which only the quote and the backslash are escaped.

@@ -17,23 +17,23 @@ class IngressSettings:
     """How long the ingress waits, and how much it holds at one time.
 
     `wait_seconds`: how long the general operation waits for an outcome when the caller does not say.
-    `longest_wait_seconds`: the most that `Prefer: wait=N` is given.
+    `max_wait_seconds`: the most that `Prefer: wait=N` is given.
     `retry_after_seconds`: what callers are told who should come again, for an outcome or because something is away.
     `body_seconds`: how long a body may take to come.
-    `most_calls`, `most_bytes`: calls under way, those who wait included, and the bytes of their bodies; what is beyond is refused.
-    `most_in_flight`: submissions handed to the log and not yet acknowledged; one more is refused. At least as many as a bulk has.
-    `most_keys_remembered`: idempotency keys of which the payload is remembered until the worker has taken it in.
+    `max_requests`, `max_bytes`: requests under way, those who wait included, and the bytes of their bodies; what is beyond is
+    refused. `max_in_flight`: submissions handed to the log and not yet acknowledged; one more is refused. At least as many as
+    a bulk has. `max_keys_remembered`: idempotency keys of which the payload is remembered until the worker has taken it in.
     `test_mode`: whether there is a simulator for test keys.
     """
 
     wait_seconds: float = 10.0
-    longest_wait_seconds: int = 60
+    max_wait_seconds: int = 60
     retry_after_seconds: int = 1
     body_seconds: float = 10.0
-    most_calls: int = 5_000
-    most_bytes: int = 32 * 1024 * 1024
-    most_in_flight: int = 2_000
-    most_keys_remembered: int = 20_000
+    max_requests: int = 5_000
+    max_bytes: int = 32 * 1024 * 1024
+    max_in_flight: int = 2_000
+    max_keys_remembered: int = 20_000
     test_mode: bool = False
 
 

@@ -1,8 +1,9 @@
-"""Why the ingress refuses a submission, beside the faults of a request; and the answer that says so."""
+"""Why the ingress refuses a submission, beside the faults of a request; and the response that says so."""
 
 from collections.abc import Sequence
 from typing import Final
 
+from forwarder.http.request import BodyFault
 from forwarder.http.responses import Response, problem_response
 from forwarder.reservation.bulk import MOST_ITEM_BYTES, MOST_ITEMS
 from forwarder.reservation.problem import Fault, Problem
@@ -49,18 +50,23 @@ KEYS_OF_ITEMS: Final = requests.INVALID_KEY.problem(
 _UNREAD: Final = frozenset({BODY_TOO_LARGE.code, BODY_TIMED_OUT.code})
 
 
+def unread_body(fault: BodyFault, too_large: Problem = BODY_TOO_LARGE) -> Problem:
+    """Why a body was not read."""
+    return too_large if fault is BodyFault.TOO_LARGE else BODY_TIMED_OUT
+
+
 def malformed_json(where: str, what: str = "body") -> Problem:
     """`where` says at which place the body, or what else it is, stops being JSON."""
     return requests.MALFORMED_JSON.problem(f"The {what} is not one JSON document: {where}.")
 
 
 def validation_failed(faults: Sequence[Fault]) -> Problem:
-    """Every fault in one answer."""
+    """Every fault in one problem."""
     return requests.VALIDATION_FAILED.problem(_counted("request", faults), faults=faults)
 
 
 def invalid_item(faults: Sequence[Fault]) -> Problem:
-    """Every fault of the item in one answer, those of its reservation included."""
+    """Every fault of the item in one problem, those of its reservation included."""
     return requests.INVALID_ITEM.problem(_counted("item", faults), faults=faults)
 
 
@@ -69,10 +75,10 @@ def _counted(what: str, faults: Sequence[Fault]) -> str:
     return f"The {what} has {count}; errors names each by JSON Pointer."
 
 
-def bulk_too_large(at_most: int) -> Problem:
+def bulk_too_large(max_bytes: int) -> Problem:
     """Beyond what is read of a bulk."""
     return requests.BODY_TOO_LARGE.problem(
-        f"The body of a bulk must have at most {at_most} bytes. Send fewer items at once."
+        f"The body of a bulk must have at most {max_bytes} bytes. Send fewer items at once."
     )
 
 
@@ -85,7 +91,7 @@ def key_reused(request_id: str) -> Problem:
 
 
 def refusal(problem: Problem, retry_after_seconds: int) -> Response:
-    """The answer to a submission that was not accepted."""
+    """The response to a submission that was not accepted."""
     # The rest of such a body is not read, so the connection cannot be used again.
     headers = ((b"connection", b"close"),) if problem.code in _UNREAD else ()
     return problem_response(problem, *headers, retry_after_seconds=retry_after_seconds)

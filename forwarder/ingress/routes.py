@@ -1,5 +1,7 @@
 """The ingress over HTTP: its addresses."""
 
+from starlette.routing import Route
+
 from forwarder.http.responses import Routes
 from forwarder.ingress.bulk import BulkEndpoint
 from forwarder.ingress.cancel import CancelEndpoint
@@ -8,7 +10,6 @@ from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.publisher import SubmissionPublisher
 from forwarder.ingress.submit import SubmitEndpoint
 from forwarder.reservation.bulk import MOST_BULK_BYTES
-from starlette.routing import Route
 
 
 def ingress_routes(parts: IngressParts) -> Routes:

@@ -1,5 +1,5 @@
-"""One submission that was admitted: read the terms → validate → identify and seal → publish → respond. What is counted and logged of
-it, and what its caller is told.
+"""One submission that was admitted: read the terms → validate → identify and seal → publish → respond. What is counted and
+logged of it, and what its caller is told.
 """
 
 from typing import Any, Final, NamedTuple, assert_never
@@ -23,7 +23,7 @@ from forwarder.reservation.problems import endings
 from forwarder.reservation.request import MAX_BODY_BYTES, Operation, ReservationRequest
 from forwarder.reservation.validation import MalformedJson, read_request
 from forwarder.tenancy.access import Caller
-from forwarder.topics.outcomes import Settled
+from forwarder.topics.outcomes import OutcomeEvent
 
 _SUBMISSIONS: Final = "/api/v1/vrs/submissions/"
 _REJECTED: Final = endings.REJECTED.problem("The property management system gave no reason.")
@@ -92,9 +92,7 @@ class SubmitEndpoint:
             return malformed_json(str(error))
         return validation_failed(reservation) if isinstance(reservation, list) else reservation
 
-    async def _publish_and_wait(
-        self, submission: NewSubmission, wait: Wait, request: HttpRequest
-    ) -> Receipt | Problem:
+    async def _publish_and_wait(self, submission: NewSubmission, wait: Wait, request: HttpRequest) -> Receipt | Problem:
         async with self._parts.outcomes.expecting(submission.request_id) as expected:
             receipt = await self._publisher.publish(submission)
             if expected is None or isinstance(receipt, Problem) or receipt.settled is not None:
@@ -200,11 +198,11 @@ def _accepted(receipt: Receipt, origin: str, *headers: tuple[bytes, bytes]) -> R
     return Response(202, body, ((b"location", f"{_SUBMISSIONS}{receipt.request_id}".encode()), *headers))
 
 
-def _created(settled: Settled, *headers: tuple[bytes, bytes]) -> Response:
+def _created(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Response:
     location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
     return Response(201, b'{"success":true,"data":' + settled.record + b"}", (location, NO_STORE, *headers))
 
 
-def _rejected(settled: Settled, *headers: tuple[bytes, bytes]) -> Response:
+def _rejected(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Response:
     problem = settled.problem or _REJECTED.as_json()
     return Response(problem["status"], to_json(problem), (NO_STORE, *headers), PROBLEM_JSON)

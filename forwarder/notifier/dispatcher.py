@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from forwarder.notifier.backoff import Backoff
-from forwarder.process.waiting import break_off
+from forwarder.process.loops import cancel_all
 
 _log = structlog.get_logger(__name__)
 
@@ -64,7 +64,7 @@ class EndpointDispatcher:
         if not tasks:
             return 0
         _, late = await asyncio.wait(tasks, timeout=seconds)
-        await break_off(late)
+        await cancel_all(late)
         return len(late)
 
     def _end(self, endpoint_id: str, ended: asyncio.Future[None]) -> None:

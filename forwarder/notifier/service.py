@@ -19,8 +19,7 @@ from forwarder.notifier.posting import Posting
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.observability import metrics
 from forwarder.process.clock import Clock
-from forwarder.process.loops import forever
-from forwarder.process.waiting import break_off
+from forwarder.process.loops import cancel_all, forever
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.webhooks.port import DeliveryQueue
 from forwarder.tenancy.port import TenancyUnavailable, Unsealer
@@ -82,7 +81,7 @@ class Notifier:
                 task.result()  # A loop never ends but by a bug: let it be seen.
         finally:
             self._stopping = True
-            await break_off([stopping, *loops])
+            await cancel_all([stopping, *loops])
             broken_off = await self._lanes.finish(self._parts.settings.grace_seconds)
             _log.info("notifier.stopped", broken_off=broken_off)
 

@@ -42,12 +42,12 @@ def configure_logging(level: str, style: LogFormat) -> None:
 
 
 class LineLogger:
-    """What structlog passes finished lines to. A line on `info` and below is in `file` when the iteration of the event loop in which
-    it was written ends, or before; one above, or where no loop runs, at once. Their order is kept. For any thread.
+    """What structlog passes finished lines to. A line on `info` and below is in `file` when the iteration of the event loop
+    in which it was written ends, or before; one above, or where no loop runs, at once. Their order is kept. For any thread.
 
-    A stage writes a line for each reservation. The system call for it, and what that pushes out of the processor's caches, cost more
-    than the line itself; under load an iteration serves many reservations. A process that is killed loses the lines of its last
-    iteration. It did not send the responses of that iteration either.
+    A stage writes a line for each reservation. The system call for it, and what that pushes out of the processor's caches,
+    cost more than the line itself; under load an iteration serves many reservations. A process that is killed loses the lines
+    of its last iteration. It did not send the responses of that iteration either.
     """
 
     def __init__(self, file: TextIO) -> None:

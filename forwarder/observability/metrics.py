@@ -6,6 +6,7 @@ the child that `labels()` returns rather than look it up for each message.
 
 import asyncio
 import atexit
+import functools
 import os
 from typing import Final
 
@@ -157,6 +158,12 @@ class DeferredMetrics:
 
 DEFERRED: Final = DeferredMetrics()
 """The process's, as its metrics are."""
+
+
+@functools.cache
+def submissions(operation: str, answer: str) -> Counter:
+    """`SUBMISSIONS` of these labels, looked up once for each pair."""
+    return SUBMISSIONS.labels(operation, answer)
 
 
 def registry() -> CollectorRegistry:

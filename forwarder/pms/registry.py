@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from forwarder.pms.adapter import AdapterKind
 from forwarder.pms.port import BadOptions, Capabilities, Limits, UnknownKind
-from forwarder.process.on_demand import load
+from forwarder.process.loading import load
 
 _log = structlog.get_logger(__name__)
 

@@ -1,8 +1,12 @@
-"""Loops that outlive outages: what fails because something outside is away is tried again, what fails as a bug ends the process."""
+"""Tasks: loops that outlive outages, waiting for whichever comes first, and yielding to the event loop.
 
+What fails because something outside is away is tried again; what fails as a bug ends the process.
+"""
+
+import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -64,3 +68,42 @@ async def forever(
     """Run `step` again and again, through outages. `step` does its own waiting."""
     while True:
         await keep_trying(step, name=name, clock=clock, outages=outages)
+
+
+async def first_of(*awaitables: Awaitable[Any]) -> None:
+    """Return when the first is done; the others are cancelled, and have ended. What any of them raised is passed over."""
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancel_all(tasks)
+
+
+async def cancel_all(tasks: Collection["asyncio.Future[Any]"]) -> None:
+    """Cancel them, and return when all have ended. What any of them raised is passed over."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class TimeSlice:
+    """How much a long piece of work does before it lets others have the event loop, so that their responses are not held up by it:
+    as many bytes, read or written, as take a millisecond or two."""
+
+    BYTES: Final = 16 * 1024
+
+    def __init__(self) -> None:
+        self._done = 0
+
+    def used_up(self, work: int) -> bool:
+        """Whether it is time to `yield_to_loop`. `work` is what was done since the last call, in bytes."""
+        self._done += work
+        if self._done < self.BYTES:
+            return False
+        self._done = 0
+        return True
+
+
+async def yield_to_loop() -> None:
+    """Let all tasks run that are ready to."""
+    await asyncio.sleep(0)

@@ -18,7 +18,7 @@ import structlog
 import uvloop
 from prometheus_client.multiprocess import mark_process_dead
 
-from forwarder.process.garbage import collect_seldom
+from forwarder.process.loading import collect_rarely
 
 Stop = asyncio.Event
 """Set once the process is to end."""
@@ -53,7 +53,7 @@ def run_until_signalled(main: Callable[[Stop], Awaitable[None]]) -> None:
             loop.add_reader(sys.stdin.fileno(), stop.set)
         await main(stop)
 
-    collect_seldom()
+    collect_rarely()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(supervised())
 

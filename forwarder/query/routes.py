@@ -8,10 +8,11 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from forwarder.http.paging import LARGEST_ID, positive
-from forwarder.http.responses import NO_STORE, Response, Routes, header_map, problem_response
+from forwarder.http.request import header_map
+from forwarder.http.responses import NO_STORE, Response, Routes, problem_response
 from forwarder.query.conditional import NotModified, conditional_answer
 from forwarder.query.long_poll import LongPoll
-from forwarder.query.paging import read_page_request, write_page
+from forwarder.query.pages import read_page_request, write_page
 from forwarder.query.parts import QueryParts
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.problems import requests, service

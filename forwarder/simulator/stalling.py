@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from forwarder.http.responses import Response
 from forwarder.process.clock import Clock
-from forwarder.process.waiting import first_of
+from forwarder.process.loops import first_of
 
 _DRIP_SECONDS = 0.5
 _SHORTEST_DRIP = 1_000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.process.on_demand import load
+from forwarder.process.loading import load
 from forwarder.store.database import Database, outages_translated
 from forwarder.store.engine import open_engine
 

@@ -31,8 +31,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from forwarder.process.clock import Clock
-from forwarder.process.loops import forever
-from forwarder.process.waiting import first_of
+from forwarder.process.loops import first_of, forever
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
 
 EXCHANGE_SECONDS: Final = 0.5

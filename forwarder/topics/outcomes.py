@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from forwarder.observability.metrics import UNREADABLE_RESULTS, WAITING
 from forwarder.process.clock import Clock
-from forwarder.process.waiting import first_of
+from forwarder.process.loops import first_of
 from forwarder.reservation.outcome import Status
 from forwarder.topics.codec import Undecodable, decode_data, header, subject
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Tail

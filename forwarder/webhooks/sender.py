@@ -14,7 +14,7 @@ from typing import Final
 import certifi
 import httpcore
 
-from forwarder.http.retry_after import read_retry_after
+from forwarder.http.fields import read_retry_after
 from forwarder.process.clock import Clock
 from forwarder.webhooks.addresses import AddressRule
 from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult

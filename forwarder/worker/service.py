@@ -12,8 +12,7 @@ import structlog
 from forwarder.observability import metrics
 from forwarder.operations.dead_letter_messages import DeadLetterWriter
 from forwarder.process.batching import Batcher
-from forwarder.process.loops import forever, keep_trying
-from forwarder.process.waiting import break_off
+from forwarder.process.loops import cancel_all, forever, keep_trying
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import Consumer, LogUnavailable
@@ -96,7 +95,7 @@ class Worker:
             for task in done - {stopping}:
                 task.result()  # A loop never ends but by a bug: let it be seen.
         finally:
-            await break_off([stopping, *loops])
+            await cancel_all([stopping, *loops])
             await self._wind_down()
 
     def _loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
@@ -182,7 +181,7 @@ class Worker:
             await self._release(unstarted)
         await _within(self._outcomes.drain(), _LAST_SECONDS)
         await _within(self._publisher.drain(), _LAST_SECONDS)
-        await break_off([keeping])
+        await cancel_all([keeping])
         if not broken_off:
             await self._give_up_lease()
         _log.info("worker.stopped", unstarted=len(unstarted), broken_off=broken_off)

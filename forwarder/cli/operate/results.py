@@ -13,7 +13,7 @@ from forwarder.cli.backend import stop_on_signal, with_log
 from forwarder.cli.options import moment
 from forwarder.cli.output import Failed, WrongUsage, json_line, note, printable, show_lines, while_read
 from forwarder.process.clock import Clock, SystemClock
-from forwarder.process.waiting import first_of
+from forwarder.process.loops import first_of
 from forwarder.reservation.result import RESULT_TYPES
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable

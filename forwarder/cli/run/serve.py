@@ -11,7 +11,7 @@ import typer
 
 from forwarder.cli.output import Failed
 from forwarder.observability.logging import configure_logging
-from forwarder.process.on_demand import load
+from forwarder.process.loading import load
 from forwarder.process.supervision import bind, is_child, run_processes, run_until_signalled
 from forwarder.settings import Settings, read_settings
 

@@ -21,8 +21,6 @@ from forwarder.store.webhooks.port import DeliveryEntry
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.webhooks import Endpoint
 
-Headers = Mapping[str, str]
-
 _ID: Final = re.compile(r"whk_[A-Za-z0-9_-]{1,64}")
 
 
@@ -36,9 +34,9 @@ class WebhookActions:
     def __init__(self, hooks: Webhooks) -> None:
         self._hooks = hooks
 
-    async def add(self, workspace_id: str, request: Request, headers: Headers) -> Response | Problem:
+    async def add(self, workspace_id: str, request: Request) -> Response | Problem:
         """Its secret is in the answer, and in no other."""
-        body = await read_request_body(request, NewWebhook, headers)
+        body = await read_request_body(request, NewWebhook)
         if isinstance(body, Problem):
             return body
         endpoint, secret = await self._hooks.add(
@@ -47,7 +45,7 @@ class WebhookActions:
         location = f"{request.scope['path']}/{endpoint.id}".encode()
         return _answer({**endpoint_shown(endpoint), "secret": secret}, 201, (b"location", location))
 
-    async def page(self, workspace_id: str, request: Request, _headers: Headers) -> Response | Problem:
+    async def page(self, workspace_id: str, request: Request) -> Response | Problem:
         """In the order in which they were added. A cursor is the moment of that, in microseconds since 1970."""
         asked = read_page_query(request)
         if isinstance(asked, Problem):
@@ -59,13 +57,13 @@ class WebhookActions:
         cursors = Cursors(others.previous, asked.cursor, others.next)
         return _page([endpoint_shown(each) for each in onward[: asked.limit]], cursors, asked.limit)
 
-    async def show(self, workspace_id: str, request: Request, _headers: Headers) -> Response | Problem:
+    async def show(self, workspace_id: str, request: Request) -> Response | Problem:
         """One webhook."""
         return _answer(endpoint_shown(await self._hooks.get(_id(request), workspace_id=workspace_id)))
 
-    async def change(self, workspace_id: str, request: Request, headers: Headers) -> Response | Problem:
+    async def change(self, workspace_id: str, request: Request) -> Response | Problem:
         """What is read_request_body is changed, and then it is enabled or disabled, if that is read_request_body too."""
-        body = await read_request_body(request, WebhookChange, headers)
+        body = await read_request_body(request, WebhookChange)
         if isinstance(body, Problem):
             return body
         return _answer(endpoint_shown(await self._change(_id(request), workspace_id, body)))
@@ -83,20 +81,20 @@ class WebhookActions:
         switch = self._hooks.enable if body.enabled else self._hooks.disable
         return await switch(endpoint_id, workspace_id=workspace_id)
 
-    async def remove(self, workspace_id: str, request: Request, _headers: Headers) -> Response | Problem:
+    async def remove(self, workspace_id: str, request: Request) -> Response | Problem:
         """With what waits for it, and its log."""
         await self._hooks.remove(_id(request), workspace_id=workspace_id)
         return _answer({"id": _id(request), "removed": True})
 
-    async def test(self, workspace_id: str, request: Request, _headers: Headers) -> Response | Problem:
+    async def test(self, workspace_id: str, request: Request) -> Response | Problem:
         """Queue an event for this webhook alone; its delivery is in the log."""
         delivery_id = await self._hooks.test(_id(request), workspace_id=workspace_id)
         path = request.scope["path"].removesuffix("/test")
         return _answer({"deliveryId": delivery_id}, 202, (b"location", f"{path}/deliveries/{delivery_id}".encode()))
 
-    async def rotate(self, workspace_id: str, request: Request, headers: Headers) -> Response | Problem:
+    async def rotate(self, workspace_id: str, request: Request) -> Response | Problem:
         """The new secret is in the answer, and in no other."""
-        body = await read_request_body(request, Rotation, headers, optional=True)
+        body = await read_request_body(request, Rotation, optional=True)
         if isinstance(body, Problem):
             return body
         endpoint, secret = await self._hooks.rotate(
@@ -111,7 +109,7 @@ class DeliveryActions:
     def __init__(self, hooks: Webhooks) -> None:
         self._hooks = hooks
 
-    async def page(self, workspace_id: str, request: Request, _headers: Headers) -> Response | Problem:
+    async def page(self, workspace_id: str, request: Request) -> Response | Problem:
         """The newest first. A cursor is the first id that does not belong to the page any more, counted downwards: 1 for none."""
         asked = read_page_query(request, of_status=True)
         if isinstance(asked, Problem):
@@ -130,11 +128,11 @@ class DeliveryActions:
         cursors = Cursors(others.previous, asked.cursor, others.next)
         return _page([delivery_shown(each) for each in onward[: asked.limit]], cursors, asked.limit)
 
-    async def show(self, workspace_id: str, request: Request, _headers: Headers) -> Response | Problem:
+    async def show(self, workspace_id: str, request: Request) -> Response | Problem:
         """One delivery."""
         return _answer(delivery_shown(await self._of_delivery(self._hooks.delivery, workspace_id, request)))
 
-    async def resend(self, workspace_id: str, request: Request, _headers: Headers) -> Response | Problem:
+    async def resend(self, workspace_id: str, request: Request) -> Response | Problem:
         """Due at once, whatever became of it."""
         return _answer(delivery_shown(await self._of_delivery(self._hooks.resend, workspace_id, request)), 202)
 

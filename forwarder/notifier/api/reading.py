@@ -1,14 +1,13 @@
 """From a call that manages webhooks to what it asks for, or to the problem that refuses it."""
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
 
-from forwarder.http.bodies import JSON, read_body_up_to, sent_as
 from forwarder.http.paging import invalid_query, read_cursor, read_limit
+from forwarder.http.request import JSON, BodyFault, HttpRequest
 from forwarder.notifier.api.bodies import Body, read_body
 from forwarder.reservation.problem import Fault, Problem
 from forwarder.reservation.problems import requests
@@ -35,21 +34,16 @@ class PageQuery:
     status: DeliveryStatus | None = None
 
 
-async def read_request_body(
-    request: Request, model: type[Body], headers: Mapping[str, str], *, optional: bool = False
-) -> Body | Problem:
+async def read_request_body(request: Request, model: type[Body], *, optional: bool = False) -> Body | Problem:
     """The body of the call, with nothing wrong in it. Where it is `optional`, none at all says the same as an empty object. Raises
     `ClientDisconnect`."""
-    try:
-        async with asyncio.timeout(_BODY_SECONDS):
-            content = await read_body_up_to(MAX_BODY_BYTES, headers, request.receive)
-    except TimeoutError:
-        return _BODY_TIMED_OUT
-    if content is None:
-        return _BODY_TOO_LARGE
+    received = HttpRequest(request.scope, request.receive)
+    content = await received.body(MAX_BODY_BYTES, _BODY_SECONDS)
+    if isinstance(content, BodyFault):
+        return _BODY_TOO_LARGE if content is BodyFault.TOO_LARGE else _BODY_TIMED_OUT
     if optional and not content:
         content = b"{}"
-    elif not sent_as(JSON, headers):
+    elif not received.is_sent_as(JSON):
         return _UNSUPPORTED_MEDIA_TYPE
     try:
         body = read_body(model, content)

@@ -8,7 +8,8 @@ import structlog
 from starlette.requests import Request
 from starlette.routing import Route
 
-from forwarder.http.responses import Response, Routes, header_map, problem_response
+from forwarder.http.request import header_map
+from forwarder.http.responses import Response, Routes, problem_response
 from forwarder.notifier.api.actions import DeliveryActions, WebhookActions
 from forwarder.notifier.api.problems import LIVE_KEY_NEEDED, Refusal, problem_of
 from forwarder.notifier.webhooks import Webhooks
@@ -26,7 +27,7 @@ _UNREAD_BODY: Final = frozenset({408, 413})
 _log = structlog.get_logger(__name__)
 
 Headers = Mapping[str, str]
-Action = Callable[[str, Request, Headers], Awaitable[Response | Problem]]
+Action = Callable[[str, Request], Awaitable[Response | Problem]]
 """Does, for a workspace, what a call asks for. May raise `Refusal`."""
 
 
@@ -68,7 +69,7 @@ class _Calls:
         async def endpoint(request: Request) -> Response:
             headers = header_map(request.scope)
             key = await self._authenticate(headers)
-            result = key if isinstance(key, Problem) else await _done(action, key, request, headers)
+            result = key if isinstance(key, Problem) else await _done(action, key, request)
             _note(name, key, request, result)
             return self._refused(result) if isinstance(result, Problem) else result
 
@@ -86,9 +87,9 @@ class _Calls:
         return problem_response(problem, *closing, retry_after_seconds=self._retry_after_seconds)
 
 
-async def _done(action: Action, key: ApiKey, request: Request, headers: Headers) -> Response | Problem:
+async def _done(action: Action, key: ApiKey, request: Request) -> Response | Problem:
     try:
-        return await action(key.workspace_id, request, headers)
+        return await action(key.workspace_id, request)
     except get_args(Refusal) as error:
         return problem_of(error)
 

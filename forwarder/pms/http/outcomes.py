@@ -21,7 +21,7 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Final
 
-from forwarder.http.retry_after import read_retry_after
+from forwarder.http.fields import read_retry_after
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.response import Response
 from forwarder.reservation.outcome import Deferred, InDoubt

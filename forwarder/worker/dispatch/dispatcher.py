@@ -8,7 +8,7 @@ from pydantic_core import to_json
 
 from forwarder.observability import metrics
 from forwarder.process.clock import Clock
-from forwarder.process.waiting import break_off
+from forwarder.process.loops import cancel_all
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.work import UNKNOWN_SAFEGUARDS, Work
 from forwarder.tenancy.port import Account
@@ -124,7 +124,7 @@ class Dispatcher:
                 await self._all_released()
         except TimeoutError:
             late = self.held
-            await break_off([task for queue in self._queues.values() for task in queue.tasks])
+            await cancel_all([task for queue in self._queues.values() for task in queue.tasks])
             return unstarted, late
         return unstarted, 0
 

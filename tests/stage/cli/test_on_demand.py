@@ -15,7 +15,7 @@ from forwarder.cli.output import Failed, WrongUsage
 from forwarder.cli.program import COMMANDS, GROUPS, program
 from forwarder.cli.run.serve import STAGES
 from forwarder.pms.registry import KINDS
-from forwarder.process.on_demand import load
+from forwarder.process.loading import load
 
 LISTED = {name: about for name, (_, about) in {**COMMANDS, **GROUPS}.items()}
 NOBODYS = ("alembic", "tools.contracts.openapi.document", "forwarder.simulator.app", "forwarder.pms.conformance")

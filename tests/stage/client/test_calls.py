@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.query.paging import PageRequest, read_page_request
+from forwarder.query.pages import PageRequest, read_page_request
 from forwarder.store.lists.port import EVERYTHING
 from reservation_forwarder_client import Item, RateLimited, Refused, RetryPolicy, Unavailable, Unexpected
 from tests.support.deployment.scripted_service import ScriptedService, Step, problem

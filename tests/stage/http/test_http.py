@@ -1,7 +1,6 @@
 """What every HTTP process shares: each error is a problem, each request is measured, and nothing is given away."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -14,8 +13,9 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from forwarder.http.app import http_app
-from forwarder.http.responses import Response, header_map, problem_response
-from forwarder.observability.observations import OBSERVATIONS
+from forwarder.http.request import header_map
+from forwarder.http.responses import Response, problem_response
+from forwarder.observability.metrics import DEFERRED
 from forwarder.reservation.problem import Fault, Problem
 from tests.support.memory.clock import ManualClock
 from tests.support.stages.http_stages import Stages, stages
@@ -66,7 +66,7 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
 
 
 def _count(route: str, status: int, method: str = "GET") -> float:
-    OBSERVATIONS.hand_over()
+    DEFERRED.flush()
     labels = {"route": route, "method": method, "status": str(status)}
     return REGISTRY.get_sample_value("forwarder_http_request_seconds_count", labels) or 0
 
@@ -160,28 +160,28 @@ async def test_requests_are_measured_by_the_routes_template(client: httpx.AsyncC
     assert _count("unmatched", 404, "other") == odd + 1
 
 
-class _Straight:
+class _Direct:
     """Implements `Answerer`."""
 
     def __init__(self, *, status: int = 200, error: Exception | None = None) -> None:
         self._status = status
         self._error = error
 
-    async def answer(self, _scope: Scope, _receive: Receive) -> Response:
+    async def respond(self, _scope: Scope, _receive: Receive) -> Response:
         if self._error is not None:
             raise self._error
         return Response(self._status, b"{}")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = await self.answer(scope, receive)
-        await answer(scope, receive, send)
+        response = await self.respond(scope, receive)
+        await response(scope, receive, send)
 
 
-STRAIGHT = [
-    Route("/straight/{id}", _fine, methods=["GET"]),
-    Route("/straight/one", _Straight(status=201), methods=["GET", "POST"]),
-    Route("/straight/broken", _Straight(error=_CardError(CARD_NUMBER)), methods=["POST"]),
-    Route("/straight/left", _Straight(error=ClientDisconnect()), methods=["POST"]),
+DIRECT = [
+    Route("/direct/{id}", _fine, methods=["GET"]),
+    Route("/direct/one", _Direct(status=201), methods=["GET", "POST"]),
+    Route("/direct/broken", _Direct(error=_CardError(CARD_NUMBER)), methods=["POST"]),
+    Route("/direct/left", _Direct(error=ClientDisconnect()), methods=["POST"]),
 ]
 
 
@@ -192,58 +192,39 @@ async def _called(method: str, path: str) -> list[Any]:
         sent.append(message)
 
     scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b"", "root_path": ""}
-    await http_app(STRAIGHT, ManualClock())(scope, _nothing, send)
+    await http_app(DIRECT, ManualClock())(scope, _nothing, send)
     return sent
 
 
-async def test_what_answers_past_the_framework_is_measured_as_all_is() -> None:
-    before = _count("/straight/one", 201, "POST")
-    head, body = await _called("POST", "/straight/one")
+async def test_what_responds_past_the_framework_is_measured_as_all_is() -> None:
+    before = _count("/direct/one", 201, "POST")
+    head, body = await _called("POST", "/direct/one")
     assert (head["status"], body["body"]) == (201, b"{}")
-    assert _count("/straight/one", 201, "POST") == before + 1
+    assert _count("/direct/one", 201, "POST") == before + 1
 
 
 async def test_it_is_found_where_the_router_would_find_it() -> None:
     """Of two routes that take a call, the first."""
-    assert (await _called("GET", "/straight/one"))[0]["status"] == 200
-    assert (await _called("POST", "/straight/two"))[0]["status"] == 405
-    head, problem = await _called("DELETE", "/straight/one")
+    assert (await _called("GET", "/direct/one"))[0]["status"] == 200
+    assert (await _called("POST", "/direct/two"))[0]["status"] == 405
+    head, problem = await _called("DELETE", "/direct/one")
     assert (head["status"], b"GET, HEAD, POST" in problem["body"]) == (405, True)
 
 
 async def test_its_failure_is_a_500_that_gives_nothing_away() -> None:
-    before = _count("/straight/broken", 500, "POST")
+    before = _count("/direct/broken", 500, "POST")
     with structlog.testing.capture_logs() as logged:
-        head, body = await _called("POST", "/straight/broken")
+        head, body = await _called("POST", "/direct/broken")
     assert head["status"] == 500
-    assert [entry["route"] for entry in logged if entry["event"] == "request.failed"] == ["/straight/broken"]
+    assert [entry["route"] for entry in logged if entry["event"] == "request.failed"] == ["/direct/broken"]
     assert CARD_NUMBER not in f"{head}{body}{logged}"
-    assert _count("/straight/broken", 500, "POST") == before + 1
+    assert _count("/direct/broken", 500, "POST") == before + 1
 
 
 async def test_nobody_is_answered_who_left_it() -> None:
-    before = _count("/straight/left", 499, "POST")
-    assert await _called("POST", "/straight/left") == []
-    assert _count("/straight/left", 499, "POST") == before + 1
-
-
-async def test_the_lifespan_is_the_applications() -> None:
-    seen: list[str] = []
-
-    @asynccontextmanager
-    async def lifespan(_app: object) -> AsyncIterator[None]:
-        seen.append("open")
-        yield
-        seen.append("closed")
-
-    app = http_app(ROUTES, ManualClock(), lifespan=lifespan)
-    incoming = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
-
-    async def receive() -> Any:
-        return next(incoming)
-
-    await app({"type": "lifespan"}, receive, _ignore)
-    assert seen == ["open", "closed"]
+    before = _count("/direct/left", 499, "POST")
+    assert await _called("POST", "/direct/left") == []
+    assert _count("/direct/left", 499, "POST") == before + 1
 
 
 def test_header_lines_of_one_name_are_joined() -> None:

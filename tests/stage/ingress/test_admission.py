@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from starlette.types import Message, Scope
 
-from forwarder.ingress.admission import Admission
+from forwarder.http.request import HttpRequest
+from forwarder.ingress.guard import Admission
 from forwarder.ingress.parts import IngressSettings
-from forwarder.ingress.request import Call
 from forwarder.reservation.request import MAX_BODY_BYTES
 from tests.support.stages.asgi_call import AsgiCall
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL
@@ -31,39 +31,39 @@ JSON = {**HEADERS, "Content-Type": "application/json"}
     ],
 )
 def test_calls_and_the_bytes_of_their_bodies_are_counted(lengths: list[int], admitted: list[bool]) -> None:
-    admission = Admission(most_calls=5, most_bytes=MAX_BODY_BYTES + 1000)
-    with admission.place(_call(str(MAX_BODY_BYTES))):
+    admission = Admission(max_requests=5, max_bytes=MAX_BODY_BYTES + 1000)
+    with admission.place(_size(str(MAX_BODY_BYTES))):
         with ExitStack() as places:
-            assert [places.enter_context(admission.place(_call(str(length)))) for length in lengths] == admitted
-        with admission.place(_call("1000")) as again:
+            assert [places.enter_context(admission.place(_size(str(length)))) for length in lengths] == admitted
+        with admission.place(_size("1000")) as again:
             assert again
 
 
 @pytest.mark.parametrize("length", [None, "", "-1", "1e3", str(MAX_BODY_BYTES), str(10 * MAX_BODY_BYTES)])
 def test_a_body_of_unknown_length_counts_as_a_whole_one_and_none_as_more(length: str | None) -> None:
-    admission = Admission(most_calls=9, most_bytes=2 * MAX_BODY_BYTES - 1)
-    with admission.place(_call(length)) as first, admission.place(_call(length)) as second:
+    admission = Admission(max_requests=9, max_bytes=2 * MAX_BODY_BYTES - 1)
+    with admission.place(_size(length)) as first, admission.place(_size(length)) as second:
         assert (first, second) == (True, False)
-        with admission.place(_call(str(MAX_BODY_BYTES - 1))) as third:
+        with admission.place(_size(str(MAX_BODY_BYTES - 1))) as third:
             assert third
 
 
 def test_one_body_has_a_place_whatever_the_bound_is() -> None:
-    with Admission(most_calls=1, most_bytes=0).place(_call(None)) as admitted:
+    with Admission(max_requests=1, max_bytes=0).place(_size(None)) as admitted:
         assert admitted
 
 
-def _call(length: str | None) -> Call:
+def _size(length: str | None) -> int:
     async def receive() -> Message:
         raise AssertionError("whether there is a place is decided without the body")
 
     headers = [] if length is None else [(b"content-length", length.encode())]
     scope: Scope = {"type": "http", "headers": headers}
-    return Call(scope, receive, 0.0)
+    return HttpRequest(scope, receive).max_body_bytes(MAX_BODY_BYTES)
 
 
 async def test_what_is_beyond_is_refused_until_there_is_a_place_again() -> None:
-    async with stages(IngressSettings(most_calls=2, retry_after_seconds=7)) as house:
+    async with stages(IngressSettings(max_requests=2, retry_after_seconds=7)) as house:
         house.log.acknowledging.clear()
         under_way = [asyncio.create_task(_post(house)) for _ in range(2)]
         await house.log.attempted(2)
@@ -77,7 +77,7 @@ async def test_what_is_beyond_is_refused_until_there_is_a_place_again() -> None:
 
 
 async def test_both_operations_share_the_places_and_whoever_waits_keeps_one() -> None:
-    async with stages(IngressSettings(most_calls=1)) as house:
+    async with stages(IngressSettings(max_requests=1)) as house:
         waiting = asyncio.create_task(house.client.post(GENERAL_PATH, json=GENERAL))
         await house.requested()
         assert (await _post(house)).status_code == 503
@@ -87,7 +87,7 @@ async def test_both_operations_share_the_places_and_whoever_waits_keeps_one() ->
 
 
 async def test_bodies_that_are_big_together() -> None:
-    async with stages(IngressSettings(most_bytes=MAX_BODY_BYTES + len(BODY))) as house:
+    async with stages(IngressSettings(max_bytes=MAX_BODY_BYTES + len(BODY))) as house:
         house.log.acknowledging.clear()
         # Of a body that comes in chunks nobody knows the length.
         chunked = AsgiCall(house.app, BOOKING_ENGINE_PATH, JSON, BODY)
@@ -101,7 +101,7 @@ async def test_bodies_that_are_big_together() -> None:
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
-    async with stages(IngressSettings(most_calls=1, body_seconds=0.05)) as house:
+    async with stages(IngressSettings(max_requests=1, body_seconds=0.05)) as house:
         stalled = AsgiCall(house.app, BOOKING_ENGINE_PATH, JSON, BODY[:100], complete=False)
         await asyncio.wait_for(stalled.ended(), 5)
         headers = dict(stalled.sent[0]["headers"])
@@ -111,7 +111,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
 
 
 async def test_whoever_leaves_gives_its_place_back() -> None:
-    async with stages(IngressSettings(most_calls=1)) as house:
+    async with stages(IngressSettings(max_requests=1)) as house:
         leaving = AsgiCall(house.app, BOOKING_ENGINE_PATH, JSON, BODY[:100], complete=False)
         leaving.leave()
         await leaving.ended()

@@ -243,7 +243,7 @@ async def test_what_one_body_may_be_an_item_may_be(house: Stages) -> None:
 
 
 async def test_a_body_beyond_all_bounds_is_not_read() -> None:
-    async with stages(IngressSettings(most_bytes=MAX_BODY_BYTES)) as house:
+    async with stages(IngressSettings(max_bytes=MAX_BODY_BYTES)) as house:
         answer = await house.client.post(BULK_PATH, content=b"x" * (MAX_BODY_BYTES + 1), headers=JSON)
         assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
         assert str(MAX_BODY_BYTES) in answer.json()["detail"]
@@ -253,7 +253,7 @@ async def test_a_body_beyond_all_bounds_is_not_read() -> None:
 
 
 async def test_bulks_and_single_bodies_share_the_room_for_bodies() -> None:
-    async with stages(IngressSettings(most_bytes=MOST_BULK_BYTES)) as house:
+    async with stages(IngressSettings(max_bytes=MOST_BULK_BYTES)) as house:
         house.log.acknowledging.clear()
         under_way = asyncio.create_task(_send(house, [SMALL]))
         await house.log.attempted(1)
@@ -269,7 +269,7 @@ async def test_bulks_and_single_bodies_share_the_room_for_bodies() -> None:
 
 
 async def test_each_item_counts_among_those_handed_to_the_log() -> None:
-    async with stages(IngressSettings(most_in_flight=10, retry_after_seconds=7)) as house:
+    async with stages(IngressSettings(max_in_flight=10, retry_after_seconds=7)) as house:
         house.log.acknowledging.clear()
         under_way = asyncio.create_task(_send(house, [SMALL] * 6))
         await house.log.attempted(1)

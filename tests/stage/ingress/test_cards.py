@@ -1,19 +1,17 @@
 """Cards: sealed before anything leaves the ingress, masked wherever they show, the CVV nowhere."""
 
-import asyncio
 import gc
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import structlog
-from starlette.types import Message
 
-from forwarder.http.exchange import Exchange, Header
 from forwarder.reservation.card import masked
 from forwarder.reservation.request import CardDetails
 from forwarder.topics.codec import decode_submission
+from tests.support.stages.asgi_call import AsgiCall
 from tests.support.stages.bodies import BOOKING_ENGINE, CARD, GENERAL
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, GENERAL_PATH, HEADERS, Stages, stages
 
@@ -65,55 +63,21 @@ async def test_whoever_holds_the_private_key_reads_all_of_it(house: Stages) -> N
     assert house.unsealer.open_card(submission.card) == CardDetails.model_validate(CARD)
 
 
-class _Posted(Exchange):
-    """A booking with a card, and the server's side of it. `at_hand`: the body has come with the head."""
-
-    def __init__(self, *, at_hand: bool) -> None:
-        self._at_hand = at_hand
-        self.status = 0
-
-    async def receive(self) -> Message:
-        return {"type": "http.request", "body": self._body(), "more_body": False}
-
-    async def send(self, message: Message) -> None:
-        raise AssertionError(message)
-
-    def take_body(self) -> bytes | None:
-        return self._body() if self._at_hand else None
-
-    def write(self, status: int, headers: Sequence[Header], body: bytes) -> bool:
-        self.status = status
-        return True
-
-    def _body(self) -> bytes:
-        return json.dumps(BOOKING_ENGINE | {"cardDetails": CARD}).encode()
-
-
 def _open_cards() -> int:
     gc.collect()
     return sum(isinstance(each, CardDetails) for each in gc.get_objects())
 
 
-@pytest.mark.parametrize("at_hand", [True, False])
-async def test_while_the_log_is_waited_for_the_card_is_not_open_in_memory(house: Stages, *, at_hand: bool) -> None:
+@pytest.mark.parametrize("pieces", [1, 2])
+async def test_while_the_log_is_waited_for_the_card_is_not_open_in_memory(house: Stages, pieces: int) -> None:
     house.log.acknowledging.clear()
-    before, posted = _open_cards(), _Posted(at_hand=at_hand)
-    headers = HEADERS | {"Content-Type": "application/json"}
-    scope: dict[str, Any] = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": "POST",
-        "scheme": "http",
-        "path": BOOKING_ENGINE_PATH,
-        "root_path": "",
-        "query_string": b"",
-        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
-    }
-    answering = asyncio.ensure_future(house.app(scope, posted.receive, posted.send))
+    body = json.dumps(BOOKING_ENGINE | {"cardDetails": CARD}).encode()
+    before, headers = _open_cards(), HEADERS | {"Content-Type": "application/json"}
+    posted = AsgiCall(house.app, BOOKING_ENGINE_PATH, headers, *([body] if pieces == 1 else [body[:100], body[100:]]))
     await house.log.attempted(1)
     assert _open_cards() == before
     house.log.acknowledging.set()
-    await answering
+    await posted.ended()
     assert posted.status == 202
     assert house.published()["card"] is not None
 

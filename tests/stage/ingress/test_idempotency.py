@@ -199,7 +199,7 @@ async def test_without_the_store_a_keyed_submission_is_not_accepted(house: Stage
 
 
 async def test_only_so_many_recent_keys_are_remembered() -> None:
-    async with stages(IngressSettings(most_keys_remembered=2)) as house:
+    async with stages(IngressSettings(max_keys_remembered=2)) as house:
         for key in ("one", "two", "three"):
             await _post(house, key)
         _assert_reused(await _post(house, "three", notes="another"))

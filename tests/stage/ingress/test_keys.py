@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from forwarder.ingress.terms import read_idempotency_key
+from forwarder.ingress.message import read_idempotency_key
 from tests.support.stages.bodies import BOOKING_ENGINE
 from tests.support.stages.http_stages import (
     BOOKING_ENGINE_PATH,

@@ -127,7 +127,7 @@ async def test_a_call_that_was_broken_off_leaves_no_moment_behind(house: Stages)
 
 
 async def test_what_was_refused_as_too_much_is_accepted_when_it_is() -> None:
-    async with stages(IngressSettings(most_in_flight=1)) as house:
+    async with stages(IngressSettings(max_in_flight=1)) as house:
         hanging = _hang(house)
         other = await _begun(house, "another")
         assert (await _post(house, "order-42")).status_code == 503
@@ -170,7 +170,7 @@ async def test_another_process_s_failure_and_this_one_s_success_are_one_submissi
 
 async def test_what_is_under_way_is_not_forgotten_for_others() -> None:
     """Its acknowledgement would be taken for that of another body, which was never published."""
-    async with stages(IngressSettings(most_keys_remembered=1)) as house:
+    async with stages(IngressSettings(max_keys_remembered=1)) as house:
         first = _hang(house)
         published = await _begun(house, "order-42")
         _heal(house)
@@ -186,7 +186,7 @@ async def test_what_is_under_way_is_not_forgotten_for_others() -> None:
 
 
 async def test_once_they_ended_no_more_are_remembered_than_may_be() -> None:
-    async with stages(IngressSettings(most_keys_remembered=1)) as house:
+    async with stages(IngressSettings(max_keys_remembered=1)) as house:
         hanging = _hang(house)
         tasks = [await _begun(house, key) for key in ("one", "two", "three")]
         hanging.set()
@@ -197,7 +197,7 @@ async def test_once_they_ended_no_more_are_remembered_than_may_be() -> None:
 
 
 async def test_a_key_that_comes_twice_in_a_bulk_is_known_however_few_are_remembered() -> None:
-    async with stages(IngressSettings(most_keys_remembered=1)) as house:
+    async with stages(IngressSettings(max_keys_remembered=1)) as house:
         items = [_item("one"), _item("two"), _item("one", notes="another body")]
         results = (await house.client.post(BULK_PATH, json=items)).json()["data"]["results"]
         assert [item.get("problem", {}).get("status") for item in results] == [None, None, 422]

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from forwarder.observability.log_lines import LineLogger
-from forwarder.observability.logging import configure_logging, json_line
+from forwarder.observability.logging import LineLogger, configure_logging, json_line
 
 
 def _line(**said: Any) -> dict[str, Any]:
@@ -55,8 +54,8 @@ def _told(capsys: pytest.CaptureFixture[str], level: str = "info", **bound: str)
     return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
 
-def test_the_short_way_of_a_line_is_the_long_one(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is bound to a logger, or has arguments, takes the long one."""
+def test_a_configured_logger_writes_such_lines(capsys: pytest.CaptureFixture[str]) -> None:
+
     first, again = _told(capsys)
     assert list(first) == ["count", "when", "event", "level", "time"]
     assert list(again) == ["count", "event", "level", "time"]
@@ -68,11 +67,11 @@ def test_the_short_way_of_a_line_is_the_long_one(capsys: pytest.CaptureFixture[s
     assert {**bound, "time": 0} == {**first, "time": 0}
 
 
-def test_the_short_way_is_none_below_the_level(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_below_the_level_is_not_written(capsys: pytest.CaptureFixture[str]) -> None:
     assert _told(capsys, "warning") == []
 
 
-def test_who_listens_to_events_hears_of_them_on_either_way(capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_listens_to_events_hears_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("info", "json")
     log = structlog.get_logger().bind()
     with structlog.testing.capture_logs() as events:

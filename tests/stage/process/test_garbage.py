@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from forwarder.process.garbage import collect_seldom
+from forwarder.process.loading import collect_rarely
 
 
 class _Knot:
@@ -23,7 +23,7 @@ def as_before() -> Iterator[None]:
 
 
 def test_what_refers_to_itself_is_freed_after_some_fifty_thousand_objects_more() -> None:
-    collect_seldom()
+    collect_rarely()
     gc.collect()
     knot = weakref.ref(_Knot())
     held = [[number] for number in range(25_000)]

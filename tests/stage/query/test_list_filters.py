@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from forwarder.query.filters import read_filters
+from forwarder.query.pages import read_filters
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.paging import shape_of
 from forwarder.store.lists.port import Days, Filters

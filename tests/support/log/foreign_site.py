@@ -8,8 +8,9 @@ from pathlib import Path
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.http.prefer import Wait
-from forwarder.ingress.receipt import Receipt, answer
+from forwarder.http.fields import Wait
+from forwarder.ingress.idempotency import Receipt
+from forwarder.ingress.submit import receipt_response
 from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
@@ -83,7 +84,7 @@ class ForeignSite:
             for one in waiting:
                 assert one is not None
                 if (settled := await one.within(0.0, _for_ever)) is not None:
-                    answer(Receipt(sent.request_id, "", settled), Wait(1.0), "", 1)
+                    receipt_response(Receipt(sent.request_id, "", settled), Wait(1.0), "", 1)
         stored = await self.reader.submission("acc", sent.request_id)
         assert stored is not None
         assert stored.status is Status.CONFIRMED

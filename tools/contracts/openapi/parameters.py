@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from forwarder.http.paging import DEFAULT_LIMIT, FIRST, LARGEST_ID, LARGEST_LIMIT
-from forwarder.query.filters import LONGEST_PROPERTY_ID
+from forwarder.query.pages import LONGEST_PROPERTY_ID
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import NOT_BLANK
 from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS

@@ -4,17 +4,16 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
+from forwarder.http.fields import Wait
 from forwarder.http.paging import DEFAULT_LIMIT, FIRST
-from forwarder.http.prefer import Wait
-from forwarder.ingress.bulk import Kept
-from forwarder.ingress.bulk_response import bulk_body
-from forwarder.ingress.cancel import Requested
-from forwarder.ingress.cancel_response import cancellation_answer
+from forwarder.ingress.bulk import SafeItem, bulk_body
+from forwarder.ingress.cancel import Requested, cancellation_response
 from forwarder.ingress.dry_run import DryRun, dry_run
-from forwarder.ingress.message import Draft
+from forwarder.ingress.idempotency import Receipt
+from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.problems import validation_failed
-from forwarder.ingress.receipt import Receipt, answer
-from forwarder.query.paging import write_page
+from forwarder.ingress.submit import receipt_response
+from forwarder.query.pages import write_page
 from forwarder.query.status import untaken_status, write_status
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Status
@@ -47,10 +46,12 @@ _ATTEMPTS: Final = {
 def answer_examples() -> dict[str, Any]:
     """By name."""
     bodies = {
-        "submissionAccepted": answer(Receipt(examples.request_id(), examples.ACCEPTED_AT), Wait(0), _ORIGIN, 1).body,
-        "reservationMade": answer(_receipt(Status.CONFIRMED), Wait(10), _ORIGIN, 1).body,
-        "cancellationAccepted": cancellation_answer(_requested(None), _ORIGIN, 1).body,
-        "reservationCancelled": cancellation_answer(_requested(_settled(Status.CANCELLED)), _ORIGIN, 1).body,
+        "submissionAccepted": receipt_response(
+            Receipt(examples.request_id(), examples.ACCEPTED_AT), Wait(0), _ORIGIN, 1
+        ).body,
+        "reservationMade": receipt_response(_receipt(Status.CONFIRMED), Wait(10), _ORIGIN, 1).body,
+        "cancellationAccepted": cancellation_response(_requested(None), _ORIGIN, 1).body,
+        "reservationCancelled": cancellation_response(_requested(_settled(Status.CANCELLED)), _ORIGIN, 1).body,
         "submissionUntaken": untaken_status(examples.request_id()),
         "submissionConfirmed": write_status(_stored(Status.CONFIRMED)),
         "submissionRejected": write_status(_stored(Status.REJECTED)),
@@ -107,7 +108,7 @@ _CARD: Final = {
 def bulk_examples(origin: str) -> dict[str, Any]:
     """By name."""
     refused = validation_failed((examples.FAULT,))
-    kept = Kept(_draft(), Receipt(examples.request_id(), examples.ACCEPTED_AT))
+    kept = SafeItem(_draft(), Receipt(examples.request_id(), examples.ACCEPTED_AT))
     return {
         "bulkAnswered": from_json(bulk_body((kept, refused), origin)),
         "bulkTried": from_json(bulk_body((_tried(cardDetails=_CARD), refused), origin)),
@@ -116,9 +117,9 @@ def bulk_examples(origin: str) -> dict[str, Any]:
     }
 
 
-def _draft() -> Draft:
+def _draft() -> NewSubmission:
     submitted = examples.submission()
-    return Draft(
+    return NewSubmission(
         request_id=submitted.request_id,
         workspace_id=submitted.workspace_id,
         account_id=submitted.account_id,

@@ -4,7 +4,7 @@ import asyncio
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from forwarder.observability.observations import Observations
+from forwarder.observability.metrics import DeferredMetrics
 
 
 def _histogram() -> tuple[CollectorRegistry, Histogram]:
@@ -14,12 +14,12 @@ def _histogram() -> tuple[CollectorRegistry, Histogram]:
 
 async def test_what_was_noted_shows_once_it_is_handed_over() -> None:
     registry, histogram = _histogram()
-    observations = Observations()
-    observations.note(histogram, 0.5)
-    observations.note(histogram, 2.0)
+    deferred = DeferredMetrics()
+    deferred.observe(histogram, 0.5)
+    deferred.observe(histogram, 2.0)
     assert registry.get_sample_value("seconds_count") == 0
-    observations.hand_over()
-    observations.hand_over()
+    deferred.flush()
+    deferred.flush()
     assert registry.get_sample_value("seconds_count") == 2
     assert registry.get_sample_value("seconds_sum") == 2.5
     assert registry.get_sample_value("seconds_bucket", {"le": "1.0"}) == 1
@@ -28,29 +28,29 @@ async def test_what_was_noted_shows_once_it_is_handed_over() -> None:
 async def test_what_was_counted_shows_once_it_is_handed_over() -> None:
     registry = CollectorRegistry()
     counter = Counter("things", "For this test.", ["kind"], registry=registry)
-    observations = Observations()
+    deferred = DeferredMetrics()
     for kind in ("one", "other", "one"):
-        observations.count(counter.labels(kind))
+        deferred.count(counter.labels(kind))
     assert registry.get_sample_value("things_total", {"kind": "one"}) == 0
-    observations.hand_over()
-    observations.hand_over()
+    deferred.flush()
+    deferred.flush()
     assert registry.get_sample_value("things_total", {"kind": "one"}) == 2
     assert registry.get_sample_value("things_total", {"kind": "other"}) == 1
 
 
 def test_it_is_handed_over_by_the_loop_in_which_it_was_noted_and_by_the_next_one() -> None:
     registry, histogram = _histogram()
-    observations = Observations()
+    deferred = DeferredMetrics()
 
     async def note_and_wait() -> None:
-        observations.note(histogram, 0.5)
+        deferred.observe(histogram, 0.5)
         before = registry.get_sample_value("seconds_count")
         async with asyncio.timeout(10):
             while registry.get_sample_value("seconds_count") == before:
                 await asyncio.sleep(0)
 
     async def note() -> None:
-        observations.note(histogram, 0.5)
+        deferred.observe(histogram, 0.5)
 
     asyncio.run(note())  # its loop ends before it could hand over
     asyncio.run(note_and_wait())

@@ -1,18 +1,29 @@
-"""Which reservations a list is asked for, and in which order: the query parameters beside its cursor and limit. Pure.
+"""Which page of reservations is asked for (section 8 of the contract): cursor, limit, filters and order; and how it is
+written. Pure.
 
 A reader below returns what it read, or what is wrong with it as a `Fault`.
 """
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Final, TypeVar, cast
 
-from forwarder.http.paging import Parameters
+from forwarder.http.paging import (
+    DEFAULT_LIMIT,
+    FIRST,
+    Cursors,
+    Parameters,
+    invalid_query,
+    read_cursor,
+    read_limit,
+    write_list,
+)
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problem import Fault
+from forwarder.reservation.problem import Fault, Problem
 from forwarder.reservation.request import NOT_BLANK
-from forwarder.store.lists.port import Days, Filters, Order
+from forwarder.store.lists.port import EVERYTHING, Days, Filters, Order, Page
 
 LONGEST_PROPERTY_ID: Final = 128
 _STATUSES: Final = frozenset(status.value for status in Status)
@@ -26,6 +37,31 @@ _MOMENT = re.compile(
 _PROPERTY_ID = re.compile(NOT_BLANK)
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """The page of `limit` records that starts at `cursor`, of those that `filters` let through."""
+
+    cursor: int = FIRST
+    limit: int = DEFAULT_LIMIT
+    filters: Filters = EVERYTHING
+    order: Order = "asc"
+
+
+def read_page_request(parameters: Parameters) -> PageRequest | Problem:
+    """The page that the query parameters ask for; every fault in one problem. Parameters that we do not know are left alone."""
+    limit, cursor, order = read_limit(parameters), read_cursor(parameters), read_order(parameters)
+    filters = read_filters(parameters)
+    if isinstance(limit, Fault) or isinstance(cursor, Fault) or isinstance(order, Fault) or isinstance(filters, list):
+        faults = [each for each in (limit, cursor, order) if isinstance(each, Fault)]
+        return invalid_query([*faults, *(filters if isinstance(filters, list) else ())])
+    return PageRequest(cursor, limit, filters, order)
+
+
+def write_page(page: Page, limit: int) -> bytes:
+    """`{data, meta}`, put together from the records as they are kept: none is read or written anew."""
+    return write_list(page.records, Cursors(page.previous, page.current, page.next), limit)
 
 
 def read_filters(parameters: Parameters) -> Filters | list[Fault]:
