@@ -9,9 +9,9 @@ from forwarder.pms.auth.authorization import Authorization
 from forwarder.pms.auth.grants import Grant, Grants
 from forwarder.pms.http.client import Send
 from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.outcomes import harmless, not_understood, retry_after, unexpected
+from forwarder.pms.http.outcomes import harmless, not_understood, unexpected
 from forwarder.pms.http.request import Request, bearer, credential_header, path_segment
-from forwarder.pms.http.response import Headers, Response, read_object
+from forwarder.pms.http.response import Headers, Response, read_object, retry_after
 from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
 from forwarder.pms.record import amount, discreet, finances, identifier, record_fields, shortened, without_card
 from forwarder.pms.refusals import REFUSALS, refusal

@@ -12,9 +12,8 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_ran
 
 from forwarder.pms.http.connection import Held
 from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.outcomes import hold_off_asked
 from forwarder.pms.http.request import Request
-from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Response
+from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Response, hold_off_asked
 from forwarder.pms.port import UNPACED, Pace
 from forwarder.process.clock import Clock
 

@@ -12,8 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final, Self
 
-from forwarder.pms.http.connecting import connect
-from forwarder.pms.http.connection import Connection, Held
+from forwarder.pms.http.connection import Connection, Held, connect
 from forwarder.pms.http.errors import NotSent, unreachable
 from forwarder.pms.http.request import Origin, Request, destination_of, encoded
 from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Response

@@ -5,9 +5,9 @@ from typing import Final
 
 from forwarder.pms.http.client import Send
 from forwarder.pms.http.errors import NotSent
-from forwarder.pms.http.outcomes import harmless, not_understood, retry_after, unexpected
+from forwarder.pms.http.outcomes import harmless, not_understood, unexpected
 from forwarder.pms.http.request import Request
-from forwarder.pms.http.response import Response
+from forwarder.pms.http.response import Response, retry_after
 from forwarder.pms.mapping.answer import body_of, found, hides_its_reference, is_ours, made, verdict, words
 from forwarder.pms.mapping.fields import DoesNotFit
 from forwarder.pms.mapping.json_path import value_at

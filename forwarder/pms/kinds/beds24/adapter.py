@@ -26,12 +26,10 @@ from forwarder.pms.auth.authorization import Authorization, no_token
 from forwarder.pms.auth.grants import Grant
 from forwarder.pms.http.client import Send
 from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.outcomes import harmless, hold_off_asked, not_understood, outcome_of, unexpected
+from forwarder.pms.http.outcomes import harmless, not_understood, outcome_of, unexpected
 from forwarder.pms.http.request import Request, credential_header
-from forwarder.pms.http.response import Response
-from forwarder.pms.kinds.beds24.answers import HELD, Posted, ShownBooking, page_in, posted_in, token_in
-from forwarder.pms.kinds.beds24.faults import meaning_of, unknown_room
-from forwarder.pms.kinds.beds24.wire import (
+from forwarder.pms.http.response import Response, hold_off_asked
+from forwarder.pms.kinds.beds24.requests import (
     CANCELLED,
     Beds24Options,
     cancellation_body,
@@ -40,6 +38,16 @@ from forwarder.pms.kinds.beds24.wire import (
     new_booking,
     one_query,
     room_id_of,
+)
+from forwarder.pms.kinds.beds24.responses import (
+    HELD,
+    Posted,
+    ShownBooking,
+    meaning_of,
+    page_in,
+    posted_in,
+    token_in,
+    unknown_room,
 )
 from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
 from forwarder.pms.record import discreet, without_card

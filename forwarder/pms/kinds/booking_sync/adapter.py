@@ -22,13 +22,13 @@ from forwarder.pms.http.client import Send
 from forwarder.pms.http.outcomes import harmless, not_understood
 from forwarder.pms.http.request import path_segment
 from forwarder.pms.http.response import Response
-from forwarder.pms.kinds.booking_sync.answer import SyncBooking, bookings_in, client_id_in, refusal_in, rental_id_in
 from forwarder.pms.kinds.booking_sync.api import BookingSyncApi
 from forwarder.pms.kinds.booking_sync.lookup import confirmed, look_up
 from forwarder.pms.kinds.booking_sync.options import BookingSyncOptions
 from forwarder.pms.kinds.booking_sync.payment import CardPayment, charges_card, paid_elsewhere, payment_of_before
 from forwarder.pms.kinds.booking_sync.quote import NotFree, Quote, quote_in
-from forwarder.pms.kinds.booking_sync.wire import adults, booking_body, client_body, given, strict_booking_body
+from forwarder.pms.kinds.booking_sync.requests import adults, booking_body, client_body, given, strict_booking_body
+from forwarder.pms.kinds.booking_sync.responses import SyncBooking, bookings_in, client_id_in, refusal_in, rental_id_in
 from forwarder.pms.port import AccountConnection, Capabilities, Limit, Limits
 from forwarder.pms.refusals import refusal
 from forwarder.process.clock import Clock

@@ -16,9 +16,9 @@ from forwarder.pms.auth.authorization import Authorization, no_token
 from forwarder.pms.auth.grants import Grant
 from forwarder.pms.http.client import Send
 from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.outcomes import bounded, harmless, outcome_of, unexpected
+from forwarder.pms.http.outcomes import harmless, outcome_of, unexpected
 from forwarder.pms.http.request import Request, bearer
-from forwarder.pms.http.response import Response
+from forwarder.pms.http.response import Response, bounded
 from forwarder.pms.kinds.booking_sync.options import BookingSyncOptions, OAuthCredential, credential_of
 from forwarder.pms.port import AccountConnection
 from forwarder.process.clock import Clock

@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 from forwarder.pms.http.client import Send
 from forwarder.pms.http.outcomes import harmless
 from forwarder.pms.http.response import Response
-from forwarder.pms.kinds.booking_sync.answer import SyncBooking, bookings_in
 from forwarder.pms.kinds.booking_sync.api import BookingSyncApi
+from forwarder.pms.kinds.booking_sync.responses import SyncBooking, bookings_in
 from forwarder.pms.port import CANCELLED_IN_PMS
 from forwarder.pms.record import without_card
 from forwarder.reservation.booking import Booking

@@ -26,10 +26,10 @@ from forwarder.pms.http.client import Send
 from forwarder.pms.http.errors import NotSent
 from forwarder.pms.http.request import Request
 from forwarder.pms.http.response import Headers
-from forwarder.pms.kinds.booking_sync.answer import SyncBooking, bookings_in, errors_in, payment_id_in
 from forwarder.pms.kinds.booking_sync.api import BookingSyncApi
 from forwarder.pms.kinds.booking_sync.options import SecurePayments
-from forwarder.pms.kinds.booking_sync.wire import address_of, given
+from forwarder.pms.kinds.booking_sync.requests import address_of, given
+from forwarder.pms.kinds.booking_sync.responses import SyncBooking, bookings_in, errors_in, payment_id_in
 from forwarder.pms.record import discreet
 from forwarder.pms.refusals import refusal
 from forwarder.process.clock import Clock

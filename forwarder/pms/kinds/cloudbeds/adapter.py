@@ -26,17 +26,14 @@ from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import harmless, not_understood, unexpected
 from forwarder.pms.http.request import Request, bearer, credential_header
 from forwarder.pms.http.response import Headers, Response, read_object
-from forwarder.pms.kinds.cloudbeds.messages import meaning_of, message_of
-from forwarder.pms.kinds.cloudbeds.options import CloudbedsOptions
-from forwarder.pms.kinds.cloudbeds.wire import (
-    answer_in,
+from forwarder.pms.kinds.cloudbeds.requests import (
+    CloudbedsOptions,
     cancellation_form,
     details_query,
     lookup_query,
-    record_of,
     reservation_form,
-    status_of,
 )
+from forwarder.pms.kinds.cloudbeds.responses import answer_in, meaning_of, message_of, record_of, status_of
 from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
 from forwarder.pms.record import identifier, without_card
 from forwarder.pms.refusals import outcome_of_message, refusal

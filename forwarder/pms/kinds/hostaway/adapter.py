@@ -29,23 +29,25 @@ from forwarder.pms.http.client import Send
 from forwarder.pms.http.outcomes import harmless, not_understood, unexpected
 from forwarder.pms.http.request import Request, bearer
 from forwarder.pms.http.response import Response
-from forwarder.pms.kinds.hostaway.wire import (
+from forwarder.pms.kinds.hostaway.requests import (
+    any_query,
+    cancellation_body,
+    listing_id_of,
+    lookup_query,
+    reservation_body,
+    token_body,
+)
+from forwarder.pms.kinds.hostaway.responses import (
     GONE,
     HELD,
     Envelope,
     ShownReservation,
-    any_query,
-    cancellation_body,
     envelope_in,
-    listing_id_of,
-    lookup_query,
-    reservation_body,
+    meaning_of,
     reservation_in,
     reservations_in,
-    token_body,
     token_in,
 )
-from forwarder.pms.kinds.hostaway.words import meaning_of
 from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
 from forwarder.pms.record import discreet, without_card
 from forwarder.pms.refusals import outcome_of_message, refusal

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.pms.http.connecting import system_trust
+from forwarder.pms.http.connection import system_trust
 from forwarder.pms.http.errors import NotSent
 from forwarder.pms.http.pool import ConnectionPool, PoolLimits
 from tests.support.network.raw_server import Caller, raw_server

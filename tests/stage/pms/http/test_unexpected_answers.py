@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from forwarder.pms.http.outcomes import MAX_WAIT_SECONDS, retry_after, unexpected
-from forwarder.pms.http.response import Response
+from forwarder.pms.http.outcomes import unexpected
+from forwarder.pms.http.response import MAX_WAIT_SECONDS, Response, retry_after
 from forwarder.reservation.outcome import Deferred, InDoubt
 
 NOW = datetime(2027, 1, 1, 12, 0, tzinfo=UTC)

@@ -1,30 +1,48 @@
-"""Hostaway's own words: what it is asked, the envelope that it answers with, and reservations as it shows them. Pure."""
+"""What Hostaway responds with: the envelope, reservations, access tokens, and what the words of a failure mean. Pure.
+
+Hostaway publishes no list of its failures, and most have a message and no code. A message about the account or Hostaway itself is
+no refusal of the reservation; it is recognised by words that such messages usually have.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Any, Final
-from urllib.parse import urlencode
 
 from pydantic import BaseModel, Field, StrictInt, StrictStr, ValidationError
-from pydantic_core import to_json
 
 from forwarder.pms.http.response import Response, read_object
+from forwarder.pms.kinds.hostaway.requests import REFERENCE_FIELD
 from forwarder.pms.record import finances, record_fields
-from forwarder.reservation.booking import Booking
+from forwarder.pms.refusals import PRICE_AND_CARD, Meaning
 from forwarder.reservation.request import json_number
 
-PER_PAGE: Final = 100
 HELD: Final = frozenset({"new", "modified", "confirmed", "ownerStay"})
 GONE: Final = frozenset({"cancelled", "declined", "expired"})
-_DIRECT: Final = 2000
-_REFERENCE: Final = "customerUserId"
-_MOST_DIGITS: Final = 18
-_COUNTRY_CODE = re.compile(r"[A-Z]{2}")
-_HOUR = re.compile(r"(\d{1,2})(?::\d{2})?")
-_HOURS: Final = 24
+_MEANINGS: Final = (
+    (re.compile(r"rate limit|too many requests", re.IGNORECASE), Meaning.THROTTLED),
+    (
+        re.compile(
+            r"internal|unexpected|try (again|later)|time.?out|timed out|went wrong|exception|\b(service|server)\b",
+            re.IGNORECASE,
+        ),
+        Meaning.FAILED,
+    ),
+    (
+        re.compile(r"availab|overbook|overlap|occupied|reserved|blocked|already (taken|booked)", re.IGNORECASE),
+        "room_unavailable",
+    ),
+    *PRICE_AND_CARD,
+    (re.compile(r"access.?token|unauthori[sz]ed|access denied|permission", re.IGNORECASE), Meaning.UNAUTHORIZED),
+    (
+        re.compile(
+            r"listingMapId|listing\b.{0,40}(not (found|exist)|unknown|invalid)|no (such )?listing", re.IGNORECASE
+        ),
+        "property_not_found",
+    ),
+    (re.compile(r"guest.?(first.?|last.?)?(name|e-?mail|phone)|\be-?mail|\bphone", re.IGNORECASE), "guest_refused"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,104 +78,6 @@ class Token:
 class _Token(BaseModel):
     access_token: Annotated[StrictStr, Field(min_length=1)]
     expires_in: Annotated[StrictInt, Field(ge=0, le=10**9)]
-
-
-def listing_id_of(booking: Booking) -> int | None:
-    """Hostaway's id of the listing; None where it is no number, and so names no listing there."""
-    listing = booking.property_id
-    number = int(listing) if listing.isascii() and listing.isdigit() and len(listing) <= _MOST_DIGITS else 0
-    return number or None
-
-
-def reservation_body(booking: Booking, listing_id: int) -> bytes:
-    """POST /reservations. What is not known is left out."""
-    fields, price = booking.fields, booking.total_price
-    body = {
-        "channelId": _DIRECT,
-        "listingMapId": listing_id,
-        "isManuallyChecked": 0,
-        "isInitial": 0,
-        _REFERENCE: booking.reference,
-        **_guest(booking),
-        "numberOfGuests": fields.get("numberOfGuests"),
-        "adults": fields.get("numberOfAdults"),
-        "children": fields.get("numberOfChildren"),
-        "infants": fields.get("numberOfInfants"),
-        "pets": fields.get("numberOfPets"),
-        "arrivalDate": booking.arrival.isoformat(),
-        "departureDate": booking.departure.isoformat(),
-        "checkInTime": _hour(fields.get("arrivalEstimatedTime")),
-        "checkOutTime": _hour(fields.get("departureEstimatedTime")),
-        "totalPrice": None if price is None else json_number(price),
-        "currency": booking.currency,
-        "hostNote": fields.get("notes"),
-        "comment": _comment(fields),
-        "status": "new",
-    }
-    return to_json({name: value for name, value in body.items() if value not in (None, "")})
-
-
-def _guest(booking: Booking) -> dict[str, Any]:
-    guest, address = booking.guest, booking.guest.get("address") or {}
-    phone, country = guest.get("phone"), address.get("country") or ""
-    return {
-        "guestName": booking.guest_name or guest.get("email"),
-        "guestFirstName": guest.get("firstName"),
-        "guestLastName": guest.get("lastName"),
-        "guestEmail": guest.get("email"),
-        "phone": None if phone is None else str(phone),
-        "guestAddress": ", ".join(line for line in (address.get("line1"), address.get("line2")) if line),
-        "guestZipCode": address.get("postalCode"),
-        "guestCity": address.get("city"),
-        # The general operation takes country names too, which Hostaway does not know.
-        "guestCountry": country if _COUNTRY_CODE.fullmatch(country) else None,
-    }
-
-
-def _hour(value: object) -> int | None:
-    """Hostaway counts in whole hours."""
-    match = _HOUR.fullmatch("" if value is None else str(value))
-    return int(match[1]) if match is not None and int(match[1]) < _HOURS else None
-
-
-def _comment(fields: Mapping[str, Any]) -> str:
-    paid = fields.get("transactionId")
-    lines = (fields.get("comments"), f"Paid with the booking, transaction {paid}" if paid else None)
-    return "\n".join(line for line in lines if line)
-
-
-def token_body(client_id: str, client_secret: str) -> bytes:
-    """POST /accessTokens, a form."""
-    form = {
-        "grant_type": "client_credentials",
-        "client_id": client_id,
-        "client_secret": client_secret,
-        "scope": "general",
-    }
-    return urlencode(form).encode("ascii")
-
-
-def cancellation_body() -> bytes:
-    """PUT /reservations/:id/statuses/cancelled. Who booked through a booking engine also cancels there."""
-    return to_json({"cancelledBy": "guest"})
-
-
-def lookup_query(booking: Booking, listing_id: int, after_id: int | None) -> str:
-    """The listing's reservations around the day of arrival, a day more on either side: the documents do not say whether the
-    first and last days count. In an order that does not change while pages are read, unlike the usual one (last updated)."""
-    query = {
-        "listingId": listing_id,
-        "arrivalStartDate": (booking.arrival - timedelta(days=1)).isoformat(),
-        "arrivalEndDate": (booking.arrival + timedelta(days=1)).isoformat(),
-        "sortOrder": "arrivalDate",
-        "limit": PER_PAGE,
-    }
-    return urlencode(query if after_id is None else query | {"afterId": after_id})
-
-
-def any_query() -> str:
-    """A listing of next to nothing, which shows that there is a Hostaway."""
-    return urlencode({"limit": 1})
 
 
 def token_in(response: Response) -> Token | None:
@@ -198,7 +118,9 @@ def reservation_in(result: object) -> ShownReservation | None:
         return None
     if not isinstance(status, str | None):
         return None
-    return ShownReservation(reservation_id, status, result.get(_REFERENCE), _REFERENCE in result, _record(result))
+    return ShownReservation(
+        reservation_id, status, result.get(REFERENCE_FIELD), REFERENCE_FIELD in result, _record(result)
+    )
 
 
 def _record(reservation: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,3 +169,10 @@ def _part(lines: Sequence[Mapping[str, Any]], of_type: str, total_name: str, our
 def _decimal(value: object) -> Decimal | None:
     """A JSON number, exactly as it was written."""
     return None if isinstance(value, bool) or not isinstance(value, int | float) else Decimal(str(value))
+
+
+def meaning_of(words: str) -> Meaning | str:
+    """What `words` say. A text is the code of `REFUSALS` for a no; no words at all decide nothing."""
+    if not words:
+        return Meaning.FAILED
+    return next((meaning for pattern, meaning in _MEANINGS if pattern.search(words)), "pms_refused")

@@ -1,21 +1,65 @@
-"""Cloudbeds' own words: the forms that it takes, and the answers that it gives. Pure."""
+"""What Cloudbeds is asked, as forms and queries, and what it leaves to choose. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from decimal import Decimal
-from http import HTTPStatus
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlencode
 
-from forwarder.pms.http.response import Response, read_object
-from forwarder.pms.kinds.cloudbeds.options import CloudbedsOptions
-from forwarder.pms.record import amount, record_fields
+from pydantic import Field
+
+from forwarder.pms.adapter import NoOptions
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.request import json_number
+
+_THIRD_PARTY: Final = "ss-"
+_Text = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f]+$")]
+
+
+class CloudbedsOptions(NoOptions):
+    """What Cloudbeds wants to know and a reservation request does not say."""
+
+    property_id: _Text | None = Field(
+        None,
+        description="Cloudbeds' property, for every booking of the account; without it, the request's propertyId is one.",
+    )
+    source_id: Annotated[str, Field(pattern=r"^(s-\d+(-1)?|ss-\d+-[01])$")] | None = Field(
+        None,
+        description="Where bookings are said to come from, as getSources names it. A third-party source (ss-7-1) is needed for "
+        "bookings to be found again by their reference.",
+    )
+    rate_ids: Mapping[_Text, _Text] = Field(
+        default_factory=dict, description="Room type → the rate to book it at; Cloudbeds' own choice for the others."
+    )
+    payment_method: Literal["cash", "credit", "ebanking", "pay_pal"] = Field(
+        "cash", description="How the guest pays the property."
+    )
+    authorization: Literal["api-key", "bearer"] = Field(
+        "api-key", description="What the credential is: an API key, or an OAuth 2.0 access token."
+    )
+    default_country: Annotated[str, Field(pattern=r"^[A-Z]{2}$")] | None = Field(
+        None, description="The country code of guests who come without one."
+    )
+    default_zip: _Text | None = Field(None, description="The ZIP code of guests who come without one.")
+    default_email: _Text | None = Field(None, description="The e-mail address of guests who come without one.")
+    notes_field: _Text | None = Field(
+        None,
+        description="The short code of the custom field that takes notes, comments and transaction; without it, they stay behind.",
+    )
+    send_email_confirmation: bool = Field(default=False, description="Whether Cloudbeds writes to the guest.")
+    accept_unconfirmed: bool = Field(
+        default=False,
+        description="Whether a booking that the property has yet to confirm (not_confirmed) counts as confirmed.",
+    )
+
+    @property
+    def shows_reference(self) -> bool:
+        """Whether Cloudbeds is documented to keep and to show our reference: of bookings from a booking channel."""
+        return self.source_id is not None and self.source_id.startswith(_THIRD_PARTY)
+
+    def property_of(self, booking: Booking) -> str:
+        return self.property_id or booking.property_id
+
 
 PER_PAGE: Final = 100
-_DONE = {HTTPStatus.OK, HTTPStatus.CREATED}
-_NOT_DONE = {HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY}
 _NAMELESS: Final = "Guest"
 _CLOCK_TIME = re.compile(r"(\d{1,2})(?::(\d{2}))?")
 _COUNTRY_CODE = re.compile(r"[A-Z]{2}")
@@ -111,84 +155,3 @@ def _notes(booking: Booking, options: CloudbedsOptions) -> dict[str, str]:
     notes = [booking.fields.get("notes"), booking.fields.get("comments"), f"Paid, transaction {paid}" if paid else None]
     text = "\n".join(note for note in notes if note)
     return {"customFields[0][fieldName]": options.notes_field, "customFields[0][fieldValue]": text} if text else {}
-
-
-def answer_in(response: Response) -> dict[str, Any] | None:
-    """The body of an answer that says whether the request was completed. None for any other, and where body and HTTP status
-    contradict each other."""
-    body = read_object(response) or {}
-    match body.get("success"):
-        case True if response.status_code in _DONE:
-            return body
-        case False if response.status_code in _DONE | _NOT_DONE:
-            return body
-        case _:
-            return None
-
-
-def status_of(reservation: Mapping[str, Any]) -> str:
-    """A reservation's status; empty where it has none."""
-    status = reservation.get("status")
-    return status if isinstance(status, str) else ""
-
-
-def record_of(reservation: Mapping[str, Any]) -> dict[str, Any]:
-    """What of section 2.5's record is in an answer of postReservation, getReservations or getReservation. No currency is."""
-    total = _number(reservation.get("grandTotal", reservation.get("total")))
-    sums = _sums(reservation.get("balanceDetailed"))
-    finances = {
-        "totalPrice": total,
-        "totalPaid": _number(sums.get("paid")),
-        "remainingBalance": _number(reservation.get("balance")),
-        "basePrice": _base_price(_number(sums.get("subTotal")), reservation),
-        "fee": _one_line("totalFee", "Additional items", "Fee", sums.get("additionalItems")),
-        "tax": _one_line("totalTax", "Taxes and fees", "Tax", sums.get("taxesFees")),
-    }
-    answer = {
-        "source": reservation.get("source") or reservation.get("sourceName"),
-        "totalPrice": total,
-        "finances": finances,
-    }
-    record = record_fields(answer)
-    return record if record.get("finances") else {name: value for name, value in record.items() if name != "finances"}
-
-
-def _sums(detailed: object) -> Mapping[str, Any]:
-    """Documented as an object, or a list of them."""
-    first = detailed[0] if isinstance(detailed, list) and detailed else detailed
-    return first if isinstance(first, dict) else {}
-
-
-def _base_price(total: float | None, reservation: Mapping[str, Any]) -> dict[str, Any] | None:
-    if total is None:
-        return None
-    nights = [
-        {"name": f"Night of {night.get('date')}", "type": "RoomRate", "total": rate}
-        for night in _nights(reservation)
-        if (rate := _number(night.get("rate"))) is not None
-    ]
-    return {"totalBasePrice": total, "breakdown": nights}
-
-
-def _nights(reservation: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for room in (*_objects(reservation.get("assigned")), *_objects(reservation.get("unassigned"))):
-        yield from _objects(room.get("dailyRates"))
-
-
-def _objects(parts: object) -> Iterable[Mapping[str, Any]]:
-    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-
-
-def _one_line(total_name: str, name: str, kind: str, value: object) -> dict[str, Any] | None:
-    total = _number(value)
-    if total is None:
-        return None
-    return {total_name: total, "breakdown": [{"name": name, "type": kind, "total": total}] if total else []}
-
-
-def _number(value: object) -> float | int | None:
-    """An amount, which Cloudbeds writes as a number, and in places as a text."""
-    if isinstance(value, bool):
-        return None
-    exact = Decimal(str(value)) if isinstance(value, int | float) else amount(value)
-    return None if exact is None or not exact.is_finite() else json_number(exact)
