@@ -6,6 +6,7 @@ made once and CONFIRMED.
 """
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench.bodies import reservation
 from bench.cpu import Meter, engines
 from bench.flows import ACCOUNT, PARTITIONS, Ground
 from bench.ground import judged
@@ -22,7 +24,7 @@ from bench.growth import faults
 from bench.ours import Roles, open_site
 from bench.outcomes import Outcomes
 from bench.scenarios import named
-from tests.support.campaign.backlog import put_due
+from tools.due_rows import put_due
 from tools.servers.process_memory import megabytes, peak_megabytes
 
 
@@ -41,7 +43,9 @@ async def _catch_up(ground: Ground, rows: int, console: Console) -> list[str]:
     scenario = replace(named(["pms-0"], every=False)[0], submissions=rows)
     async with AsyncExitStack() as stack:
         site = await stack.enter_async_context(open_site(ground, scenario))
-        await put_due(site.database_url, [ACCOUNT], rows, partitions=PARTITIONS)
+        await put_due(
+            site.database_url, [ACCOUNT], rows, partitions=PARTITIONS, booking=json.loads(reservation("due", 0))
+        )
         outcomes = await stack.enter_async_context(Outcomes(site.database_url, site.pms_url, rows))
         roles = Roles(ground, stack)
         await roles.start("worker", site.secret, 1)

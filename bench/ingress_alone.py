@@ -1,7 +1,9 @@
 """The ingress's application on parts that cost next to nothing, so that what it costs is its own. Called or served here."""
 
+import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from starlette.types import ASGIApp, Message
@@ -12,16 +14,15 @@ from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.routes import ingress_routes
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.identity import RequestIds
+from forwarder.store.lists.port import EVERYTHING, Filters, Order, Page, Stored
 from forwarder.tenancy.access import Caller, caller_valid_until, new_token, token_hash
 from forwarder.tenancy.cache import CacheTimes, LookupCache
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey
 from forwarder.tenancy.sealing import KeyPair, PublicKeySealer
 from forwarder.topics.outcomes import OutcomeListener
+from forwarder.topics.port import ConsumedMessage, Publisher
 from forwarder.topics.port import Message as Published
-from forwarder.topics.port import Publisher
-from tests.support.memory.log import MemoryLog
-from tests.support.memory.reader import MemoryReader
 
 POST_PATH: Final = "/api/v1/vrs/reservations/booking-engine"
 BULK_PATH: Final = "/api/v1/vrs/reservations/bulk"
@@ -72,6 +73,41 @@ class Nowhere:
         return True
 
 
+class _EmptyStore:
+    """Implements `Reader`."""
+
+    async def submission(self, account_id: str, request_id: str) -> None:
+        return None
+
+    async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, Stored]:
+        return {}
+
+    async def reservation(self, account_id: str, reservation_id: int) -> None:
+        return None
+
+    async def page(
+        self, account_id: str, *, cursor: int, limit: int, filters: Filters = EVERYTHING, order: Order = "asc"
+    ) -> Page:
+        return Page([], cursor, None, None)
+
+    async def ready(self) -> bool:
+        return True
+
+
+class _SilentTopic:
+    """Implements `Tail`."""
+
+    async def seek_to_end(self) -> None:
+        pass
+
+    async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
+        return {}
+
+    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        await asyncio.sleep(wait_seconds)
+        return []
+
+
 def application(publisher: Publisher, topic: str = "reservations.requests") -> ASGIApp:
     """The application of an ingress process."""
     clock, keys = SystemClock(), KeyPair.from_secret(secrets.token_urlsafe(32))
@@ -81,8 +117,8 @@ def application(publisher: Publisher, topic: str = "reservations.requests") -> A
         directory=_Directory(),
         sealer=PublicKeySealer(keys.key_id, keys.public_key),
         ids=RequestIds(secrets.token_bytes(32)),
-        reader=MemoryReader(),
-        outcomes=OutcomeListener(MemoryLog(clock).tail("reservations.results"), clock),
+        reader=_EmptyStore(),
+        outcomes=OutcomeListener(_SilentTopic(), clock),
         clock=clock,
         can_cancel=lambda _account: True,
         limits=RateLimits(clock),

@@ -8,7 +8,7 @@ from bench.flows import ACCOUNT
 from bench.pages_cases import LIMIT, Case
 from forwarder.store.lists.paging import FIRST, shape_of
 from forwarder.store.lists.reader import page_statement, parameters_of
-from tests.support.store.generic_plan import generic_plan
+from tools.generic_plan import generic_plan
 
 
 async def plans(database_url: str, asked: Sequence[Case], rows: int) -> str:

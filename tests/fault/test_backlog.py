@@ -8,13 +8,13 @@ import pytest_asyncio
 
 from tests.fault.conftest import NewCase
 from tests.support.campaign.accounts import put_accounts
-from tests.support.campaign.backlog import put_due
 from tests.support.campaign.case import Case
 from tests.support.campaign.form import Form
 from tests.support.campaign.measure import measured
 from tests.support.campaign.service import open_service
-from tests.support.deployment.deployment import PATIENCE_SECONDS
+from tests.support.deployment.deployment import PATIENCE_SECONDS, booking
 from tests.support.deployment.site import Site, settings_of, site_settings
+from tools.due_rows import put_due
 from tools.servers.databases import new_database
 from tools.servers.kafka_process import KafkaCluster
 from tools.servers.postgres_process import PostgresServer
@@ -52,7 +52,13 @@ async def test_far_more_due_than_may_be_held(case: Case, form: Form) -> None:
     await _slow_down(case, _VERY_SLOW_MILLISECONDS)
     await case.wait(worker.stop)
     url = deployment.site.settings["FORWARDER_DATABASE_URL"]
-    await put_due(url, list(case.accounts), due, partitions=settings.partitions, notes=_NOTES)
+    await put_due(
+        url,
+        list(case.accounts),
+        due,
+        partitions=settings.partitions,
+        booking=booking(0, paymentProviderId=42, notes=_NOTES),
+    )
     await case.wait(worker.start)
     most_held = await _held_until(case, lambda held: held >= 0.9 * settings.held_at_most)
     await _slow_down(case, _SLOW_MILLISECONDS)

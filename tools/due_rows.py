@@ -1,11 +1,10 @@
 """Work that is due already, put into PostgreSQL's store in bulk, as if it had been taken in long ago."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import asyncpg
-
-from tests.support.deployment.deployment import booking
 
 _INSERT = """
 insert into reservations (
@@ -20,9 +19,12 @@ from generate_series(1, $4) as n
 """
 
 
-async def put_due(url: str, accounts: Sequence[str], count: int, *, partitions: int, notes: str = "") -> None:
-    """So many due submissions, each of a room and a transaction of its own, spread over accounts and partitions. Not on the log."""
-    body = json.dumps(booking(0, transactionId="T0", paymentProviderId=42, notes=notes))
+async def put_due(
+    url: str, accounts: Sequence[str], count: int, *, partitions: int, booking: Mapping[str, Any]
+) -> None:
+    """So many due submissions of `booking`, each with a room and a transaction of its own, spread over accounts and partitions.
+    Not on the log."""
+    body = json.dumps({**booking, "roomId": "R0", "transactionId": "T0"})
     connection = await asyncpg.connect(url.replace("+asyncpg", ""))
     try:
         await connection.execute(_INSERT, accounts, partitions, body, count)
