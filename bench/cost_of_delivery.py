@@ -56,7 +56,7 @@ class OneAccount:
     def __init__(self, account: Account) -> None:
         self._account = account
 
-    async def key(self, token: str) -> None:  # noqa: ARG002 - as the port has it
+    async def key(self, token: str) -> None:
         raise AssertionError("a worker authenticates nobody")
 
     async def account(self, account_id: str) -> Account | None:

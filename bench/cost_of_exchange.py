@@ -43,7 +43,7 @@ class _Httpx:
         limits = httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once)
         self._transport = httpx.AsyncHTTPTransport(limits=limits)
 
-    async def exchange(self, request: Request, deadline: float, held: Held | None = None) -> Response:  # noqa: ARG002 - they are ours alone
+    async def exchange(self, request: Request, deadline: float, held: Held | None = None) -> Response:
         theirs = httpx.Request(
             request.method, request.url, headers=[*request.headers], stream=httpx.ByteStream(request.content)
         )
