@@ -10,7 +10,7 @@ from forwarder.store.webhooks.queue import SqlDeliveryQueue
 from forwarder.tenancy.sealing import SecretUnsealer
 from forwarder.tenancy.sql.deployment import publish_key
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
-from forwarder.webhooks.resolving import ResolvedTargets
+from forwarder.webhooks.addresses import ResolvedTargets
 from forwarder.webhooks.sender import open_sender
 
 

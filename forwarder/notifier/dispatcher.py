@@ -1,66 +1,79 @@
-"""The lanes under way: one for each endpoint that something is due for, so many at most, those of failing endpoints last.
+"""Which endpoints are posted to now, and how the deliveries due for one of them are posted.
 
-Thus an endpoint that hangs has its own few posts and its own lane, and however many of them hang, half of the lanes are for others.
+An endpoint that hangs holds up a few posts of its own. However many of them hang, half of the places are for the others.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import structlog
 
 from forwarder.notifier.backoff import Backoff
+from forwarder.notifier.policy import Decision
+from forwarder.notifier.posting import Poster
+from forwarder.notifier.settings import NotifierSettings
+from forwarder.process.clock import Clock
 from forwarder.process.loops import cancel_all
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.webhooks.port import DeliveryQueue, DueDelivery
+from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
+from forwarder.tenancy.webhooks import EndpointReader
 
 _log = structlog.get_logger(__name__)
 
 
 class EndpointDispatcher:
-    """Starts lanes and keeps them apart."""
+    """Calls `run` for endpoints that have something due, at most once at a time for each."""
 
-    def __init__(self, run: Callable[[str], Coroutine[Any, Any, None]], rests: Backoff, *, at_most: int) -> None:
+    def __init__(
+        self, run: Callable[[str], Coroutine[Any, Any, None]], backoff: Backoff, *, max_endpoints: int
+    ) -> None:
         self._run = run
-        self._rests = rests
-        self._at_most = at_most
-        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._backoff = backoff
+        self._max_endpoints = max_endpoints
+        self._running: dict[str, asyncio.Task[None]] = {}
         self._failing: set[str] = set()
         self._broken: asyncio.Future[None] | None = None
         self.crowded = False
-        """Whether somebody found no place when last looked: then a lane ends after a few posts, so that others have a turn."""
+        """Whether an endpoint that works found no place last time. Then a run ends after a few posts, so that others get a turn."""
 
     def start(self, endpoint_ids: Iterable[str]) -> None:
-        """Start the lanes of those endpoints, but for those that rest, have one, or find no place: they are due still."""
-        wanted = [one for one in endpoint_ids if one not in self._under_way and not self._rests.resting(one)]
-        random.shuffle(wanted)  # whoever finds no place is not the last in the row the next time too
-        wanted.sort(key=self._rests.failing)
+        """Start runs for these endpoints. Those that are backed off, running already or find no place stay due."""
+        wanted = [one for one in endpoint_ids if one not in self._running and not self._backoff.is_waiting(one)]
+        random.shuffle(wanted)  # so that it is not always the same ones that find no place
+        wanted.sort(key=self._backoff.is_failing)
         self.crowded = False
         for endpoint_id in wanted:
-            if not self._place_for(endpoint_id):
-                self.crowded = not self._rests.failing(endpoint_id)
+            if not self._has_place(endpoint_id):
+                self.crowded = not self._backoff.is_failing(endpoint_id)
                 return
             self._start_one(endpoint_id)
 
-    def _place_for(self, endpoint_id: str) -> bool:
-        full = len(self._under_way) >= self._at_most
-        return not full and not (self._rests.failing(endpoint_id) and len(self._failing) >= self._at_most // 2)
+    def _has_place(self, endpoint_id: str) -> bool:
+        full = len(self._running) >= self._max_endpoints
+        return not full and not (
+            self._backoff.is_failing(endpoint_id) and len(self._failing) >= self._max_endpoints // 2
+        )
 
     def _start_one(self, endpoint_id: str) -> None:
-        if self._rests.failing(endpoint_id):
+        if self._backoff.is_failing(endpoint_id):
             self._failing.add(endpoint_id)
         task = asyncio.create_task(self._run(endpoint_id))
-        self._under_way[endpoint_id] = task
+        self._running[endpoint_id] = task
         task.add_done_callback(partial(self._end, endpoint_id))
 
     async def watch(self) -> None:
-        """Never returns; raises what a lane raised, which is a bug."""
+        """Never returns. Raises what a run raised, which is a bug."""
         self._broken = asyncio.get_running_loop().create_future()
         await self._broken
 
     async def finish(self, seconds: float) -> int:
-        """Wait for the lanes under way, at most so long, then break off; how many were broken off."""
-        tasks = list(self._under_way.values())
+        """Wait up to `seconds` for the runs to end, then cancel the rest. Returns how many were cancelled."""
+        tasks = list(self._running.values())
         if not tasks:
             return 0
         _, late = await asyncio.wait(tasks, timeout=seconds)
@@ -68,7 +81,7 @@ class EndpointDispatcher:
         return len(late)
 
     def _end(self, endpoint_id: str, ended: asyncio.Future[None]) -> None:
-        del self._under_way[endpoint_id]
+        del self._running[endpoint_id]
         self._failing.discard(endpoint_id)
         error = None if ended.cancelled() else ended.exception()
         if error is None:
@@ -76,4 +89,78 @@ class EndpointDispatcher:
         if self._broken is not None and not self._broken.done():
             self._broken.set_exception(error)
         else:
-            _log.error("webhook.lane_broke", endpoint_id=endpoint_id, error=type(error).__name__)
+            _log.error("webhook.run_failed", endpoint_id=endpoint_id, error=type(error).__name__)
+
+
+class EndpointRunner:
+    """Posts what is due for one endpoint, a few deliveries at a time, until nothing is due or the endpoint fails.
+
+    The endpoint is read again each time, so that a new address or secret, or being disabled, takes effect with the next post.
+    """
+
+    def __init__(
+        self,
+        queue: DeliveryQueue,
+        endpoints: EndpointReader,
+        poster: Poster,
+        backoff: Backoff,
+        clock: Clock,
+        settings: NotifierSettings,
+        *,
+        may_continue: Callable[[], bool],
+    ) -> None:
+        self._queue = queue
+        self._endpoints = endpoints
+        self._poster = poster
+        self._backoff = backoff
+        self._clock = clock
+        self._settings = settings
+        self._may_continue = may_continue
+
+    async def run(self, endpoint_id: str) -> None:
+        """Post what is due. A delivery that was claimed and could not be recorded is due again when its claim runs out."""
+        try:
+            while await self._post_some(endpoint_id) and self._may_continue():
+                pass
+        except CannotOpen as error:
+            self._backoff.record_failure(endpoint_id, retry_after_seconds=self._settings.max_retry_after_seconds)
+            _log.error("webhook.secret_not_readable", endpoint_id=endpoint_id, error=str(error))
+        except (StoreUnavailable, TenancyUnavailable) as error:
+            self._backoff.record_failure(endpoint_id)
+            _log.warning("webhook.interrupted", endpoint_id=endpoint_id, error=str(error))
+
+    async def _post_some(self, endpoint_id: str) -> bool:
+        """Whether to continue."""
+        endpoint = await self._endpoints.endpoint(endpoint_id)
+        if endpoint is None or not endpoint.enabled:
+            await self._queue.stop(endpoint_id, now=self._clock.now())
+            return False
+        secrets = self._poster.secrets_of(endpoint)
+        claimed = await self._claim(endpoint_id)
+        if not claimed:
+            return False
+        failing = self._backoff.failing_seconds(endpoint_id)
+        posts = (self._poster.post(endpoint, secrets, one, failing_seconds=failing) for one in claimed)
+        results = await asyncio.gather(*posts, return_exceptions=True)
+        for error in results:
+            if isinstance(error, BaseException):
+                raise error
+        decisions = [each for each in results if isinstance(each, Decision)]
+        await self._poster.disable_if_dead(endpoint, decisions)
+        return self._update_backoff(endpoint_id, decisions)
+
+    async def _claim(self, endpoint_id: str) -> Sequence[DueDelivery]:
+        now = self._clock.now()
+        until = now + timedelta(seconds=self._settings.claim_seconds)
+        count = 1 if self._backoff.is_failing(endpoint_id) else self._settings.in_flight
+        return await self._queue.claim(endpoint_id, now=now, until=until, limit=count)
+
+    def _update_backoff(self, endpoint_id: str, decisions: Sequence[Decision]) -> bool:
+        """One delivery shows that the endpoint works: what it refused waits for its own next try. Whether to continue."""
+        retry_after = max(each.retry_after_seconds for each in decisions)
+        works = any(each.delivered for each in decisions)
+        if works and not retry_after:
+            self._backoff.record_success(endpoint_id)
+            return True
+        self._backoff.record_failure(endpoint_id, retry_after_seconds=retry_after, endpoint_failed=not works)
+        return False

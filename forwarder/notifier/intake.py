@@ -1,6 +1,6 @@
-"""Intake: a batch of result events is queued for the endpoints that take them, in one statement, then its offsets are committed.
+"""Intake: queue a batch of result events for the endpoints that want them, in one statement, then commit the offsets.
 
-An event that comes again is known by its id and queued once. An endpoint is sent what the log took after the endpoint was added.
+An event that is received again is recognised by its id and queued once. An endpoint gets events appended after it was added.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -22,11 +22,11 @@ from forwarder.topics.port import ConsumedMessage, Consumer
 _log = structlog.get_logger(__name__)
 
 _Received = tuple[ConsumedMessage, Event]
-"""A message, and the event that it brought."""
+"""A message and the event in it."""
 
 
 class Intake:
-    """Takes in what one consumer delivers. `start`: told the endpoints that something was queued for."""
+    """Queues what one consumer receives. `start` is called with the endpoints that something was queued for."""
 
     def __init__(
         self,
@@ -43,27 +43,27 @@ class Intake:
         self._settings = settings
         self._start = start
 
-    async def take_next(self, consumer: Consumer) -> None:
+    async def ingest_next(self, consumer: Consumer) -> None:
         """One batch: receive, queue, commit. Raises `LogUnavailable`."""
-        deliveries = await consumer.receive(
+        messages = await consumer.receive(
             max_messages=self._settings.intake_batch, wait_seconds=self._settings.intake_wait_seconds
         )
-        if not deliveries:
+        if not messages:
             return
         queued: list[NewDelivery] = []
 
         async def queue(received: Sequence[_Received]) -> None:
             queued.extend(await self._queue_wanted(received))
 
-        # Where there is no endpoint at all, nothing needs to be read.
-        received = list(_decoded(deliveries)) if await self._any_enabled() else ()
+        # Without any endpoint nothing needs to be decoded.
+        received = list(_decoded(messages)) if await self._any_enabled() else ()
         if received:
-            await by_halves(queue, received, name="webhook_intake", refusal=Unstorable, set_aside=_pass_over)
-        await consumer.commit(deliveries)
+            await by_halves(queue, received, name="webhook_intake", refusal=Unstorable, set_aside=_skip)
+        await consumer.commit(messages)
         metrics.WEBHOOKS_QUEUED.inc(len(queued))
         self._start(dict.fromkeys(one.endpoint_id for one in queued))
-        if not queued and len(deliveries) < self._settings.intake_batch:
-            # Where nobody wants anything, a batch now and then is enough: each costs a commit to the log.
+        if not queued and len(messages) < self._settings.intake_batch:
+            # If nobody wants anything, a batch now and then is enough: each costs a commit.
             await self._clock.sleep(self._settings.idle_seconds)
 
     async def _any_enabled(self) -> bool:
@@ -93,27 +93,27 @@ class Intake:
         endpoints = await self._endpoints.enabled_of({event.workspace_id for _, event in received})
         return [
             NewDelivery(endpoint.id, event.id, event.type, event.body)
-            for delivery, event in received
+            for message, event in received
             for endpoint in endpoints
             if endpoint.workspace_id == event.workspace_id
             and endpoint.takes(event.type)
-            and delivery.timestamp_ms >= int(endpoint.created_at.timestamp() * 1000)
+            and message.timestamp_ms >= int(endpoint.created_at.timestamp() * 1000)
         ]
 
 
-def _decoded(deliveries: Sequence[ConsumedMessage]) -> Iterable[_Received]:
-    for delivery in deliveries:
+def _decoded(messages: Sequence[ConsumedMessage]) -> Iterable[_Received]:
+    for message in messages:
         try:
-            yield delivery, decode_event(delivery.message)
+            yield message, decode_event(message.message)
         except Undecodable as error:
-            _note_unreadable(delivery, str(error))
+            _log_unreadable(message, str(error))
 
 
-async def _pass_over(received: _Received, refusal: Exception) -> None:
-    _note_unreadable(received[0], f"the store cannot hold it: {refusal}")
+async def _skip(received: _Received, refusal: Exception) -> None:
+    _log_unreadable(received[0], f"the store cannot hold it: {refusal}")
 
 
-def _note_unreadable(delivery: ConsumedMessage, error: str) -> None:
-    """It stays on the topic, where everybody else reads it; here nobody could be told of it."""
+def _log_unreadable(message: ConsumedMessage, error: str) -> None:
+    """It stays on the topic for other readers; no endpoint can be sent it."""
     metrics.UNREADABLE_RESULTS.labels("notifier").inc()
-    _log.error("webhook_event.undecodable", partition=delivery.partition, offset=delivery.offset, error=error)
+    _log.error("webhook_event.undecodable", partition=message.partition, offset=message.offset, error=error)

@@ -1,6 +1,6 @@
-"""Deliveries posted: signed, sent, judged, and what came of them recorded.
+"""Posts a delivery: signs it, sends it, decides what its response means, and records that.
 
-An endpoint that says that it is gone (410) is disabled, and so is one that did nothing but fail for days.
+An endpoint that says it is gone (410) is disabled, and so is one to which every post has failed for days.
 """
 
 import random
@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from forwarder.notifier.policy import Decision, attempt_of, decide
-from forwarder.notifier.retry import counts_from
+from forwarder.notifier.policy import Decision, adjusted_start, attempt_of, decide
 from forwarder.observability import metrics
 from forwarder.process.batching import Batcher
 from forwarder.process.clock import Clock, iso
@@ -26,8 +25,8 @@ _log = structlog.get_logger(__name__)
 _HEADERS = {"content-type": "application/json", "user-agent": "reservation-forwarder"}
 
 
-class Posting:
-    """Posts what was claimed. Raises `StoreUnavailable`, `TenancyUnavailable`, `CannotOpen`."""
+class Poster:
+    """Posts claimed deliveries. Raises `StoreUnavailable`, `TenancyUnavailable`, `CannotOpen`."""
 
     def __init__(
         self,
@@ -38,18 +37,18 @@ class Posting:
         clock: Clock,
         *,
         record_batch: int,
-        luck: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._queue = queue
         self._endpoints = endpoints
         self._unsealer = unsealer
         self._sender = sender
         self._clock = clock
-        self._luck = luck
+        self._jitter = jitter
         self._records: Batcher[TriedDelivery, None] = Batcher(self._record, at_most=record_batch)
 
     def secrets_of(self, endpoint: Endpoint) -> Sequence[str]:
-        """What signs for the endpoint now: its secret, and the one of before while that counts."""
+        """The secrets that sign for the endpoint now: its own, and the previous one during a rotation."""
         sealed = [endpoint.secret]
         until = endpoint.previous_until
         if endpoint.previous_secret is not None and until is not None and self._clock.now() < until:
@@ -57,20 +56,20 @@ class Posting:
         return [self._unsealer.open_text(one) for one in sealed]
 
     async def post(
-        self, endpoint: Endpoint, signing: Sequence[str], delivery: DueDelivery, *, failing_seconds: float
+        self, endpoint: Endpoint, secrets: Sequence[str], delivery: DueDelivery, *, failing_seconds: float
     ) -> Decision:
-        """What came of posting `delivery`, recorded. `failing_seconds`: for how long the endpoint has only failed."""
+        """Post `delivery` and record the result. `failing_seconds`: for how long every post to the endpoint has failed."""
         started, began = self._clock.now(), self._clock.monotonic()
-        delivery = _counted(delivery, started, failing_seconds)
+        delivery = _with_adjusted_start(delivery, started, failing_seconds)
         body = delivery.body.encode()
-        signed = signed_headers(signing, message_id=delivery.event_id, timestamp=int(started.timestamp()), body=body)
-        reply = await self._sender.post(endpoint.url, {**_HEADERS, **signed}, body)
+        signed = signed_headers(secrets, message_id=delivery.event_id, timestamp=int(started.timestamp()), body=body)
+        result = await self._sender.post(endpoint.url, {**_HEADERS, **signed}, body)
         took = self._clock.monotonic() - began
-        attempt = attempt_of(reply, at=iso(started), ms=round(took * 1000))
-        # Not the clock's own word: had it jumped meanwhile, the delivery would seem to have been tried for as long.
+        attempt = attempt_of(result, at=iso(started), ms=round(took * 1000))
+        # Not read from the clock: if it jumped meanwhile, the delivery would seem to have been tried for that long.
         ended = started + timedelta(seconds=took)
-        judged = decide(delivery, reply, attempt, now=ended, luck=self._luck())
-        metrics.WEBHOOK_DELIVERIES.labels(judged.outcome).inc()
+        decision = decide(delivery, result, attempt, now=ended, jitter=self._jitter())
+        metrics.WEBHOOK_DELIVERIES.labels(decision.outcome).inc()
         metrics.WEBHOOK_SECONDS.observe(took)
         _log.info(
             "webhook.posted",
@@ -78,19 +77,19 @@ class Posting:
             event_id=delivery.event_id,
             delivery_id=delivery.id,
             tries=delivery.tries + 1,
-            outcome=judged.outcome,
-            status=reply.status if isinstance(reply, EndpointResponse) else None,
+            outcome=decision.outcome,
+            status=result.status if isinstance(result, EndpointResponse) else None,
             failure=attempt.failure,
             ms=attempt.ms,
         )
-        await self._records.submit(judged.tried)
-        return judged
+        await self._records.submit(decision.tried)
+        return decision
 
-    async def judge(self, endpoint: Endpoint, judged: Sequence[Decision]) -> None:
-        """Disable the endpoint that says that it is gone, or that took nothing for as long as one of these was tried."""
-        if any(each.gone for each in judged):
+    async def disable_if_dead(self, endpoint: Endpoint, decisions: Sequence[Decision]) -> None:
+        """Disable the endpoint if it says it is gone, or accepted nothing for as long as one of these deliveries was tried."""
+        if any(each.gone for each in decisions):
             await self._disable(endpoint, Disabled.GONE)
-        given_up = [_first_try(each.tried.delivery) for each in judged if each.given_up]
+        given_up = [_first_try(each.tried.delivery) for each in decisions if each.given_up]
         if given_up and not await self._queue.delivered_since(endpoint.id, max(given_up)):
             await self._disable(endpoint, Disabled.FAILING)
 
@@ -112,10 +111,10 @@ class Posting:
         return [None] * len(tried)
 
 
-def _counted(delivery: DueDelivery, now: datetime, failing_seconds: float) -> DueDelivery:
-    """The delivery, for a try that starts `now`."""
+def _with_adjusted_start(delivery: DueDelivery, now: datetime, failing_seconds: float) -> DueDelivery:
+    """`delivery` for a try that starts `now`."""
     last_at = datetime.fromisoformat(delivery.attempts[-1].at) if delivery.attempts else None
-    retrying_since = counts_from(
+    retrying_since = adjusted_start(
         delivery.tries,
         retrying_since=delivery.retrying_since,
         last_at=last_at,
@@ -126,7 +125,7 @@ def _counted(delivery: DueDelivery, now: datetime, failing_seconds: float) -> Du
 
 
 def _first_try(delivery: DueDelivery) -> datetime:
-    """When the first try of this series was made, as far as tries are kept. Earlier than what counts, after an outage."""
+    """When the first recorded try of this series was made: earlier than `retrying_since` after an outage."""
     if not delivery.tries:
         return delivery.retrying_since
     return datetime.fromisoformat(delivery.attempts[-min(delivery.tries, len(delivery.attempts))].at)

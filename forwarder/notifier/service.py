@@ -1,7 +1,7 @@
-"""The notifier as a whole: its loops, how they start, and how they stop cleanly.
+"""The notifier: its loops, how they start, and how they stop cleanly.
 
-Stopping (SIGTERM): take in nothing more, claim nothing more, let the posts under way end within the grace period, record them.
-What is killed instead is due again when its claim runs out.
+On SIGTERM it receives and claims nothing more, lets running posts end within the grace period, and records them. A delivery whose
+notifier is killed is due again when its claim runs out.
 """
 
 import asyncio
@@ -12,10 +12,9 @@ from datetime import timedelta
 import structlog
 
 from forwarder.notifier.backoff import Backoff
-from forwarder.notifier.dispatcher import EndpointDispatcher
-from forwarder.notifier.endpoint_queue import EndpointQueue
+from forwarder.notifier.dispatcher import EndpointDispatcher, EndpointRunner
 from forwarder.notifier.intake import Intake
-from forwarder.notifier.posting import Posting
+from forwarder.notifier.posting import Poster
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.observability import metrics
 from forwarder.process.clock import Clock
@@ -57,33 +56,33 @@ class Notifier:
         settings, clock, queue, endpoints = parts.settings, parts.clock, parts.queue, parts.endpoints
         self._stopping = False
         self._consuming = False
-        rests = Backoff(clock, settings)
-        posting = Posting(queue, endpoints, parts.unsealer, parts.sender, clock, record_batch=settings.record_batch)
-        lane = EndpointQueue(queue, endpoints, posting, rests, clock, settings, may_go_on=self._may_go_on)
-        self._lanes = EndpointDispatcher(lane.run, rests, at_most=settings.max_endpoints)
-        self._intake = Intake(queue, endpoints, clock, settings, start=self._lanes.start)
+        backoff = Backoff(clock, settings)
+        poster = Poster(queue, endpoints, parts.unsealer, parts.sender, clock, record_batch=settings.record_batch)
+        runner = EndpointRunner(queue, endpoints, poster, backoff, clock, settings, may_continue=self._may_continue)
+        self._dispatcher = EndpointDispatcher(runner.run, backoff, max_endpoints=settings.max_endpoints)
+        self._intake = Intake(queue, endpoints, clock, settings, start=self._dispatcher.start)
 
     def consuming(self) -> bool:
-        """True while the results topic is being read: ready to do its work."""
+        """Whether the results topic is being read: ready to work."""
         return self._consuming
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set, then stop cleanly. Raises for bugs only; outages are waited out."""
+        """Work until `stop` is set, then stop cleanly. Only bugs raise; outages are waited out."""
         loops = [
             asyncio.create_task(forever(step, name=name, clock=self._parts.clock, outages=_OUTAGES), name=name)
             for name, step in self._loops().items()
         ]
-        loops.append(asyncio.create_task(self._lanes.watch(), name="webhook_lanes"))
+        loops.append(asyncio.create_task(self._dispatcher.watch(), name="webhook_dispatcher"))
         stopping = asyncio.create_task(stop.wait())
         try:
             done, _ = await asyncio.wait([stopping, *loops], return_when=asyncio.FIRST_COMPLETED)
             for task in done - {stopping}:
-                task.result()  # A loop never ends but by a bug: let it be seen.
+                task.result()  # a loop only ends by a bug: raise it
         finally:
             self._stopping = True
             await cancel_all([stopping, *loops])
-            broken_off = await self._lanes.finish(self._parts.settings.grace_seconds)
-            _log.info("notifier.stopped", broken_off=broken_off)
+            cancelled = await self._dispatcher.finish(self._parts.settings.grace_seconds)
+            _log.info("notifier.stopped", cancelled=cancelled)
 
     def _loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         return {
@@ -93,8 +92,8 @@ class Notifier:
             "webhook_prune": self._prune,
         }
 
-    def _may_go_on(self) -> bool:
-        return not self._stopping and not self._lanes.crowded
+    def _may_continue(self) -> bool:
+        return not self._stopping and not self._dispatcher.crowded
 
     async def _consume(self) -> None:
         parts = self._parts
@@ -104,13 +103,13 @@ class Notifier:
             self._consuming = True
             try:
                 while True:
-                    await self._intake.take_next(consumer)
+                    await self._intake.ingest_next(consumer)
             finally:
                 self._consuming = False
 
     async def _sweep(self) -> None:
-        """What is due and has no lane: tries that were put off, and what others queued or left behind."""
-        self._lanes.start(await self._parts.queue.endpoints_due(now=self._parts.clock.now()))
+        """Find deliveries that nobody posts yet: retries, and what other notifiers queued or left behind."""
+        self._dispatcher.start(await self._parts.queue.endpoints_due(now=self._parts.clock.now()))
         await self._parts.clock.sleep(self._parts.settings.sweep_seconds)
 
     async def _count(self) -> None:
@@ -127,5 +126,5 @@ class Notifier:
 
 
 async def _any_partitions(partitions: frozenset[int]) -> None:
-    """Whoever queues an event, it is queued once."""
+    """Partitions do not matter: an event is queued once, whoever queues it."""
     _log.info("webhook_partitions.assigned", partitions=sorted(partitions))

@@ -15,23 +15,23 @@ class NotifierSettings:
     intake_batch: int = 500
     intake_wait_seconds: float = 0.5
     idle_seconds: float = 1.0
-    """How long to wait before the next batch where nobody takes what this one brought."""
+    """How long to wait before the next batch if nobody wants the events of this one."""
     sweep_seconds: float = 1.0
     post_seconds: float = 15.0
-    """The longest that an endpoint may take to answer. A claim lasts twice as long."""
+    """How long an endpoint may take to respond. A claim lasts twice as long."""
     in_flight: int = 10
-    """Posts to one endpoint at once, of one process."""
+    """Concurrent posts to one endpoint, in one process."""
     max_endpoints: int = 100
-    """Endpoints posted to at once. Half of these places are only for endpoints that did not fail last."""
+    """Endpoints posted to at once. Half of these places are reserved for endpoints that are not failing."""
     max_backoff_seconds: float = 60.0
-    """How long an endpoint that keeps failing is left alone between two posts, at most."""
+    """The longest pause between two posts to an endpoint that keeps failing."""
     max_retry_after_seconds: float = 900.0
-    """The same where it asked for it by `Retry-After`, which the delivery that was answered so honours in full."""
+    """The same if it asked for it with `Retry-After`. The delivery that got this response waits for all of it."""
     record_batch: int = 250
     keep_days: float = 30.0
     grace_seconds: float = 20.0
 
     @property
     def claim_seconds(self) -> float:
-        """For how long a delivery is its claimant's: longer than it can take to post it."""
+        """How long a claim lasts: longer than a post can take."""
         return 2 * self.post_seconds

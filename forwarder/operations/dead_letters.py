@@ -14,7 +14,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import Overview
 from forwarder.topics.codec import Undecodable, decode_data, header
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Message
-from forwarder.topics.to_end import read_to_end
+from forwarder.topics.reading import read_to_end
 
 _ASKED_AT_A_TIME = 1000
 _SEALED = "sealed"

@@ -1,1 +1,1 @@
-"""SEAM: the log that stands between the stages. Stages import `port` and `codec`; `assembly` chooses `kafka` or `embedded`."""
+"""SEAM: the log between the stages. Stages use `port` and the codecs; `assembly` chooses `kafka` or `embedded`."""

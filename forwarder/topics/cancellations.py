@@ -1,4 +1,4 @@
-"""Cancellations as messages of the requests topic, beside the submissions that they are about: CloudEvents, as `codec` has them."""
+"""Cancellation requests as messages of the requests topic, next to the submissions they are about. CloudEvents, as in `codec`."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ _REQUESTED = "reservation.cancellation_requested.v1"
 
 
 def encode_cancellation(request: CancellationRequest) -> Message:
-    """The message that carries `request`. What is asked for twice as of one revision has one event id."""
+    """The message for `request`. Two requests to cancel the same revision get the same event id."""
     requested_at = iso(request.requested_at)
     value = {
         "requestId": request.request_id,
@@ -29,12 +29,12 @@ def encode_cancellation(request: CancellationRequest) -> Message:
 
 
 def is_cancellation(message: Message) -> bool:
-    """Whether `message` says that it is one."""
+    """Whether the type of `message` is a cancellation request."""
     return header(message.headers, "ce_type") == _REQUESTED
 
 
 def decode_cancellation(message: Message) -> CancellationRequest:
-    """The cancellation in `message`. Raises `Undecodable`."""
+    """The cancellation request in `message`. Raises `Undecodable`."""
     refuse_unstorable(message, "not a cancellation")
     try:
         body = _Envelope.model_validate_json(message.value)
@@ -53,7 +53,7 @@ def decode_cancellation(message: Message) -> CancellationRequest:
 
 
 class _Envelope(BaseModel):
-    """The message's value; a later version may add to it."""
+    """The value of the message. Later versions may add members."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 

@@ -1,6 +1,7 @@
 """Submissions and result events as messages of the log: JSON values, CloudEvents 1.0 in Kafka's binary mode.
 
 https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-protocol-binding.md
+https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md for `structured_event`
 """
 
 import re
@@ -22,52 +23,52 @@ from forwarder.topics.port import Headers, Message
 _SOURCE = b"/forwarder"
 _SUBMITTED = b"reservation.submitted.v1"
 _REQUEST = b',"reservation":'
-"""What the request, an envelope's last member, comes after. Within a text its quotes would be escaped."""
+"""Comes before the request, the last member of an envelope. Inside a string its quotes would be escaped."""
 
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-"""How JSON writes the one character that databases do not take: after an even number of backslashes, for an odd one would make it
-six plain characters. The ingress lets none through."""
-
+"""U+0000 in JSON, which databases refuse: after an even number of backslashes, because after an odd number it is plain text.
+The ingress lets none through."""
 
 MAX_SUBMISSION_BYTES: Final = 256 * 1024
-"""Of a message of the requests topic. The ingress takes a quarter of that from a caller. What is larger is of somebody else, and
-might come to a dead letter or a result that the log does not take."""
+"""Of a message of the requests topic. The ingress accepts a quarter of it from a caller. Anything larger is not ours, and
+its dead letter or result might be too large for the log."""
 
 MAX_ID: Final = 256
-"""Characters of an identifier: as many as fit in a database's index."""
+"""Characters of an identifier: as many as fit into a database index."""
 
 _LARGEST_INTEGER: Final = 2**63
 _FIRST_YEAR, _LAST_YEAR = 1970, 8999
 
 
-def _in_reach(moment: datetime) -> datetime:
-    """Deadlines are reckoned from it, and no sum of them may leave what a clock can show."""
+def _in_range(moment: datetime) -> datetime:
+    """Deadlines are added to it, and the sum must stay a valid date."""
     if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
-        raise ValueError("no moment of a submission")
+        raise ValueError("out of range")
     return moment
 
 
 Id = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
-Instant = Annotated[AwareDatetime, AfterValidator(_in_reach)]
+Instant = Annotated[AwareDatetime, AfterValidator(_in_range)]
 
 REPLAY_OF = "replay-of"
-"""The header of a dead letter that was put back: the id of the event that told of its failure."""
-
+"""The header of a replayed dead letter: the id of the event that reported its failure."""
 
 TEST_MODE = ("ce_test", b"true")
-"""The header of an event of test mode: a CloudEvents extension attribute."""
+"""The header of a test mode event: a CloudEvents extension attribute."""
 
+_PREFIX = "ce_"
+_REQUIRED = ("specversion", "id", "source", "type")
 
 _REVISION_DIGITS = 9
-"""More, and it is none of ours, nor a number that every database takes."""
+"""A longer revision is not ours, nor a number that every database accepts."""
 
 
 class Undecodable(ValueError):
-    """A message that is not what its topic holds. The message says what is wrong with it, and quotes none of it."""
+    """A message that does not belong on its topic. The error says what is wrong and quotes nothing of the message."""
 
 
-class Submitted(Protocol):
-    """What a message says of a submission beside its request. See `Submission`, which is one."""
+class SubmissionFields(Protocol):
+    """The fields of a message besides the request itself. `Submission` has them."""
 
     @property
     def request_id(self) -> str: ...
@@ -89,9 +90,9 @@ class Submitted(Protocol):
     def deadline_seconds(self) -> int | None: ...
 
 
-def encode_submission(submission: Submitted, accepted_at: str, reservation: bytes) -> Message:
-    """The message that carries `submission`. `accepted_at` and `reservation` are its fields as already written out,
-    so that the request is serialised once on its way."""
+def encode_submission(submission: SubmissionFields, accepted_at: str, reservation: bytes) -> Message:
+    """The message for `submission`. `accepted_at` and `reservation` are passed in serialised, so that the request is
+    serialised only once."""
     envelope: dict[str, Any] = {
         "requestId": submission.request_id,
         "workspaceId": submission.workspace_id,
@@ -111,15 +112,16 @@ def encode_submission(submission: Submitted, accepted_at: str, reservation: byte
 
 
 def decode_submission(message: Message) -> Submission:
-    """The submission in `message`. Raises `Undecodable`: now, where a fault still has a place to go, and not in a lane."""
-    return decode_written(message)[0]
+    """The submission in `message`. Raises `Undecodable` for anything the worker could stumble over later: here it can still be set
+    aside."""
+    return decode_with_text(message)[0]
 
 
-def decode_written(message: Message) -> tuple[Submission, bytes | None]:
-    """As `decode_submission`, and with it the JSON text of its request, where the message has that as it is; else None."""
+def decode_with_text(message: Message) -> tuple[Submission, bytes | None]:
+    """Like `decode_submission`, with the JSON text of its request if the message contains it unchanged, else None."""
     refuse_unstorable(message, "not a submission")
     try:
-        body, reservation, text = _parted(message.value) or _whole(message.value)
+        body, reservation, text = _decode_parts(message.value) or _decode_whole(message.value)
         _require_ids(reservation["propertyId"], reservation.get("roomId"))
         card = None if body.card is None else SealedCard(body.card.keyId, body.card.sealed)
         submission = Submission(
@@ -135,7 +137,7 @@ def decode_written(message: Message) -> tuple[Submission, bytes | None]:
             deadline_seconds=body.deadlineSeconds or None,
         )
         if not surely_composes(reservation):
-            # All that the worker will read of the request, read once here.
+            # Reads everything that the worker will read of the request.
             compose_record(reservation, Standing(0, submission.request_id, Status.PENDING, "", ""))
             _ = (submission.room_id, submission.key)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -143,41 +145,41 @@ def decode_written(message: Message) -> tuple[Submission, bytes | None]:
     return submission, text
 
 
-_Parts = tuple["_Head", dict[str, Any], bytes | None]
+_Parts = tuple["_Envelope", dict[str, Any], bytes | None]
 
 
-def _parted(value: bytes) -> _Parts | None:
-    """The envelope and the request, each read by itself, and the request's text: where the request is the last member, as we write
-    it. None where it may be otherwise: that both parts are whole by themselves is the proof."""
+def _decode_parts(value: bytes) -> _Parts | None:
+    """The envelope, the request and the request's text, if the request is the last member, as we write it; else None. That each
+    part is valid JSON by itself is the proof."""
     head, member, rest = value.partition(_REQUEST)
     if not member or not rest.endswith(b"}"):
         return None
     text = rest[:-1]
     try:
         request = from_json(text, allow_inf_nan=False)
-        return (_Head.model_validate_json(head + b"}"), request, text) if isinstance(request, dict) else None
+        return (_Envelope.model_validate_json(head + b"}"), request, text) if isinstance(request, dict) else None
     except ValueError:
         return None
 
 
-def _whole(value: bytes) -> _Parts:
-    """Any order of members, read in one. Raises `ValueError`."""
+def _decode_whole(value: bytes) -> _Parts:
+    """Parse the value as a whole, its members in any order. Raises `ValueError`."""
     reservation = from_json(value, allow_inf_nan=False)["reservation"]
     if not isinstance(reservation, dict):
         raise TypeError("a request is a JSON object")
-    return _Head.model_validate_json(value), reservation, None
+    return _Envelope.model_validate_json(value), reservation, None
 
 
 def _require_ids(property_id: object, room_id: object) -> None:
-    """Raise `ValueError` where the store has no place for one of them in its indexes, or it is no identifier at all."""
+    """Raise `ValueError` if one of them is not an identifier, or too long for the indexes of the store."""
     for each in (property_id, "" if room_id is None else room_id):
         short = type(each) is str and len(each) <= MAX_ID
         if not short and not (type(each) is int and abs(each) < _LARGEST_INTEGER):
-            raise ValueError("no identifier")
+            raise ValueError("not an identifier")
 
 
 def replay_revision(message: Message, submission: Submission) -> int | None:
-    """The revision of the failure that `message` is a replay of; None where it is none, or not one of this submission."""
+    """The revision of the failure that `message` replays; None if it is not a replay of this submission."""
     event_id = header(message.headers, REPLAY_OF)
     if event_id is None:
         return None
@@ -191,8 +193,8 @@ class _SealedCard(BaseModel):
     sealed: str
 
 
-class _Head(BaseModel):
-    """The message's value, but for the request; a later version may add to it."""
+class _Envelope(BaseModel):
+    """The value of the message without the request. Later versions may add members."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -203,12 +205,12 @@ class _Head(BaseModel):
     acceptedAt: Instant  # noqa: N815
     fingerprint: Id
     card: _SealedCard | None
-    # Left out where the caller set none; 0, which no message may carry, stands for that here.
+    # 0, which no message may carry, if the caller set none and the member is missing.
     deadlineSeconds: Annotated[int, Field(ge=1, le=LONGEST_DEADLINE_SECONDS)] = 0  # noqa: N815
 
 
 def encode_result(event: ResultEvent) -> Message:
-    """The message that announces `event`. One of test mode can be told by its headers."""
+    """The message for `event`. Test mode events have a header of their own."""
     headers = event_headers(event.event_id, event.type.encode(), event.occurred_at, event.request_id, event.traceparent)
     if event.data.get("test"):
         headers = (*headers, TEST_MODE)
@@ -216,7 +218,7 @@ def encode_result(event: ResultEvent) -> Message:
 
 
 def decode_data(message: Message) -> Mapping[str, Any]:
-    """The JSON object that a message of ours carries. Raises `Undecodable`."""
+    """The value of a message, which is a JSON object. Raises `Undecodable`."""
     try:
         data = from_json(message.value, allow_inf_nan=False)
     except ValueError as error:
@@ -227,7 +229,7 @@ def decode_data(message: Message) -> Mapping[str, Any]:
 
 
 def refuse_unstorable(message: Message, what: str) -> None:
-    """Raise `Undecodable`, which begins with `what`, where no store of ours would take the message: too large, or with U+0000."""
+    """Raise `Undecodable`, starting with `what`, if the store would refuse the message: too large, or with U+0000 in it."""
     if message.size > MAX_SUBMISSION_BYTES:
         raise Undecodable(f"{what}: it has more than {MAX_SUBMISSION_BYTES:,} bytes")
     if has_nul(message.value):
@@ -235,12 +237,12 @@ def refuse_unstorable(message: Message, what: str) -> None:
 
 
 def has_nul(value: bytes) -> bool:
-    """Whether a text in the JSON document `value` has the character U+0000."""
+    """Whether a string in the JSON document `value` contains U+0000."""
     return b"\\u0000" in value and _NUL.search(value) is not None
 
 
 def subject(headers: Headers) -> str | None:
-    """The request id that a message is about, without reading its value."""
+    """The request id that a message is about, from its headers alone."""
     return header(headers, "ce_subject")
 
 
@@ -252,15 +254,32 @@ def header(headers: Headers, name: str) -> str | None:
     return None
 
 
-def event_headers(event_id: str, kind: bytes, time: str, about: str, traceparent: str | None) -> Headers:
-    """The headers of a message: CloudEvents' attributes, and the caller's trace where there is one."""
+def event_headers(event_id: str, event_type: bytes, time: str, subject_id: str, traceparent: str | None) -> Headers:
+    """The headers of a message: CloudEvents attributes, and the caller's trace if there is one."""
     headers = (
         ("ce_specversion", b"1.0"),
         ("ce_id", event_id.encode()),
         ("ce_source", _SOURCE),
-        ("ce_type", kind),
+        ("ce_type", event_type),
         ("ce_time", time.encode()),
-        ("ce_subject", about.encode()),
+        ("ce_subject", subject_id.encode()),
         ("content-type", b"application/json"),
     )
     return headers if traceparent is None else (*headers, ("traceparent", traceparent.encode()))
+
+
+def structured_event(message: Message) -> dict[str, Any]:
+    """The event as one JSON object: attributes, extensions, trace and `data`, for readers outside the topic. Raises
+    `Undecodable`."""
+    event: dict[str, Any] = {
+        name.removeprefix(_PREFIX): value.decode("utf-8", "replace")
+        for name, value in message.headers
+        if name.startswith(_PREFIX)
+    }
+    missing = [name for name in _REQUIRED if not event.get(name)]
+    if missing:
+        raise Undecodable(f"not a CloudEvent: no {', '.join(missing)}")
+    event["datacontenttype"] = header(message.headers, "content-type") or "application/json"
+    if (trace := header(message.headers, "traceparent")) is not None:
+        event["traceparent"] = trace
+    return {**event, "data": decode_data(message)}

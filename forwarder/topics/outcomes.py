@@ -1,7 +1,7 @@
-"""Learns how submissions end by tailing the results topic, for whoever waits for one of them. Touches the log alone.
+"""Lets HTTP requests wait for the outcome of a submission, by tailing the results topic.
 
-Many waiters share one tail. It rests while nobody waits: what is published then costs nothing here. A waiter is entered, and the
-tail is at the topic's end, before its submission is published, so that its outcome cannot pass by unseen.
+All waiters share one tail. It pauses while nobody waits: events then cost nothing here. A waiter is registered, and the tail is at
+the end of the topic, before the submission is published, so that its outcome cannot be missed.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ _BATCH = 1_000
 _RECEIVE_SECONDS = 1.0
 _PAUSE_SECONDS = 0.5
 _START_SECONDS = 2.0
-"""How long a first waiter lets the tail come to its place before it submits all the same."""
+"""How long the first waiter waits for the tail to start before its submission is published anyway."""
 
-_ERRORS = range(400, 600)
+_ERROR_STATUSES = range(400, 600)
 
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeEvent:
-    """How a submission stands: its reservation's id, the record as JSON, and the problem where there is one.
+    """The state of a submission: the id of its reservation, the record as JSON, and the problem if there is one.
 
-    `cancellation`: how its cancellation stands, where that is what was told; `revision`: that of the event which told it.
+    `cancellation`: the state of its cancellation, if the event is about that; `revision`: that of the event.
     """
 
     status: Status
@@ -47,15 +47,15 @@ class OutcomeEvent:
 
 
 OutcomeFilter = Callable[[OutcomeEvent], bool]
-"""Whether that is what somebody waits for."""
+"""Whether an event is the one that somebody waits for."""
 
 _Waiter = tuple[asyncio.Future[OutcomeEvent | None], OutcomeFilter]
 
 
 class OutcomeListener:
-    """Hands outcomes to those who wait, at most `max_waiting` at a time. Without `run` under way, nobody waits.
+    """Gives outcomes to waiters, of which there may be `max_waiting` at a time. Nobody can wait unless `run` is running.
 
-    `linger_seconds`: how long the tail goes on after the last waiter left, so that it need not start for each of a few callers.
+    `linger_seconds`: how long the tail goes on after the last waiter left, so that a few callers do not restart it each time.
     """
 
     def __init__(self, tail: Tail, clock: Clock, *, max_waiting: int = 10_000, linger_seconds: float = 5.0) -> None:
@@ -65,18 +65,18 @@ class OutcomeListener:
         self._linger_seconds = linger_seconds
         self._waiting: dict[str, list[_Waiter]] = {}
         self._count = 0
-        self._last_left = float("-inf")
+        self._last_leave = float("-inf")
         self._wanted = asyncio.Event()
         self._following = asyncio.Event()
         self._running = False
 
     @property
     def following(self) -> bool:
-        """Whether the tail is in its place: what is published from now on will be heard."""
+        """Whether the tail is at the end of the topic: events published from now on will be seen."""
         return self._following.is_set()
 
     async def run(self) -> None:
-        """Follow the topic whenever somebody waits, until cancelled. Then all who wait are let go at once, without outcome."""
+        """Follow the topic whenever somebody waits, until cancelled. Then all waiters return at once, without an outcome."""
         self._running = True
         try:
             while True:
@@ -86,38 +86,38 @@ class OutcomeListener:
             self._running = False
             self._following.set()
             for future, _ in [waiter for waiters in self._waiting.values() for waiter in waiters]:
-                _settle(future, None)
+                _resolve(future, None)
 
     @asynccontextmanager
     async def expecting(
-        self, request_id: str, ends: OutcomeFilter = lambda _: True
+        self, request_id: str, matches: OutcomeFilter = lambda _: True
     ) -> AsyncIterator["OutcomeWaiter | None"]:
-        """Wait for the first event of that submission that `ends` it, which is to be caused inside; None where there is no place
-        to wait."""
+        """A waiter for the first event of the submission for which `matches` is true; the block publishes what causes it. None if
+        nobody can wait now."""
         if not self._running or self._count >= self._max_waiting:
             yield None
             return
         future: asyncio.Future[OutcomeEvent | None] = asyncio.get_running_loop().create_future()
-        waiter = (future, ends)
-        self._enter(request_id, waiter)
+        waiter = (future, matches)
+        self._register(request_id, waiter)
         try:
             await self._start()
             yield OutcomeWaiter(future, self._clock)
         finally:
-            self._leave(request_id, waiter)
+            self._unregister(request_id, waiter)
 
-    def _enter(self, request_id: str, waiter: _Waiter) -> None:
+    def _register(self, request_id: str, waiter: _Waiter) -> None:
         self._waiting.setdefault(request_id, []).append(waiter)
         self._count += 1
         WAITING.inc()
 
-    def _leave(self, request_id: str, waiter: _Waiter) -> None:
+    def _unregister(self, request_id: str, waiter: _Waiter) -> None:
         waiters = self._waiting[request_id]
         waiters.remove(waiter)
         if not waiters:
             del self._waiting[request_id]
         self._count -= 1
-        self._last_left = self._clock.monotonic()
+        self._last_leave = self._clock.monotonic()
         WAITING.dec()
 
     async def _start(self) -> None:
@@ -133,83 +133,83 @@ class OutcomeListener:
             await self._pause()
             return
         self._following.set()
-        while self._count or self._clock.monotonic() - self._last_left < self._linger_seconds:
+        while self._count or self._clock.monotonic() - self._last_leave < self._linger_seconds:
             await self._receive()
-        # Nothing is awaited between that look and here: whoever comes next starts the tail anew.
+        # Nothing is awaited between that check and here: the next waiter starts the tail again.
         self._following.clear()
         self._wanted.clear()
 
     async def _receive(self) -> None:
         try:
-            deliveries = await self._tail.receive(max_messages=_BATCH, wait_seconds=_RECEIVE_SECONDS)
+            messages = await self._tail.receive(max_messages=_BATCH, wait_seconds=_RECEIVE_SECONDS)
         except LogUnavailable:
             await self._pause()
             return
-        for delivery in deliveries:
-            self._deliver(delivery)
+        for message in messages:
+            self._dispatch(message)
 
     async def _pause(self) -> None:
         _log.warning("outcomes.unavailable", waiting=self._count)
         await self._clock.sleep(_PAUSE_SECONDS)
 
-    def _deliver(self, delivery: ConsumedMessage) -> None:
-        waiters = self._waiting.get(subject(delivery.message.headers) or "")
+    def _dispatch(self, consumed: ConsumedMessage) -> None:
+        waiters = self._waiting.get(subject(consumed.message.headers) or "")
         if waiters is None:
             return
         try:
-            settled = _settled(delivery.message)
+            event = _decode(consumed.message)
         except (Undecodable, KeyError, TypeError, ValueError):
             UNREADABLE_RESULTS.labels("waiters").inc()
             _log.warning(
-                "outcome.undecodable", topic=delivery.topic, partition=delivery.partition, offset=delivery.offset
+                "outcome.undecodable", topic=consumed.topic, partition=consumed.partition, offset=consumed.offset
             )
             return
-        for future, ends in waiters:
-            if ends(settled):
-                _settle(future, settled)
+        for future, matches in waiters:
+            if matches(event):
+                _resolve(future, event)
 
 
 class OutcomeWaiter:
-    """One waiter's place."""
+    """One registered waiter."""
 
     def __init__(self, future: asyncio.Future[OutcomeEvent | None], clock: Clock) -> None:
         self._future = future
         self._clock = clock
 
     async def within(self, seconds: float, gone: Callable[[], Awaitable[None]]) -> OutcomeEvent | None:
-        """The outcome; None when it did not come in time, or when `gone` returned first: nobody is there any more."""
+        """The outcome; None if it did not come in time, or if `gone` (the caller disconnected) returned first."""
         if not self._future.done():
             await first_of(self._future, self._clock.sleep(seconds), gone())
         return None if self._future.cancelled() else self._future.result()
 
 
-def _settled(message: Message) -> OutcomeEvent:
-    """What `message` tells, with all that its readers answer from: nothing is left for them to stumble over."""
+def _decode(message: Message) -> OutcomeEvent:
+    """The event in `message`, with everything checked that responses are built from."""
     data = decode_data(message)
     status, record, cancellation = Status(data["status"]), data["reservation"], data.get("cancellation")
     if not isinstance(record, dict) or not isinstance(cancellation, dict | None):
-        raise TypeError("a record is a JSON object, and so is how a cancellation stands")
+        raise TypeError("a record is a JSON object, and so is a cancellation")
     if type(record["id"]) is not int:
         raise TypeError("a reservation's id is a number")
     _require_problem(record.get("problem"))
     if cancellation is not None:
-        _require_problem(cancellation.get("problem"), missing=status is Status.CANCELLED)
+        _require_problem(cancellation.get("problem"), optional=status is Status.CANCELLED)
     _, _, revision = (header(message.headers, "ce_id") or "").rpartition(".")
-    # Written before the number is read: so it is JSON that goes out, whatever came in.
+    # Serialised again, so that it is valid JSON whatever came in.
     return OutcomeEvent(
         status, record["id"], to_json(record, inf_nan_mode="null"), record.get("problem"), cancellation, int(revision)
     )
 
 
-def _require_problem(problem: object, *, missing: bool = True) -> None:
-    """Raise where it is none, or `missing` where it may not be."""
-    if problem is None and missing:
+def _require_problem(problem: object, *, optional: bool = True) -> None:
+    """Raise unless it is a problem, or missing and `optional`."""
+    if problem is None and optional:
         return
     status = problem.get("status") if isinstance(problem, dict) else None
-    if type(status) is not int or status not in _ERRORS:
+    if type(status) is not int or status not in _ERROR_STATUSES:
         raise TypeError("a problem is a JSON object with an HTTP status")
 
 
-def _settle(future: asyncio.Future[OutcomeEvent | None], settled: OutcomeEvent | None) -> None:
+def _resolve(future: asyncio.Future[OutcomeEvent | None], event: OutcomeEvent | None) -> None:
     if not future.done():
-        future.set_result(settled)
+        future.set_result(event)

@@ -1,10 +1,10 @@
-"""What the stages ask of the log, and nothing of how it is kept.
+"""The log as the stages see it, whatever backend keeps it.
 
 Exception
-├── LogUnavailable       the only one a caller has to expect; each backend makes it of its driver's errors, in one place
+├── LogUnavailable       the only one a caller must expect; each backend translates its driver's errors into it, in one place
 │   └── GroupBusy        embedded only: another process is the group's one consumer
 └── ValueError
-    └── MessageTooLarge  a bug of the caller, which bounds what it writes
+    └── MessageTooLarge  a bug of the caller, which limits the size of what it writes
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,19 +18,18 @@ from forwarder.reservation.value import value
 Headers = tuple[tuple[str, bytes], ...]
 
 MAX_MESSAGE_BYTES = 1_000_000
-"""Of one message, with its key and headers: what Kafka's brokers take unless they are told otherwise."""
-
+"""Of one message with its key and headers: what Kafka brokers accept by default."""
 
 _HEADER_OVERHEAD = 10
-"""Two lengths, of five bytes at the most."""
+"""Two lengths of up to five bytes."""
 
 
 class LogUnavailable(Exception):
-    """The log could not be reached or did not acknowledge in time. What was being published may or may not be stored."""
+    """The log could not be reached, or did not acknowledge in time. A message being published may or may not be stored."""
 
 
 class GroupBusy(LogUnavailable):
-    """The embedded log has one consumer for each group and topic, and another one has its place."""
+    """The embedded log allows one consumer for each group and topic, and there already is one."""
 
 
 class MessageTooLarge(ValueError):
@@ -39,7 +38,7 @@ class MessageTooLarge(ValueError):
 
 @value(frozen=True, slots=True)
 class Message:
-    """One message as the stages write it. Messages of one key keep their order; `value` is UTF-8 JSON."""
+    """A message as the stages write it. Messages of one key keep their order; `value` is UTF-8 JSON."""
 
     key: bytes
     value: bytes
@@ -47,7 +46,7 @@ class Message:
 
     @property
     def size(self) -> int:
-        """In bytes, of the key, the value, and the headers, no less than they take on the wire."""
+        """Bytes of the key, the value and the headers: at least as many as on the wire."""
         size = len(self.key) + len(self.value)
         for name, content in self.headers:
             size += len(name.encode()) + len(content) + _HEADER_OVERHEAD
@@ -55,19 +54,21 @@ class Message:
 
 
 def refuse_too_large(messages: Sequence[Message]) -> None:
-    """Raise `MessageTooLarge` where one of `messages` is."""
+    """Raise `MessageTooLarge` if one of `messages` is."""
     for message in messages:
         if message.size > MAX_MESSAGE_BYTES:
-            raise MessageTooLarge(f"a message of {message.size:,} bytes is over the {MAX_MESSAGE_BYTES:,} of the log")
+            raise MessageTooLarge(
+                f"a message of {message.size:,} bytes is over the log's limit of {MAX_MESSAGE_BYTES:,}"
+            )
 
 
 UNREADABLE = "unreadable"
-"""The header of a message that its backend cannot read, and so delivers empty: its value names what was raised."""
+"""The header of an empty message that stands in for one its backend cannot read. Its value is the class of the error."""
 
 
 @value(frozen=True, slots=True)
 class ConsumedMessage:
-    """A message where it stands in the log. `timestamp_ms` is when the log took it, in UTC milliseconds since 1970."""
+    """A message and its place in the log. `timestamp_ms` is when the log appended it, in milliseconds since 1970."""
 
     topic: str
     partition: int
@@ -78,7 +79,7 @@ class ConsumedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a group is behind one partition's end: `messages` not yet committed."""
+    """How far a group is behind the end of one partition: `messages` not yet committed."""
 
     partition: int
     messages: int
@@ -86,7 +87,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The names of the topics, which a prefix (for example `staging.`) may set apart."""
+    """The names of the topics, with an optional prefix (for example `staging.`)."""
 
     prefix: str = ""
     requests: str = field(init=False)
@@ -108,37 +109,37 @@ class Publisher(Protocol):
     async def publish(self, topic: str, messages: Sequence[Message]) -> None:
         """Return once every in-sync replica has all of `messages` (embedded: once they are synced to disk).
 
-        Concurrent calls share batches. Messages of one call and one key are stored in order, each once, whatever the driver
-        had to retry. Raises `LogUnavailable` when that was not confirmed within the publisher's time limit.
+        Concurrent calls share batches. Messages of one call and one key are stored in order and once each, even if the driver
+        had to retry. Raises `LogUnavailable` if this was not acknowledged within the publisher's time limit.
         """
         ...
 
     async def ready(self) -> bool:
-        """True when a publish would be expected to succeed now. Never raises, answers within a second."""
+        """Whether a publish is expected to succeed now. Never raises; returns within a second."""
         ...
 
 
 PartitionsChanged = Callable[[frozenset[int]], Awaitable[None]]
-"""Awaited with the partitions this member now owns, before it receives anything from them; empty while it owns none."""
+"""Awaited with the partitions that this member now owns, before it receives anything from them; empty if it owns none."""
 
 
 class Consumer(Protocol):
     """One member of a consumer group on one topic. Delivers at least once, in order within a partition."""
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
-        """The next messages not yet received by this member, at most `max_messages`; empty when none came within `wait_seconds`.
+        """The next messages not yet received by this member, up to `max_messages`; empty if none came within `wait_seconds`.
 
-        Starts after the group's last commit, or at the beginning where the group has none.
+        Starts after the group's last commit, or at the beginning if it has none.
         """
         ...
 
-    async def commit(self, deliveries: Sequence[ConsumedMessage]) -> None:
-        """Make durable that the group is past each of `deliveries`. A partition lost meanwhile is passed over in silence:
-        its new owner delivers those messages again."""
+    async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
+        """Durably commit the offset after each of `messages`. A partition lost meanwhile is skipped without an error: its new
+        owner receives those messages again."""
         ...
 
     async def lag(self) -> Sequence[Lag]:
-        """How far the group is behind, for each partition this member owns."""
+        """The group's lag, for each partition this member owns."""
         ...
 
 
@@ -146,38 +147,38 @@ class Tail(Protocol):
     """Reads every partition of one topic outside any group; commits nothing."""
 
     async def seek_to_end(self) -> None:
-        """Whatever is published after this returns will be received; what was before is skipped."""
+        """Skip what is there. Everything published after this returns will be received."""
         ...
 
     async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
-        """Go on, in each partition, from the first message that the log took at `moment` or later; where there is none, from what
-        is published after this returns. The offset at which each partition goes on."""
+        """Continue, in each partition, at the first message appended at `moment` or later; if there is none, at what is published
+        after this returns. The offset at which each partition continues."""
         ...
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
-        """As `Consumer.receive`."""
+        """See `Consumer.receive`."""
         ...
 
 
 class TopicAdmin(Protocol):
-    """Makes and lists topics, and tells what they hold."""
+    """Creates and lists topics, and reads their offsets."""
 
     async def create(self, partitions: Mapping[str, int]) -> Sequence[str]:
-        """Create each named topic that does not exist yet with so many partitions; the names of those created."""
+        """Create each topic that does not exist yet, with the given number of partitions. The names of those created."""
         ...
 
     async def list(self) -> Mapping[str, int]:
-        """The topics that exist, and their number of partitions."""
+        """The existing topics and their number of partitions."""
         ...
 
     async def offsets(self, topic: str) -> Mapping[int, range]:
-        """For each partition of `topic`, the offsets that it holds now: from that of the oldest message which is still kept to,
-        as `stop`, that of the message which comes next. None at all where there is no such topic."""
+        """For each partition of `topic`, the offsets it holds now: from the oldest message that is kept up to, as `stop`, the
+        next message. Empty if there is no such topic."""
         ...
 
 
 class Log(Protocol):
-    """One backend. Each part is opened by `async with` and closed with it: what was published is flushed, members leave."""
+    """One backend. Each part is opened and closed by `async with`: on exit a publisher flushes and a member leaves its group."""
 
     def publisher(self) -> AbstractAsyncContextManager[Publisher]: ...
 

@@ -1,1 +1,1 @@
-"""SEAM: posting to customers' addresses. Stages import `port` and what is pure; `assembly` opens the rest."""
+"""SEAM: posting to customers' endpoints. Stages import `port` and `signature`; `assembly` opens the rest."""

@@ -1,6 +1,6 @@
-"""What the notifier asks of the way to customers' endpoints.
+"""Posting to customers' endpoints, as the notifier sees it.
 
-Nothing of this port raises for what an endpoint, or the way to it, may do.
+Nothing here raises for anything that an endpoint, or the network, may do.
 """
 
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class EndpointResponse:
-    """The endpoint answered. `wait_seconds`: what it asked for by `Retry-After`. `excerpt`: how its answer begins, shortened."""
+    """The endpoint responded. `retry_after_seconds`: what it asked for. `excerpt`: the beginning of the body, shortened."""
 
     status: int
-    wait_seconds: float | None = None
+    retry_after_seconds: float | None = None
     excerpt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class NoResponse:
-    """No answer came; whether the endpoint has the message is not known. `failure` is the class of what went wrong."""
+    """No response; whether the endpoint has the message is unknown. `failure` is a stable class, `detail` is for people."""
 
     failure: str
     detail: str = ""
@@ -29,15 +29,15 @@ PostResult = EndpointResponse | NoResponse
 
 
 class Sender(Protocol):
-    """Posts to addresses that customers chose."""
+    """Posts to URLs that customers chose."""
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> PostResult:
-        """Post once: no second try, no redirect followed, all of it within the sender's time limit."""
+        """Post once, within the sender's time limit. No retry, no redirect is followed."""
         ...
 
 
 class BadTarget(ValueError):
-    """Not an address that may be posted to. The message says what would be right; `code` is its stable class."""
+    """Not a URL that may be posted to. The message says what would be right; `code` is stable."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -45,9 +45,9 @@ class BadTarget(ValueError):
 
 
 class Targets(Protocol):
-    """Which addresses may be posted to."""
+    """Which URLs may be posted to."""
 
     async def check(self, url: str) -> None:
-        """Raise `BadTarget` for what is wrong with the address, or with where its host leads to now. A host whose name is not known
-        now is let through: where a name leads to is checked again with every connection."""
+        """Raise `BadTarget` if the URL, or the address its host resolves to now, may not be posted to. A host that does not resolve
+        now is accepted: addresses are checked again with every connection."""
         ...

@@ -1,8 +1,8 @@
-"""The way to customers' endpoints: HTTP/1.1 by httpcore, below httpx's client, for one seam that only it has.
+"""Posts to customers' endpoints: HTTP/1.1 with httpcore, because it lets us open the connections ourselves.
 
-That seam opens the connections. There a name is resolved once, its addresses are checked, and what was checked is connected to: no
-answer of a name server that comes later can lead elsewhere. TLS still verifies the name. No redirect is followed, no proxy used, no
-cookie kept. An answer is read as far as its first KiB.
+A host name is resolved once, its addresses are checked, and the connection goes to a checked address: a later DNS response cannot
+lead elsewhere. TLS still verifies the name. No redirect is followed, no proxy is used, no cookie is kept. Only the first KiB of a
+response is read.
 """
 
 import asyncio
@@ -16,31 +16,30 @@ import httpcore
 
 from forwarder.http.fields import read_retry_after
 from forwarder.process.clock import Clock
-from forwarder.webhooks.addresses import AddressRule
+from forwarder.webhooks.addresses import AddressRule, Resolve, Resolver
 from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
-from forwarder.webhooks.resolving import Resolve, Resolver
 
-_READ_AT_MOST: Final = 1024
-_EXCERPT: Final = 200
+_MAX_READ: Final = 1024
+_MAX_EXCERPT: Final = 200
 _CONNECTIONS: Final = 1024
 _IDLE: Final = 128
 _IDLE_SECONDS: Final = 4.0
-"""Less than the 5 s after which common servers close theirs."""
+"""Less than the 5 s after which common servers close idle connections."""
 _CONNECT_SECONDS: Final = 10.0
-_ADDRESSES_TRIED: Final = 3
+_MAX_ADDRESSES: Final = 3
 _OK = range(200, 300)
 
 
 class _AddressRefused(httpcore.ConnectError):
-    """The host leads to nothing that may be connected to."""
+    """No address of the host may be connected to."""
 
 
 class _HostUnknown(httpcore.ConnectError):
-    """The host's name leads nowhere."""
+    """The host name does not resolve."""
 
 
 class HttpSender:
-    """`Sender`, within `seconds` for each post. Made by `open_sender`."""
+    """`Sender` with a time limit of `seconds` for each post. Opened by `open_sender`."""
 
     def __init__(self, pools: Mapping[str, httpcore.AsyncConnectionPool], clock: Clock, *, seconds: float) -> None:
         self._pools = pools
@@ -54,7 +53,7 @@ class HttpSender:
         except TimeoutError:
             return NoResponse("timed_out", f"No whole answer within {self._seconds:g} s.")
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, OSError) as error:
-            return _unanswered(error)
+            return _no_response(error)
         except (httpcore.UnsupportedProtocol, KeyError, ValueError):
             return NoResponse("address_invalid", "Not an address that HTTP can be spoken to.")
 
@@ -67,12 +66,12 @@ class HttpSender:
         ) as response:
             beginning = await _beginning(response)
         return EndpointResponse(
-            response.status, self._asked(response), "" if response.status in _OK else _excerpt(beginning)
+            response.status, self._retry_after(response), "" if response.status in _OK else _excerpt(beginning)
         )
 
-    def _asked(self, response: httpcore.Response) -> float | None:
-        asked = next((value for name, value in response.headers if name.lower() == b"retry-after"), None)
-        return None if asked is None else read_retry_after(asked.decode("latin-1"), self._clock.now())
+    def _retry_after(self, response: httpcore.Response) -> float | None:
+        value = next((each for name, each in response.headers if name.lower() == b"retry-after"), None)
+        return None if value is None else read_retry_after(value.decode("latin-1"), self._clock.now())
 
 
 @asynccontextmanager
@@ -84,7 +83,7 @@ async def open_sender(
     find: Resolve | None = None,
     trusted: ssl.SSLContext | None = None,
 ) -> AsyncIterator[HttpSender]:
-    """A sender that connects to what `rule` allows. `trusted`: which certificates are believed; those of Mozilla, unless given."""
+    """A sender that connects only to what `rule` allows. `trusted`: the trusted certificates, by default Mozilla's."""
     context = trusted or ssl.create_default_context(cafile=certifi.where())
     pools = {scheme: _pool(scheme, rule, find or Resolver(), context) for scheme in ("http", "https")}
     try:
@@ -100,12 +99,12 @@ def _pool(scheme: str, rule: AddressRule, find: Resolve, context: ssl.SSLContext
         max_connections=_CONNECTIONS,
         max_keepalive_connections=_IDLE,
         keepalive_expiry=_IDLE_SECONDS,
-        network_backend=_Guarded(scheme, rule, find),
+        network_backend=_GuardedBackend(scheme, rule, find),
     )
 
 
-class _Guarded(httpcore.AsyncNetworkBackend):
-    """Opens connections to addresses that may be connected to, and to nothing else."""
+class _GuardedBackend(httpcore.AsyncNetworkBackend):
+    """Opens connections to allowed addresses only."""
 
     def __init__(self, scheme: str, rule: AddressRule, find: Resolve) -> None:
         self._scheme = scheme
@@ -134,28 +133,28 @@ class _Guarded(httpcore.AsyncNetworkBackend):
             addresses = await self._find(host, port)
         except OSError as error:
             raise _HostUnknown(f"the name {host} leads to no address") from error
-        return [address for address in addresses if self._rule.allows(self._scheme, address)][:_ADDRESSES_TRIED]
+        return [address for address in addresses if self._rule.allows(self._scheme, address)][:_MAX_ADDRESSES]
 
 
 async def _beginning(response: httpcore.Response) -> bytes:
-    """What is left unread costs the connection, which is closed then."""
+    """If the body is not read to its end, the connection is closed."""
     beginning = b""
     async for chunk in response.aiter_stream():
         beginning += chunk
-        if len(beginning) >= _READ_AT_MOST:
+        if len(beginning) >= _MAX_READ:
             break
-    return beginning[:_READ_AT_MOST]
+    return beginning[:_MAX_READ]
 
 
 def _excerpt(beginning: bytes) -> str:
     text = beginning.decode("utf-8", "replace")
     printable = "".join(character if character.isprintable() else " " for character in text)
-    return " ".join(printable.split())[:_EXCERPT]
+    return " ".join(printable.split())[:_MAX_EXCERPT]
 
 
-def _unanswered(error: Exception) -> NoResponse:
-    """The class of a failure, which httpcore's error and its causes tell. Its words quote no path of an address."""
-    detail = str(error)[:_EXCERPT]
+def _no_response(error: Exception) -> NoResponse:
+    """The class of a failure, from httpcore's error and its causes. The detail quotes no path of a URL."""
+    detail = str(error)[:_MAX_EXCERPT]
     match error:
         case _AddressRefused():
             return NoResponse("address_refused", detail)

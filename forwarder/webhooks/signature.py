@@ -15,14 +15,14 @@ _SECRET_BYTES: Final = 32
 
 
 def new_secret() -> str:
-    """A secret of 32 random bytes, as both sides write it."""
+    """A secret of 32 random bytes, in the format of Standard Webhooks."""
     return _PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
 
 
-def signed_headers(signing: Sequence[str], *, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The headers that vouch for `body`. `signing`: the secrets, each of which makes a signature; `timestamp`: of this try, in
-    seconds since 1970."""
-    signatures = (_signature(secret, b"%s.%d." % (message_id.encode(), timestamp) + body) for secret in signing)
+def signed_headers(signing_secrets: Sequence[str], *, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """The headers that sign `body`, with one signature for each of `signing_secrets`. `timestamp`: of this try, in seconds since
+    1970."""
+    signatures = (_signature(secret, b"%s.%d." % (message_id.encode(), timestamp) + body) for secret in signing_secrets)
     return {
         "webhook-id": message_id,
         "webhook-timestamp": str(timestamp),

@@ -12,7 +12,7 @@ from forwarder.cli.backend import with_backend
 from forwarder.cli.manage import webhook_deliveries
 from forwarder.cli.manage.webhook_deliveries import EndpointId, OfWorkspace, in_words
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_one, show_rows
-from forwarder.notifier.api.responses import endpoint_shown
+from forwarder.notifier.api.actions import endpoint_shown
 from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, LONGEST_OVERLAP_SECONDS, UNCHANGED
 from forwarder.tenancy.webhooks import Endpoint
 

@@ -11,7 +11,7 @@ from forwarder.assembly.webhooks import webhooks_of
 from forwarder.cli.backend import with_backend
 from forwarder.cli.options import moment
 from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json, show_one, show_rows
-from forwarder.notifier.api.responses import delivery_shown
+from forwarder.notifier.api.actions import delivery_shown
 from forwarder.notifier.webhooks import EndpointDisabled, UnknownType
 from forwarder.process.clock import SystemClock, iso
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus

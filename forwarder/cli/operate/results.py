@@ -15,10 +15,9 @@ from forwarder.cli.output import Failed, WrongUsage, json_line, note, printable,
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.loops import first_of
 from forwarder.reservation.result import RESULT_TYPES
-from forwarder.topics.codec import Undecodable
+from forwarder.topics.codec import Undecodable, structured_event
 from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable
-from forwarder.topics.structured_event import structured_event
-from forwarder.topics.to_end import read_to_end
+from forwarder.topics.reading import read_to_end
 
 _BEGINNING, _END = "beginning", "end"
 _AT_A_TIME = 500

@@ -1,7 +1,11 @@
-"""What the calls that manage webhooks do, each for the workspace of its caller. What is another's is as if it were not there."""
+"""What each endpoint of the webhook API does, for the workspace of its caller, and the JSON of webhooks and deliveries.
+
+Another workspace's webhooks look as if they did not exist. No secret is shown but one that was just made.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -10,18 +14,65 @@ from starlette.requests import Request
 
 from forwarder.http.paging import FIRST, LARGEST_ID, Cursors, positive, write_list
 from forwarder.http.responses import NO_STORE, Response
-from forwarder.notifier.api.bodies import NewWebhook, Rotation, WebhookChange
-from forwarder.notifier.api.problems import NoDelivery
-from forwarder.notifier.api.reading import read_page_query, read_request_body
-from forwarder.notifier.api.responses import delivery_shown, endpoint_shown
+from forwarder.notifier.api.requests import NewWebhook, Rotation, WebhookChange, read_page_query, read_request_body
 from forwarder.notifier.webhooks import UNCHANGED, Webhooks
+from forwarder.process.clock import iso
 from forwarder.reservation.problem import Problem
 from forwarder.store.lists.paging import neighbours
-from forwarder.store.webhooks.port import DeliveryEntry
+from forwarder.store.webhooks.port import DeliveryAttempt, DeliveryEntry
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.webhooks import Endpoint
 
+
+def endpoint_shown(endpoint: Endpoint) -> dict[str, Any]:
+    """A webhook, without its secrets."""
+    return {
+        "id": endpoint.id,
+        "url": endpoint.url,
+        "types": None if endpoint.types is None else list(endpoint.types),
+        "description": endpoint.description,
+        "enabled": endpoint.enabled,
+        "disabledReason": endpoint.disabled_reason,
+        "disabledAt": _moment(endpoint.disabled_at),
+        "createdAt": iso(endpoint.created_at),
+        "previousSecretUntil": _moment(endpoint.previous_until),
+    }
+
+
+def delivery_shown(entry: DeliveryEntry) -> dict[str, Any]:
+    """A line of the delivery log."""
+    return {
+        "id": entry.id,
+        "eventId": entry.event_id,
+        "type": entry.type,
+        "status": entry.status.value,
+        "createdAt": iso(entry.created_at),
+        "dueAt": _moment(entry.due_at),
+        "endedAt": _moment(entry.ended_at),
+        "tries": entry.tries,
+        "attempts": [_attempt(attempt) for attempt in entry.attempts],
+    }
+
+
+def _attempt(attempt: DeliveryAttempt) -> dict[str, Any]:
+    return {
+        "startedAt": attempt.at,
+        "durationMs": attempt.ms,
+        "status": attempt.status,
+        "failure": attempt.failure,
+        "detail": attempt.detail,
+    }
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return None if moment is None else iso(moment)
+
+
 _ID: Final = re.compile(r"whk_[A-Za-z0-9_-]{1,64}")
+
+
+class NoDelivery(LookupError):
+    """The webhook is there, and has no such delivery."""
 
 
 class _OnDelivery(Protocol):

@@ -1,4 +1,4 @@
-"""Managing a workspace's webhooks over HTTP: the routes, who may use them, and what is logged of each call."""
+"""Managing a workspace's webhooks over HTTP: the routes, authentication, and how refusals become problems."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -10,12 +10,44 @@ from starlette.routing import Route
 
 from forwarder.http.request import header_map
 from forwarder.http.responses import Response, Routes, problem_response
-from forwarder.notifier.api.actions import DeliveryActions, WebhookActions
-from forwarder.notifier.api.problems import LIVE_KEY_NEEDED, Refusal, problem_of
-from forwarder.notifier.webhooks import Webhooks
-from forwarder.reservation.problem import Problem
+from forwarder.notifier.api.actions import DeliveryActions, NoDelivery, WebhookActions
+from forwarder.notifier.api.requests import invalid
+from forwarder.notifier.webhooks import EndpointDisabled, Webhooks
+from forwarder.reservation.problem import Fault, Problem
+from forwarder.reservation.problems import service, webhooks
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import authenticate_workspace
-from forwarder.tenancy.port import ApiKey, Directory, TenancyUnavailable
+from forwarder.tenancy.port import ApiKey, Directory, NotKnown, TenancyUnavailable
+from forwarder.tenancy.webhooks import TooManyEndpoints
+from forwarder.webhooks.port import BadTarget
+
+LIVE_KEY_NEEDED: Final = webhooks.LIVE_KEY_NEEDED.problem("Use a live key of the workspace: fwd_live_….")
+
+
+Refusal = (
+    NotKnown | NoDelivery | EndpointDisabled | TooManyEndpoints | BadTarget | TenancyUnavailable | StoreUnavailable
+)
+"""What an action may raise. Of the webhooks of another workspace it raises what it raises of those that are not there."""
+
+
+def problem_of(error: Refusal) -> Problem:
+    """What the caller is told."""
+    match error:
+        case NotKnown():
+            return webhooks.WEBHOOK_NOT_FOUND.problem("This workspace has no webhook of that id.")
+        case NoDelivery():
+            return webhooks.DELIVERY_NOT_FOUND.problem("This webhook has no delivery of that id.")
+        case EndpointDisabled():
+            return webhooks.WEBHOOK_DISABLED.problem('Enable it first: PATCH it with {"enabled": true}.')
+        case TooManyEndpoints():
+            return webhooks.TOO_MANY_WEBHOOKS.problem(str(error))
+        case BadTarget():
+            return invalid([Fault("/url", error.code, str(error))])
+        case TenancyUnavailable():
+            return service.TENANCY_UNAVAILABLE.problem("Ask again in a moment.")
+        case StoreUnavailable():
+            return service.STORE_UNAVAILABLE.problem("Ask again in a moment.")
+
 
 _PATH: Final = "/api/v1/vrs/webhooks"
 _ONE: Final = _PATH + "/{id}"

@@ -1,1 +1,1 @@
-"""The log in one SQLite file of this machine: what `assembly` chooses when no brokers are configured."""
+"""The log in one SQLite file of this machine, used when no Kafka brokers are configured."""

@@ -1,8 +1,8 @@
-"""The SQLite file that the embedded log is kept in: its tables, its statements, and what its errors mean to us.
+"""The SQLite file of the embedded log: its tables and statements, and the one place where its errors are translated:
 
-    sqlite3.Error, OSError  ->  LogUnavailable, in `reaching_file` and nowhere else
+    sqlite3.Error, OSError  ->  LogUnavailable, in `reaching_file`
 
-Blocks; called from threads of the log's own. Touches the file, and locks beside it.
+Blocks: called from threads of the log. Uses the file, and lock files beside it.
 """
 
 import fcntl
@@ -18,10 +18,10 @@ from forwarder.topics.port import ConsumedMessage, GroupBusy, Headers, LogUnavai
 
 _VERSION = 1
 _BUSY_SECONDS = 5.0
-_CHECKPOINT_PAGES = 4_000  # 16 MB: seldom enough not to slow a burst down, soon enough for a short recovery
+_CHECKPOINT_PAGES = 4_000  # 16 MB: rare enough not to slow down a burst, often enough for a short recovery
 _TABLES = (
     "create table topics (id integer primary key, name text not null unique, partitions integer not null)",
-    # Where the next message of a partition goes. Kept apart from the messages, so that pruning them never turns it back.
+    # The offset of a partition's next message. Kept apart from the messages, so that deleting them never lowers it.
     """create table heads (topic integer not null, partition integer not null, next_offset integer not null,
        primary key (topic, partition)) without rowid""",
     # With a rowid, messages are appended at the end of the table; ordered by their key they would be spread all over it.
@@ -46,7 +46,7 @@ class TopicEntry(NamedTuple):
 
 @contextmanager
 def reaching_file(doing: str) -> Iterator[None]:
-    """Raise `LogUnavailable` where the block fails for the file's sake: disk full, locked for too long, damaged, gone."""
+    """Raise `LogUnavailable` if the file fails the block: disk full, locked for too long, damaged, gone."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
@@ -54,24 +54,24 @@ def reaching_file(doing: str) -> Iterator[None]:
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """A connection for one thread; the file and its tables are made where there are none."""
+    """A connection for one thread. Creates the file and its tables if they are missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with _lock_path(path, "open").open("ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # SQLite does not wait where two turn on the write-ahead log at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # SQLite does not wait if two processes turn on the write-ahead log at once
         connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
             connection.execute("pragma journal_mode = wal")
             connection.execute("pragma synchronous = full")
-            connection.execute("pragma fullfsync = on")  # on macOS, where a sync is none without it
+            connection.execute("pragma fullfsync = on")  # for macOS, where a sync does nothing without it
             connection.execute(f"pragma wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-            _make_tables(connection)
+            _create_tables(connection)
         except BaseException:
             connection.close()
             raise
     return connection
 
 
-def _make_tables(connection: sqlite3.Connection) -> None:
+def _create_tables(connection: sqlite3.Connection) -> None:
     (version,) = connection.execute("pragma user_version").fetchone()
     if version == _VERSION:
         return
@@ -85,7 +85,7 @@ def _make_tables(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def writing(connection: sqlite3.Connection) -> Iterator[None]:
-    """A transaction that holds the file's one place for a writer from its start; committed and synced at its end."""
+    """A transaction that holds the file's write lock from its start; committed and synced at its end."""
     connection.execute("begin immediate")
     try:
         yield
@@ -102,7 +102,7 @@ def topic_entry(connection: sqlite3.Connection, name: str) -> TopicEntry | None:
 
 
 def create_topic(connection: sqlite3.Connection, name: str, partitions: int) -> TopicEntry:
-    """Make it, inside a transaction."""
+    """Create it, inside a transaction."""
     made = connection.execute("insert into topics (name, partitions) values (?, ?)", (name, partitions)).lastrowid
     entry = TopicEntry(made or 0, partitions)
     connection.executemany("insert into heads values (?, ?, 0)", [(entry.id, each) for each in range(partitions)])
@@ -110,7 +110,7 @@ def create_topic(connection: sqlite3.Connection, name: str, partitions: int) -> 
 
 
 def known_topic(connection: sqlite3.Connection, name: str) -> TopicEntry:
-    """The topic; `sqlite3.DatabaseError` if it is not there, as when the file was put in another's place."""
+    """The topic. Raises `sqlite3.DatabaseError` if it is not there, for example because the file was replaced."""
     topic = topic_entry(connection, name)
     if topic is None:
         raise sqlite3.DatabaseError(f"topic {name} is not in the file")
@@ -124,7 +124,7 @@ def list_topics(path: Path) -> dict[str, int]:
 
 
 def topic_offsets(path: Path, name: str) -> dict[int, range]:
-    """For each partition of the topic, the offsets that it holds; none where there is no such topic. Raises `LogUnavailable`."""
+    """For each partition of the topic, the offsets that it holds; none if there is no such topic. Raises `LogUnavailable`."""
     with reaching_file(f"read {path}"), closing(open_file(path)) as connection:
         topic = topic_entry(connection, name)
         if topic is None:
@@ -134,7 +134,7 @@ def topic_offsets(path: Path, name: str) -> dict[int, range]:
 
 
 def heads(connection: sqlite3.Connection, topic: TopicEntry) -> dict[int, int]:
-    """For each partition, the offset of the message that comes next."""
+    """For each partition, the offset of its next message."""
     return dict(connection.execute("select partition, next_offset from heads where topic = ?", (topic.id,)))
 
 
@@ -147,7 +147,7 @@ def first_offsets(connection: sqlite3.Connection, topic: TopicEntry) -> dict[int
 
 
 def offsets_since(connection: sqlite3.Connection, topic: TopicEntry, *, since_ms: int) -> dict[int, int]:
-    """For each partition, the offset of the first message taken at that time or later, or else of the one that comes next."""
+    """For each partition, the offset of the first message appended at that time or later, else of its next message."""
     ends = heads(connection, topic)  # first: what is appended between the two is found by its time
     rows = connection.execute(
         "select partition, min(offset) from messages where topic = ? and timestamp_ms >= ? group by partition",
@@ -175,7 +175,7 @@ def entry_of(message: Message) -> Entry:
 def read(
     connection: sqlite3.Connection, name: str, topic: TopicEntry, partition: int, offset: int, max_messages: int
 ) -> list[ConsumedMessage]:
-    """The messages of a partition from `offset` on."""
+    """A partition's messages from `offset` on."""
     rows = connection.execute(
         """select offset, timestamp_ms, key, value, headers from messages
            where topic = ? and partition = ? and offset >= ? order by offset limit ?""",
@@ -188,7 +188,7 @@ def read(
 
 
 def committed(connection: sqlite3.Connection, topic: TopicEntry, group: str) -> dict[int, int]:
-    """For each partition that the group knows, the offset it goes on from."""
+    """For each partition that the group knows, the offset from which it resumes."""
     rows = connection.execute(
         "select partition, next_offset from commits where topic = ? and group_name = ?", (topic.id, group)
     )
@@ -196,7 +196,7 @@ def committed(connection: sqlite3.Connection, topic: TopicEntry, group: str) -> 
 
 
 def commit(connection: sqlite3.Connection, topic: TopicEntry, group: str, offsets: Mapping[int, int]) -> None:
-    """Move the group on, inside a transaction; never back."""
+    """Advance the group's offsets, inside a transaction; never lower them."""
     connection.executemany(
         """insert into commits (group_name, topic, partition, next_offset) values (?, ?, ?, ?)
            on conflict do update set next_offset = max(next_offset, excluded.next_offset)""",
@@ -205,7 +205,7 @@ def commit(connection: sqlite3.Connection, topic: TopicEntry, group: str, offset
 
 
 def lock_group(path: Path, topic: str, group: str) -> IO[bytes]:
-    """Be the one consumer of `group` on `topic`, until the file is closed or this process ends, however it ends.
+    """Become the one consumer of `group` on `topic`, until the file is closed or this process ends, however it ends.
 
     Raises `GroupBusy` or `LogUnavailable`.
     """
@@ -225,7 +225,7 @@ def _lock_path(path: Path, name: str) -> Path:
 
 
 def _headers_text(headers: Headers) -> str:
-    """Each byte of a value as the character of that number, so that any bytes pass, and text can be read in the file."""
+    """Each byte as the character with its number: any bytes can be stored, and text stays readable in the file."""
     return json.dumps([(name, value.decode("latin-1")) for name, value in headers])
 
 

@@ -1,30 +1,45 @@
-"""The log in one SQLite file of this machine: what `assembly` chooses when no brokers are configured.
+"""The log in one SQLite file: its publisher, consumer, tail and admin, which share the process's one writer.
 
-Durable (an acknowledged message was synced to the disk) and for several processes of one machine at once; each group has one
-consumer. Opens nothing by itself; each part opens the file when it is entered.
+Durable: an acknowledged message has been synced to the disk. Several processes of one machine may use it at once; each group has
+one consumer.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+import sqlite3
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from forwarder.process.clock import Clock, SystemClock
-from forwarder.topics.embedded.commands import Nothing
-from forwarder.topics.embedded.file import lock_group
-from forwarder.topics.embedded.parts import EmbeddedAdmin, EmbeddedConsumer, EmbeddedPublisher, EmbeddedTail
+from forwarder.topics.embedded import file as embedded_file
+from forwarder.topics.embedded.file import TopicEntry, entry_of, list_topics, lock_group, topic_offsets
 from forwarder.topics.embedded.reader import EmbeddedReader
-from forwarder.topics.embedded.retention import Retention
-from forwarder.topics.embedded.writer import EmbeddedWriter
-from forwarder.topics.port import Consumer, PartitionsChanged, Publisher, Tail, TopicAdmin
+from forwarder.topics.embedded.transaction import Append, Commit, Create, NoOp
+from forwarder.topics.embedded.writer import EmbeddedWriter, Retention
+from forwarder.topics.port import (
+    ConsumedMessage,
+    Consumer,
+    Lag,
+    LogUnavailable,
+    Message,
+    PartitionsChanged,
+    Publisher,
+    Tail,
+    TopicAdmin,
+    refuse_too_large,
+)
+from forwarder.topics.publishing import RecentFailure
+
+_READY_SECONDS = 0.8
 
 
 class EmbeddedLog:
-    """See `port.Log`. `path` is the file; its directory is made where there is none. For one event loop.
+    """See `port.Log`. `path` is the file; its directory is created if it is missing. For one event loop.
 
-    Topics are made when they are first used, with so many `partitions`. Messages older than `retention` are deleted, once
-    every group that ever consumed their topic has committed them. `publish_timeout_seconds` bounds one publish or commit.
+    Topics are created when they are first used, with `partitions` partitions. Messages older than `retention` are deleted once
+    every group that ever consumed their topic has committed them. `publish_timeout_seconds` limits one publish or commit.
     """
 
     def __init__(
@@ -42,7 +57,7 @@ class EmbeddedLog:
         self._time_limit = publish_timeout_seconds
         self._clock = clock or SystemClock()
         self._writer: EmbeddedWriter | None = None
-        self._parts_open = 0
+        self._open_parts = 0
         self._news: dict[str, set[asyncio.Event]] = {}
 
     def publisher(self) -> AbstractAsyncContextManager[Publisher]:
@@ -51,7 +66,7 @@ class EmbeddedLog:
     def consumer(
         self, topic: str, *, group: str, on_partitions: PartitionsChanged
     ) -> AbstractAsyncContextManager[Consumer]:
-        """As `port.Log.consumer`. Entering raises `GroupBusy` while the group has another one."""
+        """See `port.Log.consumer`. Entering it raises `GroupBusy` while the group has another consumer."""
         return self._consumer(topic, group, on_partitions)
 
     def tail(self, topic: str, *, from_beginning: bool = False) -> AbstractAsyncContextManager[Tail]:
@@ -87,15 +102,15 @@ class EmbeddedLog:
 
     @asynccontextmanager
     async def _writing(self) -> AsyncIterator[EmbeddedWriter]:
-        """The process's writer, which the parts that are open at the same time share."""
+        """The process's writer, shared by all parts that are open at the same time."""
         writer = self._writer = self._writer or self._new_writer()
-        self._parts_open += 1
+        self._open_parts += 1
         try:
-            await writer.carry_out(Nothing(), within=self._time_limit)
+            await writer.execute(NoOp(), within=self._time_limit)
             yield writer
         finally:
-            self._parts_open -= 1
-            if self._parts_open == 0:
+            self._open_parts -= 1
+            if self._open_parts == 0:
                 self._writer = None
                 await writer.close()
 
@@ -105,7 +120,7 @@ class EmbeddedLog:
             partitions=self._partitions,
             retention=Retention(self._retention, self._clock),
             clock=self._clock,
-            on_append=self._tell,
+            on_append=self._notify,
         )
         writer.start()
         return writer
@@ -121,8 +136,132 @@ class EmbeddedLog:
             self._news[topic].discard(news)
             await reader.close()
 
-    def _tell(self, topics: Collection[str]) -> None:
-        """Wake those who wait for something new in `topics`."""
+    def _notify(self, topics: Collection[str]) -> None:
+        """Wake the readers that wait for new messages in `topics`."""
         for topic in topics:
             for news in self._news.get(topic, ()):
                 news.set()
+
+
+class EmbeddedPublisher:
+    """See `port.Publisher`. Calls within one process share transactions, and so the time for a sync to disk."""
+
+    def __init__(self, writer: EmbeddedWriter, time_limit: float) -> None:
+        self._writer = writer
+        self._time_limit = time_limit
+        self._failure = RecentFailure()
+
+    async def publish(self, topic: str, messages: Sequence[Message]) -> None:
+        refuse_too_large(messages)
+        if not messages:
+            return
+        append = Append(topic, [entry_of(message) for message in messages])
+        try:
+            await self._writer.execute(append, within=self._time_limit)
+        except LogUnavailable:
+            self._failure.record_failure()
+            raise
+        self._failure.record_success()
+
+    async def ready(self) -> bool:
+        if self._failure.recent():
+            return False
+        try:
+            await self._writer.execute(NoOp(), within=_READY_SECONDS)
+        except LogUnavailable:
+            return False
+        return True
+
+
+class EmbeddedConsumer:
+    """See `port.Consumer`. Owns every partition while it is open."""
+
+    def __init__(
+        self, topic: str, group: str, writer: EmbeddedWriter, reader: EmbeddedReader, time_limit: float
+    ) -> None:
+        self._topic = topic
+        self._group = group
+        self._writer = writer
+        self._reader = reader
+        self._time_limit = time_limit
+
+    async def open(self) -> frozenset[int]:
+        """Resume from the group's commits; returns the partitions. Creates the topic and the group if they are new."""
+        await self._commit({})
+        self._reader.next = await self._reader.query(self._committed)
+        return frozenset(self._reader.next)
+
+    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        return await self._reader.take(max_messages, wait_seconds)
+
+    async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
+        offsets: dict[int, int] = {}
+        for message in messages:
+            offsets[message.partition] = max(offsets.get(message.partition, 0), message.offset + 1)
+        if offsets:
+            await self._commit(offsets)
+
+    async def lag(self) -> Sequence[Lag]:
+        return await self._reader.query(self._lag)
+
+    async def _commit(self, offsets: Mapping[int, int]) -> None:
+        await self._writer.execute(Commit(self._topic, self._group, offsets), within=self._time_limit)
+
+    def _committed(self, connection: sqlite3.Connection, topic: TopicEntry) -> dict[int, int]:
+        return embedded_file.committed(connection, topic, self._group)
+
+    def _lag(self, connection: sqlite3.Connection, topic: TopicEntry) -> Sequence[Lag]:
+        done = self._committed(connection, topic)
+        first = embedded_file.first_offsets(connection, topic)  # earlier ones were deleted: nobody is behind them
+        heads = embedded_file.heads(connection, topic)
+        return [Lag(each, head - max(done[each], first.get(each, head))) for each, head in sorted(heads.items())]
+
+
+class EmbeddedTail:
+    """See `port.Tail`."""
+
+    def __init__(self, topic: str, writer: EmbeddedWriter, reader: EmbeddedReader, time_limit: float) -> None:
+        self._topic = topic
+        self._writer = writer
+        self._reader = reader
+        self._time_limit = time_limit
+
+    async def open(self, *, from_beginning: bool) -> None:
+        """Start at the beginning, or at the end. Creates the topic if it is new."""
+        await self._writer.execute(Create(self._topic), within=self._time_limit)
+        await self.seek_to_end()
+        if from_beginning:
+            self._reader.next = dict.fromkeys(self._reader.next, 0)
+
+    async def seek_to_end(self) -> None:
+        self._reader.next = await self._reader.query(embedded_file.heads)
+
+    async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
+        since_ms = round(moment.timestamp() * 1000)
+        self._reader.next = await self._reader.query(partial(embedded_file.offsets_since, since_ms=since_ms))
+        return dict(self._reader.next)
+
+    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        return await self._reader.take(max_messages, wait_seconds)
+
+
+class EmbeddedAdmin:
+    """See `port.TopicAdmin`."""
+
+    def __init__(self, path: Path, writer: EmbeddedWriter, time_limit: float) -> None:
+        self._path = path
+        self._writer = writer
+        self._time_limit = time_limit
+
+    async def create(self, partitions: Mapping[str, int]) -> Sequence[str]:
+        return [
+            name
+            for name, count in partitions.items()
+            if await self._writer.execute(Create(name, count), within=self._time_limit)
+        ]
+
+    async def list(self) -> Mapping[str, int]:
+        return await asyncio.to_thread(list_topics, self._path)
+
+    async def offsets(self, topic: str) -> Mapping[int, range]:
+        return await asyncio.to_thread(topic_offsets, self._path, topic)

@@ -1,7 +1,4 @@
-"""Taking messages out of the embedded log's file: the position in each partition, and how news of more arrives.
-
-Touches the file through a connection and a thread of its own.
-"""
+"""Reads messages from the embedded log's file, in a thread with a connection of its own."""
 
 import asyncio
 import sqlite3
@@ -18,28 +15,28 @@ from forwarder.topics.port import ConsumedMessage
 
 T = TypeVar("T")
 
-_POLL_SECONDS = 0.05  # how soon what another process published is noticed
+_POLL_SECONDS = 0.05  # how soon messages published by another process are noticed
 
 
 class EmbeddedReader:
-    """What `EmbeddedConsumer` and `EmbeddedTail` share. `news` is set when this process has published to the topic.
+    """What `EmbeddedConsumer` and `EmbeddedTail` share. `published` is set when this process has published to the topic.
 
     One caller of `take` at a time; it may be cancelled without losing a message. Methods raise `LogUnavailable`.
     """
 
-    def __init__(self, path: Path, topic: str, news: asyncio.Event) -> None:
+    def __init__(self, path: Path, topic: str, published: asyncio.Event) -> None:
         self._path = path
         self._name = topic
-        self._news = news
+        self._published = published
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedded-log-reader")
         self._connection: sqlite3.Connection | None = None
         self._version = 0
-        self._turn = 0
+        self._rotation = 0
         self.next: dict[int, int] = {}
-        """For each partition, the offset that is read next."""
+        """For each partition, the offset to read next."""
 
     async def close(self) -> None:
-        """Give the connection and the thread back."""
+        """Close the connection and end the thread."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
         self._thread.shutdown(wait=False)
 
@@ -48,18 +45,18 @@ class EmbeddedReader:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_seconds
         while True:
-            self._news.clear()
-            deliveries = await self.query(partial(self._read, positions=dict(self.next), max_messages=max_messages))
-            if deliveries or loop.time() >= deadline:
+            self._published.clear()
+            messages = await self.query(partial(self._read, positions=dict(self.next), max_messages=max_messages))
+            if messages or loop.time() >= deadline:
                 break
-            await self._something_new(deadline)
-        self._turn += 1
-        for delivery in deliveries:
-            self.next[delivery.partition] = delivery.offset + 1
-        return deliveries
+            await self._wait_for_more(deadline)
+        self._rotation += 1
+        for message in messages:
+            self.next[message.partition] = message.offset + 1
+        return messages
 
     async def query(self, ask: Callable[[sqlite3.Connection, TopicEntry], T]) -> T:
-        """What `ask` makes of the file, in the reader's thread."""
+        """The result of `ask`, called in the reader's thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._query, ask)
 
     def _query(self, ask: Callable[[sqlite3.Connection, TopicEntry], T]) -> T:
@@ -74,32 +71,31 @@ class EmbeddedReader:
     def _read(
         self, connection: sqlite3.Connection, topic: TopicEntry, positions: Mapping[int, int], max_messages: int
     ) -> list[ConsumedMessage]:
-        """From each partition in turn, beginning with another one each time, so that none waits for a busy one."""
-        (self._version,) = connection.execute(
-            "pragma data_version"
-        ).fetchone()  # before looking, so that no news is missed
+        """From each partition in turn, starting with another one each time, so that none waits for a busy one."""
+        # Before reading, so that no later change is missed.
+        (self._version,) = connection.execute("pragma data_version").fetchone()
         heads = embedded_file.heads(connection, topic)
         found: list[ConsumedMessage] = []
         for each in range(topic.partitions):
-            partition = (each + self._turn) % topic.partitions
+            partition = (each + self._rotation) % topic.partitions
             if positions[partition] < heads[partition] and len(found) < max_messages:
                 room = max_messages - len(found)
                 found += embedded_file.read(connection, self._name, topic, partition, positions[partition], room)
         return found
 
-    async def _something_new(self, deadline: float) -> None:
-        """Return when there may be something, or at the deadline."""
+    async def _wait_for_more(self, deadline: float) -> None:
+        """Return when there may be new messages, or at the deadline."""
         loop = asyncio.get_running_loop()
         while (remaining := deadline - loop.time()) > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(_POLL_SECONDS, remaining)):
-                    await self._news.wait()
+                    await self._published.wait()
                     return
-            if await self.query(self._written_since):
+            if await self.query(self._changed):
                 return
 
-    def _written_since(self, connection: sqlite3.Connection, _topic: TopicEntry) -> bool:
-        """Whether anybody has written to the file since it was read."""
+    def _changed(self, connection: sqlite3.Connection, _topic: TopicEntry) -> bool:
+        """Whether the file was written to since it was last read."""
         (version,) = connection.execute("pragma data_version").fetchone()
         return bool(version != self._version)
 
@@ -109,7 +105,7 @@ class EmbeddedReader:
         return self._connection
 
     def _drop(self) -> None:
-        """Whatever is wrong with the connection, the next query begins with a new one."""
+        """Close the connection: the next query starts with a new one, whatever was wrong with this one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -1,6 +1,6 @@
-"""The one thread of a process that writes to the embedded log's file, many callers' messages in one transaction.
+"""The one thread of a process that writes to the embedded log's file, and deletes old messages between transactions.
 
-Touches the file alone. While one transaction is being synced to the disk, what is asked for meanwhile gathers for the next.
+While one transaction is being synced to the disk, the commands that come meanwhile are collected for the next.
 """
 
 import asyncio
@@ -12,36 +12,84 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
+from datetime import timedelta
+from itertools import takewhile
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from forwarder.process.clock import Clock
-from forwarder.topics.embedded.commands import Append, Nothing, Order, carry_out
-from forwarder.topics.embedded.file import open_file, reaching_file
-from forwarder.topics.embedded.retention import Retention
+from forwarder.topics.embedded.file import open_file, reaching_file, writing
+from forwarder.topics.embedded.transaction import Append, Command, NoOp, execute_all
 from forwarder.topics.port import LogUnavailable
 
+_PRUNE_BATCH = 500  # so few that no publisher has to wait for it
+_PRUNE_INTERVAL_SECONDS = 600.0
+
+
+class Retention:
+    """Deletes old messages that all groups have committed. A group counts from its first consumer on."""
+
+    def __init__(self, keep: timedelta, clock: Clock) -> None:
+        self._keep = keep
+        self._clock = clock
+        self._due_at = clock.monotonic()
+
+    @property
+    def due(self) -> bool:
+        """Whether there may be something to prune."""
+        return self._clock.monotonic() >= self._due_at
+
+    def prune(self, connection: sqlite3.Connection) -> bool:
+        """Delete a few messages. Returns whether there may be more; if not, it is not due again for a while."""
+        began_at = self._clock.monotonic()  # read first, so that what becomes old meanwhile is not put off
+        before_ms = int((self._clock.now() - self._keep).timestamp() * 1000)
+        room = _PRUNE_BATCH
+        with writing(connection):
+            for topic, partition in connection.execute("select topic, partition from heads").fetchall():
+                room -= _prune(connection, topic, partition, before_ms, max_rows=room)
+        if room > 0:
+            self._due_at = began_at + _PRUNE_INTERVAL_SECONDS
+        return room == 0
+
+
+def _prune(connection: sqlite3.Connection, topic: int, partition: int, before_ms: int, *, max_rows: int) -> int:
+    """Delete from the first message up to one that has to stay. Returns how many."""
+    (safe,) = connection.execute(
+        "select min(next_offset) from commits where topic = ? and partition = ?", (topic, partition)
+    ).fetchone()
+    rows = connection.execute(
+        "select offset, timestamp_ms from messages where topic = ? and partition = ? order by offset limit ?",
+        (topic, partition, max_rows),
+    )
+    expired = list(takewhile(lambda row: row[1] < before_ms and (safe is None or row[0] < safe), rows))
+    if expired:
+        connection.execute(
+            "delete from messages where topic = ? and partition = ? and offset <= ?", (topic, partition, expired[-1][0])
+        )
+    return len(expired)
+
+
 _log = logging.getLogger(__name__)
-_MESSAGES_A_TRANSACTION = 4_000
-_CALLS_WAITING = 2_048  # beyond these, callers wait before they are taken in
-_IDLE_SECONDS = 60.0  # how often an idle writer looks whether there is something to prune
-_PRUNING_SECONDS = 0.01  # left to callers between one step of pruning and the next
+_MAX_MESSAGES = 4_000
+_MAX_CALLS = 2_048  # further callers wait before their command is queued
+_IDLE_SECONDS = 60.0  # how often an idle writer checks whether to prune
+_PRUNING_SECONDS = 0.01  # for callers, between two steps of pruning
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    order: Order
-    answer: "Future[bool]"
+class _Pending:
+    command: Command
+    result: "Future[bool]"
 
     @property
     def weight(self) -> int:
-        return len(self.order.entries) if isinstance(self.order, Append) else 1
+        return len(self.command.entries) if isinstance(self.command, Append) else 1
 
 
 class EmbeddedWriter:
-    """Started by `start`, ended by `close`. New topics have so many `partitions`.
+    """Runs from `start` to `close`. New topics get `partitions` partitions.
 
-    `on_append` is called in the event loop with the topics that have something new.
+    `on_append` is called in the event loop with the topics that have new messages.
     """
 
     def __init__(
@@ -58,73 +106,73 @@ class EmbeddedWriter:
         self._retention = retention
         self._clock = clock
         self._on_append = on_append
-        self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
-        self._room = asyncio.Semaphore(_CALLS_WAITING)
+        self._queue: SimpleQueue[_Pending | None] = SimpleQueue()
+        self._slots = asyncio.Semaphore(_MAX_CALLS)
         self._loop = asyncio.get_running_loop()
         self._connection: sqlite3.Connection | None = None  # the thread's alone
         self._thread = threading.Thread(target=self._run, name="embedded-log-writer", daemon=True)
 
     def start(self) -> None:
-        """Begin to work. The file is opened at the first order, whose caller hears of it if it cannot be."""
+        """Start the thread. The file is opened for the first command, which fails if it cannot be opened."""
         self._thread.start()
 
     async def close(self) -> None:
-        """End, once everything that was asked for is done."""
-        self._asked.put(None)
+        """Stop, once every queued command is done."""
+        self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    async def carry_out(self, order: Order, *, within: float) -> bool:
-        """Return once `order` is synced to the disk; whether a topic was made for it.
+    async def execute(self, command: Command, *, within: float) -> bool:
+        """Return once `command` is synced to the disk, and whether it created its topic.
 
-        Raises `LogUnavailable`, also when that takes longer than `within` seconds; what has not begun by then is not done.
+        Raises `LogUnavailable`, also if that takes longer than `within` seconds. A command that has not begun by then is dropped.
         """
         try:
-            async with asyncio.timeout(within), self._room:
-                answer: Future[bool] = self._loop.create_future()
-                self._asked.put(_Asked(order, answer))
-                return await answer
+            async with asyncio.timeout(within), self._slots:
+                result: Future[bool] = self._loop.create_future()
+                self._queue.put(_Pending(command, result))
+                return await result
         except TimeoutError as error:
             raise LogUnavailable(f"write to {self._path}: not synced within {within:g} s") from error
 
     def _run(self) -> None:
         wait, ended = _IDLE_SECONDS, False
         while not ended:
-            batch, ended = self._gather(wait)
-            answers = self._attempt(batch)
-            self._loop.call_soon_threadsafe(self._answer, batch, answers)
+            batch, ended = self._collect(wait)
+            results = self._execute(batch)
+            self._loop.call_soon_threadsafe(self._resolve, batch, results)
             wait = self._prune()
         self._drop()
 
-    def _gather(self, wait: float) -> tuple[list[_Asked], bool]:
-        """What was asked for by now, or within `wait` seconds; and whether that is all there will ever be."""
-        batch: list[_Asked] = []
+    def _collect(self, wait: float) -> tuple[list[_Pending], bool]:
+        """The commands queued by now, or within `wait` seconds; and whether the writer is being closed."""
+        batch: list[_Pending] = []
         weight = 0
         with suppress(Empty):
-            asked = self._asked.get(timeout=wait)
-            while asked is not None:
-                batch.append(asked)
-                weight += asked.weight
-                if weight >= _MESSAGES_A_TRANSACTION:
+            pending = self._queue.get(timeout=wait)
+            while pending is not None:
+                batch.append(pending)
+                weight += pending.weight
+                if weight >= _MAX_MESSAGES:
                     return batch, False
-                asked = self._asked.get_nowait()
+                pending = self._queue.get_nowait()
             return batch, True
         return batch, False
 
-    def _attempt(self, batch: Sequence[_Asked]) -> Sequence[bool | Exception]:
+    def _execute(self, batch: Sequence[_Pending]) -> Sequence[bool | Exception]:
         if not batch:
             return ()
         now_ms = int(self._clock.now().timestamp() * 1000)
-        # Looked at when the transaction has begun, which may have been waited for: what was given up by then is left out.
-        orders = (Nothing() if asked.answer.cancelled() else asked.order for asked in batch)
+        # Evaluated once the transaction has begun, which may take a while: what was cancelled by then is left out.
+        commands = (NoOp() if pending.result.cancelled() else pending.command for pending in batch)
         try:
             with reaching_file(f"write to {self._path}"):
-                return carry_out(self._opened(), orders, partitions=self._partitions, now_ms=now_ms)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told to those who wait, and the thread goes on
+                return execute_all(self._opened(), commands, partitions=self._partitions, now_ms=now_ms)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the callers raise it, and the thread goes on
             self._drop()
             return [error] * len(batch)
 
     def _prune(self) -> float:
-        """Prune a little, where it is due; the seconds in which nothing else needs to be done."""
+        """Prune a little if it is due. Returns for how many seconds the thread may then wait."""
         if not self._retention.due:
             return _IDLE_SECONDS
         try:
@@ -135,16 +183,16 @@ class EmbeddedWriter:
             self._drop()
             return _IDLE_SECONDS
 
-    def _answer(self, batch: Sequence[_Asked], answers: Sequence[bool | Exception]) -> None:
-        """In the event loop: tell those who still wait."""
-        for asked, answer in zip(batch, answers, strict=True):
-            if asked.answer.done():
+    def _resolve(self, batch: Sequence[_Pending], results: Sequence[bool | Exception]) -> None:
+        """In the event loop: resolve the futures of callers that still wait."""
+        for pending, result in zip(batch, results, strict=True):
+            if pending.result.done():
                 continue
-            if isinstance(answer, Exception):
-                asked.answer.set_exception(_copy_of(answer))
+            if isinstance(result, Exception):
+                pending.result.set_exception(_copy_of(result))
             else:
-                asked.answer.set_result(answer)
-        appended = {asked.order.topic for asked in batch if isinstance(asked.order, Append)}
+                pending.result.set_result(result)
+        appended = {pending.command.topic for pending in batch if isinstance(pending.command, Append)}
         if appended:
             self._on_append(appended)
 
@@ -154,14 +202,14 @@ class EmbeddedWriter:
         return self._connection
 
     def _drop(self) -> None:
-        """Whatever is wrong with the connection, the next batch begins with a new one."""
+        """Close the connection: the next batch starts with a new one, whatever was wrong with this one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
 def _copy_of(error: Exception) -> Exception:
-    """For one of many who are told of it: each raises its own."""
+    """One for each of many callers: each raises its own."""
     another = copy(error)
     another.__cause__ = error
     return another

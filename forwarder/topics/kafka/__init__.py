@@ -1,1 +1,1 @@
-"""The log on Apache Kafka, by aiokafka: what `assembly` chooses when brokers are configured."""
+"""The log on Apache Kafka, with aiokafka; used when brokers are configured."""

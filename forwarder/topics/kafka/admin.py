@@ -1,4 +1,4 @@
-"""Making and listing Kafka's topics, and what they hold. Touches Kafka alone."""
+"""Creates and lists Kafka topics, and reads their offsets."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,14 +14,14 @@ from forwarder.topics.kafka.reader import stop
 
 _REPLICAS = 3
 _IN_SYNC = 2
-_LOOK_AGAIN_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 
 class KafkaAdmin:
-    """See `port.TopicAdmin`. Replicas: as told, else three, or one for each broker where there are fewer.
+    """See `port.TopicAdmin`. Replicas: as given, else three, or one for each broker if there are fewer.
 
-    With three replicas or more, two have to be in sync for a publish to succeed. Messages are stamped when the brokers
-    take them.
+    With three replicas or more, two must be in sync for a publish to succeed. Messages get the time at which the brokers
+    append them.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class KafkaAdmin:
             wanted = {name: count for name, count in partitions.items() if name not in existing}
             if not wanted:
                 return ()
-            replicas = self._replication_factor or await self._sensible_replicas()
-            answer = await self._client.create_topics([_new(name, n, replicas) for name, n in wanted.items()])
-            created = _created(answer.topic_errors)
-            await self._usable(created)
+            replicas = self._replication_factor or await self._default_replicas()
+            response = await self._client.create_topics([_new(name, n, replicas) for name, n in wanted.items()])
+            created = _created(response.topic_errors)
+            await self._wait_for_leaders(created)
         return created
 
     async def list(self) -> Mapping[str, int]:
@@ -48,16 +48,16 @@ class KafkaAdmin:
             return await self._existing()
 
     async def offsets(self, topic: str) -> Mapping[int, range]:
-        async with reaching_kafka(f"ask what {topic} holds", within=self._connection.publish_timeout_seconds):
+        async with reaching_kafka(f"read the offsets of {topic}", within=self._connection.publish_timeout_seconds):
             count = (await self._existing()).get(topic, 0)
             every = [TopicPartition(topic, each) for each in range(count)]
-            async with self._asking() as consumer:
+            async with self._offsets_client() as consumer:
                 first, following = await consumer.beginning_offsets(every), await consumer.end_offsets(every)
         return {each.partition: range(first[each], following[each]) for each in every}
 
     @asynccontextmanager
-    async def _asking(self) -> AsyncIterator[AIOKafkaConsumer]:
-        """A consumer that consumes nothing: aiokafka's admin client has no call for offsets."""
+    async def _offsets_client(self) -> AsyncIterator[AIOKafkaConsumer]:
+        """A consumer that consumes nothing: aiokafka's admin client cannot read offsets."""
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self._connection.bootstrap_servers,
             client_id=self._connection.client_id,
@@ -77,26 +77,26 @@ class KafkaAdmin:
         while True:
             try:
                 topics: Sequence[Any] = await self._client.describe_topics()
-            except NodeNotReadyError:  # as below; aiokafka asks anew which brokers there are
-                await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            except NodeNotReadyError:  # as below; aiokafka then asks again which brokers there are
+                await asyncio.sleep(_POLL_SECONDS)
             else:
                 return topics
 
-    async def _sensible_replicas(self) -> int:
-        # A broker that has only just come up knows of none, not even of itself.
+    async def _default_replicas(self) -> int:
+        # A broker that has only just started knows of none, not even of itself.
         while not (brokers := (await self._client.describe_cluster())["brokers"]):  # noqa: ASYNC110 - remote
-            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
         return min(_REPLICAS, len(brokers))
 
-    async def _usable(self, names: Sequence[str]) -> None:
-        """Wait until every partition has its leader. A topic is said to be made before all brokers know of it."""
-        while not all(_led(topic) for topic in await self._client.describe_topics(list(names))):  # noqa: ASYNC110 - remote
-            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+    async def _wait_for_leaders(self, names: Sequence[str]) -> None:
+        """Wait until every partition has a leader. Creation is confirmed before all brokers know of the topic."""
+        while not all(_has_leaders(topic) for topic in await self._client.describe_topics(list(names))):  # noqa: ASYNC110 - remote
+            await asyncio.sleep(_POLL_SECONDS)
 
 
 @asynccontextmanager
 async def kafka_admin(connection: KafkaConnection, replication_factor: int | None) -> AsyncIterator[KafkaAdmin]:
-    """Connected from entering on, else `LogUnavailable`."""
+    """Connected on entry, else `LogUnavailable`."""
     client = AIOKafkaAdminClient(
         bootstrap_servers=connection.bootstrap_servers,
         client_id=connection.client_id,
@@ -117,10 +117,10 @@ def _new(name: str, partitions: int, replicas: int) -> NewTopic:
     return NewTopic(name, partitions, replicas, topic_configs=settings)
 
 
-def _created(answers: Sequence[tuple[str, int, str | None]]) -> list[str]:
-    """The topics that were made, leaving out those that somebody else made meanwhile. Raises `KafkaError`."""
+def _created(results: Sequence[tuple[str, int, str | None]]) -> list[str]:
+    """The topics that were created, without those that somebody else created meanwhile. Raises `KafkaError`."""
     created = []
-    for name, code, reason in answers:
+    for name, code, reason in results:
         error = for_code(code)
         if error is NoError:
             created.append(name)
@@ -129,6 +129,6 @@ def _created(answers: Sequence[tuple[str, int, str | None]]) -> list[str]:
     return created
 
 
-def _led(topic: Mapping[str, Any]) -> bool:
+def _has_leaders(topic: Mapping[str, Any]) -> bool:
     partitions = topic["partitions"]
     return bool(partitions) and all(each["leader"] >= 0 for each in partitions)

@@ -1,16 +1,13 @@
-"""What the parts of the Kafka backend share: how to reach the brokers, and what their errors mean to us.
+"""How the parts of the Kafka backend reach the brokers, and the one place where the driver's errors are translated:
 
-KafkaError, OSError, TimeoutError  ->  LogUnavailable, by `unavailable` and nothing else
+KafkaError, OSError, TimeoutError  ->  LogUnavailable
 """
 
 import asyncio
-from asyncio import Future
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 
 from forwarder.topics.port import LogUnavailable
@@ -20,9 +17,9 @@ from forwarder.topics.port import LogUnavailable
 class KafkaConnection:
     """How to reach the cluster, and how long to wait for it. All times are seconds.
 
-    `publish_timeout_seconds` bounds one publish, retries and all. `session_timeout_seconds` is how long a dead member
-    of a group keeps its partitions. `silence_seconds` is how long the brokers may say nothing before a reader calls
-    them unavailable; a rebalance is silence too, and takes up to the session timeout.
+    `publish_timeout_seconds` limits one publish with all its retries. `session_timeout_seconds` is how long a dead member
+    of a group keeps its partitions. `silence_seconds` is how long the brokers may not answer before a reader calls
+    them unavailable; a rebalance is silent too, and takes up to the session timeout.
     """
 
     bootstrap_servers: str
@@ -33,26 +30,23 @@ class KafkaConnection:
 
     @property
     def request_timeout_seconds(self) -> float:
-        """Of one request: half a publish, so that a broker that hangs leaves time for another to take over."""
+        """Half of a publish, so that a broker that hangs leaves time for another to take over."""
         return self.publish_timeout_seconds / 2
 
     @property
     def join_timeout_seconds(self) -> float:
-        """To become a member of a group: a member that died may have to be waited for, twice at worst."""
+        """To join a group: in the worst case a dead member has to be waited for twice."""
         return 3 * self.session_timeout_seconds
 
 
 def milliseconds(seconds: float) -> int:
-    """As aiokafka takes its times."""
+    """Aiokafka's unit of time."""
     return round(seconds * 1000)
 
 
 @asynccontextmanager
 async def reaching_kafka(doing: str, *, within: float) -> AsyncIterator[None]:
-    """Give the block `within` seconds; raise `LogUnavailable` where it fails for the brokers' sake or does not end in time.
-
-    Raises `LogUnavailable`.
-    """
+    """Give the block `within` seconds. Raises `LogUnavailable` if it takes longer, or if the brokers fail it."""
     try:
         async with asyncio.timeout(within):
             yield
@@ -61,31 +55,7 @@ async def reaching_kafka(doing: str, *, within: float) -> AsyncIterator[None]:
 
 
 def unavailable(doing: str, within: float, error: Exception) -> LogUnavailable:
-    """What a `KafkaError` or an `OSError`, which `TimeoutError` is too, means to us."""
+    """A `KafkaError` or an `OSError` (`TimeoutError` is one) as our error."""
     if isinstance(error, TimeoutError):
         return LogUnavailable(f"{doing}: no answer within {within:g} s")
     return LogUnavailable(f"{doing}: {error!r}")
-
-
-def lost_track(client: AIOKafkaClient) -> bool:
-    """Whether its task that keeps metadata has ended by an error: it learns of no new leader any more, and to close it would raise
-    that error and leave its connections open.
-
-    uvloop raises where something is written to a connection that was closed meanwhile; aiokafka does not expect that.
-    """
-    keeping = client._sync_task  # noqa: SLF001 - what aiokafka does not look at before its end
-    return keeping is not None and keeping.done()
-
-
-def closable(client: AIOKafkaClient) -> AIOKafkaClient:
-    """The same, with nothing left in it that would keep it from being closed."""
-    if lost_track(client):
-        look_at(client._sync_task)  # noqa: SLF001
-        client._sync_task = None  # noqa: SLF001
-    return client
-
-
-def look_at(abandoned: Future[Any]) -> None:
-    """As a callback of a future nobody waits for any more: asyncio would report an error that nobody looked at."""
-    if not abandoned.cancelled():
-        abandoned.exception()

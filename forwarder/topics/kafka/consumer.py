@@ -1,71 +1,67 @@
-"""One member of a Kafka consumer group: commits by hand, is told of its partitions, and joins again after trouble.
-
-Touches Kafka alone.
-"""
+"""One member of a Kafka consumer group. It commits explicitly, reports its partitions, and joins again after an error."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka
-from forwarder.topics.kafka.membership import Membership
 from forwarder.topics.kafka.reader import CannotRead, KafkaReader, stop
 from forwarder.topics.port import ConsumedMessage, Lag, LogUnavailable, PartitionsChanged
 
 _MAX_POLL_INTERVAL_SECONDS = 300.0
-_HEARTBEATS_PER_SESSION = 10  # it is at a heartbeat that a member learns of a rebalance
+_HEARTBEATS_PER_SESSION = 10  # a member learns of a rebalance from the reply to a heartbeat
 
 
 class KafkaConsumer:
-    """See `port.Consumer`. Partitions move eagerly: in a rebalance every member gives up all of its own first.
+    """See `port.Consumer`. Rebalances are eager: every member first gives up all of its partitions.
 
-    A caller that does not call `receive` for five minutes leaves the group: it is told by `on_partitions` that it owns
-    nothing, others take over, and it joins again at its next `receive`. An outage is `LogUnavailable` after
-    `silence_seconds` of waiting; to recover, the caller has only to go on calling.
+    A caller that does not call `receive` for five minutes leaves the group: `on_partitions` tells it that it owns nothing,
+    others take over, and it joins again with its next `receive`. An outage is `LogUnavailable` after `silence_seconds` of
+    waiting; to recover, just keep calling.
     """
 
     def __init__(self, topic: str, group: str, on_partitions: PartitionsChanged, connection: KafkaConnection) -> None:
         self._topic = topic
         self._group = group
         self._connection = connection
-        self._membership = Membership(on_partitions, self._discard)
+        self._membership = _Membership(on_partitions, self._discard)
         self._reader: KafkaReader | None = None
-        self._unsettled_seconds = 0.0
+        self._rebalancing_seconds = 0.0
         self._careful = False
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         reader = self._reader or await self.join()
-        if not await self._settled(wait_seconds):
+        if not await self._assigned(wait_seconds):
             return ()
-        deliveries = await self._take(reader, max_messages, wait_seconds)
+        messages = await self._take(reader, max_messages, wait_seconds)
         if self._reader is not reader:
             return ()
         generation = self._membership.generation
-        await self._membership.settled()
-        return deliveries if generation == self._membership.generation else ()
+        await self._membership.assigned()
+        return messages if generation == self._membership.generation else ()
 
-    async def commit(self, deliveries: Sequence[ConsumedMessage]) -> None:
+    async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
         if self._reader is None:
             return
         consumer = self._reader.consumer
-        past = _past(deliveries, consumer.assignment())
-        if not past:
+        offsets = _next_offsets(messages, consumer.assignment())
+        if not offsets:
             return
         async with reaching_kafka(f"commit to {self._topic}", within=self._connection.publish_timeout_seconds):
             try:
-                await consumer.commit(past)
+                await consumer.commit(offsets)
             except (CommitFailedError, IllegalStateError):
-                return  # a rebalance took the partitions: whoever has them now delivers those messages again
+                return  # a rebalance took the partitions: their new owner delivers those messages again
 
     async def lag(self) -> Sequence[Lag]:
         if self._reader is None:
             return ()
         consumer = self._reader.consumer
         owned = sorted(consumer.assignment())
-        async with reaching_kafka(f"look how far {self._topic} goes", within=self._connection.publish_timeout_seconds):
+        async with reaching_kafka(f"read the lag of {self._topic}", within=self._connection.publish_timeout_seconds):
             ends = await consumer.end_offsets(owned)
             first = await consumer.beginning_offsets(owned)
             committed = await asyncio.gather(*(consumer.committed(each) for each in owned))
@@ -73,7 +69,7 @@ class KafkaConsumer:
         return tuple(Lag(each.partition, max(0, ends[each] - done[each])) for each in owned)
 
     async def join(self) -> KafkaReader:
-        """Become a member of the group. Raises `LogUnavailable`."""
+        """Join the group. Raises `LogUnavailable`."""
         consumer = self._new_consumer()
         consumer.subscribe([self._topic], listener=self._membership)
         try:
@@ -86,20 +82,20 @@ class KafkaConsumer:
         return self._reader
 
     async def leave(self) -> None:
-        """Stop being one; what was received and not committed is delivered to others."""
+        """Leave the group; others receive what was not committed."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
             await stop(reader.consumer, self._connection)
 
-    async def _settled(self, wait_seconds: float) -> bool:
-        """Whether there are partitions to receive from; `LogUnavailable` when there have been none for too long."""
-        if await self._membership.settled(within=wait_seconds):
-            self._unsettled_seconds = 0.0
+    async def _assigned(self, wait_seconds: float) -> bool:
+        """Whether the partitions are assigned. Raises `LogUnavailable` if the group has been rebalancing for too long."""
+        if await self._membership.assigned(within=wait_seconds):
+            self._rebalancing_seconds = 0.0
             return True
-        self._unsettled_seconds += wait_seconds
-        if self._unsettled_seconds >= self._connection.silence_seconds:
-            raise LogUnavailable(f"{self._group} has been rebalancing for {self._unsettled_seconds:.0f} s")
+        self._rebalancing_seconds += wait_seconds
+        if self._rebalancing_seconds >= self._connection.silence_seconds:
+            raise LogUnavailable(f"{self._group} has been rebalancing for {self._rebalancing_seconds:.0f} s")
         return False
 
     async def _take(self, reader: KafkaReader, max_messages: int, wait_seconds: float) -> list[ConsumedMessage]:
@@ -108,13 +104,13 @@ class KafkaConsumer:
             try:
                 return await reader.take(max_messages, wait_seconds)
             except CannotRead:
-                # What it had taken up is delivered again, from what the group has committed.
+                # What it had fetched is delivered again, from the last commit.
                 self._careful = True
                 await self.leave()
                 await self._membership.lost()
                 return []
             except KafkaError:
-                # aiokafka raises only what it cannot mend: begin anew.
+                # aiokafka only raises what it cannot recover from: start again.
                 await self.leave()
                 await self._membership.lost()
                 raise
@@ -135,7 +131,7 @@ class KafkaConsumer:
             rebalance_timeout_ms=milliseconds(session),
             heartbeat_interval_ms=milliseconds(session / _HEARTBEATS_PER_SESSION),
             max_poll_interval_ms=milliseconds(_MAX_POLL_INTERVAL_SECONDS),
-            # A request to join is answered when all members have come, or are given up.
+            # A request to join is answered once all members have joined or were given up.
             request_timeout_ms=milliseconds(session + self._connection.request_timeout_seconds),
         )
 
@@ -144,7 +140,7 @@ class KafkaConsumer:
 async def kafka_consumer(
     topic: str, group: str, on_partitions: PartitionsChanged, connection: KafkaConnection
 ) -> AsyncIterator[KafkaConsumer]:
-    """A member from entering on, else `LogUnavailable`; it leaves the group at leaving."""
+    """A member on entry, else `LogUnavailable`; it leaves the group on exit."""
     consumer = KafkaConsumer(topic, group, on_partitions, connection)
     await consumer.join()
     try:
@@ -153,11 +149,66 @@ async def kafka_consumer(
         await consumer.leave()
 
 
-def _past(deliveries: Sequence[ConsumedMessage], owned: set[TopicPartition]) -> Mapping[TopicPartition, int]:
-    """For each owned partition the offset after the last of `deliveries`."""
-    past: dict[TopicPartition, int] = {}
-    for delivery in deliveries:
-        partition = TopicPartition(delivery.topic, delivery.partition)
+class _Membership(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
+    """The partitions this member owns. Reports them, and holds messages back until the report has been handled.
+
+    `on_revoked` is called as soon as partitions are taken away; `on_partitions` is awaited after it.
+    """
+
+    def __init__(self, on_partitions: PartitionsChanged, on_revoked: Callable[[], None]) -> None:
+        self._on_partitions = on_partitions
+        self._on_revoked = on_revoked
+        self._owned: frozenset[int] = frozenset()
+        self._assigned = asyncio.Event()
+        self._failure: Exception | None = None
+        self.generation = 0
+        """Counts revocations: messages fetched under an earlier generation are not ours to deliver any more."""
+
+    async def assigned(self, *, within: float | None = None) -> bool:
+        """Wait up to `within` seconds until partitions are assigned and `on_partitions` has returned; False if they are not.
+
+        Raises what `on_partitions` raised.
+        """
+        try:
+            async with asyncio.timeout(within):
+                await self._assigned.wait()
+        except TimeoutError:
+            return False
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        return True
+
+    async def lost(self) -> None:
+        """This member has lost its partitions."""
+        self._assigned.clear()
+        self.generation += 1
+        self._on_revoked()
+        if self._owned:
+            await self._report(frozenset())
+
+    async def on_partitions_revoked(self, _revoked: Collection[TopicPartition]) -> None:
+        """Called by aiokafka."""
+        await self.lost()
+
+    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        """Called by aiokafka."""
+        await self._report(frozenset(each.partition for each in assigned))
+        self._assigned.set()
+
+    async def _report(self, owned: frozenset[int]) -> None:
+        self._owned = owned
+        try:
+            await self._on_partitions(owned)
+        except Exception as failure:  # noqa: BLE001 - `receive` raises it; aiokafka would only log it
+            self._failure = failure
+
+
+def _next_offsets(messages: Sequence[ConsumedMessage], owned: set[TopicPartition]) -> Mapping[TopicPartition, int]:
+    """For each owned partition the offset after the last of `messages`."""
+    offsets: dict[TopicPartition, int] = {}
+    for message in messages:
+        partition = TopicPartition(message.topic, message.partition)
         if partition in owned:
-            past[partition] = max(past.get(partition, 0), delivery.offset + 1)
-    return past
+            offsets[partition] = max(offsets.get(partition, 0), message.offset + 1)
+    return offsets

@@ -1,7 +1,4 @@
-"""The log on Apache Kafka, by aiokafka: what `assembly` chooses when brokers are configured.
-
-Opens nothing by itself; each part connects when it is entered.
-"""
+"""The front of the Kafka backend. Opens nothing itself: each part connects when it is entered."""
 
 from contextlib import AbstractAsyncContextManager
 
@@ -14,9 +11,9 @@ from forwarder.topics.port import Consumer, PartitionsChanged, Publisher, Tail, 
 
 
 class KafkaLog:
-    """See `port.Log`. Times are seconds; `KafkaConnection` says what each of them bounds.
+    """See `port.Log`. Times are seconds; see `KafkaConnection` for what each of them limits.
 
-    `replication_factor` is for the topics that its admin makes: None for three, or as many as there are brokers.
+    `replication_factor` is for the topics that its admin creates: None for three, or as many as there are brokers.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Reading every partition of a Kafka topic outside any group. Touches Kafka alone."""
+"""Reads every partition of a Kafka topic, outside any group."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -11,13 +11,13 @@ from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, rea
 from forwarder.topics.kafka.reader import CannotRead, KafkaReader, stop
 from forwarder.topics.port import ConsumedMessage
 
-_METADATA_SECONDS = 60.0  # how soon a partition that is added to the topic is noticed
+_METADATA_SECONDS = 60.0  # how soon a new partition of the topic is noticed
 
 
 class KafkaTail:
-    """See `port.Tail`. Keeps its own positions, and takes them up again after trouble.
+    """See `port.Tail`. Keeps its own positions, and resumes from them after an error.
 
-    An outage is `LogUnavailable` after `silence_seconds` of waiting; to recover, the caller has only to go on calling.
+    An outage is `LogUnavailable` after `silence_seconds` of waiting; to recover, just keep calling.
     """
 
     def __init__(self, topic: str, connection: KafkaConnection, *, from_beginning: bool) -> None:
@@ -38,8 +38,8 @@ class KafkaTail:
     async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
         reader = self._reader or await self.open()
         every, since = reader.consumer.assignment(), max(round(moment.timestamp() * 1000), 0)
-        async with reaching_kafka(f"look {self._topic} up by time", within=self._connection.publish_timeout_seconds):
-            # The ends first: what is published between the two questions is found by its time.
+        async with reaching_kafka(f"find a time in {self._topic}", within=self._connection.publish_timeout_seconds):
+            # The ends first: what is published between the two requests is found by its time.
             ends = await reader.consumer.end_offsets(every)
             found = await reader.consumer.offsets_for_times(dict.fromkeys(every, since))
         reader.discard()
@@ -49,17 +49,14 @@ class KafkaTail:
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
         reader = self._reader or await self.open()
-        self._take_in_new_partitions(reader.consumer)
-        deliveries = await self._take(reader, max_messages, wait_seconds)
-        for delivery in deliveries:
-            self._next[delivery.partition] = delivery.offset + 1
-        return deliveries
+        self._assign_new_partitions(reader.consumer)
+        messages = await self._take(reader, max_messages, wait_seconds)
+        for message in messages:
+            self._next[message.partition] = message.offset + 1
+        return messages
 
     async def open(self) -> KafkaReader:
-        """Take all partitions, from where they were left or else from the end or the beginning.
-
-        Raises `LogUnavailable`.
-        """
+        """Assign all partitions: from where they were left, else from the end or the beginning. Raises `LogUnavailable`."""
         consumer = self._new_consumer()
         try:
             async with reaching_kafka(f"tail {self._topic}", within=self._connection.publish_timeout_seconds):
@@ -71,14 +68,14 @@ class KafkaTail:
         return self._reader
 
     async def close(self) -> None:
-        """Give the connection up; the positions stay known."""
+        """Close the connection, and keep the positions."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
             await stop(reader.consumer, self._connection)
 
     async def _start(self, consumer: AIOKafkaConsumer) -> None:
-        consumer.assign([TopicPartition(self._topic, 0)])  # so that starting asks which partitions there are
+        consumer.assign([TopicPartition(self._topic, 0)])  # so that `start` fetches the topic's metadata
         await consumer.start()
         every = self._assign_all(consumer)
         if self._next:
@@ -88,7 +85,7 @@ class KafkaTail:
         else:
             self._seek(consumer, await consumer.end_offsets(every))
 
-    def _take_in_new_partitions(self, consumer: AIOKafkaConsumer) -> None:
+    def _assign_new_partitions(self, consumer: AIOKafkaConsumer) -> None:
         known = consumer.partitions_for_topic(self._topic) or frozenset()
         added = known - self._next.keys()
         if added:
@@ -112,11 +109,11 @@ class KafkaTail:
             try:
                 return await reader.take(max_messages, wait_seconds)
             except CannotRead:
-                self._careful = True  # and from where it was
+                self._careful = True  # and resume from the same positions
                 await self.close()
                 return []
             except KafkaError:
-                await self.close()  # aiokafka raises only what it cannot mend: begin anew
+                await self.close()  # aiokafka only raises what it cannot recover from: start again
                 raise
 
     def _new_consumer(self) -> AIOKafkaConsumer:
@@ -133,7 +130,7 @@ class KafkaTail:
 
 @asynccontextmanager
 async def kafka_tail(topic: str, connection: KafkaConnection, *, from_beginning: bool) -> AsyncIterator[KafkaTail]:
-    """Connected and in position from entering on, else `LogUnavailable`."""
+    """Connected and in position on entry, else `LogUnavailable`."""
     tail = KafkaTail(topic, connection, from_beginning=from_beginning)
     await tail.open()
     try:

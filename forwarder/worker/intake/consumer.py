@@ -21,7 +21,7 @@ from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.store.submissions.work import Arrival, Work
 from forwarder.tenancy.port import Account, TenancyUnavailable
 from forwarder.topics.cancellations import decode_cancellation, is_cancellation
-from forwarder.topics.codec import Undecodable, decode_written, replay_revision
+from forwarder.topics.codec import Undecodable, decode_with_text, replay_revision
 from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake.cancellations import CancellationIntake
@@ -185,7 +185,7 @@ def _decode(
             if is_cancellation(delivery.message):
                 cancellations.append((delivery, decode_cancellation(delivery.message)))
             else:
-                received.append((delivery, *decode_written(delivery.message)))
+                received.append((delivery, *decode_with_text(delivery.message)))
         except Undecodable as error:
             undecodable.append((delivery, error))
     return received, cancellations, undecodable

@@ -14,9 +14,9 @@ import pytest
 
 from forwarder.topics.embedded.file import open_file
 from forwarder.topics.embedded.log import EmbeddedLog
-from forwarder.topics.embedded.retention import Retention
+from forwarder.topics.embedded.writer import Retention
 from forwarder.topics.port import ConsumedMessage, GroupBusy, LogUnavailable, Message
-from forwarder.topics.to_end import read_to_end
+from forwarder.topics.reading import read_to_end
 from tests.support.log.deliveries import SOON, ignore_partitions, numbered, numbers, take, until_published
 from tests.support.memory.clock import ManualClock
 
@@ -84,7 +84,7 @@ import asyncio, sys
 from pathlib import Path
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.embedded.file import open_file
-from forwarder.topics.embedded.retention import Retention
+from forwarder.topics.embedded.writer import Retention
 async def told(partitions): print(len(partitions), flush=True)
 async def main():
     async with EmbeddedLog(Path(sys.argv[1])).consumer({TOPIC!r}, group="workers", on_partitions=told):

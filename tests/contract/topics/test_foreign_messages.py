@@ -27,7 +27,7 @@ from forwarder.store.lists.reader import SqlOverview
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import ConsumedMessage, Log, Message, Topics
-from forwarder.topics.to_end import read_to_end
+from forwarder.topics.reading import read_to_end
 from tests.support.backends import Backend, only
 from tests.support.log.foreign_batches import STANDS_FOR, Raw, write_batch
 from tests.support.log.foreign_messages import LARGE, every_odd_header, every_odd_member, foreign_to

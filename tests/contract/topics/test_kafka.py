@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Consumer, Message
-from forwarder.topics.to_end import read_to_end
+from forwarder.topics.reading import read_to_end
 from tests.support.log.deliveries import SOON, Tally, new_topic, numbered, numbers, take
 
 PARTITIONS = 6

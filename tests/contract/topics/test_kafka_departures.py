@@ -8,10 +8,10 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from forwarder.topics.kafka.batches import BatchAccumulator
+from forwarder.topics.kafka.accumulator import BatchAccumulator
 from forwarder.topics.kafka.log import KafkaLog
-from forwarder.topics.partitioning import partition_of
 from forwarder.topics.port import Message
+from forwarder.topics.publishing import partition_of
 from tests.support.log.deliveries import SOON, new_topic, numbered, numbers, take
 
 FOR_EVER = 3600.0
@@ -50,7 +50,7 @@ def patient(producer: AIOKafkaProducer) -> BatchAccumulator:
 
 
 def add(batches: BatchAccumulator, topic: str, count: int, *, first: int = 0, keys: int = 50) -> Sequence[Future[None]]:
-    added = [batches.add(topic, message) for message in numbered(count, first=first, keys=keys)]
+    added = [batches.enqueue(topic, message) for message in numbered(count, first=first, keys=keys)]
     assert None not in added
     return [each for each in added if each is not None]
 
@@ -87,7 +87,7 @@ async def test_enough_of_one_partition_leave_as_soon_as_it_is_free(producer: AIO
         await sleep(0)  # they have left
     enough = add(batches, topic, ENOUGH, keys=1)
     # A crowd for another partition, which leaves before them.
-    others = [batches.add(topic, Message(ELSEWHERE, b"%d" % each)) for each in range(CROWD)]
+    others = [batches.enqueue(topic, Message(ELSEWHERE, b"%d" % each)) for each in range(CROWD)]
     await acknowledged([*on_their_way, *enough, *(each for each in others if each)])
     assert None not in others
 
@@ -95,9 +95,9 @@ async def test_enough_of_one_partition_leave_as_soon_as_it_is_free(producer: AIO
 async def test_a_topic_that_is_not_known_yet_takes_waiting(log: KafkaLog, producer: AIOKafkaProducer) -> None:
     batches = patient(producer)
     unknown = await new_topic(log, 2)
-    assert batches.add(unknown, *numbered(1)) is None  # nothing is known of it: `deliver` waits until it is
+    assert batches.enqueue(unknown, *numbered(1)) is None  # nothing is known of it: `publish` waits until it is
     async with timeout(SOON):
-        await batches.deliver(unknown, numbered(1))
+        await batches.publish(unknown, numbered(1))
     await acknowledged(add(batches, unknown, 1, first=1))
     async with log.tail(unknown, from_beginning=True) as tail:
         assert numbers(await take(tail, 2)) == [0, 1]

@@ -1,13 +1,16 @@
-"""What becomes of a client of the brokers whose own task for metadata has failed: it is replaced, and closed in order."""
+"""A Kafka client whose own metadata task has failed is replaced, and closed with all its connections."""
 
 import asyncio
+import gc
 from contextlib import AsyncExitStack
+from typing import Never
 
 import pytest
 from aiokafka.client import AIOKafkaClient
+from aiokafka.conn import AIOKafkaConnection
 
-from forwarder.topics.kafka.connection import closable, lost_track
 from forwarder.topics.kafka.consumer import KafkaConsumer
+from forwarder.topics.kafka.internals import client_of, make_closable, metadata_task
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.kafka.publisher import KafkaPublisher
 from forwarder.topics.port import LogUnavailable
@@ -21,34 +24,37 @@ def log(kafka_bootstrap: str) -> KafkaLog:
 
 
 async def fail(client: AIOKafkaClient) -> None:
-    """As where uvloop refuses to write to a connection that was closed meanwhile."""
+    """Make its metadata task fail, as where uvloop refuses to write to a connection that was closed meanwhile."""
 
-    async def write() -> None:
+    def write() -> Never:
         raise RuntimeError("unable to perform operation; the handler is closed")
 
-    client._sync_task.cancel()
-    await asyncio.wait([client._sync_task])
-    client._sync_task = asyncio.create_task(write())
-    await asyncio.wait([client._sync_task])
-    assert lost_track(client)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client.cluster, "brokers", write)
+        update = client.force_metadata_update()
+        await asyncio.wait([metadata_task(client)])
+    assert isinstance(metadata_task(client).exception(), RuntimeError)
+    update.cancel()
 
 
-def open_connections(client: AIOKafkaClient) -> list[object]:
-    return [connection for connection in client._conns.values() if connection.connected()]
+def open_connections() -> int:
+    """Of all clients in this process."""
+    return sum(isinstance(each, AIOKafkaConnection) and each.connected() for each in gc.get_objects())
 
 
-def client_of(publisher: KafkaPublisher) -> AIOKafkaClient:
-    """The one in use. To ask for it by `started` would replace one that has lost track."""
-    assert publisher._batches is not None
-    return publisher._batches.producer.client
+def client_in_use(publisher: KafkaPublisher) -> AIOKafkaClient:
+    """Asking for it by `accumulator` would replace one that is lost."""
+    assert publisher._accumulator is not None
+    return publisher._accumulator.producer.client
 
 
-async def test_one_at_work_has_not_lost_track(log: KafkaLog) -> None:
+async def test_a_healthy_client_keeps_its_metadata_task(log: KafkaLog) -> None:
     async with log.publisher() as publisher:
         assert isinstance(publisher, KafkaPublisher)
-        client = (await publisher.started()).producer.client
-        assert not lost_track(client)
-        assert closable(client)._sync_task is not None
+        accumulator = await publisher.accumulator()
+        assert accumulator.usable
+        make_closable(accumulator.producer.client)
+        assert not metadata_task(accumulator.producer.client).done()
 
 
 async def test_a_publisher_goes_on_with_another(log: KafkaLog) -> None:
@@ -56,16 +62,16 @@ async def test_a_publisher_goes_on_with_another(log: KafkaLog) -> None:
     async with AsyncExitStack() as stack:
         publisher = await stack.enter_async_context(log.publisher())
         assert isinstance(publisher, KafkaPublisher)
-        lost = (await publisher.started()).producer.client
+        lost = (await publisher.accumulator()).producer.client
         await fail(lost)
         assert await publisher.ready()
-        assert (await publisher.started()).producer.client is not lost
+        assert (await publisher.accumulator()).producer.client is not lost
         await publisher.publish(topic, numbered(3))
         await stack.aclose()
-        assert open_connections(lost) == []
+        assert open_connections() == 0
 
 
-async def test_a_consumer_is_left_in_order(log: KafkaLog) -> None:
+async def test_a_consumer_is_closed_with_all_its_connections(log: KafkaLog) -> None:
     topic = await new_topic(log, 1)
     async with AsyncExitStack() as stack:
         publisher = await stack.enter_async_context(log.publisher())
@@ -74,10 +80,9 @@ async def test_a_consumer_is_left_in_order(log: KafkaLog) -> None:
         assert isinstance(consumer, KafkaConsumer)
         assert numbers(await take(consumer, 3)) == [0, 1, 2]
         assert consumer._reader is not None
-        client = consumer._reader.consumer._client
-        await fail(client)
+        await fail(client_of(consumer._reader.consumer))
         await stack.aclose()
-        assert open_connections(client) == []
+        assert open_connections() == 0
 
 
 async def test_a_publisher_that_nobody_asks_whether_it_is_ready_goes_on_with_another_too(log: KafkaLog) -> None:
@@ -86,27 +91,27 @@ async def test_a_publisher_that_nobody_asks_whether_it_is_ready_goes_on_with_ano
         publisher = await stack.enter_async_context(log.publisher())
         assert isinstance(publisher, KafkaPublisher)
         await publisher.publish(topic, numbered(1))
-        lost = client_of(publisher)
+        lost = client_in_use(publisher)
         await fail(lost)
         await publisher.publish(topic, numbered(1, first=1))
-        assert client_of(publisher) is not lost
+        assert client_in_use(publisher) is not lost
         await stack.aclose()
-        assert open_connections(lost) == []
+        assert open_connections() == 0
 
 
 async def test_what_fails_after_the_client_lost_track_is_the_last_that_does(kafka_to_kill: KafkaCluster) -> None:
-    """It is lost while a message is under way, as where the broker that it goes to is lost as well."""
+    """It is lost while a message is in flight, as where the broker that it goes to is lost as well."""
     log = KafkaLog(kafka_to_kill.bootstrap_servers, publish_timeout_seconds=2.0)
     topic = await new_topic(log, 1)
     async with log.publisher() as publisher:
         assert isinstance(publisher, KafkaPublisher)
         await publisher.publish(topic, numbered(1))
-        lost = client_of(publisher)
+        lost = client_in_use(publisher)
         kafka_to_kill.kill()
-        under_way = asyncio.create_task(publisher.publish(topic, numbered(1, first=1)))
+        in_flight = asyncio.create_task(publisher.publish(topic, numbered(1, first=1)))
         await fail(lost)
         with pytest.raises(LogUnavailable):
-            await under_way
-        assert publisher._batches is None
+            await in_flight
+        assert publisher._accumulator is None
         kafka_to_kill.start()
         await until_published(publisher, topic, numbered(1, first=2))

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from forwarder.topics.port import Log, Message
-from forwarder.topics.to_end import read_to_end
+from forwarder.topics.reading import read_to_end
 from tests.support.log.deliveries import SOON, ignore_partitions, new_topic, numbered, numbers, take
 
 PARTITIONS = 4

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from forwarder.topics.port import ConsumedMessage, Log, Message, Publisher, Tail
-from forwarder.topics.to_end import read_to_end
+from forwarder.topics.reading import read_to_end
 from tests.support.log.deliveries import SOON, new_topic, nothing_more, numbered, numbers, take
 
 PARTITIONS = 4

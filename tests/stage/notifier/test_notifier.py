@@ -33,7 +33,7 @@ async def hooks() -> AsyncIterator[Hooks]:
     yield made
     for hanging in made.sender.hanging.values():
         hanging.set()
-    await made.lanes.finish(5)
+    await made.dispatcher.finish(5)
 
 
 def published(example: Message, *, workspace: str = "ws-1", at: datetime, event_id: str = "rsv_1.1") -> ConsumedMessage:
@@ -52,7 +52,7 @@ async def test_an_event_goes_to_the_endpoints_of_its_workspace_that_take_it(hook
     everything, failures = await hooks.add("all"), await hooks.add("failures", types=["reservation.failed.v1"])
     other = await hooks.add("other", "ws-2")
     hooks.consumer.waiting = [[published(CONFIRMED.example, at=hooks.clock.now())]]
-    await hooks.intake.take_next(hooks.consumer)  # type: ignore[arg-type]
+    await hooks.intake.ingest_next(hooks.consumer)  # type: ignore[arg-type]
     await settle()
     assert hooks.statuses(everything) == [DeliveryStatus.DELIVERED]
     assert hooks.statuses(failures) == hooks.statuses(other) == []
@@ -66,7 +66,7 @@ async def test_an_event_that_comes_again_is_posted_once(hooks: Hooks) -> None:
     event = published(CONFIRMED.example, at=hooks.clock.now())
     hooks.consumer.waiting = [[event, event], [event]]
     for _ in range(2):
-        await hooks.intake.take_next(hooks.consumer)  # type: ignore[arg-type]
+        await hooks.intake.ingest_next(hooks.consumer)  # type: ignore[arg-type]
         await settle()
     assert [post.id for post in hooks.sender.posts] == ["rsv_1.1"]
     assert len(hooks.consumer.committed) == 2
@@ -81,7 +81,7 @@ async def test_an_endpoint_is_sent_nothing_from_before_it_was_added(hooks: Hooks
         published(REJECTED.example, at=hooks.clock.now(), event_id="new"),
     )
     hooks.consumer.waiting = [[old, new]]
-    await hooks.intake.take_next(hooks.consumer)  # type: ignore[arg-type]
+    await hooks.intake.ingest_next(hooks.consumer)  # type: ignore[arg-type]
     await settle()
     assert [post.id for post in hooks.sender.posts] == ["new"]
 
@@ -90,7 +90,7 @@ async def test_what_cannot_be_read_is_passed_over(hooks: Hooks) -> None:
     await hooks.add("all")
     good = published(CONFIRMED.example, at=hooks.clock.now())
     hooks.consumer.waiting = [[replace(good, message=Message(b"k", b"{")), good]]
-    await hooks.intake.take_next(hooks.consumer)  # type: ignore[arg-type]
+    await hooks.intake.ingest_next(hooks.consumer)  # type: ignore[arg-type]
     await settle()
     assert len(hooks.sender.posts) == 1
     assert len(hooks.consumer.committed) == 1
@@ -113,7 +113,7 @@ async def test_what_no_worker_wrote_is_posted_to_nobody(hooks: Hooks, foreign: d
     good = published(CONFIRMED.example, at=hooks.clock.now())
     hooks.consumer.waiting = [[replace(good, message=replace(good.message, **foreign)), good]]
     before = _unreadable()
-    await hooks.intake.take_next(hooks.consumer)  # type: ignore[arg-type]
+    await hooks.intake.ingest_next(hooks.consumer)  # type: ignore[arg-type]
     await settle()
     assert [post.id for post in hooks.sender.posts] == ["rsv_1.1"]
     assert len(hooks.consumer.committed) == 1
@@ -129,7 +129,7 @@ async def test_what_the_store_cannot_hold_is_passed_over_alone(hooks: Hooks) -> 
     ids = [f"rsv_{number}.1" for number in range(9)]
     hooks.queue.refused = "rsv_4.1"
     hooks.consumer.waiting = [[published(CONFIRMED.example, at=hooks.clock.now(), event_id=each) for each in ids]]
-    await hooks.intake.take_next(hooks.consumer)  # type: ignore[arg-type]
+    await hooks.intake.ingest_next(hooks.consumer)  # type: ignore[arg-type]
     await settle()
     assert sorted(post.id for post in hooks.sender.posts) == [each for each in ids if each != "rsv_4.1"]
     assert len(hooks.consumer.committed) == 1
@@ -139,7 +139,7 @@ async def test_nothing_is_committed_before_it_is_queued(hooks: Hooks) -> None:
     await hooks.add("all")
     hooks.queue.away = True
     hooks.consumer.waiting = [[published(CONFIRMED.example, at=hooks.clock.now())]]
-    taking = asyncio.create_task(hooks.intake.take_next(hooks.consumer))  # type: ignore[arg-type]
+    taking = asyncio.create_task(hooks.intake.ingest_next(hooks.consumer))  # type: ignore[arg-type]
     await settle()
     assert hooks.consumer.committed == []
     hooks.queue.away = False
@@ -150,7 +150,7 @@ async def test_nothing_is_committed_before_it_is_queued(hooks: Hooks) -> None:
 
 async def test_where_nobody_wants_anything_batches_come_seldom(hooks: Hooks) -> None:
     hooks.consumer.waiting = [[published(CONFIRMED.example, at=hooks.clock.now())]]
-    taking = asyncio.create_task(hooks.intake.take_next(hooks.consumer))  # type: ignore[arg-type]
+    taking = asyncio.create_task(hooks.intake.ingest_next(hooks.consumer))  # type: ignore[arg-type]
     await settle()
     assert hooks.consumer.committed
     assert not taking.done()
@@ -223,7 +223,7 @@ async def test_a_gone_endpoint_is_disabled_and_what_was_pending_stops(hooks: Hoo
     posts = len(hooks.sender.posts)
     assert posts == hooks.settings.in_flight
     hooks.consumer.waiting = [[published(CONFIRMED.example, at=hooks.clock.now())] * hooks.settings.intake_batch]
-    await hooks.intake.take_next(hooks.consumer)  # type: ignore[arg-type]
+    await hooks.intake.ingest_next(hooks.consumer)  # type: ignore[arg-type]
     await hooks.after(100)
     assert len(hooks.sender.posts) == posts
 
@@ -308,7 +308,7 @@ async def test_what_could_not_be_recorded_is_posted_again(hooks: Hooks) -> None:
     assert hooks.statuses(endpoint_id) == [DeliveryStatus.DELIVERED]
 
 
-# --- lanes ------------------------------------------------------------------------------------------------------------------
+# --- dispatching ------------------------------------------------------------------------------------------------------------
 
 
 async def test_an_endpoint_that_hangs_delays_nobody_else(hooks: Hooks) -> None:
@@ -323,11 +323,11 @@ async def test_an_endpoint_that_hangs_delays_nobody_else(hooks: Hooks) -> None:
     assert hooks.sender.under_way[url("dead")] == hooks.settings.in_flight
 
 
-async def test_however_many_hang_half_of_the_lanes_are_for_others() -> None:
+async def test_however_many_hang_half_of_the_places_are_for_others() -> None:
     hooks = Hooks(NotifierSettings(max_endpoints=4, in_flight=1))
     dead = [await hooks.add(f"dead-{number}") for number in range(10)]
     for number, endpoint_id in enumerate(dead):
-        hooks.rests.note_failure(endpoint_id)
+        hooks.backoff.record_failure(endpoint_id)
         hooks.sender.hanging[url(f"dead-{number}")] = asyncio.Event()
         await hooks.queued(endpoint_id, 1)
     await hooks.after(10)
@@ -338,10 +338,10 @@ async def test_however_many_hang_half_of_the_lanes_are_for_others() -> None:
     assert hooks.statuses(alive) == [DeliveryStatus.DELIVERED]
     for hanging in hooks.sender.hanging.values():
         hanging.set()
-    assert await hooks.lanes.finish(5) == 0
+    assert await hooks.dispatcher.finish(5) == 0
 
 
-async def test_whoever_found_no_place_has_a_turn_when_the_next_lane_ends() -> None:
+async def test_whoever_found_no_place_has_a_turn_when_the_next_run_ends() -> None:
     hooks = Hooks(NotifierSettings(max_endpoints=1, in_flight=1))
     names = ["a", "b", "c"]
     ids = [await hooks.add(name) for name in names]
@@ -354,7 +354,7 @@ async def test_whoever_found_no_place_has_a_turn_when_the_next_lane_ends() -> No
     assert all(hooks.statuses(endpoint_id) == [DeliveryStatus.DELIVERED] * 5 for endpoint_id in ids)
 
 
-async def test_a_disabled_or_removed_endpoint_s_lane_stops_what_is_left(hooks: Hooks) -> None:
+async def test_a_disabled_or_removed_endpoint_s_run_stops_what_is_left(hooks: Hooks) -> None:
     disabled, removed = await hooks.add("disabled"), await hooks.add("removed")
     await hooks.queued(disabled, 1)
     await hooks.queued(removed, 1)
@@ -373,7 +373,7 @@ async def test_stopping_waits_for_what_is_being_posted_and_starts_nothing(hooks:
     await hooks.queued(endpoint_id, *range(25))
     await hooks.sweep()
     hooks.go_on = False
-    finishing = asyncio.create_task(hooks.lanes.finish(30))
+    finishing = asyncio.create_task(hooks.dispatcher.finish(30))
     await settle()
     assert not finishing.done()
     hooks.sender.hanging[url("slow")].set()
@@ -382,14 +382,14 @@ async def test_stopping_waits_for_what_is_being_posted_and_starts_nothing(hooks:
     assert len(hooks.sender.posts) == hooks.settings.in_flight
 
 
-async def test_a_bug_in_a_lane_is_seen(hooks: Hooks) -> None:
+async def test_a_bug_in_a_run_is_seen(hooks: Hooks) -> None:
     async def broken(_endpoint_id: str) -> None:
         raise ZeroDivisionError
 
-    lanes = EndpointDispatcher(broken, hooks.rests, at_most=1)
-    watching = asyncio.create_task(lanes.watch())
+    dispatcher = EndpointDispatcher(broken, hooks.backoff, max_endpoints=1)
+    watching = asyncio.create_task(dispatcher.watch())
     await settle()
-    lanes.start(["whk_1"])
+    dispatcher.start(["whk_1"])
     with pytest.raises(ZeroDivisionError):
         await watching
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from forwarder.notifier.retry import PAUSES, TRIED_FOR
+from forwarder.notifier.policy import PAUSES, RETRY_FOR
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.store.webhooks.port import DeliveryStatus
 from forwarder.tenancy.sealing import sealer_of
@@ -25,7 +25,7 @@ FAR_APART = 9
 async def hooks() -> AsyncIterator[Hooks]:
     made = Hooks()
     yield made
-    await made.lanes.finish(5)
+    await made.dispatcher.finish(5)
 
 
 async def _disabled_reason(hooks: Hooks, endpoint_id: str) -> str | None:
@@ -86,7 +86,7 @@ async def test_a_dead_endpoint_s_crowd_does_not_prolong_its_trying() -> None:
     endpoint_id = await hooks.add("dead")
     hooks.sender.answers[url("dead")] = [FAILING]
     await hooks.queued(endpoint_id, *range(200))
-    await hooks.work(TRIED_FOR / timedelta(days=1) - 0.1)
+    await hooks.work(RETRY_FOR / timedelta(days=1) - 0.1)
     assert await _disabled_reason(hooks, endpoint_id) is None
     await hooks.work(2)
     assert await _disabled_reason(hooks, endpoint_id) == "failing"
@@ -131,26 +131,26 @@ async def test_a_clock_that_jumps_forward_is_no_time_of_trying(hooks: Hooks) -> 
 
 
 async def test_for_how_long_an_endpoint_only_failed_is_what_was_seen_without_a_break(hooks: Hooks) -> None:
-    rests, clock = hooks.rests, hooks.clock
+    backoff, clock = hooks.backoff, hooks.clock
 
     async def posts(count: int) -> float:
         for _ in range(count):
-            rests.note_failure("whk_1", failed=True)
+            backoff.record_failure("whk_1", endpoint_failed=True)
             await clock.advance(900)
-        return rests.failing_for("whk_1")
+        return backoff.failing_seconds("whk_1")
 
-    assert rests.failing_for("whk_1") == 0
+    assert backoff.failing_seconds("whk_1") == 0
     assert await posts(8) == 2 * 3600
     clock.jump(30 * DAY)
-    assert rests.failing_for("whk_1") == 0
+    assert backoff.failing_seconds("whk_1") == 0
     assert await posts(4) == 3600
     await clock.advance(4 * 3600)
-    assert rests.failing_for("whk_1") == 0
+    assert backoff.failing_seconds("whk_1") == 0
     assert await posts(4) == 3600
-    rests.note_failure("whk_1")  # the store was away
+    backoff.record_failure("whk_1")  # the store was away
     assert await posts(2) == 1800
-    rests.note_success("whk_1")
-    assert rests.failing_for("whk_1") == 0
+    backoff.record_success("whk_1")
+    assert backoff.failing_seconds("whk_1") == 0
 
 
 async def test_a_clock_that_jumps_while_a_post_is_under_way_is_no_time_of_trying(hooks: Hooks) -> None:
@@ -215,5 +215,5 @@ async def test_one_that_takes_others_at_the_same_time_is_not_disabled(hooks: Hoo
 
 def test_the_schedule_leaves_no_room_for_fewer_tries() -> None:
     pauses = [2 * pause for pause in PAUSES]
-    assert sum(pauses[: FAR_APART - 2], timedelta()) < TRIED_FOR <= sum(pauses[: FAR_APART - 1], timedelta())
+    assert sum(pauses[: FAR_APART - 2], timedelta()) < RETRY_FOR <= sum(pauses[: FAR_APART - 1], timedelta())
     assert NotifierSettings().max_retry_after_seconds < 3600

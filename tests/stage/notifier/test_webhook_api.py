@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from forwarder.notifier.api.bodies import LONGEST_URL
+from forwarder.notifier.api.requests import LONGEST_URL
 from forwarder.reservation.result import RESULT_TYPES
 from forwarder.tenancy.webhooks import MAX_ENDPOINTS
-from forwarder.webhooks import resolving
+from forwarder.webhooks import addresses
 from tests.support.stages.http_stages import OTHER_WORKSPACE, Stages
 from tests.support.stages.webhook_stages import PATH, URL, added, faults, listed, webhook_stages
 
@@ -217,4 +217,4 @@ async def test_a_secret_is_replaced_and_the_old_one_signs_for_a_while(house: Sta
 
 
 def test_an_address_is_as_long_as_the_seam_takes_it() -> None:
-    assert resolving.LONGEST_URL == LONGEST_URL
+    assert addresses.LONGEST_URL == LONGEST_URL

@@ -16,7 +16,7 @@ from forwarder.topics.codec import (
     Undecodable,
     decode_data,
     decode_submission,
-    decode_written,
+    decode_with_text,
     encode_result,
     encode_submission,
     header,
@@ -68,7 +68,7 @@ def test_a_submission_there_and_back(submission: Submission) -> None:
     [BOOKING_ENGINE, GENERAL, GENERAL | {"notes": ',"reservation":{}}', "guest": {"a": 1, "reservation": {"b": 2}}}],
 )
 def test_the_requests_text_is_what_was_written(reservation: dict[str, Any]) -> None:
-    decoded, text = decode_written(_encode(replace(SUBMISSION, reservation=reservation)))
+    decoded, text = decode_with_text(_encode(replace(SUBMISSION, reservation=reservation)))
     assert decoded.reservation == reservation
     assert text == to_json(reservation)
 
@@ -88,12 +88,12 @@ NESTED = {"later": {"requestId": "rsv_2", "reservation": {"propertyId": 9}}}
     ],
 )
 def test_where_it_is_not_the_last_member_it_is_read_with_the_rest(value: bytes) -> None:
-    assert decode_written(Message(b"", value)) == (replace(SUBMISSION, traceparent=None), None)
+    assert decode_with_text(Message(b"", value)) == (replace(SUBMISSION, traceparent=None), None)
 
 
 def test_of_two_requests_in_one_message_the_last_counts() -> None:
     value = _encode(SUBMISSION).value.replace(b'{"requestId"', b'{"reservation":{"propertyId":9},"requestId"', 1)
-    twice = decode_written(Message(b"", value))
+    twice = decode_with_text(Message(b"", value))
     assert twice == (replace(SUBMISSION, traceparent=None), to_json(BOOKING_ENGINE))
     assert from_json(value)["reservation"] == BOOKING_ENGINE
 

@@ -3,9 +3,8 @@
 import pytest
 
 from forwarder.reservation.result import RESULT_TYPES
-from forwarder.topics.codec import TEST_MODE, Undecodable, decode_data
+from forwarder.topics.codec import TEST_MODE, Undecodable, decode_data, structured_event
 from forwarder.topics.port import Message
-from forwarder.topics.structured_event import structured_event
 from tools.contracts.messages.messages import result_messages
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.webhooks.addresses import AddressRule
+from forwarder.webhooks.addresses import AddressRule, Resolve
 from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
-from forwarder.webhooks.resolving import Resolve
 from forwarder.webhooks.sender import HttpSender, open_sender
 from tests.support.memory.clock import ManualClock
 from tests.support.network.raw_server import Caller, raw_server

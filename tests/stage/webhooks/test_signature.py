@@ -8,7 +8,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from forwarder.notifier.events import body_of, decode_event
-from forwarder.notifier.retry import PAUSES, TRIED_FOR, next_try
+from forwarder.notifier.policy import PAUSES, RETRY_FOR, next_try
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import Message
 from forwarder.webhooks.signature import new_secret, signed_headers
@@ -92,28 +92,28 @@ def test_a_body_is_json_whatever_the_type_holds() -> None:
 
 
 def again(
-    tried: int, *, age: timedelta = timedelta(0), asked: float | None = None, luck: float = 0.5
+    tried: int, *, age: timedelta = timedelta(0), asked: float | None = None, jitter: float = 0.5
 ) -> timedelta | None:
-    due = next_try(tried, retrying_since=NOW - age, now=NOW, asked_seconds=asked, luck=luck)
+    due = next_try(tried, retrying_since=NOW - age, now=NOW, retry_after_seconds=asked, jitter=jitter)
     return None if due is None else due - NOW
 
 
 def test_the_pauses_grow_and_are_jittered_around_their_figures() -> None:
     assert [again(tried) for tried in range(1, len(PAUSES))] == list(PAUSES[:-1])
     assert again(20) == PAUSES[-1]
-    assert again(3, luck=0.0) == timedelta(seconds=1)
-    assert again(3, luck=0.999) == 2 * 0.999 * PAUSES[2]
+    assert again(3, jitter=0.0) == timedelta(seconds=1)
+    assert again(3, jitter=0.999) == 2 * 0.999 * PAUSES[2]
     assert tuple(sorted(PAUSES)) == PAUSES
 
 
 def test_it_is_tried_for_three_days() -> None:
-    assert timedelta(days=3) == TRIED_FOR
-    assert again(9, age=TRIED_FOR - timedelta(hours=1)) == timedelta(hours=1)
-    assert again(9, age=TRIED_FOR) is None
+    assert timedelta(days=3) == RETRY_FOR
+    assert again(9, age=RETRY_FOR - timedelta(hours=1)) == timedelta(hours=1)
+    assert again(9, age=RETRY_FOR) is None
     tries, age = 0, timedelta(0)
     while (pause := again(tries + 1, age=age)) is not None:
         tries, age = tries + 1, age + pause
-    assert age == TRIED_FOR
+    assert age == RETRY_FOR
     assert 8 <= tries <= 12
 
 
@@ -121,4 +121,4 @@ def test_what_an_endpoint_asks_for_is_waited_for() -> None:
     assert again(1, asked=60.0) == timedelta(seconds=60)
     assert again(3, asked=60.0) == PAUSES[2]
     assert again(1, asked=-5.0) == PAUSES[0]
-    assert again(1, asked=1e9) == TRIED_FOR
+    assert again(1, asked=1e9) == RETRY_FOR

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from forwarder.webhooks.addresses import AddressRule
+from forwarder.webhooks.addresses import LONGEST_URL, AddressRule, ResolvedTargets, Resolver
 from forwarder.webhooks.port import BadTarget
-from forwarder.webhooks.resolving import LONGEST_URL, ResolvedTargets, Resolver
 
 PUBLIC, TRYING, PRIVATE = AddressRule(), AddressRule(loopback=True), AddressRule(private=True)
 INWARD = [

@@ -1,4 +1,4 @@
-"""Webhook deliveries through outages that are longer than anything is tried or kept: real lanes on the real queue, and every step
+"""Webhook deliveries through outages that are longer than anything is tried or kept: real runners on the real queue, and every step
 held against what really was posted."""
 
 import asyncio
@@ -14,9 +14,9 @@ from sqlalchemy import Row, delete, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.notifier.backoff import Backoff
-from forwarder.notifier.endpoint_queue import EndpointQueue
-from forwarder.notifier.posting import Posting
-from forwarder.notifier.retry import PAUSES, TRIED_FOR
+from forwarder.notifier.dispatcher import EndpointRunner
+from forwarder.notifier.policy import PAUSES, RETRY_FOR
+from forwarder.notifier.posting import Poster
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.store.tables import webhook_deliveries
@@ -61,7 +61,7 @@ meanwhiles = st.builds(
     Meanwhile,
     st.integers(0, 2),
     st.sampled_from([None, 0, 1]),
-    st.sampled_from([timedelta(0), timedelta(minutes=1), HOUR, DAY, TRIED_FOR + HOUR]),
+    st.sampled_from([timedelta(0), timedelta(minutes=1), HOUR, DAY, RETRY_FOR + HOUR]),
 )
 
 
@@ -99,24 +99,24 @@ class Process:
     """One notifier, and what it remembers."""
 
     def __init__(self, machine: "WebhookLife") -> None:
-        self.rests = Backoff(machine.clock, SETTINGS)
-        posting = Posting(
+        self.backoff = Backoff(machine.clock, SETTINGS)
+        poster = Poster(
             machine.queue,
             machine.registry,
             SecretUnsealer([SECRET]),
             machine.endpoints,
             machine.clock,
             record_batch=SETTINGS.record_batch,
-            luck=lambda: machine.luck,
+            jitter=lambda: machine.jitter,
         )
-        self.lane = EndpointQueue(
+        self.runner = EndpointRunner(
             machine.queue,
             machine.registry,
-            posting,
-            self.rests,
+            poster,
+            self.backoff,
             machine.clock,
             SETTINGS,
-            may_go_on=lambda: True,
+            may_continue=lambda: True,
         )
 
 
@@ -130,7 +130,7 @@ class WebhookLife(RuleBasedStateMachine):
         self.queue, self.log = SqlDeliveryQueue(engine), SqlDeliveryLog(engine)
         self.registry = MemoryEndpoints("ws-1")
         self.endpoints = Endpoints(self.clock)
-        self.luck = 0.5
+        self.jitter = 0.5
         self._webhooks = Webhooks(
             WebhooksParts(self.registry, self.log, sealer_of(SECRET), public_targets(), self.clock)
         )
@@ -141,9 +141,9 @@ class WebhookLife(RuleBasedStateMachine):
         self._enabled: dict[str, bool] = dict.fromkeys(ENDPOINTS, True)
         self._processes = [Process(self), Process(self)]
 
-    @initialize(luck=st.sampled_from([0.25, 0.5, 0.99]))
-    def begin(self, luck: float) -> None:
-        self.luck = luck
+    @initialize(jitter=st.sampled_from([0.25, 0.5, 0.99]))
+    def begin(self, jitter: float) -> None:
+        self.jitter = jitter
         self._run(self._clear())
 
     async def _clear(self) -> None:
@@ -220,7 +220,7 @@ class WebhookLife(RuleBasedStateMachine):
         for name in ENDPOINTS:
             self.endpoints.replies[name] = "works"
             self._enable(name)
-        self._run(self._work(Process(self), TRIED_FOR + DAY))
+        self._run(self._work(Process(self), RETRY_FOR + DAY))
         assert self._run(self.queue.pending()).count == 0
 
     # --- how it is carried out ------------------------------------------------------------------------------------------
@@ -252,8 +252,8 @@ class WebhookLife(RuleBasedStateMachine):
         left = span
         while True:
             for endpoint_id in sorted(await self.queue.endpoints_due(now=self.clock.now())):
-                if not process.rests.resting(endpoint_id):
-                    await process.lane.run(endpoint_id)
+                if not process.backoff.is_waiting(endpoint_id):
+                    await process.runner.run(endpoint_id)
             if left <= timedelta(0):
                 return
             due = (await self.queue.pending()).oldest_due_at
@@ -295,7 +295,7 @@ class WebhookLife(RuleBasedStateMachine):
             ]
             for entry in given_up:
                 counted = self._counted(self._posts_of(name, entry))
-                assert counted >= TRIED_FOR - _ROUNDING * entry.tries, f"given up after {counted}: {entry}"
+                assert counted >= RETRY_FOR - _ROUNDING * entry.tries, f"given up after {counted}: {entry}"
             for entry in mine:
                 if entry.status is DeliveryStatus.STOPPED and self._is_new(entry):
                     assert not endpoint.enabled, f"stopped, and its endpoint is enabled: {entry}"

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from forwarder.webhooks.addresses import AddressRule
-from forwarder.webhooks.resolving import ResolvedTargets
+from forwarder.webhooks.addresses import AddressRule, ResolvedTargets
 
 
 def named_hosts() -> ResolvedTargets:

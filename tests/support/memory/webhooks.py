@@ -18,9 +18,8 @@ from forwarder.store.webhooks.port import (
 )
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.webhooks import MAX_ENDPOINTS, Disabled, Endpoint, TooManyEndpoints
-from forwarder.webhooks.addresses import AddressRule
+from forwarder.webhooks.addresses import AddressRule, ResolvedTargets
 from forwarder.webhooks.port import EndpointResponse, PostResult
-from forwarder.webhooks.resolving import ResolvedTargets
 
 
 class MemoryEndpoints:

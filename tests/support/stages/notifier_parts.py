@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from forwarder.notifier.backoff import Backoff
-from forwarder.notifier.dispatcher import EndpointDispatcher
-from forwarder.notifier.endpoint_queue import EndpointQueue
+from forwarder.notifier.dispatcher import EndpointDispatcher, EndpointRunner
 from forwarder.notifier.intake import Intake
-from forwarder.notifier.posting import Posting
+from forwarder.notifier.posting import Poster
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.store.webhooks.port import DeliveryStatus, NewDelivery
@@ -49,27 +48,27 @@ class Hooks:
 
     def restart(self) -> None:
         """Another process, which knows nothing of what the one before saw."""
-        self.rests = Backoff(self.clock, self.settings)
-        posting = Posting(
+        self.backoff = Backoff(self.clock, self.settings)
+        poster = Poster(
             self.queue,
             self.endpoints,
             SecretUnsealer([SECRET]),
             self.sender,
             self.clock,
             record_batch=10,
-            luck=lambda: 0.5,
+            jitter=lambda: 0.5,
         )
-        lane = EndpointQueue(
+        runner = EndpointRunner(
             self.queue,
             self.endpoints,
-            posting,
-            self.rests,
+            poster,
+            self.backoff,
             self.clock,
             self.settings,
-            may_go_on=lambda: self.go_on and not self.lanes.crowded,
+            may_continue=lambda: self.go_on and not self.dispatcher.crowded,
         )
-        self.lanes = EndpointDispatcher(lane.run, self.rests, at_most=self.settings.max_endpoints)
-        self.intake = Intake(self.queue, self.endpoints, self.clock, self.settings, start=self.lanes.start)
+        self.dispatcher = EndpointDispatcher(runner.run, self.backoff, max_endpoints=self.settings.max_endpoints)
+        self.intake = Intake(self.queue, self.endpoints, self.clock, self.settings, start=self.dispatcher.start)
 
     async def add(self, name: str, workspace: str = "ws-1", types: Sequence[str] | None = None) -> str:
         """An endpoint; its id."""
@@ -81,7 +80,7 @@ class Hooks:
         await self.queue.queue(new, now=self.clock.now())
 
     async def sweep(self) -> None:
-        self.lanes.start(await self.queue.endpoints_due(now=self.clock.now()))
+        self.dispatcher.start(await self.queue.endpoints_due(now=self.clock.now()))
         await settle()
 
     async def after(self, seconds: float) -> None:

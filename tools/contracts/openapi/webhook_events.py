@@ -6,7 +6,7 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from forwarder.http.paging import DEFAULT_LIMIT, FIRST
-from forwarder.notifier.api.responses import delivery_shown, endpoint_shown
+from forwarder.notifier.api.actions import delivery_shown, endpoint_shown
 from forwarder.notifier.events import TEST_EVENT, body_of, decode_event
 from forwarder.store.webhooks.port import DeliveryAttempt, DeliveryEntry, DeliveryStatus
 from forwarder.tenancy.webhooks import Endpoint

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from forwarder.notifier.api.bodies import NewWebhook, Rotation, WebhookChange
+from forwarder.notifier.api.requests import NewWebhook, Rotation, WebhookChange
 from forwarder.reservation.problems import requests, service, webhooks
 from forwarder.reservation.problems.problem_type import ProblemType
 from forwarder.reservation.request import MAX_BODY_BYTES

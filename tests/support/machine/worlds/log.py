@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from forwarder.topics.partitioning import partition_of
 from forwarder.topics.port import ConsumedMessage, Lag, LogUnavailable, Message, PartitionsChanged, Topics
+from forwarder.topics.publishing import partition_of
 from tests.support.machine.worlds.mishap import Effect
 from tests.support.machine.worlds.ownership import Ownership
 from tests.support.machine.worlds.process import EPOCH, Process

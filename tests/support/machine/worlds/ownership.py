@@ -13,7 +13,7 @@ from typing import Any
 
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.submission import key_of
-from forwarder.topics.partitioning import partition_of
+from forwarder.topics.publishing import partition_of
 from tests.support.machine.worlds.process import Process
 
 _MOMENT_SECONDS = 1.0

@@ -1,7 +1,4 @@
-"""What can be asked of the embedded log's writer, and how a number of such orders are carried out in one transaction.
-
-Writes to the log's file through the connection it is given.
-"""
+"""The commands of the embedded log's writer, and how many of them are executed in one transaction of its file."""
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,12 +7,12 @@ from typing import assert_never
 
 from forwarder.topics.embedded import file as embedded_file
 from forwarder.topics.embedded.file import Entry, Row, TopicEntry, writing
-from forwarder.topics.partitioning import partition_of
+from forwarder.topics.publishing import partition_of
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Messages for a topic, as `embedded_file.entry_of` prepares them. The topic is made where it is missing."""
+    """Messages for a topic, prepared by `embedded_file.entry_of`. Creates the topic if it is missing."""
 
     topic: str
     entries: Sequence[Entry]
@@ -23,7 +20,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A group goes on from these offsets, one for each partition; none at all makes the group known."""
+    """The offsets from which a group resumes, one for each partition. Without any, it only registers the group."""
 
     topic: str
     group: str
@@ -32,32 +29,34 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A topic, unless it exists. `partitions` None for as many as there are by default."""
+    """Create a topic unless it exists. `partitions`: None for the default number."""
 
     topic: str
     partitions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
-    """To see whether a transaction succeeds."""
+class NoOp:
+    """To check whether a transaction succeeds."""
 
 
-Order = Append | Commit | Create | Nothing
+Command = Append | Commit | Create | NoOp
 
 
-def carry_out(connection: sqlite3.Connection, orders: Iterable[Order], *, partitions: int, now_ms: int) -> list[bool]:
-    """All of `orders`, or none. For each, whether a topic was made for it. New topics have so many `partitions`."""
+def execute_all(
+    connection: sqlite3.Connection, commands: Iterable[Command], *, partitions: int, now_ms: int
+) -> list[bool]:
+    """Execute all of `commands`, or none. For each, whether it created its topic. New topics get `partitions` partitions."""
     with writing(connection):
         transaction = _Transaction(connection, partitions, now_ms)
-        answers = [transaction.carry_out(order) for order in orders]
+        results = [transaction.execute(command) for command in commands]
         transaction.store()
-    return answers
+    return results
 
 
 @dataclass(slots=True)
 class _OpenTopic:
-    """A topic while the transaction lasts: where its partitions end, and what will be stored."""
+    """A topic during the transaction: where its partitions end, and the rows to store."""
 
     entry: TopicEntry
     heads: dict[int, int]
@@ -71,46 +70,46 @@ class _Transaction:
         self._now_ms = now_ms
         self._topics: dict[str, _OpenTopic] = {}
 
-    def carry_out(self, order: Order) -> bool:
-        match order:
+    def execute(self, command: Command) -> bool:
+        match command:
             case Append(topic, entries):
                 return self._append(topic, entries)
             case Commit(topic, group, offsets):
                 return self._commit(topic, group, offsets)
             case Create(topic, partitions):
                 return self._open(topic, partitions or self._partitions)[1]
-            case Nothing():
+            case NoOp():
                 return False
             case _:
-                assert_never(order)
+                assert_never(command)
 
     def store(self) -> None:
-        """Write what was appended: once for each topic, however many orders there were."""
+        """Write what was appended, once for each topic, however many commands there were."""
         for topic in self._topics.values():
             if topic.rows:
                 embedded_file.append(self._connection, topic.entry, topic.rows, topic.heads)
 
     def _append(self, name: str, entries: Sequence[Entry]) -> bool:
-        topic, made = self._open(name, self._partitions)
+        topic, created = self._open(name, self._partitions)
         heads, rows, (topic_id, partitions) = topic.heads, topic.rows, topic.entry
         for key, value, headers in entries:
             partition = partition_of(key, partitions)
             offset = heads[partition]
             heads[partition] = offset + 1
             rows.append((topic_id, partition, offset, self._now_ms, key, value, headers))
-        return made
+        return created
 
     def _commit(self, name: str, group: str, offsets: Mapping[int, int]) -> bool:
-        topic, made = self._open(name, self._partitions)
+        topic, created = self._open(name, self._partitions)
         embedded_file.commit(self._connection, topic.entry, group, dict.fromkeys(topic.heads, 0) | dict(offsets))
-        return made
+        return created
 
     def _open(self, name: str, partitions: int) -> tuple[_OpenTopic, bool]:
         found = self._topics.get(name)
         if found is not None:
             return found, False
         entry = embedded_file.topic_entry(self._connection, name)
-        made = entry is None
+        created = entry is None
         entry = entry or embedded_file.create_topic(self._connection, name, partitions)
         topic = self._topics[name] = _OpenTopic(entry, embedded_file.heads(self._connection, entry))
-        return topic, made
+        return topic, created

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from forwarder.topics.time_limits import TimeLimits
+from forwarder.topics.kafka.accumulator import Timeouts
 
 
 async def test_a_wait_that_is_not_done_in_time_fails() -> None:
     waits = [asyncio.get_running_loop().create_future() for _ in range(3)]
-    limits = TimeLimits(0.01)
+    limits = Timeouts(0.01)
     for wait in waits:
-        limits.begin(wait)
+        limits.start(wait)
     for wait in waits:
         with pytest.raises(TimeoutError):
             await wait
@@ -19,11 +19,11 @@ async def test_a_wait_that_is_not_done_in_time_fails() -> None:
 
 async def test_each_wait_lasts_from_its_own_beginning() -> None:
     loop = asyncio.get_running_loop()
-    limits, first, second = TimeLimits(0.05), loop.create_future(), loop.create_future()
-    limits.begin(first)
+    limits, first, second = Timeouts(0.05), loop.create_future(), loop.create_future()
+    limits.start(first)
     await asyncio.wait([first], timeout=0.02)
     began = loop.time()
-    limits.begin(second)
+    limits.start(second)
     await asyncio.wait([second])
     assert isinstance(first.exception(), TimeoutError)
     assert isinstance(second.exception(), TimeoutError)
@@ -32,9 +32,9 @@ async def test_each_wait_lasts_from_its_own_beginning() -> None:
 
 async def test_what_is_done_or_given_up_stays_so() -> None:
     loop = asyncio.get_running_loop()
-    limits, done, given_up, last = TimeLimits(0.01), loop.create_future(), loop.create_future(), loop.create_future()
+    limits, done, given_up, last = Timeouts(0.01), loop.create_future(), loop.create_future(), loop.create_future()
     for wait in (done, given_up, last):
-        limits.begin(wait)
+        limits.start(wait)
     done.set_result(None)
     given_up.cancel()
     with pytest.raises(TimeoutError):

@@ -1,0 +1,75 @@
+"""Every use of aiokafka's private names, each with its reason. Nothing else in this project uses one.
+
+aiokafka has no way to give up: `stop` waits for brokers without a limit, stops half-way if a fetch fails meanwhile, and raises
+before it has closed any connection if the client's own metadata task has failed. Nor does it say that this task has failed.
+`tests/stage/test_kafka_internals.py` fails if a release changes one of these names; pyproject.toml has the upper bound.
+"""
+
+import asyncio
+import logging
+from asyncio import Future, Task
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.client import AIOKafkaClient
+
+_log = logging.getLogger(__name__)
+_COORDINATOR_TASKS = ("_coordination_task", "_heartbeat_task", "_commit_refresh_task", "_reset_committed_task")
+_CANCEL_SECONDS = 1.0  # for aiokafka's tasks to end once they are cancelled
+
+
+def metadata_task(client: AIOKafkaClient) -> Task[None]:
+    """The task that keeps a started client's metadata. Once it is done, the client learns of no new leader any more.
+
+    It ends by an error where uvloop refuses to write to a connection that was closed meanwhile, which aiokafka does not expect.
+    """
+    task: Task[None] = client._sync_task  # noqa: SLF001
+    return task
+
+
+def client_of(consumer: AIOKafkaConsumer) -> AIOKafkaClient:
+    """The client of a consumer: a producer's is public."""
+    return consumer._client  # noqa: SLF001
+
+
+def make_closable(client: AIOKafkaClient) -> None:
+    """Drop a metadata task that has ended: `close` would raise its error, and leave the connections open."""
+    task = client._sync_task  # noqa: SLF001
+    if task is not None and task.done():
+        retrieve_exception(task)
+        client._sync_task = None  # noqa: SLF001
+
+
+async def abandon_producer(producer: AIOKafkaProducer, *, within: float) -> None:
+    """Close without flushing: `stop` would wait for the brokers for as long as they are away."""
+    producer._closed = True  # noqa: SLF001 - it warns of producers that are dropped without `stop`
+    try:
+        async with asyncio.timeout(within):
+            await producer._sender.close()  # noqa: SLF001 - the task that keeps retrying
+    except TimeoutError:
+        _log.warning("kafka producer closed with a request under way")
+    finally:
+        make_closable(producer.client)
+        await producer.client.close()
+
+
+async def abandon_consumer(consumer: AIOKafkaConsumer) -> None:
+    """Do what is left of a `stop` that failed. A heartbeat left running would keep the member in its group for ever."""
+    tasks = [getattr(consumer._coordinator, name, None) for name in _COORDINATOR_TASKS]  # noqa: SLF001 - by kind of coordinator
+    if consumer._fetcher is not None:  # noqa: SLF001
+        tasks += [consumer._fetcher._fetch_task, *consumer._fetcher._pending_tasks]  # noqa: SLF001
+    running = [task for task in tasks if task is not None]
+    for task in running:
+        task.cancel()
+        task.add_done_callback(retrieve_exception)
+    if running:
+        await asyncio.wait(running, timeout=_CANCEL_SECONDS)
+    client = client_of(consumer)
+    make_closable(client)
+    await client.close()
+
+
+def retrieve_exception(abandoned: Future[Any]) -> None:
+    """A callback for a future that nobody awaits any more: asyncio would report its error as never retrieved."""
+    if not abandoned.cancelled():
+        abandoned.exception()

@@ -1,0 +1,40 @@
+"""What the publishers of all backends share: the partition of a key, and whether publishing failed just now. No I/O."""
+
+import asyncio
+from functools import lru_cache
+
+from aiokafka.partitioner import murmur2
+
+_SIGN_BIT_OFF = 0x7FFFFFFF
+_KEYS_CACHED = 16_384  # murmur2 is pure Python, and a property's key comes again and again
+_FAILURE_SECONDS = 5.0
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition of `key` among so many: by murmur2, like Kafka's default partitioner, so that all clients agree."""
+    return _positive_hash(key) % partitions
+
+
+@lru_cache(maxsize=_KEYS_CACHED)
+def _positive_hash(key: bytes) -> int:
+    hashed: int = murmur2(key)
+    return hashed & _SIGN_BIT_OFF
+
+
+class RecentFailure:
+    """Remembers a failure for five seconds, or until something succeeds.
+
+    Not longer, because a process that is not ready gets no requests and could never show that it works again.
+    """
+
+    def __init__(self) -> None:
+        self._failed_at: float | None = None
+
+    def record_failure(self) -> None:
+        self._failed_at = asyncio.get_running_loop().time()
+
+    def record_success(self) -> None:
+        self._failed_at = None
+
+    def recent(self) -> bool:
+        return self._failed_at is not None and asyncio.get_running_loop().time() - self._failed_at < _FAILURE_SECONDS
