@@ -30,7 +30,7 @@ from forwarder.pms.directory import open_directory
 from forwarder.process.clock import SystemClock, iso
 from forwarder.process.loading import collect_rarely
 from forwarder.reservation.submission import Submission, fingerprint
-from forwarder.store.engine import open_engine
+from forwarder.store.database import open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import Account

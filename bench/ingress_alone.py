@@ -16,10 +16,10 @@ from forwarder.process.clock import SystemClock
 from forwarder.reservation.identity import RequestIds
 from forwarder.store.lists.port import EVERYTHING, Filters, Order, Page, Stored
 from forwarder.tenancy.access import Caller, caller_valid_until, new_token, token_hash
-from forwarder.tenancy.cache import CacheTimes, LookupCache
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey
 from forwarder.tenancy.sealing import KeyPair, PublicKeySealer
+from forwarder.tenancy.sql.directory import CacheTimes, LookupCache
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import ConsumedMessage, Publisher
 from forwarder.topics.port import Message as Published

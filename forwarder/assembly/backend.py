@@ -10,7 +10,7 @@ from forwarder.assembly.test_mode import Shadows
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.data_dir import secret_in
 from forwarder.settings import BadSettings, Distributed, Embedded, Settings
-from forwarder.store.engine import Engine, open_engine
+from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.reader import SqlOverview
 from forwarder.store.migrate import migrate, require_current
 from forwarder.store.submissions.recorder import SqlRepairs

@@ -1,25 +1,198 @@
-"""How the store uses its engine: one statement or a whole transaction at a time, each bounded in time.
+"""The store's database: PostgreSQL by asyncpg, or a SQLite file by aiosqlite. How it is opened, used, and how its errors are told.
+
+Each engine is set up so that what it commits is safe. A `Database` runs one statement or a whole transaction at a time, within a
+time limit. Parameters never appear in errors: they contain guests' data.
 
 Here, and nowhere else in the store, drivers' errors become `StoreUnavailable` (the database is away, overloaded, stopping, out of
 disk, or timed out) or `Unstorable` (it rejects the values it was given). What a wrong statement raises is left as it is: a bug.
 """
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
-from sqlalchemy import CursorResult, Executable, Row
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy import Connection, CursorResult, Executable, Row, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
-from forwarder.store.engine import PostgresqlEngine
 from forwarder.store.sessions import DriverError, DriverStatement, Sessions, driver_statement
 from forwarder.store.sql import DialectName
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
+
+# --- opening ----------------------------------------------------------------------------------------------------------
+
+Engine = AsyncEngine
+"""An open database, for `assembly` to pass to those who use it."""
+
+_POSTGRESQL = ("postgresql", "postgres", "postgresql+asyncpg")
+_SQLITE = ("sqlite", "sqlite+aiosqlite")
+_OLDEST_SQLITE = (3, 35, 0)
+_SQLITE_CONNECTIONS = 5
+_CONNECT_SECONDS = 5.0
+_POOL_SECONDS = 10.0
+_BUSY_SECONDS = 10.0
+
+_PLANNING = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    # Every statement here is short: neither pays.
+    "jit": "off",
+    "max_parallel_workers_per_gather": "0",
+}
+"""How PostgreSQL is to plan. Every large table has an index for every query. But plans are kept, and one may be made while a table
+is nearly empty, or its statistics say so: then reading all of it looks cheap."""
+
+READING = {"plan_cache_mode": "force_generic_plan"} | _PLANNING
+"""The same for `sessions`, whose statements are written for one plan for all parameters. By itself PostgreSQL takes that plan for
+the dearer one, plans each page anew, and spends more on planning than on the page."""
+
+
+class UnusableDatabase(ValueError):
+    """Not a database that the store can use. The message says what would be right, and quotes no password."""
+
+
+class PostgresqlEngine(AsyncEngine):
+    """SQLAlchemy's engine, and next to its pool the sessions for frequent reads."""
+
+    __slots__ = ("sessions",)
+
+    def __init__(self, engine: AsyncEngine, sessions: Sessions) -> None:
+        super().__init__(engine.sync_engine)
+        self.sessions = sessions
+
+    async def dispose(self, close: bool = True) -> None:  # noqa: FBT001, FBT002 - as SQLAlchemy has it
+        await self.sessions.close()
+        await super().dispose(close)
+
+
+def open_engine(
+    database_url: str | Path,
+    *,
+    pool_size: int = 10,
+    command_seconds: float | None = 15.0,
+    application_name: str = "forwarder",
+) -> AsyncEngine:
+    """An engine for `postgresql://…`, `sqlite:///path` or a path. Connects on first use; `dispose` it at the end.
+
+    PostgreSQL: a `PostgresqlEngine`; at most `pool_size` connections, and as many for `sessions`; each statement bounded by
+    `command_seconds` (None: unbounded); commits are durable before they return; connections that the server closed are replaced.
+    SQLite: one file in WAL mode, commits synced to disk; `begin()` takes the write lock at once, unless the connection has the
+    execution option `postgresql_readonly`. Raises `UnusableDatabase`.
+    """
+    if isinstance(database_url, Path):
+        return _open_sqlite(database_url)
+    scheme, separator, _ = database_url.partition("://")
+    if scheme in _POSTGRESQL:
+        return _open_postgresql(database_url, pool_size, command_seconds, application_name)
+    if scheme in _SQLITE:
+        return _open_sqlite(_sqlite_path(database_url))
+    beginning = f"{scheme}://" if separator else "no scheme"
+    raise UnusableDatabase(
+        f"A database URL must begin with postgresql:// or sqlite:///; this one begins with {beginning}."
+    )
+
+
+def _open_postgresql(
+    url: str, pool_size: int, command_seconds: float | None, application_name: str
+) -> PostgresqlEngine:
+    server_settings = {
+        "application_name": application_name,
+        "synchronous_commit": "on",
+        # A process that is stopped within a transaction must not keep its locks.
+        "idle_in_transaction_session_timeout": "10s" if command_seconds else "0",
+        **_PLANNING,
+    }
+    # asyncpg parses the URL itself, so that libpq's parameters work: sslmode, several hosts, target_session_attrs.
+    connect = partial(
+        asyncpg.connect,
+        urlunsplit(urlsplit(url)._replace(scheme="postgresql")),
+        timeout=_CONNECT_SECONDS,
+        command_timeout=command_seconds,
+        server_settings=server_settings,
+    )
+    connect_to_read = partial(connect, server_settings={**server_settings, **READING})
+    engine = create_async_engine(
+        "postgresql+asyncpg://",
+        async_creator=connect,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=_POOL_SECONDS,
+        pool_use_lifo=True,
+        hide_parameters=True,
+    )
+    event.listen(engine.sync_engine, "checkout", _refuse_closed)
+    return PostgresqlEngine(engine, Sessions(connect_to_read, pool_size))
+
+
+def _refuse_closed(connection: Any, _record: Any, _proxy: Any) -> None:
+    """After a restart of the server every pooled connection is closed. asyncpg knows it without a round trip."""
+    if connection.driver_connection.is_closed():
+        raise InvalidatePoolError("closed by the server")
+
+
+def _sqlite_path(url: str) -> Path:
+    try:
+        database = make_url(url).database
+    except ArgumentError:
+        database = None
+    if not database or database == ":memory:":
+        raise UnusableDatabase("A SQLite URL must name a file: sqlite:///relative/path or sqlite:////absolute/path.")
+    return Path(database)
+
+
+def _open_sqlite(path: Path) -> AsyncEngine:
+    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+        oldest = ".".join(str(part) for part in _OLDEST_SQLITE)
+        raise UnusableDatabase(
+            f"SQLite {oldest} or newer is needed (for RETURNING); this Python has {sqlite3.sqlite_version}."
+        )
+    engine = create_async_engine(
+        f"sqlite+aiosqlite:///{path}",
+        connect_args={"timeout": _BUSY_SECONDS},
+        pool_size=_SQLITE_CONNECTIONS,
+        max_overflow=0,
+        pool_timeout=_POOL_SECONDS,
+        pool_use_lifo=True,
+        hide_parameters=True,
+    )
+    event.listen(engine.sync_engine, "connect", _set_up_sqlite)
+    event.listen(engine.sync_engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _set_up_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # Python begins no transactions by itself: `_begin_sqlite` does.
+    cursor = connection.cursor()
+    # Of two that turn on the write-ahead log of a new file at once, SQLite refuses one, whatever its busy time-out.
+    retrying = Retrying(
+        retry=retry_if_exception_type(sqlite3.OperationalError),
+        stop=stop_after_delay(_BUSY_SECONDS),
+        wait=wait_random(0.0, 0.05),
+        sleep=lambda seconds: connection.run_async(lambda _driver: asyncio.sleep(seconds)),
+        reraise=True,
+    )
+    retrying(cursor.execute, "PRAGMA journal_mode=WAL")
+    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A deferred transaction that first reads and then writes fails at once, without the busy time-out, when another wrote in
+    # between. So whoever may write takes the write lock first.
+    reads = connection.get_execution_options().get("postgresql_readonly", False)
+    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+
+
+# --- use --------------------------------------------------------------------------------------------------------------
 
 Lookup = Callable[[Mapping[str, Any]], Awaitable[Sequence[Any]]]
 """Runs its statement with these parameters. A row's columns are attributes, and can be indexed."""
@@ -29,25 +202,6 @@ Mistake = (SQLAlchemyError, *DriverError)
 
 _LIMIT_SECONDS = 30.0
 """Bounds every call, whatever the driver's own time-outs (for a connection, for each statement) add up to."""
-
-_OUTAGE_SQLSTATES = (
-    "08",  # connection exception
-    "25006",  # read-only transaction: a standby, during a failover
-    "25P03",  # idle-in-transaction time-out
-    "40",  # rolled back: serialisation failure, deadlock
-    "53",  # insufficient resources: disk full, out of memory, too many connections
-    "55P03",  # lock not available
-    "57",  # operator intervention: shutdown, crash of another session, starting up, cancelled
-    "58",  # system error: input or output
-)
-# BUSY, LOCKED, NOMEM, READONLY, INTERRUPT, IOERR, FULL, CANTOPEN, PROTOCOL: https://sqlite.org/rescode.html
-_OUTAGE_SQLITE_CODES = frozenset({5, 6, 7, 8, 9, 10, 13, 14, 15})
-
-_VALUE_SQLSTATES = (
-    "22",  # data exception: no such character, number or date
-    "54",  # over a limit: too long for its index
-)
-_SQLITE_TOO_BIG = 18
 
 
 class Database:
@@ -100,6 +254,28 @@ async def _fetch(sessions: Sessions, statement: DriverStatement, parameters: Map
 
 def _rows(result: CursorResult[Any]) -> Sequence[Row[Any]]:
     return result.all() if result.returns_rows else ()
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+_OUTAGE_SQLSTATES = (
+    "08",  # connection exception
+    "25006",  # read-only transaction: a standby, during a failover
+    "25P03",  # idle-in-transaction time-out
+    "40",  # rolled back: serialisation failure, deadlock
+    "53",  # insufficient resources: disk full, out of memory, too many connections
+    "55P03",  # lock not available
+    "57",  # operator intervention: shutdown, crash of another session, starting up, cancelled
+    "58",  # system error: input or output
+)
+# BUSY, LOCKED, NOMEM, READONLY, INTERRUPT, IOERR, FULL, CANTOPEN, PROTOCOL: https://sqlite.org/rescode.html
+_OUTAGE_SQLITE_CODES = frozenset({5, 6, 7, 8, 9, 10, 13, 14, 15})
+
+_VALUE_SQLSTATES = (
+    "22",  # data exception: no such character, number or date
+    "54",  # over a limit: too long for its index
+)
+_SQLITE_TOO_BIG = 18
 
 
 @contextmanager

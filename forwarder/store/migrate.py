@@ -11,8 +11,7 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.loading import load
-from forwarder.store.database import Database, outages_translated
-from forwarder.store.engine import open_engine
+from forwarder.store.database import Database, open_engine, outages_translated
 
 if TYPE_CHECKING:
     from alembic.config import Config

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store.engine import open_engine
+from forwarder.store.database import open_engine
 
 
 @pytest.fixture

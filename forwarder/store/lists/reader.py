@@ -185,7 +185,7 @@ def page_statement(dialect: DialectName, shape: Shape, *, is_first: bool) -> Exe
 def parameters_of(filters: Filters, shape: Shape, cursor: int) -> dict[str, Any]:
     """What the statements of that list take, but for its account and its size."""
     since, statuses = filters.updated_since, sorted(filters.statuses)
-    values = [filters.property_id] if shape.lead == "property" else statuses
+    keys = [filters.property_id] if shape.lead == "property" else statuses if shape.lead == "status" else []
     return {
         # Above every id there is: descending, the first page is what is below that.
         "cursor": _LARGEST_ID if shape.descending and cursor == FIRST else cursor,
@@ -198,7 +198,7 @@ def parameters_of(filters: Filters, shape: Shape, cursor: int) -> dict[str, Any]
         "updated_since": since,
         "updated_first": since and since.astimezone(UTC).date(),
         "updated_last": date.max,
-        BATCH: as_batch([{"value": value} for value in values]),
+        BATCH: as_batch([{"value": key} for key in keys]) if keys else "[]",
     }
 
 

@@ -1,11 +1,11 @@
 """Webhook endpoints in SQL, on PostgreSQL or SQLite."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Row, Select, Update, delete, func, insert, null, select, update
+from sqlalchemy import RowMapping, Select, Update, delete, func, insert, null, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.tenancy.port import NotKnown
@@ -15,7 +15,7 @@ from forwarder.tenancy.sql.tables import workspaces
 from forwarder.tenancy.webhooks import MAX_ENDPOINTS, Disabled, Endpoint, TooManyEndpoints
 
 _row = table.c
-_ENDPOINT = tuple(table.c[name] for name in Endpoint.__dataclass_fields__)
+_ENDPOINT = tuple(table.c[field.name] for field in fields(Endpoint))
 """What an `Endpoint` is made of, in its order."""
 
 
@@ -85,17 +85,17 @@ class SqlEndpoints:
 
     async def _all(self, wanted: Select[Any]) -> Sequence[Endpoint]:
         async with transaction(self._engine, writes=False) as connection:
-            return [_endpoint_of(row) for row in await connection.execute(wanted)]
+            return [_endpoint_of(row) for row in (await connection.execute(wanted)).mappings()]
 
     async def _changed(self, statement: Update) -> Endpoint | None:
         async with transaction(self._engine, writes=True) as connection:
-            row = (await connection.execute(statement.returning(*_ENDPOINT))).one_or_none()
+            row = (await connection.execute(statement.returning(*_ENDPOINT))).mappings().one_or_none()
         return None if row is None else _endpoint_of(row)
 
 
-def _endpoint_of(row: Row[Any]) -> Endpoint:
+def _endpoint_of(row: RowMapping) -> Endpoint:
     """The endpoint in a row of the columns `_ENDPOINT`. SQLite stores times without their zone, which is UTC."""
-    kept = row._asdict()
+    kept = dict(row)
     for name in ("disabled_at", "previous_until", "created_at"):
         if isinstance(kept[name], datetime) and kept[name].tzinfo is None:
             kept[name] = kept[name].replace(tzinfo=UTC)

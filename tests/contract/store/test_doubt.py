@@ -11,7 +11,7 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
-from forwarder.store.engine import open_engine
+from forwarder.store.database import open_engine
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import UNKNOWN_SAFEGUARDS, Arrival, Work

@@ -14,8 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store import database
-from forwarder.store import engine as engines
-from forwarder.store.engine import UnusableDatabase, open_engine
+from forwarder.store.database import UnusableDatabase, open_engine
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.port import StoreUnavailable
@@ -143,7 +142,7 @@ async def sqlite_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def sqlite_engine(sqlite_file: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AsyncEngine]:
-    monkeypatch.setattr(engines, "_BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.05)
     opened = open_engine(f"sqlite:///{sqlite_file}")
     await lease(SqlRecorder(opened), "w1")
     yield opened

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Executable, event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
-from forwarder.store.engine import open_engine
+from forwarder.store.database import open_engine
 from forwarder.store.lists import statements
 from forwarder.store.lists.paging import shape_of
 from forwarder.store.lists.port import Days, Filters, Order

@@ -11,8 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from forwarder.store import sessions
-from forwarder.store.database import Database, Lookup, Mistake, outages_translated
-from forwarder.store.engine import PostgresqlEngine, open_engine
+from forwarder.store.database import Database, Lookup, Mistake, PostgresqlEngine, open_engine, outages_translated
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.port import StoreUnavailable
 from tests.support.backends import only

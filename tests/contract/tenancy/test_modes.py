@@ -4,10 +4,9 @@ from dataclasses import replace
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.tenancy.cache import CacheTimes
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.directory import SqlDirectory
+from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
 from tests.support.memory.clock import ManualClock
 
 ACCOUNT = Account("acc-1", "ws-1", "generic", "https://pms.example.com", "c2VhbGVk")

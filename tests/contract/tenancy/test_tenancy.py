@@ -11,14 +11,13 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.store.engine import open_engine
+from forwarder.store.database import open_engine
 from forwarder.tenancy.access import Caller, authenticate
-from forwarder.tenancy.cache import CacheTimes
 from forwarder.tenancy.port import Account, AlreadyExists, NotKnown, RateLimit, TenancyUnavailable
 from forwarder.tenancy.sealing import KeyPair, SecretUnsealer
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.deployment import NoSealingKey, load_sealer, publish_key, request_id_key
-from forwarder.tenancy.sql.directory import SqlDirectory
+from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import NOBODY_LISTENS
 

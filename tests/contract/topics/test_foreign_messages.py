@@ -22,7 +22,7 @@ from forwarder.operations.dead_letters import DeadLetterReader, LetterFilter, Le
 from forwarder.operations.replay import Replay
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.card import SealedCard
-from forwarder.store.engine import open_engine
+from forwarder.store.database import open_engine
 from forwarder.store.lists.reader import SqlOverview
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.codec import Undecodable

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
-from forwarder.store.engine import open_engine
+from forwarder.store.database import open_engine
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.port import (

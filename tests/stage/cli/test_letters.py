@@ -23,7 +23,7 @@ from forwarder.operations.dead_letters import (
 from forwarder.process.clock import iso
 from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Deferred, Status
-from forwarder.store.engine import Engine, open_engine
+from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.reader import SqlOverview
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder

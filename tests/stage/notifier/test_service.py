@@ -12,7 +12,7 @@ from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.process.clock import SystemClock
-from forwarder.store.engine import open_engine
+from forwarder.store.database import open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from forwarder.tenancy.access import CachingDirectory, Caller, CallerCache, authenticate, caller_valid_until
-from forwarder.tenancy.cache import CacheTimes, LookupCache
 from forwarder.tenancy.port import Account, ApiKey, RateLimit, TenancyUnavailable
+from forwarder.tenancy.sql.directory import CacheTimes, LookupCache
 from tests.support.memory.clock import ManualClock
 from tests.support.stages.http_stages import MemoryDirectory
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from forwarder.tenancy.cache import CacheTimes, LookupCache
 from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.tenancy.sql.directory import CacheTimes, LookupCache
 from tests.support.memory.clock import ManualClock, settle
 
 

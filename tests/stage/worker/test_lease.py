@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.store.engine import open_engine
+from forwarder.store.database import open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import SqlRecorder

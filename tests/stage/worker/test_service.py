@@ -12,7 +12,7 @@ import pytest
 from forwarder.process.clock import SystemClock, iso
 from forwarder.reservation.rules import apply_rules
 from forwarder.reservation.submission import Submission
-from forwarder.store.engine import Engine
+from forwarder.store.database import Engine
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Arrival, Work
 from forwarder.topics.codec import header, subject

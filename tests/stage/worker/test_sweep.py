@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.store.engine import Engine, open_engine
+from forwarder.store.database import Engine, open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import Account

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
-from forwarder.store.engine import Engine
+from forwarder.store.database import Engine
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Work

@@ -17,7 +17,7 @@ from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.observability.metrics import TAKEN_IN
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Status
-from forwarder.store.engine import open_engine
+from forwarder.store.database import open_engine
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.webhooks.log import SqlDeliveryLog

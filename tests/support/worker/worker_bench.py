@@ -15,7 +15,7 @@ from forwarder.reservation.booking import Booking
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Absent, Cancellation, Cancelled, Confirmed, Deferred, Lookup, Outcome
 from forwarder.reservation.submission import Submission
-from forwarder.store.engine import Engine, open_engine
+from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.port import Stored, Summary
 from forwarder.store.lists.reader import SqlOverview, SqlReader
 from forwarder.store.migrate import migrate

@@ -9,7 +9,7 @@ import pytest
 
 from forwarder.operations.dead_letter_messages import EVENT_ID, FAILURE_CLASS, DeadLetterWriter
 from forwarder.reservation.outcome import Status
-from forwarder.store.engine import Engine, open_engine
+from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.reader import SqlOverview
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder

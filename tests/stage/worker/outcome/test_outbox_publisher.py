@@ -9,7 +9,7 @@ import pytest
 
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.result import ResultEvent
-from forwarder.store.engine import Engine, open_engine
+from forwarder.store.database import Engine, open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import OutboxEvent

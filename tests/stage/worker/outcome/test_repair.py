@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from forwarder.operations.completion import with_attempt
 from forwarder.operations.settle import NotInDoubt, Repair
 from forwarder.reservation.outcome import InDoubt, Status
-from forwarder.store.engine import Engine, open_engine
+from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.port import Stored
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.migrate import migrate

@@ -16,7 +16,7 @@ import asyncpg
 from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from forwarder.store.engine import open_engine
+from forwarder.store.database import open_engine
 from forwarder.store.submissions.port import Recorder, Repairs, StoreUnavailable
 from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
 from forwarder.store.submissions.work import CancellationArrival
