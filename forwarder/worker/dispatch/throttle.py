@@ -5,17 +5,16 @@ A throttle outlives its account queue: an account that had nothing to push for a
 There is one for each account that this worker has pushed for, a few hundred bytes each.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import structlog
 
 from forwarder.observability import metrics
-from forwarder.pms.port import OVERLOADED, Limits
+from forwarder.pms.port import OVERLOADED, Limit, Limits
 from forwarder.process.clock import Clock
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.breaker import Breaker, BreakerState
-from forwarder.worker.dispatch.rate_budget import rate_budget_of
 from forwarder.worker.push_context import Health, HealthSignal
 
 _log = structlog.get_logger(__name__)
@@ -23,6 +22,9 @@ _log = structlog.get_logger(__name__)
 _NEVER = float("-inf")
 _INSTANT = 1e-6
 """Seconds: nearer than clocks are exact."""
+
+_AT_ONCE: Final = 0.1
+"""Of a published limit: what may be asked at once. The rest comes steadily."""
 
 _TOLERATED: Final = 0.1
 """Of a round: more than this share of pushes that found the PMS overloaded is no accident."""
@@ -200,3 +202,95 @@ class ConcurrencyLimit:
         self._round += 1
         self._ended = self._overloaded = 0
         return self.limit < before
+
+
+class TokenBucket:
+    """Refills at `rate` a second and holds `burst`: at most burst + rate · seconds go through within any `seconds`. Full at first;
+    may be overdrawn. (J. Turner, "New directions in communications", IEEE Communications Magazine, 1986.)"""
+
+    def __init__(self, clock: Clock, rate: float, burst: float) -> None:
+        self._clock = clock
+        self._rate = rate
+        self._burst = burst
+        self._tokens = burst
+        self._updated = clock.monotonic()
+
+    def delay(self, tokens: float) -> float:
+        """Seconds until it will hold so many; 0.0 if it does."""
+        self._refill()
+        return max(tokens - self._tokens, 0.0) / self._rate
+
+    def debit(self, tokens: float) -> None:
+        """Take so many, whether they are there or not; less than none: give back."""
+        self._refill()
+        self._tokens = min(self._tokens - tokens, self._burst)
+
+    def _refill(self) -> None:
+        now = self._clock.monotonic()
+        self._tokens = min(self._tokens + (now - self._updated) * self._rate, self._burst)
+        self._updated = now
+
+
+class RateBudget:
+    """What an account's pushes may ask of its PMS: a token bucket for each limit. No buckets: as much as they like.
+
+    A push pays in advance, when it starts, for the requests that it usually takes. What it sends beyond that is debited as it is
+    sent, and later pushes wait the longer. So the limit holds to the request where a push sends what it paid for as it starts.
+    A budget belongs to one worker: several workers that serve one account have one each.
+    """
+
+    def __init__(self, buckets: Sequence[TokenBucket] = (), *, per_push: int = 1) -> None:
+        self._buckets = tuple(buckets)
+        self._per_push = per_push
+        self._pushing = 0
+        self._paid = 0
+
+    @property
+    def limits(self) -> bool:
+        """Whether it ever makes a push wait."""
+        return bool(self._buckets)
+
+    def delay(self) -> float:
+        """Seconds until a push may start."""
+        return max((bucket.delay(self._per_push) for bucket in self._buckets), default=0.0)
+
+    def start(self) -> None:
+        """A push starts."""
+        self._pushing += 1
+        self._paid += self._per_push
+        self._debit(self._per_push)
+
+    def requested(self) -> None:
+        """One of the pushes under way sends a request."""
+        if self._paid > 0:
+            self._paid -= 1
+        else:
+            self._debit(1)
+
+    def end(self, *, attempted: bool) -> None:
+        """A push is over. What a PMS that was not `attempted` was never asked is given back."""
+        self._pushing = max(self._pushing - 1, 0)
+        unused = max(self._paid - self._pushing * self._per_push, 0)
+        self._paid -= unused
+        if not attempted:
+            self._debit(-unused)
+
+    def _debit(self, tokens: int) -> None:
+        for bucket in self._buckets:
+            bucket.debit(tokens)
+
+
+def rate_budget_of(clock: Clock, published: Limits, own_rate: float | None) -> RateBudget:
+    """The budget of an account: its own sustained rate, with a second's worth at once, or else what its kind publishes."""
+    per_push = published.requests_per_push
+    if own_rate is not None:
+        return RateBudget([TokenBucket(clock, own_rate, max(own_rate, per_push))], per_push=per_push)
+    return RateBudget([_bucket(clock, limit, per_push) for limit in published.each], per_push=per_push)
+
+
+def _bucket(clock: Clock, limit: Limit, per_push: int) -> TokenBucket:
+    """Burst and rate are chosen so that their sum stays below the next whole number of the published limit."""
+    burst = max(limit.requests * _AT_ONCE, per_push)
+    # Requests are whole: half a one too many is none too many, and keeps a limit of 1 from refilling never.
+    rate = (max(limit.requests - burst, 0.0) + 0.5) / limit.seconds
+    return TokenBucket(clock, rate, burst)

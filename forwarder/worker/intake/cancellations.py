@@ -14,14 +14,12 @@ from forwarder.process.loops import keep_trying
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.work import CancellationArrival
-from forwarder.tenancy.port import Account, TenancyUnavailable
+from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, TenancyUnavailable
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.lease import Lease
 from forwarder.worker.parts import WorkerParts
 
 _log = structlog.get_logger(__name__)
-
-_DEFAULT_DEADLINE_SECONDS = Account("", "", "", "", "").deadline_seconds
 
 
 class CancellationIntake:
@@ -77,5 +75,5 @@ class CancellationIntake:
 
 
 def _arrival(request: CancellationRequest, account: Account | None, now: datetime) -> CancellationArrival:
-    seconds = _DEFAULT_DEADLINE_SECONDS if account is None else account.deadline_seconds
+    seconds = DEFAULT_DEADLINE_SECONDS if account is None else account.deadline_seconds
     return CancellationArrival(request, now + timedelta(seconds=seconds))

@@ -4,10 +4,11 @@ From then on the store owns the work, so that a slow PMS never holds up a partit
 """
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -19,7 +20,7 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.store.submissions.work import Arrival, Work
-from forwarder.tenancy.port import Account, TenancyUnavailable
+from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, TenancyUnavailable
 from forwarder.topics.cancellations import decode_cancellation, is_cancellation
 from forwarder.topics.codec import Undecodable, decode_with_text, replay_revision
 from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable
@@ -30,15 +31,46 @@ from forwarder.worker.parts import WorkerParts
 
 _log = structlog.get_logger(__name__)
 
-_DEFAULT_DEADLINE_SECONDS = Account("", "", "", "", "").deadline_seconds
 
-Received = tuple[ConsumedMessage, Submission, bytes | None]
-"""A message, the submission that it brought, and the text of its request where it has that."""
+class _Received(NamedTuple):
+    """A message, the submission that it brought, and the text of its request where it has that."""
 
-Asked = tuple[ConsumedMessage, CancellationRequest]
-"""A message, and the cancellation that it brought."""
+    message: ConsumedMessage
+    submission: Submission
+    request: bytes | None
 
-M = TypeVar("M", Received, Asked)
+
+class _ReceivedCancellation(NamedTuple):
+    message: ConsumedMessage
+    request: CancellationRequest
+
+
+class _Undecodable(NamedTuple):
+    message: ConsumedMessage
+    error: Undecodable
+
+
+M = TypeVar("M", _Received, _ReceivedCancellation)
+
+
+@dataclass(slots=True)
+class _Allotment:
+    """One account's part of a batch: how many of its rows may be held now, and what their pushes carry. No account: none."""
+
+    account: Account | None
+    room: int = 0
+    safeguards: str | None = None
+
+    @property
+    def deadline_seconds(self) -> int:
+        return DEFAULT_DEADLINE_SECONDS if self.account is None else self.account.deadline_seconds
+
+    def take(self) -> bool:
+        """Whether one more row may be held; it is counted then."""
+        if self.room <= 0:
+            return False
+        self.room -= 1
+        return True
 
 
 class Intake:
@@ -57,78 +89,65 @@ class Intake:
 
     async def ingest_next(self, consumer: Consumer) -> None:
         """One batch: receive, store, offer to the account queues, commit. Raises `LogUnavailable`."""
-        deliveries = await consumer.receive(
+        messages = await consumer.receive(
             max_messages=self._settings.intake_batch, wait_seconds=self._settings.intake_wait_seconds
         )
-        if not deliveries:
+        if not messages:
             metrics.LAG_SECONDS.set(0)
             return
-        received, cancellations, undecodable = _decode(deliveries)
+        submissions, cancellations, undecodable = _decode(messages)
         if undecodable:
             await self._set_aside(undecodable)
         # First: what comes in the same batch and is cancelled already is not held, and not sent.
-        await self._store(self._cancel, cancellations)
-        await self._store(self._ingest, received)
-        await consumer.commit(deliveries)
-        oldest = min(delivery.timestamp_ms for delivery in deliveries)
+        await self._store(self._note_cancellations, cancellations)
+        await self._store(self._ingest, submissions)
+        await consumer.commit(messages)
+        oldest = min(message.timestamp_ms for message in messages)
         metrics.LAG_SECONDS.set(max(self._clock.now().timestamp() - oldest / 1000, 0.0))
-        if CROWD <= len(deliveries) < self._settings.intake_batch:
+        if CROWD <= len(messages) < self._settings.intake_batch:
             await self._clock.sleep(self._settings.pause_seconds)
 
-    async def _store(self, take: Callable[[Sequence[M]], Awaitable[None]], messages: Sequence[M]) -> None:
-        """Let `take` make `messages` durable. What only the store finds that it cannot hold is set aside like what cannot be read:
+    async def _store(self, step: Callable[[Sequence[M]], Awaitable[None]], messages: Sequence[M]) -> None:
+        """Let `step` make `messages` durable. What the store turns out to be unable to hold is set aside like what cannot be read:
         tried again with the rest, it would hold up all of them for ever."""
 
-        async def refused(message: M, error: Exception) -> None:
-            await self._set_aside([(message[0], Undecodable(f"the store cannot hold it: {error}"))])
+        async def refused(received: M, error: Exception) -> None:
+            reason = Undecodable(f"the store cannot hold it: {error}")
+            await self._set_aside([_Undecodable(received.message, reason)])
 
         if messages:
-            await by_halves(take, messages, name="intake", refusal=Unstorable, set_aside=refused)
+            await by_halves(step, messages, name="intake", refusal=Unstorable, set_aside=refused)
 
-    async def _cancel(self, asked: Sequence[Asked]) -> None:
-        await self._cancellations.ingest([request for _, request in asked])
+    async def _note_cancellations(self, received: Sequence[_ReceivedCancellation]) -> None:
+        await self._cancellations.ingest([each.request for each in received])
 
-    async def _ingest(self, received: Sequence[Received]) -> None:
+    async def _ingest(self, received: Sequence[_Received]) -> None:
         outages = (StoreUnavailable, TenancyUnavailable)
-        await keep_trying(partial(self._record, received), name="intake", clock=self._clock, outages=outages)
+        await keep_trying(partial(self._insert, received), name="intake", clock=self._clock, outages=outages)
 
-    async def _record(self, received: Sequence[Received]) -> None:
-        arrivals, accounts = await self._arrivals(received)
+    async def _insert(self, received: Sequence[_Received]) -> None:
+        allotments = await self._allotments({each.submission.account_id for each in received})
+        arrivals = [self._arrival(each, allotments[each.submission.account_id]) for each in received]
         now = self._clock.now()
         works = await self._lease.claim(lambda worker_id: self._recorder.ingest(worker_id, arrivals, now=now))
+        accounts = {key: each.account for key, each in allotments.items() if each.account is not None}
         self._offer(works, arrivals, accounts)
 
-    async def _arrivals(self, received: Sequence[Received]) -> tuple[list[Arrival], dict[str, Account]]:
-        accounts: dict[str, Account] = {}
-        room: dict[str, int] = {}
-        safeguards: dict[str, str | None] = {}
-        for account_id in {submission.account_id for _, submission, _ in received}:
+    async def _allotments(self, account_ids: Collection[str]) -> Mapping[str, _Allotment]:
+        allotments = {}
+        for account_id in account_ids:
             account = await self._directory.account(account_id)
-            if account is not None:
-                accounts[account_id] = account
-                room[account_id] = self._dispatcher.room_for(account) if self._lease.held() else 0
-                safeguards[account_id] = self._dispatcher.safeguards(account)
-        arrivals = []
-        for delivery, submission, text in received:
-            held = room.get(submission.account_id, 0) > 0
-            if held:
-                room[submission.account_id] -= 1
-            account, carried = accounts.get(submission.account_id), safeguards.get(submission.account_id)
-            arrivals.append(self._arrival(submission, delivery, text, account, held=held, safeguards=carried))
-        return arrivals, accounts
+            if account is None:
+                allotments[account_id] = _Allotment(None)
+            else:
+                room = self._dispatcher.room_for(account) if self._lease.held() else 0
+                allotments[account_id] = _Allotment(account, room, self._dispatcher.safeguards(account))
+        return allotments
 
-    def _arrival(
-        self,
-        submission: Submission,
-        delivery: ConsumedMessage,
-        text: bytes | None,
-        account: Account | None,
-        *,
-        held: bool,
-        safeguards: str | None,
-    ) -> Arrival:
-        longest = _DEFAULT_DEADLINE_SECONDS if account is None else account.deadline_seconds
-        replay_of = replay_revision(delivery.message, submission)
+    def _arrival(self, received: _Received, allotment: _Allotment) -> Arrival:
+        message, submission, request = received
+        longest = allotment.deadline_seconds
+        replay_of = replay_revision(message.message, submission)
         if replay_of is None:
             seconds = min(longest, submission.deadline_seconds or longest)
             deadline_at = submission.accepted_at + timedelta(seconds=seconds)
@@ -137,18 +156,18 @@ class Intake:
             deadline_at = self._clock.now() + timedelta(seconds=longest)
         return Arrival(
             submission,
-            delivery.partition,
+            message.partition,
             deadline_at,
-            held,
-            offset=delivery.offset,
-            timestamp_ms=delivery.timestamp_ms,
+            allotment.take(),
+            offset=message.offset,
+            timestamp_ms=message.timestamp_ms,
             replay_of=replay_of,
-            size=len(delivery.message.value),
-            request=text,
-            safeguards=safeguards,
+            size=len(message.message.value),
+            request=request,
+            safeguards=allotment.safeguards,
         )
 
-    def _offer(self, works: Sequence[Work], arrivals: Sequence[Arrival], accounts: dict[str, Account]) -> None:
+    def _offer(self, works: Sequence[Work], arrivals: Sequence[Arrival], accounts: Mapping[str, Account]) -> None:
         by_account: dict[str, list[Work]] = defaultdict(list)
         for work in works:
             by_account[work.submission.account_id].append(work)
@@ -160,9 +179,9 @@ class Intake:
                 self._dispatcher.note_more(accounts[account_id])
         metrics.TAKEN_IN.labels("taken_in").inc(len(arrivals))
 
-    async def _set_aside(self, undecodable: Sequence[tuple[ConsumedMessage, Undecodable]]) -> None:
+    async def _set_aside(self, undecodable: Sequence[_Undecodable]) -> None:
         """What cannot be read goes to the dead letters as it is, with the reason; it never stops a partition."""
-        letters = [self._letters.undecodable(delivery, error) for delivery, error in undecodable]
+        letters = [self._letters.undecodable(message, error) for message, error in undecodable]
 
         async def step() -> None:
             await self._publisher.publish(self._letters.topic, letters)
@@ -170,22 +189,22 @@ class Intake:
         await keep_trying(step, name="dead_letters", clock=self._clock, outages=(LogUnavailable,))
         metrics.TAKEN_IN.labels("undecodable").inc(len(letters))
         metrics.DEAD_LETTERS.inc(len(letters))
-        for delivery, error in undecodable:
-            _log.error("message.undecodable", partition=delivery.partition, offset=delivery.offset, error=str(error))
+        for message, error in undecodable:
+            _log.error("message.undecodable", partition=message.partition, offset=message.offset, error=str(error))
 
 
 def _decode(
-    deliveries: Sequence[ConsumedMessage],
-) -> tuple[list[Received], list[Asked], list[tuple[ConsumedMessage, Undecodable]]]:
-    received: list[Received] = []
-    cancellations: list[Asked] = []
-    undecodable: list[tuple[ConsumedMessage, Undecodable]] = []
-    for delivery in deliveries:
+    messages: Sequence[ConsumedMessage],
+) -> tuple[list[_Received], list[_ReceivedCancellation], list[_Undecodable]]:
+    submissions: list[_Received] = []
+    cancellations: list[_ReceivedCancellation] = []
+    undecodable: list[_Undecodable] = []
+    for message in messages:
         try:
-            if is_cancellation(delivery.message):
-                cancellations.append((delivery, decode_cancellation(delivery.message)))
+            if is_cancellation(message.message):
+                cancellations.append(_ReceivedCancellation(message, decode_cancellation(message.message)))
             else:
-                received.append((delivery, *decode_with_text(delivery.message)))
+                submissions.append(_Received(message, *decode_with_text(message.message)))
         except Undecodable as error:
-            undecodable.append((delivery, error))
-    return received, cancellations, undecodable
+            undecodable.append(_Undecodable(message, error))
+    return submissions, cancellations, undecodable

@@ -1,27 +1,38 @@
-"""From what a push came to, to what is recorded: how it ended, or another try. Pure.
+"""What a push came to decides what is recorded: how the submission ended, or when to try again. Pure.
 
     Confirmed                        → CONFIRMED
     Rejected                         → REJECTED
-    Deferred                         → tried again           no time left → FAILED; IN_DOUBT where it is doubtful
+    Deferred                         → tried again           no time left → FAILED; IN_DOUBT where possibly sent
     InDoubt, the PMS can be asked    → asked later           no time left → IN_DOUBT, looked for on a schedule
     InDoubt, the PMS cannot          → IN_DOUBT              an operator settles it
 
 What is IN_DOUBT already is only looked for, before its deadline as after it: found → CONFIRMED, not there → FAILED, not known →
 looked for again.
-What is to be cancelled and was surely not made is CANCELLED. What was made of it is cancelled by `cancellation`.
+What is to be cancelled and was surely not made is CANCELLED. What was made is decided by `decide_cancellation`.
 """
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_never
 
-from forwarder.operations.completion import completed
+from forwarder.operations.completion import cancellation_of, completed, event_of
+from forwarder.process.clock import iso
+from forwarder.reservation.cancellation import cancellation_failed
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, InDoubt, Rejected, Status
+from forwarder.reservation.problem import Problem
 from forwarder.reservation.problems import endings
-from forwarder.store.submissions.work import Ended, Postponed, Work
-from forwarder.worker.outcome.cancellation_policy import decide_cancellation
-from forwarder.worker.outcome.retry import next_look, next_try
+from forwarder.store.submissions.work import Ended, PmsReservation, Postponed, Work
 from forwarder.worker.push_context import PushResult
+
+BASE_SECONDS = 2.0
+MAX_PAUSE_SECONDS = 900.0
+MAX_LOOK_PAUSE_SECONDS = 3600.0
+
+LOOKED_FOR = timedelta(days=7)
+"""For how long after its deadline a submission in doubt is looked for by itself. Then it is an operator's."""
+
+LAST_CALL = timedelta(seconds=5)
+"""The last try is made so long before the deadline: nothing new is sent after it."""
 
 
 def decide(
@@ -34,7 +45,7 @@ def decide(
     cancel_by: datetime | None = None,
 ) -> Ended | Postponed:
     """What to record of `result`. `quiet_seconds`: how long an ambiguous push is left alone; `jitter` is in [0, 1);
-    `cancel_by`: as in `Final`, of what is confirmed now."""
+    `cancel_by`: as in `Ended`, of what is confirmed now."""
     if work.pms_reservation is not None:
         return decide_cancellation(work, work.pms_reservation, result, now=now, jitter=jitter)
     if isinstance(result.outcome, Confirmed):
@@ -119,3 +130,94 @@ class _Decision:
         return Postponed(
             self.work.id, self.result.attempts, self.now, due, self.result.possibly_sent, self.result.sent_safeguards
         )
+
+
+def decide_cancellation(
+    work: Work, made: PmsReservation, result: PushResult, *, now: datetime, jitter: float
+) -> Ended | Postponed:
+    """What to record of the try to cancel what was `made` of `work`. `jitter` is in [0, 1).
+
+        Cancelled    → CANCELLED
+        Rejected     → stays CONFIRMED, with the PMS's no
+        Deferred     → tried again       no time left → stays CONFIRMED, with the problem
+
+    It may be asked for any number of times, so that a doubt about one is no more than a delay.
+    """
+    request_id = work.submission.request_id
+    match result.outcome:
+        case Cancelled():
+            return _cancelled(work, made, result, now)
+        case Rejected(problem):
+            return _kept(work, made, result, now, problem)
+        case Deferred(reason, detail, wait):
+            due = next_try(work.tries + 1, now=now, deadline=work.deadline_at, min_seconds=wait, jitter=jitter)
+            if due is not None:
+                return Postponed(work.id, result.attempts, now, due, possibly_sent=False)
+            return _kept(work, made, result, now, cancellation_failed(request_id, *_last(result, reason, detail)))
+        case other:
+            raise TypeError(f"no outcome of a cancellation: {type(other).__name__}")
+
+
+def _cancelled(work: Work, made: PmsReservation, result: PushResult, now: datetime) -> Ended:
+    moment, status = iso(now), Status.CANCELLED
+    record = {**made.record, "updatedAt": moment, "cancelledAt": moment, "status": status.value}
+    event = event_of(work, status, moment, record, cancellation_of(work, status))
+    return Ended(work.id, status, result.attempts, now, event, made.pms_reservation_id, None, cancelled_at=now)
+
+
+def _kept(work: Work, made: PmsReservation, result: PushResult, now: datetime, problem: Problem) -> Ended:
+    status, described = Status.CONFIRMED, problem.as_json()
+    event = event_of(work, status, iso(now), made.record, cancellation_of(work, status, described))
+    return Ended(
+        work.id,
+        status,
+        result.attempts,
+        now,
+        event,
+        made.pms_reservation_id,
+        None,
+        cancel_problem=described,
+    )
+
+
+def _last(result: PushResult, reason: str, detail: str) -> tuple[str, str]:
+    """What went wrong last, where the deadline came between two tries."""
+    last = result.attempts[-1] if result.attempts else None
+    if last is None or last.action != "cancel" or last.reason is None:
+        return reason, detail
+    return last.reason, last.detail or detail
+
+
+def next_try(
+    tried: int, *, now: datetime, deadline: datetime, min_seconds: float | None, jitter: float
+) -> datetime | None:
+    """When to try again after `tried` tries, or None where that would be past the deadline.
+
+    Exponential backoff with full jitter (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015): the delay is
+    drawn evenly between nothing and a ceiling that doubles with each try.
+
+    `min_seconds` is what the PMS asked for (`Retry-After`); `jitter` is evenly drawn from [0, 1). Never before a
+    second is over: the first retries of seconds were made in the push.
+    """
+    due = now + _pause(tried, MAX_PAUSE_SECONDS, min_seconds, jitter)
+    if due < deadline:
+        return due
+    # A last one, unless there is no time for it: a long Retry-After must not cost the time that is left.
+    last = deadline - LAST_CALL
+    return last if last > now + timedelta(seconds=1) else None
+
+
+def next_look(
+    tried: int, *, now: datetime, deadline: datetime, min_seconds: float | None, jitter: float
+) -> datetime | None:
+    """When to look again for what may have been made; None where that would be long past its deadline.
+
+    `min_seconds` is what an ambiguous push needs to come to rest: a look-up before that would not prove anything.
+    """
+    due = now + _pause(tried, MAX_LOOK_PAUSE_SECONDS, min_seconds, jitter)
+    return due if due < deadline + LOOKED_FOR else None
+
+
+def _pause(tried: int, max_seconds: float, min_seconds: float | None, jitter: float) -> timedelta:
+    ceiling = min(max_seconds, BASE_SECONDS * 2.0 ** min(max(tried - 1, 0), 16))
+    return timedelta(seconds=max(1.0, jitter * ceiling) + (min_seconds or 0.0))

@@ -46,7 +46,7 @@ class Safeguards:
         return " ".join((self.endpoint, *names)) if self else ""
 
     def common_with(self, other: "Safeguards") -> "Safeguards":
-        """What both have: of two pushes what either may be asked about, of a push and of today's settings what is of use now."""
+        """What both have: of two pushes what either may be asked about; of a push and the current settings what is of use now."""
         if self.endpoint != other.endpoint:
             return NONE
         return Safeguards(self.endpoint, self.key and other.key, self.reference and other.reference)

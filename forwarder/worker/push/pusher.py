@@ -9,10 +9,15 @@ have made, to have something that can be cancelled.
 """
 
 from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import NamedTuple, assert_never
+from datetime import datetime
+from functools import cache, partial
+from typing import NamedTuple, TypeVar, assert_never
 
-from forwarder.operations.completion import with_attempt
+import structlog
+from prometheus_client import Counter, Histogram
+
+from forwarder.observability import metrics
+from forwarder.operations.completion import AnyOutcome, with_attempt
 from forwarder.pms.port import (
     CANCELLED_IN_PMS,
     UNPACED,
@@ -41,13 +46,16 @@ from forwarder.reservation.outcome import (
 from forwarder.reservation.problem import Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.rules import apply_rules, booking_without_card
-from forwarder.store.submissions.work import PmsReservation, Work
+from forwarder.store.submissions.work import Attempt, PmsReservation, Work
 from forwarder.tenancy.port import Account, CannotOpen, Unsealer
 from forwarder.worker.push.ambiguity import NONE, Safeguards, read_safeguards, safeguards_of
-from forwarder.worker.push.attempts import Attempts
 from forwarder.worker.push_context import LeaseLost, PushResult, too_late, while_leased
 
+_log = structlog.get_logger(__name__)
+
 MaySend = Callable[[Work], bool]
+
+R = TypeVar("R", Outcome, Lookup, Cancellation)
 
 
 class PreparedPush(NamedTuple):
@@ -101,8 +109,8 @@ class Pusher:
             return await self._cancel(account, prepared, work.pms_reservation)
         run = _PushRun(self, self._clock, account.kind, prepared)
         if work.possibly_sent or work.cancellation is not None or work.status is Status.IN_DOUBT:
-            return await run.all_steps()
-        return await run.create_first()  # as nearly always
+            return await run.resume()
+        return await run.create()  # as nearly always
 
     def prepare(self, account: Account, work: Work) -> PreparedPush | PushResult:
         """What a push needs; or what became of `work`, where that is decided before anything is sent."""
@@ -188,7 +196,7 @@ class Pusher:
 
 
 class _PushRun:
-    """One run of the steps, with the attempts it makes."""
+    """One push, and the attempts it makes."""
 
     def __init__(self, pusher: Pusher, clock: Clock, kind: str, prepared: PreparedPush) -> None:
         self._pusher = pusher
@@ -198,70 +206,58 @@ class _PushRun:
         self._refused = prepared.refused
         self._work = prepared.work
         self._attempts = Attempts(clock, kind, prepared.booking.reference, prepared.work.attempts)
-        self._today = prepared.safeguards
+        self._current = prepared.safeguards
         self._sent_safeguards = NONE
 
-    async def create_first(self) -> PushResult:
+    async def create(self) -> PushResult:
         """Create it: nothing was sent of it before."""
-        return self._result(await self.create(), self._today)
+        return self._result(await self._create(), self._current)
 
-    async def all_steps(self) -> PushResult:
-        """All of the steps, of what may have been made before or is to be cancelled."""
+    async def resume(self) -> PushResult:
+        """What may have been made before, or is to be cancelled: ask about that first."""
         maybe_made = self._work.possibly_sent or self._work.status is Status.IN_DOUBT
         self._sent_safeguards = read_safeguards(self._work.sent_safeguards)
         if self._work.cancellation is not None:
-            return await self._withdraw(maybe_made=maybe_made)
+            return await self._look_before_cancelling(maybe_made=maybe_made)
         if not maybe_made:
-            return await self.create_first()
+            return await self.create()
         if self._refused is not None:
-            return await self._look(partial(self._refuse, self._refused))
+            return await self._look_up(Rejected(self._refused))
         if self._late():
-            return await self._look(self._too_late)
+            return await self._look_up(too_late())
         if self._work.status is Status.IN_DOUBT:
-            return await self._look(self._not_made)
+            return await self._look_up(Deferred("not_made", "The PMS had not made it, and it is not sent again."))
         if self._usable.key:
             return await self._create_again()
-        return await self._look(self.create)
+        return await self._look_up()
 
     @property
     def _usable(self) -> Safeguards:
-        """What the earlier push carried that the PMS can be asked by today."""
-        return self._sent_safeguards.common_with(self._today)
+        """What the earlier push carried that the PMS can be asked by now."""
+        return self._sent_safeguards.common_with(self._current)
 
     def _late(self) -> bool:
         return self._clock.now() >= self._work.deadline_at
 
-    async def _too_late(self) -> Outcome:
-        return too_late()
-
-    async def _not_made(self) -> Outcome:
-        return Deferred("not_made", "The PMS had not made it, and it is not sent again.")
-
-    async def _refuse(self, by: Problem) -> Outcome:
-        return Rejected(by)
-
     async def _create_again(self) -> PushResult:
         """Send it again under the key that the earlier push carried: both together make one."""
-        outcome = await self.create()
+        outcome = await self._create()
         sent_safeguards = self._usable if isinstance(outcome, InDoubt) else self._sent_safeguards
         return self._result(outcome, sent_safeguards, still_possibly_sent=True)
 
-    async def _withdraw(self, *, maybe_made: bool) -> PushResult:
+    async def _look_before_cancelling(self, *, maybe_made: bool) -> PushResult:
         """Find out whether there is something to cancel."""
         if not maybe_made:
             return self._result(Cancelled(), NONE)
         only_by_key = self._usable.key and not self._usable.reference and self._refused is None
         if only_by_key and not self._late() and self._work.status is Status.PENDING:
             return await self._create_again()
-        return await self._look(self._withdrawn)
+        return await self._look_up(Cancelled())
 
-    async def _withdrawn(self) -> Cancelled:
-        return Cancelled()
-
-    async def _look(self, go_on: Callable[[], Awaitable[Outcome | Cancelled]]) -> PushResult:
-        """Look it up; `go_on` where it was surely not made."""
+    async def _look_up(self, if_absent: Outcome | Cancelled | None = None) -> PushResult:
+        """Look it up. Where it was surely not made it comes to `if_absent`; without that it is created."""
         if not self._usable.reference:
-            return self._result(_cannot_be_checked(self._today), self._sent_safeguards)
+            return self._result(_cannot_be_checked(self._current), self._sent_safeguards)
         found = await self._find()
         match found:
             case Confirmed():
@@ -274,9 +270,9 @@ class _PushRun:
                 pass
             case _:
                 assert_never(found)
-        outcome = await go_on()
+        outcome = await self._create() if if_absent is None else if_absent
         if not isinstance(outcome, Rejected):
-            return self._result(outcome, self._today)
+            return self._result(outcome, self._current)
         # The no may be to ourselves: an earlier push that came through only now holds these nights.
         late = await self._find()
         if isinstance(late, Absent):
@@ -289,7 +285,7 @@ class _PushRun:
         """What the push came to by `outcome`. `sent_safeguards`: what the one carried that is left in doubt, if one is.
         `still_possibly_sent`: an earlier one may have been made, unless `outcome` tells."""
         possibly_sent = isinstance(outcome, InDoubt) or (still_possibly_sent and isinstance(outcome, Deferred))
-        usable = sent_safeguards.common_with(self._today)
+        usable = sent_safeguards.common_with(self._current)
         return PushResult(
             outcome,
             self._attempts.all,
@@ -299,25 +295,58 @@ class _PushRun:
             str(sent_safeguards) if possibly_sent else "",
         )
 
-    async def create(self) -> Outcome:
+    async def _create(self) -> Outcome:
         """Ask the PMS to make it, unless it is too late for that."""
         if self._late():
             return too_late()
-        if not self._today:
-            await self._pusher.before_sending(self._work, self._today)
-        elif not self._pusher.may_send(self._work):
-            raise LeaseLost
+        await self._pusher.before_sending(self._work, self._current)
         # What a failing adapter sent is not known.
         outcome: Outcome = await self._attempts.make("create", self._pms.create(self._booking), InDoubt)
         return while_leased(outcome)
 
     async def _find(self) -> Lookup:
-        await self._pusher.before_sending(self._work, self._today)
+        await self._pusher.before_sending(self._work, self._current)
         found: Lookup = await self._attempts.make("find", self._pms.find(self._booking), Deferred)
         return while_leased(found)
 
 
-def _cannot_be_checked(today: Safeguards) -> InDoubt:
-    if today.reference:
+def _cannot_be_checked(current: Safeguards) -> InDoubt:
+    if current.reference:
         return InDoubt("cannot_be_checked", "It may have been made, by a push that this PMS cannot be searched for.")
     return InDoubt("cannot_be_checked", "It may have been made, and this PMS cannot be searched.")
+
+
+class Attempts:
+    """What was tried with one submission, `earlier` attempts first. Each exchange with the PMS is timed, noted and counted."""
+
+    def __init__(self, clock: Clock, kind: str, request_id: str, earlier: tuple[Attempt, ...]) -> None:
+        self._clock = clock
+        self._kind = kind
+        self._request_id = request_id
+        self.all = earlier
+
+    async def make(self, action: str, asking: Awaitable[R], after_a_bug: Callable[[str, str], R]) -> R:
+        """What `asking` comes to. An adapter's bug costs one row, not all: it is `after_a_bug`, of a reason and a detail."""
+        began = self._clock.now(), self._clock.monotonic()
+        try:
+            outcome = await asking
+        except Exception as error:  # noqa: BLE001 - as said
+            _log.exception("adapter.failed", action=action, request_id=self._request_id)
+            outcome = after_a_bug("adapter_failed", type(error).__name__)
+        self.note(action, began, outcome)
+        return outcome
+
+    def note(self, action: str, began: tuple[datetime, float], outcome: AnyOutcome) -> None:
+        """That `action` came to `outcome` now. `began`: when, on the wall and on the monotonic clock."""
+        started_at, since = began
+        seconds = self._clock.monotonic() - since
+        self.all = with_attempt(self.all, action, iso(started_at), seconds, outcome)
+        pushes, took = _pushes(self._kind, action, self.all[-1].outcome)
+        pushes.inc()
+        took.observe(seconds)
+
+
+@cache
+def _pushes(kind: str, action: str, outcome: str) -> tuple[Counter, Histogram]:
+    """What counts and times them, kept: to look it up by its labels costs more than to count."""
+    return metrics.PUSHES.labels(kind, action, outcome), metrics.PUSH_SECONDS.labels(kind, action)

@@ -9,8 +9,7 @@ from forwarder.operations.completion import with_attempt
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problem import Problem
 from forwarder.store.submissions.work import Ended, Postponed, Work
-from forwarder.worker.outcome.policy import decide
-from forwarder.worker.outcome.retry import LAST_CALL, LOOKED_FOR
+from forwarder.worker.outcome.policy import LAST_CALL, LOOKED_FOR, decide
 from forwarder.worker.push_context import PushResult
 from tests.support.worker.works import NOW, work
 

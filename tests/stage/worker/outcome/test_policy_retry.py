@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from forwarder.worker.outcome.retry import LAST_CALL, LOOK_CEILING_SECONDS, LOOKED_FOR, next_look, next_try
+from forwarder.worker.outcome.policy import LAST_CALL, LOOKED_FOR, MAX_LOOK_PAUSE_SECONDS, next_look, next_try
 from tests.support.worker.works import NOW
 
 _DAY = timedelta(days=1)
@@ -38,5 +38,5 @@ def test_what_may_have_been_made_is_looked_for_long_after_its_deadline_and_not_f
     assert first == NOW + timedelta(seconds=31)
     late = deadline + LOOKED_FOR - timedelta(hours=2)
     hourly = next_look(30, now=late, deadline=deadline, min_seconds=None, jitter=0.5)
-    assert hourly == late + timedelta(seconds=LOOK_CEILING_SECONDS / 2)
+    assert hourly == late + timedelta(seconds=MAX_LOOK_PAUSE_SECONDS / 2)
     assert next_look(30, now=deadline + LOOKED_FOR, deadline=deadline, min_seconds=None, jitter=0.0) is None
