@@ -6,8 +6,8 @@ from typing import Final
 
 from pydantic_core import to_json
 
-from forwarder.reservation.problem import Fault, Problem
 from forwarder.reservation.problems import requests
+from forwarder.reservation.problems.problem import Fault, Problem
 
 DEFAULT_LIMIT: Final = 10
 LARGEST_LIMIT: Final = 200

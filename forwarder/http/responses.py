@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
-from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.value import value
 
 JSON: Final = b"application/json"

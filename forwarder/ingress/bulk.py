@@ -38,8 +38,8 @@ from forwarder.ingress.publisher import SubmissionPublisher
 from forwarder.ingress.submit import receipt_json
 from forwarder.observability.metrics import submissions
 from forwarder.process.loops import TimeSlice, yield_to_loop
-from forwarder.reservation.bulk import MOST_ITEM_BYTES, MOST_ITEMS, RESERVATION, BulkItem, read_item
-from forwarder.reservation.problem import Fault, Problem
+from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS, RESERVATION, BulkItem, read_item
+from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.validation import MalformedJson
 from forwarder.tenancy.access import Caller
 
@@ -146,7 +146,7 @@ class BulkEndpoint:
                 if item is None:
                     await yield_to_loop()
                     continue
-                if len(made) == MOST_ITEMS:
+                if len(made) == MAX_ITEMS:
                     return INVALID_BULK_SIZE
                 made.append(item.read if isinstance(item.read, Problem) else make(item.read))
                 if time_slice.used_up(_AN_ITEM + item.size):
@@ -206,7 +206,7 @@ def _terms_of(item: BulkItem, terms: Terms) -> Terms:
 def _read(text: bytes) -> _Item:
     """An element of an array. Raises `MalformedJson`: that spoils the whole document."""
     size = len(text)
-    if size > MOST_ITEM_BYTES:
+    if size > MAX_ITEM_BYTES:
         return _Item(ITEM_TOO_LARGE, size)
     item = read_item(text)
     return _Item(_refused(item) if isinstance(item, list) else item, size)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Generator, Iterator
 from typing import Final, TypeVar
 
-from forwarder.reservation.bulk import MOST_ITEM_BYTES
+from forwarder.reservation.bulk import MAX_ITEM_BYTES
 from forwarder.reservation.validation import MalformedJson
 
 _BLANK: Final = re.compile(rb"[ \t\r\n]*")
@@ -52,7 +52,7 @@ def elements(body: bytes, read: Callable[[bytes], R]) -> Iterator[R | None]:
 def _guessed(body: bytes, begin: int, read: Callable[[bytes], R]) -> Generator[R, None, int]:
     """The elements from `begin` on that end where the next object seems to begin, as most do; then, where the first other begins.
     What its reader takes for one object is all of it, whatever follows."""
-    while (likely := _LIKELY_END.search(body, begin, begin + MOST_ITEM_BYTES)) is not None:
+    while (likely := _LIKELY_END.search(body, begin, begin + MAX_ITEM_BYTES)) is not None:
         try:
             one = read(body[begin : likely.start(1)])
         except MalformedJson:

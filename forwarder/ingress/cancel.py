@@ -38,7 +38,7 @@ from forwarder.reservation.cancellation import (
     not_supported,
 )
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.reservation.validation import MalformedJson, read_cancellation
 from forwarder.store.lists.port import Stored

@@ -12,8 +12,8 @@ from pydantic_core import from_json
 
 from forwarder.http.request import HttpRequest
 from forwarder.ingress.message import card_of, published_form
-from forwarder.reservation.problem import Fault, Problem
 from forwarder.reservation.problems import requests
+from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import ReservationRequest
 from forwarder.reservation.rules import booking_of, refusals
 from forwarder.tenancy.port import Account

@@ -16,8 +16,8 @@ from forwarder.http.responses import DirectEndpoint, Response, retry_after
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import OVERLOADED, TENANCY_UNAVAILABLE, TEST_MODE_UNAVAILABLE
 from forwarder.process.clock import Clock
-from forwarder.reservation.problem import Problem
 from forwarder.reservation.problems import requests
+from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.tenancy.access import Caller, CallerCache, authenticate
 from forwarder.tenancy.limits import Allowance, RateLimits

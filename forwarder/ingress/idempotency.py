@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.problems import key_reused
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems.problem import Problem
 from forwarder.store.lists.port import Reader, Stored
 from forwarder.topics.outcomes import OutcomeEvent
 

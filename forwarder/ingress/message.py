@@ -11,12 +11,18 @@ from pydantic_core import to_json
 
 from forwarder.http.request import HttpRequest
 from forwarder.process.clock import iso
-from forwarder.reservation.card import SealedCard, masked
 from forwarder.reservation.identity import RequestIds
-from forwarder.reservation.problem import Problem
 from forwarder.reservation.problems import requests
-from forwarder.reservation.request import BookingEngineRequest, CardDetails, Operation, ReservationRequest
-from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS, fingerprint, key_of
+from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.request import (
+    BookingEngineRequest,
+    CardDetails,
+    Operation,
+    ReservationRequest,
+    SealedCard,
+    masked,
+)
+from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, fingerprint, key_of
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.port import Sealer
 from forwarder.topics.codec import encode_submission
@@ -38,7 +44,7 @@ INVALID_KEY: Final = requests.INVALID_KEY.problem(
 )
 INVALID_DEADLINE: Final = requests.INVALID_DEADLINE.problem(
     "The Forward-Deadline is one whole number of seconds in plain digits, such as 300, from 1 to "
-    f"{LONGEST_DEADLINE_SECONDS}, and comes once.",
+    f"{MAX_DEADLINE_SECONDS}, and comes once.",
 )
 
 
@@ -83,7 +89,7 @@ def read_idempotency_key(header: str) -> str | Problem:
 def read_deadline(header: str) -> int | Problem:
     """For how many seconds a submission is worth forwarding. Two lines come joined by a comma, and are refused with it."""
     text = header.strip()
-    if not _DEADLINE.fullmatch(text) or int(text) > LONGEST_DEADLINE_SECONDS:
+    if not _DEADLINE.fullmatch(text) or int(text) > MAX_DEADLINE_SECONDS:
         return INVALID_DEADLINE
     return int(text)
 

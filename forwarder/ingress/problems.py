@@ -5,9 +5,9 @@ from typing import Final
 
 from forwarder.http.request import BodyFault
 from forwarder.http.responses import Response, problem_response
-from forwarder.reservation.bulk import MOST_ITEM_BYTES, MOST_ITEMS
-from forwarder.reservation.problem import Fault, Problem
+from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS
 from forwarder.reservation.problems import requests, service
+from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import MAX_BODY_BYTES
 
 _NOTHING_ACCEPTED = "Nothing was accepted. Send the same request again in a moment"
@@ -41,9 +41,9 @@ NOT_AN_ARRAY: Final = requests.VALIDATION_FAILED.problem(
     faults=(Fault("", "wrong_type", "must be an array"),),
 )
 INVALID_BULK_SIZE: Final = requests.INVALID_BULK_SIZE.problem(
-    f"A bulk has 1 to {MOST_ITEMS} items. Nothing was accepted."
+    f"A bulk has 1 to {MAX_ITEMS} items. Nothing was accepted."
 )
-ITEM_TOO_LARGE: Final = requests.BODY_TOO_LARGE.problem(f"An item of a bulk must have at most {MOST_ITEM_BYTES} bytes.")
+ITEM_TOO_LARGE: Final = requests.BODY_TOO_LARGE.problem(f"An item of a bulk must have at most {MAX_ITEM_BYTES} bytes.")
 KEYS_OF_ITEMS: Final = requests.INVALID_KEY.problem(
     "A bulk takes no Idempotency-Key header: each of its items has its own, as idempotencyKey. Nothing was accepted.",
 )

@@ -10,7 +10,7 @@ from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import LOG_UNAVAILABLE, OVERLOADED, STORE_UNAVAILABLE
 from forwarder.observability.metrics import DEFERRED, PUBLISH_SECONDS
 from forwarder.process.loops import TimeSlice, yield_to_loop
-from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.topics.port import LogUnavailable, Message
 

@@ -9,7 +9,7 @@ from forwarder.ingress.guard import Guard
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.publisher import SubmissionPublisher
 from forwarder.ingress.submit import SubmitEndpoint
-from forwarder.reservation.bulk import MOST_BULK_BYTES
+from forwarder.reservation.bulk import MAX_BULK_BYTES
 
 
 def ingress_routes(parts: IngressParts) -> Routes:
@@ -17,7 +17,7 @@ def ingress_routes(parts: IngressParts) -> Routes:
     memory of recent keys."""
     guard, publisher = Guard(parts), SubmissionPublisher(parts)
     # Longer than all bodies together may be, a bulk would never find a place.
-    bulk = BulkEndpoint(parts, publisher, max_bytes=min(MOST_BULK_BYTES, guard.max_bytes))
+    bulk = BulkEndpoint(parts, publisher, max_bytes=min(MAX_BULK_BYTES, guard.max_bytes))
     endpoints = {
         "/booking-engine": guard.of(SubmitEndpoint("booking-engine", parts, publisher)),
         "": guard.of(SubmitEndpoint("general", parts, publisher)),

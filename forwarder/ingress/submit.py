@@ -18,8 +18,8 @@ from forwarder.ingress.problems import UNSUPPORTED_MEDIA_TYPE, malformed_json, r
 from forwarder.ingress.publisher import SubmissionPublisher
 from forwarder.observability.metrics import DEFERRED, submissions
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problem import Problem
 from forwarder.reservation.problems import endings
+from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES, Operation, ReservationRequest
 from forwarder.reservation.validation import MalformedJson, read_request
 from forwarder.tenancy.access import Caller

@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.card import masked
-from forwarder.reservation.request import CardDetails, json_number
+from forwarder.reservation.request import CardDetails, json_number, masked
 
 MAX_DETAIL = 500
 _MIN_CARD_DIGITS = 12

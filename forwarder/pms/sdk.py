@@ -28,7 +28,7 @@ from forwarder.reservation.outcome import (
     Outcome,
     Rejected,
 )
-from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails, json_number
 
 __all__ = [

@@ -21,7 +21,7 @@ from forwarder.http.paging import (
     write_list,
 )
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problem import Fault, Problem
+from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import NOT_BLANK
 from forwarder.store.lists.port import EVERYTHING, Days, Filters, Order, Page
 

@@ -14,8 +14,8 @@ from forwarder.query.conditional import NotModified, conditional_answer
 from forwarder.query.long_poll import LongPoll
 from forwarder.query.pages import read_page_request, write_page
 from forwarder.query.parts import QueryParts
-from forwarder.reservation.problem import Problem
 from forwarder.reservation.problems import requests, service
+from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import authenticate
 from forwarder.tenancy.port import TenancyUnavailable

@@ -6,7 +6,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails, from_json
 
-from forwarder.reservation.problem import Fault
+from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import (
     MAX_BODY_BYTES,
     PRINTABLE,
@@ -15,7 +15,7 @@ from forwarder.reservation.request import (
     fields_given,
     whole,
 )
-from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS
+from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
 from forwarder.reservation.validation import (
     between_fields,
     cross_faults,
@@ -24,9 +24,9 @@ from forwarder.reservation.validation import (
     refuse_what_is_no_number,
 )
 
-MOST_ITEMS: Final = 1_000
-MOST_BULK_BYTES: Final = 8 * 1024 * 1024
-MOST_ITEM_BYTES: Final = MAX_BODY_BYTES + 1024
+MAX_ITEMS: Final = 1_000
+MAX_BULK_BYTES: Final = 8 * 1024 * 1024
+MAX_ITEM_BYTES: Final = MAX_BODY_BYTES + 1024
 """As much as a single operation takes, and something for what is around it."""
 
 RESERVATION: Final = "/reservation"
@@ -40,7 +40,7 @@ class _Item(BaseModel):
 
     idempotency_key: Annotated[str, Field(min_length=1, max_length=255, pattern=PRINTABLE)] | None = None
     deadline_seconds: (
-        Annotated[int, Field(strict=True, ge=1, le=LONGEST_DEADLINE_SECONDS), BeforeValidator(whole)] | None
+        Annotated[int, Field(strict=True, ge=1, le=MAX_DEADLINE_SECONDS), BeforeValidator(whole)] | None
     ) = None
 
 

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problem import Problem
 from forwarder.reservation.problems import endings
+from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import NO_NUL
 
 MAX_REASON: Final = 1000

@@ -3,6 +3,10 @@
 An identifier is `rsv_` and 32 characters of base32: 14 bytes that name the submission and a 6-byte MAC (BLAKE2b, RFC 7693)
 that binds them to one integration account. Whoever holds the MAC key can tell, without asking any store, whether this service
 ever issued an identifier to that account: so the status of an accepted submission is never "unknown".
+
+A test key acts in the shadow of the integration account that it names, whose PMS is the simulator. A shadow is an account of its
+own: nothing of it (reservations, idempotency keys, request ids, account queues, message keys) ever meets what is live. Its
+identifier marks it, wherever that goes.
 """
 
 import base64
@@ -73,3 +77,24 @@ class RequestIds:
         # The length in front keeps account "a" with content "bc" apart from account "ab" with content "c".
         message = len(account).to_bytes(4, "big") + account + content
         return blake2b(message, digest_size=size, key=self.mac_key, person=purpose).digest()
+
+
+SHADOW_MARK: Final = "~"
+"""What no account's own identifier may contain."""
+
+_SHADOW_PREFIX: Final = f"test{SHADOW_MARK}"
+
+
+def shadow_id(account_id: str) -> str:
+    """The identifier of an account's shadow."""
+    return _SHADOW_PREFIX + account_id
+
+
+def is_test(account_id: str) -> bool:
+    """Whether an identifier is a shadow's."""
+    return account_id.startswith(_SHADOW_PREFIX)
+
+
+def live_account_id(account_id: str) -> str:
+    """The account whose shadow it is."""
+    return account_id.removeprefix(_SHADOW_PREFIX)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.value import value
 
 

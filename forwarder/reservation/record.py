@@ -10,11 +10,11 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import json_number
 from forwarder.reservation.value import value
 
-_LARGEST_EXACT_INTEGER = 2**53 - 1
+_MAX_EXACT_INTEGER = 2**53 - 1
 """The largest integer that every JSON reader keeps exact (RFC 8259, section 6)."""
 
 _AMOUNTS = (int, float)
-_LONGEST_USUAL_ID = 256
+_MAX_USUAL_ID_LENGTH = 256
 _COUNTS = ("numberOfAdults", "numberOfChildren", "numberOfInfants")
 _NAMES = ("name", "firstName", "lastName")
 
@@ -82,9 +82,9 @@ def surely_composes(request: Mapping[str, Any]) -> bool:
         return False
     property_id, guests, price = request.get("propertyId"), request.get("numberOfGuests"), request.get("totalPrice")
     return (
-        (type(property_id) is int or (type(property_id) is str and len(property_id) <= _LONGEST_USUAL_ID))
+        (type(property_id) is int or (type(property_id) is str and len(property_id) <= _MAX_USUAL_ID_LENGTH))
         and (type(guests) is int or (guests is None and _each(request, _COUNTS, int)))
-        and (price is None or (type(price) in _AMOUNTS and abs(price) <= _LARGEST_EXACT_INTEGER))
+        and (price is None or (type(price) in _AMOUNTS and abs(price) <= _MAX_EXACT_INTEGER))
         and type(guest := request.get("guest")) is dict
         and ((type(guest.get("name")) is str and bool(guest["name"])) or _each(guest, _NAMES, str))
     )
@@ -107,7 +107,7 @@ def _number_where_it_is_one(identifier: str | int) -> str | int:
     """A number for "1001", the string itself for "00123" or "A7": what a number would not give back as it was."""
     if isinstance(identifier, str) and identifier.isascii() and identifier.isdigit():
         number = int(identifier)
-        if str(number) == identifier and number <= _LARGEST_EXACT_INTEGER:
+        if str(number) == identifier and number <= _MAX_EXACT_INTEGER:
             return number
     return identifier
 
@@ -156,6 +156,6 @@ def _finances(total: float, currency: str, given: Mapping[str, Any]) -> dict[str
 
 def _remaining(total: float, paid: float) -> float:
     """`total` less `paid`, exactly."""
-    if type(paid) is int and paid == 0 and type(total) is float and abs(total) <= _LARGEST_EXACT_INTEGER:
+    if type(paid) is int and paid == 0 and type(total) is float and abs(total) <= _MAX_EXACT_INTEGER:
         return int(total) if total.is_integer() else total  # as nearly always: there is nothing to reckon with
     return json_number(Decimal(str(total)) - Decimal(str(paid)))

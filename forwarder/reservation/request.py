@@ -4,6 +4,7 @@ String-or-number fields keep the form in which they came. Unknown fields are dro
 number under another name, say) travels further. Money is `Decimal` inside and a JSON number outside.
 """
 
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Literal
@@ -211,12 +212,11 @@ Operation = Literal["booking-engine", "general"]
 def fields_given(request: ReservationRequest) -> int:
     """How many fields of ours its JSON had, those of the guest, the address and the card included."""
     guest = request.guest
-    # What pydantic's own `model_fields_set` returns.
-    given = len(request.__pydantic_fields_set__) + len(guest.__pydantic_fields_set__)
+    given = len(request.model_fields_set) + len(guest.model_fields_set)
     if guest.address is not None:
-        given += len(guest.address.__pydantic_fields_set__)
+        given += len(guest.address.model_fields_set)
     if isinstance(request, BookingEngineRequest) and request.card_details is not None:
-        given += len(request.card_details.__pydantic_fields_set__)
+        given += len(request.card_details.model_fields_set)
     return given
 
 
@@ -225,3 +225,41 @@ MODELS: dict[Operation, type[BookingEngineRequest] | type[GeneralRequest]] = {
     "general": GeneralRequest,
 }
 """Which request each operation takes."""
+
+
+_MIN_CARD_DIGITS = 12
+_MAX_CARD_DIGITS = 19
+
+
+@dataclass(frozen=True, slots=True)
+class SealedCard:
+    """Card details that only the holder of the private key named by `key_id` can open. `sealed` is base64."""
+
+    key_id: str
+    sealed: str
+
+
+def masked(card_number: str) -> str:
+    """The first six and last four digits, the rest as asterisks. Nothing at all of what is too short or too long to be a card
+    number: its last digits may be a security code."""
+    digits = "".join(character for character in card_number if character.isdigit())
+    if not _MIN_CARD_DIGITS <= len(digits) <= _MAX_CARD_DIGITS:
+        return "*" * len(card_number)
+    return digits[:6] + "*" * (len(digits) - 10) + digits[-4:]
+
+
+_TWO_DECIMALS = """
+AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BGN BMD BND BOB BOV BRL BSD BTN BWP BYN BZD CAD CDF CHE CHF CHW
+CNY COP COU CRC CUP CVE CZK DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GTQ GYD HKD HNL HTG HUF IDR ILS
+INR IRR JMD KES KGS KHR KPW KYD KZT LAK LBP LKR LRD LSL MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN MXV MYR MZN
+NAD NGN NIO NOK NPR NZD PAB PEN PGK PHP PKR PLN QAR RON RSD RUB SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC
+SYP SZL THB TJS TMT TOP TRY TTD TWD TZS UAH USD USN UYU UZS VED VES WST XCD XCG YER ZAR ZMW ZWG
+"""
+
+CURRENCY_DECIMALS: dict[str, int] = {
+    **dict.fromkeys(_TWO_DECIMALS.split(), 2),
+    **dict.fromkeys("BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF".split(), 0),
+    **dict.fromkeys("BHD IQD JOD KWD LYD OMR TND".split(), 3),
+    **dict.fromkeys("CLF UYW".split(), 4),
+}
+"""Currency code → number of decimals of its minor unit."""

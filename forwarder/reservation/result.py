@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from pydantic_core import to_json
 
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
-from forwarder.reservation.mode import is_test
+from forwarder.reservation.identity import is_test
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.value import value
 

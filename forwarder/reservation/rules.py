@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.problem import Problem
 from forwarder.reservation.problems import endings
+from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
 

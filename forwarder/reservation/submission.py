@@ -5,11 +5,10 @@ from datetime import date, datetime
 from hashlib import blake2b
 from typing import Any, Final
 
-from forwarder.reservation.card import SealedCard
-from forwarder.reservation.request import Operation
+from forwarder.reservation.request import Operation, SealedCard
 from forwarder.reservation.value import value
 
-LONGEST_DEADLINE_SECONDS: Final = 7 * 24 * 60 * 60
+MAX_DEADLINE_SECONDS: Final = 7 * 24 * 60 * 60
 """The most that a caller may ask for; the account's own deadline may be shorter, and then counts."""
 
 
@@ -19,7 +18,7 @@ class Submission:
 
     `reservation` holds the request's own fields in the forms in which they came; of a card it shows the masked number alone,
     the rest is in `card`, sealed. `fingerprint` tells one payload from another without revealing either.
-    `deadline_seconds`: for how long after `accepted_at` its caller wants it forwarded, 1 to `LONGEST_DEADLINE_SECONDS`; None
+    `deadline_seconds`: for how long after `accepted_at` its caller wants it forwarded, 1 to `MAX_DEADLINE_SECONDS`; None
     leaves it to the account. No part of the fingerprint: it says how long to try, not what for.
     """
 

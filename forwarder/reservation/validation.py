@@ -3,7 +3,8 @@
 No fault ever quotes the value at fault: it may be a card number.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Any, Final, TypeVar
@@ -12,12 +13,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from forwarder.reservation.cancellation import CancellationBody
-from forwarder.reservation.currency import DECIMALS
-from forwarder.reservation.json_names import most_names, names_are_unique
-from forwarder.reservation.problem import Fault
+from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import (
     CONFIRMED,
     CURRENCY,
+    CURRENCY_DECIMALS,
     EMAIL,
     MAX_NIGHTS,
     MAX_PRICE,
@@ -53,7 +53,7 @@ def read_request(operation: Operation, body: bytes) -> ReservationRequest | list
 def refuse_hidden(body: bytes, given: int) -> None:
     """Refuse what the reader of a valid `body` did not look at, where it is no JSON. `given`: how many fields it took. No more
     names than those, and there is nothing else in it. Raises `MalformedJson`."""
-    if most_names(body) != given:
+    if max_names(body) != given:
         refuse_what_is_no_number(body)
         refuse_names_given_twice(body)
 
@@ -206,7 +206,7 @@ def _date_faults(arrival: date, departure: date) -> list[Fault]:
 def _price_faults(price: Decimal | None, currency: str | None) -> list[Fault]:
     if currency is None:
         return []
-    decimals = DECIMALS.get(currency)
+    decimals = CURRENCY_DECIMALS.get(currency)
     if decimals is None:
         return [Fault("/currency", "unknown_currency", "must be an ISO 4217 currency code in capitals, such as EUR")]
     if price is not None and price != price.quantize(_SMALLEST[decimals]):
@@ -214,7 +214,7 @@ def _price_faults(price: Decimal | None, currency: str | None) -> list[Fault]:
     return []
 
 
-_SMALLEST: Final = {decimals: Decimal(1).scaleb(-decimals) for decimals in set(DECIMALS.values())}
+_SMALLEST: Final = {decimals: Decimal(1).scaleb(-decimals) for decimals in set(CURRENCY_DECIMALS.values())}
 """The smallest amount of a currency that has so many decimals."""
 
 
@@ -238,3 +238,33 @@ def _decimal(price: object) -> Decimal | None:
     if isinstance(price, bool) or not isinstance(price, int | float) or not abs(price) <= MAX_PRICE:
         return None
     return Decimal(str(price))
+
+
+_BLANK: Final = b" \t\r\n"
+
+
+class _Twice(Exception):
+    """An object has one name twice."""
+
+
+def max_names(document: bytes) -> int:
+    """No fewer than the names in all of its objects, told without reading it; just as many where no text in it looks like one."""
+    return document.translate(None, _BLANK).count(b'":')
+
+
+def names_are_unique(document: bytes) -> bool:
+    """Of a document that was read already, and so is JSON of no great depth."""
+    try:
+        _DECODER.decode(document.decode())
+    except _Twice:
+        return False
+    return True
+
+
+def _refuse_twice(members: Sequence[tuple[str, Any]]) -> None:
+    if len({name for name, _ in members}) < len(members):
+        raise _Twice
+
+
+# The values are of no interest: numbers of any length stay unread.
+_DECODER = json.JSONDecoder(object_pairs_hook=_refuse_twice, parse_int=bool, parse_float=bool)

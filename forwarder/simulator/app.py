@@ -21,7 +21,7 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from forwarder.http.health import health_routes
 from forwarder.http.responses import Response, problem_response
-from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems.problem import Problem
 from forwarder.simulator.faults import Faults
 from forwarder.simulator.kinds.beds24 import beds24_routes
 from forwarder.simulator.kinds.booking_sync import booking_sync_routes

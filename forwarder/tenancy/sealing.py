@@ -11,8 +11,7 @@ from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey, PublicKey, SealedBox
 from pydantic import ValidationError
 
-from forwarder.reservation.card import SealedCard
-from forwarder.reservation.request import CardDetails
+from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.tenancy.port import CannotOpen
 
 _PURPOSE = b"forwarder-seal-1"

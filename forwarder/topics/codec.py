@@ -12,12 +12,11 @@ from typing import Annotated, Any, Final, Protocol
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
-from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import Standing, compose_record, surely_composes
-from forwarder.reservation.request import Operation
+from forwarder.reservation.request import Operation, SealedCard
 from forwarder.reservation.result import ResultEvent
-from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS, Submission
+from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, Submission
 from forwarder.topics.port import Headers, Message
 
 _SOURCE = b"/forwarder"
@@ -206,7 +205,7 @@ class _Envelope(BaseModel):
     fingerprint: Id
     card: _SealedCard | None
     # 0, which no message may carry, if the caller set none and the member is missing.
-    deadlineSeconds: Annotated[int, Field(ge=1, le=LONGEST_DEADLINE_SECONDS)] = 0  # noqa: N815
+    deadlineSeconds: Annotated[int, Field(ge=1, le=MAX_DEADLINE_SECONDS)] = 0  # noqa: N815
 
 
 def encode_result(event: ResultEvent) -> Message:

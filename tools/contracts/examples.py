@@ -10,8 +10,8 @@ from forwarder.ingress.message import published_form
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problem import Fault
 from forwarder.reservation.problems import endings, requests
+from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.record import Standing, compose_record
 from forwarder.reservation.request import BookingEngineRequest, Operation
 from forwarder.reservation.submission import Submission, fingerprint

@@ -8,7 +8,7 @@ from typing import Any, Final
 import yaml
 from pydantic_core import from_json, to_json
 
-from forwarder.reservation.problems.chapters import CATALOGUE
+from forwarder.reservation.problems.catalogue import CATALOGUE
 from tools.contracts.messages.asyncapi import asyncapi
 from tools.contracts.messages.event_schemas import event_schemas
 from tools.contracts.messages.headers import shown_headers

@@ -14,7 +14,7 @@ from forwarder.cli.options import credential_from, options_from
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
 from forwarder.operations.accounts import Accounts
 from forwarder.pms.port import BadOptions
-from forwarder.reservation.mode import MARK
+from forwarder.reservation.identity import SHADOW_MARK
 from forwarder.tenancy.port import Account
 
 _COLUMNS = ("id", "workspace", "kind", "baseUrl", "concurrency", "ratePerSecond", "deadlineSeconds", "paused")
@@ -68,8 +68,10 @@ def add(
     if rate is not None and rate <= 0:
         raise WrongUsage("--rate must be more than 0; leave it out for the kind's published limit.")
     new_id = account_id or f"acc_{secrets.token_hex(6)}"
-    if MARK in new_id or len(new_id) > _LONGEST_ID:
-        raise WrongUsage(f"--id must be without {MARK}, which tells shadows, and of at most {_LONGEST_ID} characters.")
+    if SHADOW_MARK in new_id or len(new_id) > _LONGEST_ID:
+        raise WrongUsage(
+            f"--id must be without {SHADOW_MARK}, which tells shadows, and of at most {_LONGEST_ID} characters."
+        )
     options = options_from(option, options_file)
     account = Account(new_id, workspace, kind, base_url.rstrip("/"), "", concurrency, rate, deadline, options=options)
     secret = credential_from(credential, credential_file)

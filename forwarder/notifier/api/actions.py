@@ -17,7 +17,7 @@ from forwarder.http.responses import NO_STORE, Response
 from forwarder.notifier.api.requests import NewWebhook, Rotation, WebhookChange, read_page_query, read_request_body
 from forwarder.notifier.webhooks import UNCHANGED, Webhooks
 from forwarder.process.clock import iso
-from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems.problem import Problem
 from forwarder.store.lists.paging import neighbours
 from forwarder.store.webhooks.port import DeliveryAttempt, DeliveryEntry
 from forwarder.tenancy.port import NotKnown

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from forwarder.http.paging import invalid_query, read_cursor, read_limit
 from forwarder.http.request import JSON, BodyFault, HttpRequest
 from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, LONGEST_OVERLAP_SECONDS
-from forwarder.reservation.problem import Fault, Problem
 from forwarder.reservation.problems import requests
+from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import MAX_BODY_BYTES, NO_NUL, whole
 from forwarder.reservation.result import RESULT_TYPES
 from forwarder.reservation.validation import MalformedJson, read_object

@@ -13,8 +13,8 @@ from forwarder.http.responses import Response, Routes, problem_response
 from forwarder.notifier.api.actions import DeliveryActions, NoDelivery, WebhookActions
 from forwarder.notifier.api.requests import invalid
 from forwarder.notifier.webhooks import EndpointDisabled, Webhooks
-from forwarder.reservation.problem import Fault, Problem
 from forwarder.reservation.problems import service, webhooks
+from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import authenticate_workspace
 from forwarder.tenancy.port import ApiKey, Directory, NotKnown, TenancyUnavailable

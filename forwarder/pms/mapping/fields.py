@@ -11,8 +11,14 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.currency import DECIMALS
-from forwarder.reservation.request import Address, BookingEngineRequest, CardDetails, Guest, json_number
+from forwarder.reservation.request import (
+    CURRENCY_DECIMALS,
+    Address,
+    BookingEngineRequest,
+    CardDetails,
+    Guest,
+    json_number,
+)
 
 Written = Literal["text", "number", "integer", "minorUnits"]
 """How a value is written: `minorUnits` are an amount's cents, or whatever its currency has in their place."""
@@ -107,7 +113,7 @@ def as_text(value: Any) -> str:
 
 
 def _minor_units(booking: Booking, name: str, value: Any) -> int:
-    decimals = DECIMALS.get(booking.currency or "")
+    decimals = CURRENCY_DECIMALS.get(booking.currency or "")
     units = None if decimals is None else _number(name, value, "number").scaleb(decimals)
     if units is None or units != units.to_integral_value():
         raise DoesNotFit(name, "an amount in the minor units of its currency")

@@ -1,4 +1,4 @@
-"""Every problem that the service answers or records: its code, what it means, and what whoever gets it can do. Pure.
+"""Problems (RFC 9457): what one is, and every one that the service answers or records, with what it means and what to do. Pure.
 
-A code means the same for ever. docs/reference/problems.md and `/problems/<code>` are written from here; `chapters` has them all.
+A code means the same for ever. docs/reference/problems.md and `/problems/<code>` are generated from here; `catalogue` has all.
 """

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from forwarder.reservation.problems.problem_type import ProblemType
+from forwarder.reservation.problems.problem import ProblemType
 
 UNAUTHENTICATED: Final = ProblemType(
     "unauthenticated",

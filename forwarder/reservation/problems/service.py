@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from forwarder.reservation.problems.problem_type import ProblemType
+from forwarder.reservation.problems.problem import ProblemType
 
 _SAME_KEY: Final = "Send the same request again after `Retry-After` seconds, with the same `Idempotency-Key`."
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from forwarder.reservation.problems.problem_type import ProblemType
+from forwarder.reservation.problems.problem import ProblemType
 
 LIVE_KEY_NEEDED: Final = ProblemType(
     "live_key_needed",

@@ -8,8 +8,8 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Row
 
 from forwarder.process.clock import iso
-from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.request import SealedCard
 from forwarder.reservation.result import ResultEvent
 from forwarder.reservation.submission import Submission
 from forwarder.store.sql import DialectName, batch_with_texts

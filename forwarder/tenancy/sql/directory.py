@@ -11,7 +11,7 @@ from sqlalchemy import Row, Select, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import Clock
-from forwarder.reservation.mode import cast_by, is_test
+from forwarder.reservation.identity import is_test, live_account_id
 from forwarder.tenancy.access import Caller, caller_valid_until, is_test_token, token_hash
 from forwarder.tenancy.port import Account, ApiKey, RateLimit, TenancyUnavailable
 from forwarder.tenancy.sql.database import transaction
@@ -177,7 +177,7 @@ class SqlDirectory:
         return None if key is None else replace(key, test=True)
 
     async def _find_account(self, account_id: str) -> Account | None:
-        row = await self._find(_ACCOUNT, cast_by(account_id))
+        row = await self._find(_ACCOUNT, live_account_id(account_id))
         account = None if row is None else account_of(row)
         return self._shadow(account) if account is not None and is_test(account_id) else account
 

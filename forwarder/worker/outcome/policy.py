@@ -19,8 +19,8 @@ from forwarder.operations.completion import cancellation_of, completed, event_of
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import cancellation_failed
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, InDoubt, Rejected, Status
-from forwarder.reservation.problem import Problem
 from forwarder.reservation.problems import endings
+from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.work import Ended, PmsReservation, Postponed, Work
 from forwarder.worker.push_context import PushResult
 

@@ -43,7 +43,7 @@ from forwarder.reservation.outcome import (
     Rejected,
     Status,
 )
-from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.reservation.rules import apply_rules, booking_without_card
 from forwarder.store.submissions.work import Attempt, PmsReservation, Work

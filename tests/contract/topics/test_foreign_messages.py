@@ -21,7 +21,7 @@ from forwarder.operations.dead_letter_messages import DeadLetterWriter
 from forwarder.operations.dead_letters import DeadLetterReader, LetterFilter, LetterState, headers_of, row, value_of
 from forwarder.operations.replay import Replay
 from forwarder.process.clock import SystemClock
-from forwarder.reservation.card import SealedCard
+from forwarder.reservation.request import SealedCard
 from forwarder.store.database import open_engine
 from forwarder.store.lists.reader import SqlOverview
 from forwarder.topics.cancellations import encode_cancellation

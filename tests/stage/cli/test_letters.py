@@ -21,8 +21,8 @@ from forwarder.operations.dead_letters import (
     value_of,
 )
 from forwarder.process.clock import iso
-from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Deferred, Status
+from forwarder.reservation.request import SealedCard
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.reader import SqlOverview
 from forwarder.store.migrate import migrate

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from forwarder.reservation.bulk import MOST_BULK_BYTES
+from forwarder.reservation.bulk import MAX_BULK_BYTES
 from reservation_forwarder_client import Item
 from reservation_forwarder_client.bulk import bulks
 
@@ -29,7 +29,7 @@ def test_they_are_cut_by_number_in_their_order(count: int, most: int, sizes: lis
 def test_they_are_cut_by_bytes_as_well() -> None:
     made = list(bulks(numbered(300, "x" * 60_000), 1000))
     assert len(made) == 3
-    assert all(len(body) < MOST_BULK_BYTES for _, body in made)
+    assert all(len(body) < MAX_BULK_BYTES for _, body in made)
     assert sum(len(items) for items, _ in made) == 300
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from forwarder.reservation.problems.chapters import CATALOGUE
+from forwarder.reservation.problems.catalogue import CATALOGUE
 from tests.support.contracts.http_contract import HttpContract
 from tools.contracts.files import contract_files
 from tools.contracts.messages.event_schemas import event_schemas

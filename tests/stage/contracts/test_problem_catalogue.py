@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from forwarder.reservation.problems import endings, requests, service, webhooks
-from forwarder.reservation.problems.chapters import CATALOGUE, CHAPTERS
-from forwarder.reservation.problems.problem_type import ProblemType
+from forwarder.reservation.problems.catalogue import CATALOGUE, CHAPTERS
+from forwarder.reservation.problems.problem import ProblemType
 from tests.support.contracts.problem_codes import fault_codes, made_by_hand, used
 from tests.support.stages.http_stages import Stages, stages
 from tools.contracts.pages.problem_pages import FAULTS, problems_markdown

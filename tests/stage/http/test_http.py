@@ -16,7 +16,7 @@ from forwarder.http.app import http_app
 from forwarder.http.request import header_map
 from forwarder.http.responses import Response, problem_response
 from forwarder.observability.metrics import DEFERRED
-from forwarder.reservation.problem import Fault, Problem
+from forwarder.reservation.problems.problem import Fault, Problem
 from tests.support.memory.clock import ManualClock
 from tests.support.stages.http_stages import Stages, stages
 

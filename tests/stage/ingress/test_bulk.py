@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from forwarder.ingress.parts import IngressSettings
-from forwarder.reservation.bulk import MOST_BULK_BYTES, MOST_ITEM_BYTES, MOST_ITEMS
+from forwarder.reservation.bulk import MAX_BULK_BYTES, MAX_ITEM_BYTES, MAX_ITEMS
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.topics.codec import decode_submission, header
@@ -206,10 +206,10 @@ async def test_ndjson_without_a_line_is_no_bulk(house: Stages) -> None:
 
 @pytest.mark.parametrize("lines", [False, True])
 async def test_a_thousand_items_are_taken_and_one_more_is_not(house: Stages, *, lines: bool) -> None:
-    assert await _code(house, [{}] * (MOST_ITEMS + 1), lines=lines) == "invalid_bulk_size"
-    items: list[Any] = [*[SMALL] * (MOST_ITEMS - 1), {}]
-    assert (await _send(house, items, lines=lines)).json()["data"]["accepted"] == MOST_ITEMS - 1
-    assert len(house.requests) == MOST_ITEMS - 1
+    assert await _code(house, [{}] * (MAX_ITEMS + 1), lines=lines) == "invalid_bulk_size"
+    items: list[Any] = [*[SMALL] * (MAX_ITEMS - 1), {}]
+    assert (await _send(house, items, lines=lines)).json()["data"]["accepted"] == MAX_ITEMS - 1
+    assert len(house.requests) == MAX_ITEMS - 1
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ async def test_how_a_body_may_be_declared(house: Stages, media_type: str, *, tak
 
 
 async def test_an_item_that_is_too_long_is_its_own_problem(house: Stages) -> None:
-    long = {"operation": "general", "reservation": GENERAL | {"unknown": "x" * MOST_ITEM_BYTES}}
+    long = {"operation": "general", "reservation": GENERAL | {"unknown": "x" * MAX_ITEM_BYTES}}
     assert _codes(await _results(house, [SMALL, long, SMALL])) == [None, "body_too_large", None]
     assert _codes(await _results(house, [SMALL, long, SMALL], lines=True)) == [None, "body_too_large", None]
 
@@ -253,7 +253,7 @@ async def test_a_body_beyond_all_bounds_is_not_read() -> None:
 
 
 async def test_bulks_and_single_bodies_share_the_room_for_bodies() -> None:
-    async with stages(IngressSettings(max_bytes=MOST_BULK_BYTES)) as house:
+    async with stages(IngressSettings(max_bytes=MAX_BULK_BYTES)) as house:
         house.log.acknowledging.clear()
         under_way = asyncio.create_task(_send(house, [SMALL]))
         await house.log.attempted(1)

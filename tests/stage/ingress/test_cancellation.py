@@ -11,7 +11,7 @@ import pytest
 
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems.problem import Problem
 from forwarder.topics.cancellations import decode_cancellation, is_cancellation
 from forwarder.topics.codec import header
 from forwarder.topics.port import Message

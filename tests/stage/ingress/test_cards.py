@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import structlog
 
-from forwarder.reservation.card import masked
-from forwarder.reservation.request import CardDetails
+from forwarder.reservation.request import CardDetails, masked
 from forwarder.topics.codec import decode_submission
 from tests.support.stages.asgi_call import AsgiCall
 from tests.support.stages.bodies import BOOKING_ENGINE, CARD, GENERAL

@@ -10,7 +10,7 @@ import pytest
 
 from forwarder.ingress.parts import IngressSettings
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems.problem import Problem
 from tests.support.memory.clock import settle
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL
 from tests.support.stages.http_stages import (

@@ -12,9 +12,9 @@ from forwarder.assembly.test_mode import Shadows
 from forwarder.ingress.parts import IngressSettings
 from forwarder.pms.registry import KINDS, check_options
 from forwarder.process.supervision import bind, own_url
-from forwarder.reservation.mode import cast_by, is_test, shadow_id
+from forwarder.reservation.identity import is_test, live_account_id, shadow_id
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.tenancy.access import Caller, authenticate
 from forwarder.tenancy.port import Account, ApiKey
@@ -82,7 +82,7 @@ def test_a_shadow_is_told_by_its_identifier() -> None:
         True,
         *(False,) * 4,
     ]
-    assert [cast_by(known) for known in (shadow_id("acc"), "acc")] == ["acc"] * 2
+    assert [live_account_id(known) for known in (shadow_id("acc"), "acc")] == ["acc"] * 2
 
 
 def test_a_shadow_has_nothing_of_the_account_but_kind_workspace_and_deadline() -> None:

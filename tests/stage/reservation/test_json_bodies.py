@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.reservation.json_names import most_names, names_are_unique
 from forwarder.reservation.request import BookingEngineRequest
-from forwarder.reservation.validation import MalformedJson, read_cancellation, read_request
+from forwarder.reservation.validation import MalformedJson, max_names, names_are_unique, read_cancellation, read_request
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL, changed
 
 
@@ -107,7 +106,7 @@ def test_a_text_may_look_like_names_and_numbers(text: str) -> None:
     ("document", "names"), [("{}", 0), ('{"a":1}', 1), ('{"a" : {"b"\n:2}, "c":\t[{"d"\r\t:1}]}', 4)]
 )
 def test_names_are_counted_without_being_read(document: str, names: int) -> None:
-    assert most_names(document.encode()) == names
+    assert max_names(document.encode()) == names
 
 
 @given(
@@ -118,7 +117,7 @@ def test_names_are_counted_without_being_read(document: str, names: int) -> None
     )
 )
 def test_no_name_is_left_uncounted(document: Any) -> None:
-    assert most_names(json.dumps(document).encode()) >= _names_in(document)
+    assert max_names(json.dumps(document).encode()) >= _names_in(document)
 
 
 def _names_in(document: Any) -> int:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.reservation.problem import Fault
+from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import BookingEngineRequest, GeneralRequest, Operation
 from forwarder.reservation.validation import MalformedJson, read_request
 from tests.support.stages.bodies import BOOKING_ENGINE, CARD, GENERAL, changed

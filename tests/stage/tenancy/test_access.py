@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 from starlette.datastructures import Headers
 
-from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems.problem import Problem
 from forwarder.tenancy.access import Caller, authenticate
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
 

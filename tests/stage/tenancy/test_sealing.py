@@ -4,8 +4,7 @@ import base64
 
 import pytest
 
-from forwarder.reservation.card import SealedCard
-from forwarder.reservation.request import CardDetails
+from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.tenancy.port import CannotOpen
 from forwarder.tenancy.sealing import KeyPair, PublicKeySealer, SecretUnsealer
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic_core import from_json, to_json
 
-from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.request import SealedCard
 from forwarder.reservation.result import EVENT_TYPES, ResultEvent, result_data
-from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS, Submission, fingerprint
+from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, Submission, fingerprint
 from forwarder.topics.codec import (
     MAX_SUBMISSION_BYTES,
     Undecodable,
@@ -54,7 +54,7 @@ def _encode(submission: Submission) -> Message:
         replace(SUBMISSION, operation="general", reservation=GENERAL),
         replace(SUBMISSION, reservation=changed(GENERAL, "roomId", ABSENT)),
         replace(SUBMISSION, deadline_seconds=1),
-        replace(SUBMISSION, deadline_seconds=LONGEST_DEADLINE_SECONDS),
+        replace(SUBMISSION, deadline_seconds=MAX_DEADLINE_SECONDS),
         replace(SUBMISSION, reservation=GENERAL | {"notes": "what stands for a NUL in JSON: \\u0000 \\\\u0000"}),
         replace(SUBMISSION, account_id='odd "id" é', reservation=GENERAL | {"notes": '"}\\ é \u2028'}),
     ],
@@ -187,7 +187,7 @@ def test_a_submission_without_one_of_its_fields(field: str) -> None:
         ("reservation.arrivalDate", 5),
         ("deadlineSeconds", 0),
         ("deadlineSeconds", -1),
-        ("deadlineSeconds", LONGEST_DEADLINE_SECONDS + 1),
+        ("deadlineSeconds", MAX_DEADLINE_SECONDS + 1),
         ("deadlineSeconds", 10**30),
         ("deadlineSeconds", 60.0),
         ("deadlineSeconds", "60"),

@@ -10,7 +10,7 @@ from pydantic_core import from_json
 
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Cancelled, Deferred, Rejected, Status
-from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems.problem import Problem
 from forwarder.store.lists.port import Stored
 from forwarder.topics.codec import decode_data, header
 from forwarder.topics.port import Message

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import forwarder
 from forwarder.reservation.problems import endings, requests, service, webhooks
-from forwarder.reservation.problems.problem_type import ProblemType
+from forwarder.reservation.problems.problem import ProblemType
 
 _ROOT = Path(forwarder.__file__).parent
 _ELSEWHERE = (

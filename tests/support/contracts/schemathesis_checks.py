@@ -8,7 +8,7 @@ from typing import Any
 import schemathesis
 from schemathesis import Case, CheckContext, GenerationMode, Response
 
-from forwarder.reservation.problems.chapters import CATALOGUE
+from forwarder.reservation.problems.catalogue import CATALOGUE
 
 _PROBLEM = "application/problem+json"
 # What JSON Schema cannot say: a body may break these and be of its schema all the same.

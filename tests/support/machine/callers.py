@@ -6,7 +6,7 @@ from pydantic_core import to_json
 
 from forwarder.process.clock import Clock, iso
 from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.reservation.card import SealedCard
+from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.topics.cancellations import encode_cancellation
 from forwarder.topics.codec import encode_submission

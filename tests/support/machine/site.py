@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from forwarder.pms.port import PmsDirectory
-from forwarder.reservation.card import SealedCard
-from forwarder.reservation.request import CardDetails
+from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.sealing import KeyPair, PublicKeySealer, SecretUnsealer
 from forwarder.topics.port import Log, LogUnavailable

@@ -8,9 +8,9 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
-from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import Standing, compose_record
+from forwarder.reservation.request import SealedCard
 from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.store.submissions.port import Recorder
 from forwarder.store.submissions.work import Arrival, Attempt, Ended, OutboxEvent, Postponed, Work

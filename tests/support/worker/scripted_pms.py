@@ -4,9 +4,8 @@ from collections.abc import Callable, Sequence
 
 from forwarder.pms.port import AccountConnection, Capabilities, Limits, UnknownKind
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
-from forwarder.reservation.request import CardDetails
+from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.tenancy.port import CannotOpen
 from forwarder.worker.push.pusher import MaySend, Pusher
 from tests.support.memory.clock import ManualClock

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from forwarder.pms.port import Capabilities
-from forwarder.reservation.card import SealedCard
+from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.work import Attempt, Work
 from forwarder.tenancy.port import Account

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import Operation
-from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS
+from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
 from tools.contracts.openapi.response_bodies import Cancellation
 from tools.contracts.record import Moment, Part, RequestId, Reservation, maybe
 
@@ -41,7 +41,7 @@ class SubmittedData(Part):
     fingerprint: Annotated[str, Field(description="Tells one payload from another, and reveals neither.")]
     card: SealedCard | None
     reservation: dict[str, Any]
-    deadline_seconds: int = maybe("For how long it is worth forwarding.", ge=1, le=LONGEST_DEADLINE_SECONDS)
+    deadline_seconds: int = maybe("For how long it is worth forwarding.", ge=1, le=MAX_DEADLINE_SECONDS)
 
 
 class CancellationRequestedData(Part):

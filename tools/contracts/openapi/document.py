@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from forwarder.http.contract import DEPRECATED, Deprecation
-from forwarder.reservation.problems.chapters import CATALOGUE
+from forwarder.reservation.problems.catalogue import CATALOGUE
 from forwarder.reservation.problems.requests import NOT_FOUND
 from tools.contracts.json_schema import schema_of
 from tools.contracts.openapi import response_bodies as answers

@@ -7,7 +7,7 @@ from forwarder.http.paging import DEFAULT_LIMIT, FIRST, LARGEST_ID, LARGEST_LIMI
 from forwarder.query.pages import LONGEST_PROPERTY_ID
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import NOT_BLANK
-from forwarder.reservation.submission import LONGEST_DEADLINE_SECONDS
+from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
 from forwarder.store.webhooks.port import DeliveryStatus
 from tools.contracts import examples
 from tools.contracts.openapi.responses import Json
@@ -90,7 +90,7 @@ PARAMETERS: Final[Mapping[str, Json]] = {
         "Forward-Deadline",
         "For how many seconds from now the reservation is worth forwarding; then it is `FAILED`. The account's own deadline counts "
         "where it is earlier.",
-        {"type": "integer", "minimum": 1, "maximum": LONGEST_DEADLINE_SECONDS},
+        {"type": "integer", "minimum": 1, "maximum": MAX_DEADLINE_SECONDS},
         3600,
     ),
     "traceparent": _header(

@@ -3,7 +3,7 @@
 from typing import Final
 
 from forwarder.reservation.problems import requests, service
-from forwarder.reservation.problems.problem_type import ProblemType
+from forwarder.reservation.problems.problem import ProblemType
 from tools.contracts.openapi.parameters import CALLER, references
 from tools.contracts.openapi.responses import Json, answer, not_modified, problems
 

@@ -7,8 +7,7 @@ from pydantic import BaseModel
 
 from forwarder.reservation.bulk import BookingEngineItem, GeneralItem
 from forwarder.reservation.cancellation import CancellationBody
-from forwarder.reservation.currency import DECIMALS
-from forwarder.reservation.request import CURRENCY, MAX_NIGHTS, BookingEngineRequest, GeneralRequest
+from forwarder.reservation.request import CURRENCY, CURRENCY_DECIMALS, MAX_NIGHTS, BookingEngineRequest, GeneralRequest
 from tools.contracts.json_schema import schema_of
 
 _ABOUT: Final = {
@@ -73,7 +72,7 @@ _FIELDS: Final = {
 _CURRENCY: Final = {
     "type": "string",
     "description": "A currency code of ISO 4217 that is in use.",
-    "enum": sorted(DECIMALS),
+    "enum": sorted(CURRENCY_DECIMALS),
 }
 
 

@@ -5,8 +5,8 @@ from http import HTTPStatus
 from itertools import groupby
 from typing import Any, Final
 
-from forwarder.reservation.problems.chapters import CATALOGUE
-from forwarder.reservation.problems.problem_type import ProblemType
+from forwarder.reservation.problems.catalogue import CATALOGUE
+from forwarder.reservation.problems.problem import ProblemType
 from forwarder.reservation.problems.requests import (
     BODY_TIMED_OUT,
     BODY_TOO_LARGE,

@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
-from forwarder.reservation.bulk import MOST_BULK_BYTES, MOST_ITEM_BYTES, MOST_ITEMS
+from forwarder.reservation.bulk import MAX_BULK_BYTES, MAX_ITEM_BYTES, MAX_ITEMS
 from forwarder.reservation.problems import endings, requests, service
-from forwarder.reservation.problems.problem_type import ProblemType
+from forwarder.reservation.problems.problem import ProblemType
 from forwarder.reservation.request import MAX_BODY_BYTES
 from tools.contracts import examples
 from tools.contracts.openapi.parameters import CALLER, references
@@ -68,11 +68,11 @@ def submit_operation(operation_id: str, summary: str, about: str, schema: str, e
 
 def bulk_operation() -> Json:
     """The one that submits many."""
-    read = f"at most {MOST_BULK_BYTES:,} bytes, {MOST_ITEM_BYTES:,} an item."
+    read = f"at most {MAX_BULK_BYTES:,} bytes, {MAX_ITEM_BYTES:,} an item."
     items = {
         "type": "array",
         "minItems": 1,
-        "maxItems": MOST_ITEMS,
+        "maxItems": MAX_ITEMS,
         "items": {"$ref": "#/components/schemas/BulkItem"},
     }
     shown = {"example": {"value": [*examples.BULK]}}
@@ -80,7 +80,7 @@ def bulk_operation() -> Json:
     return {
         "operationId": "submitReservations",
         "tags": ["Submitting"],
-        "summary": f"Submit up to {MOST_ITEMS:,} reservations",
+        "summary": f"Submit up to {MAX_ITEMS:,} reservations",
         "description": _BULK,
         "parameters": references((*CALLER, "ForwardDeadline", "dryRun", "traceparent")),
         "requestBody": {

@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from forwarder.notifier.api.requests import NewWebhook, Rotation, WebhookChange
 from forwarder.reservation.problems import requests, service, webhooks
-from forwarder.reservation.problems.problem_type import ProblemType
+from forwarder.reservation.problems.problem import ProblemType
 from forwarder.reservation.request import MAX_BODY_BYTES
 from tools.contracts.json_schema import schema_of
 from tools.contracts.openapi import webhook_bodies as shapes

@@ -5,8 +5,8 @@ from dataclasses import asdict
 from html import escape
 from typing import Any, Final
 
-from forwarder.reservation.problems.chapters import CATALOGUE, CHAPTERS, Chapter
-from forwarder.reservation.problems.problem_type import ProblemType
+from forwarder.reservation.problems.catalogue import CATALOGUE, CHAPTERS, Chapter
+from forwarder.reservation.problems.problem import ProblemType
 from tools.contracts.pages.page import page, prose
 
 _ABOUT: Final = """\

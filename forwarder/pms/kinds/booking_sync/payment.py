@@ -34,9 +34,8 @@ from forwarder.pms.record import discreet
 from forwarder.pms.refusals import refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.currency import DECIMALS
 from forwarder.reservation.outcome import Deferred, InDoubt, Outcome, Rejected
-from forwarder.reservation.request import CardDetails
+from forwarder.reservation.request import CURRENCY_DECIMALS, CardDetails
 
 _IN_CENTS: Final = 2
 _PAST: Final = timedelta(minutes=1)
@@ -100,7 +99,7 @@ def _payment(booking: Booking, **fields: Any) -> bytes:
 
 def _cents(price: Decimal | None, currency: str | None) -> int | None:
     """The vendor says cents of every currency; what it means where there are none is said nowhere."""
-    if price is None or DECIMALS.get(currency or "") != _IN_CENTS:
+    if price is None or CURRENCY_DECIMALS.get(currency or "") != _IN_CENTS:
         return None
     cents = price * 100
     return int(cents) if cents == cents.to_integral_value() else None

@@ -8,9 +8,9 @@ import pytest
 
 from forwarder.pms.port import LEASE_LOST, Capabilities, Limit, Limits
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
-from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.work import NotedCancellation, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.account_queue import take_together

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from forwarder.reservation.card import SealedCard
+from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.work import Work
 from forwarder.worker.dispatch.dispatcher import MemoryBudget
 from tests.support.worker.works import work

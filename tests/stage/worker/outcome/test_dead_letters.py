@@ -11,8 +11,8 @@ import forwarder
 from forwarder.operations.completion import with_attempt
 from forwarder.operations.dead_letter_messages import FAILURE_CLASSES, DeadLetterWriter, letter_message, replayed
 from forwarder.process.clock import iso
-from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Deferred, Status
+from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.work import DeadLetter
 from forwarder.topics.codec import Undecodable, decode_submission, encode_submission, replay_revision
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Headers, Message, Topics

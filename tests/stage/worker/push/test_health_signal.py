@@ -10,7 +10,7 @@ from forwarder.operations.completion import describe
 from forwarder.pms.http.outcomes import outcome_of
 from forwarder.pms.port import CANCELLED_IN_PMS, LEASE_LOST, NOT_ABOUT_THE_PMS
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
-from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.work import Attempt, Work
 from forwarder.worker.push_context import NOT_ATTEMPTED, Health, HealthSignal, PushResult, health_signal
 from tests.support.pms.httpx_transport import failure_of

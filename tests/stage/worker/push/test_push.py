@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from forwarder.pms.port import LEASE_LOST, Capabilities
-from forwarder.reservation.card import SealedCard
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected, Status
-from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.work import Ended
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push.ambiguity import read_safeguards

@@ -22,7 +22,7 @@ from forwarder.reservation.outcome import (
     Outcome,
     Rejected,
 )
-from forwarder.reservation.problem import Problem
+from forwarder.reservation.problems.problem import Problem
 from tests.support.machine.worlds.pushes import SETTLE_SECONDS, Push, Pushes
 from tests.support.machine.worlds.virtual_time import VirtualTimeLoop
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from forwarder.reservation.problems import endings, requests, service, webhooks
-from forwarder.reservation.problems.problem_type import ProblemType
+from forwarder.reservation.problems.problem import ProblemType
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Problems: what went wrong, as RFC 9457 describes it, with a stable `code` that programs may branch on."""
+"""One problem, with a stable `code` that programs may branch on; and one kind of problem, as the catalogue has it. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,3 +44,25 @@ class Problem:
         if self.faults:
             body["errors"] = [fault.as_json() for fault in self.faults]
         return {**body, **self.extra}
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemType:
+    """One kind of problem. `status`: the HTTP status that it is answered with, and that it carries where it is recorded."""
+
+    code: str
+    title: str
+    status: int
+    when: str
+    remedy: str
+
+    def problem(
+        self,
+        detail: str,
+        request_id: str | None = None,
+        *,
+        faults: Sequence[Fault] = (),
+        extra: Mapping[str, Any] | None = None,
+    ) -> Problem:
+        """One occurrence; `detail` tells what is special about it."""
+        return Problem(self.code, self.title, self.status, detail, request_id, tuple(faults), extra or {})
