@@ -1,8 +1,8 @@
-"""The worker's lease: what it holds, it holds until a moment on its own monotonic clock, and not a push longer.
+"""The worker's lease: it holds its rows until a moment on its own monotonic clock, and starts no push after that.
 
 The lease is kept in the store under `worker_id` and covers every row that bears it. A worker that was stopped for longer than
-its lease finds, on its own clock, that it holds nothing any more, before it sends another byte. The window that is left: a
-process stopped between this check and the first byte on the wire, for longer than the lease.
+its lease finds out by its own clock that it holds nothing any more, before it sends another byte. What remains: a process that is
+stopped for longer than the lease between this check and the first byte on the wire.
 
 No wall clock decides anything here, so that no clock that jumps can end a lease that its holder still trusts. Each renewal
 advances a heartbeat in the store, and the other workers watch it. A worker whose heartbeat stands still for the length of its
@@ -32,8 +32,8 @@ class Lease:
         self._ends = float("-inf")
         self._unpushed: set[int] = set()
         self._changing_hands = asyncio.Lock()
-        """Held while rows come to this worker or go, until they are in memory or no more: what is decided of those that are in
-        memory holds of all that it has."""
+        """Held while rows are claimed or given back, until they are in memory or gone from it: so whoever holds it sees in memory
+        all that this worker has leased."""
         self.worker_id = _new_id()
 
     @property
@@ -50,7 +50,7 @@ class Lease:
         return work.leased_by == self.worker_id and self.held()
 
     async def renew(self) -> bool:
-        """Prolong the lease. False when it was lost: then this is a new worker, with a new id, that holds nothing yet.
+        """Extend the lease. False when it was lost: this is then a new worker, with a new id, that holds nothing yet.
 
         Raises `StoreUnavailable`; the lease then simply runs on to its end.
         """
@@ -66,18 +66,18 @@ class Lease:
         return False
 
     def note_unpushed(self, work_id: int) -> None:
-        """A row was left: the lease had run out when its turn came, or a delivery of it under an earlier lease is not over yet.
-        Where it is this worker's all the same it has to be given back: in memory it is nobody's."""
+        """A row was not pushed: the lease had run out when its turn came, or a push of it under an earlier lease is not over yet.
+        If this worker has it leased all the same, it must be given back, for it is no longer in memory."""
         self._unpushed.add(work_id)
 
     async def give_back(self, work_ids: Iterable[int]) -> None:
-        """Give back rows whose pushes have not started. Raises `StoreUnavailable`; they are noted then, and given back later."""
+        """Give back rows whose pushes have not started. Raises `StoreUnavailable`; they are then noted, and given back later."""
         self._unpushed.update(work_ids)
         await self.give_back_unpushed()
 
-    async def withdraw(self, withdraw: Callable[[], Collection[int]]) -> int:
-        """Give back what `withdraw` takes from the account queues, called when all that was leased so far is in them; how many.
-        Raises as `give_back` does."""
+    async def give_back_queued(self, withdraw: Callable[[], Collection[int]]) -> int:
+        """Give back what `withdraw` takes from the account queues; returns how many. It is called when all that was leased so far
+        is in them. Raises as `give_back` does."""
         async with self._changing_hands:
             withdrawn = withdraw()
             self._unpushed.update(withdrawn)
@@ -95,10 +95,10 @@ class Lease:
             await self._recorder.release(self.worker_id, unpushed)
             self._unpushed -= unpushed
 
-    async def give_up_strays(self, in_memory: Callable[[], Collection[int]]) -> None:
-        """Give up, as if they were taken over, the rows that the store has for this worker and that are not `in_memory`: a commit
-        whose answer was lost came through late, or a bug kept an outcome from being recorded. They would be nobody's for as long
-        as this worker lives. Raises `StoreUnavailable`."""
+    async def abandon_strays(self, in_memory: Callable[[], Collection[int]]) -> None:
+        """Give up, as if they were taken over, the rows that the store has leased to this worker and that are not `in_memory`: a
+        commit whose response was lost came through late, or a bug kept an outcome from being recorded. Nobody would work on them
+        for as long as this worker lives. Raises `StoreUnavailable`."""
         async with self._changing_hands:
             worker_id = self.worker_id
             held = frozenset(await self._recorder.leased_ids(worker_id))
@@ -108,15 +108,15 @@ class Lease:
                 await self._recorder.abandon(worker_id, strays, now=self._clock.now())
 
     async def claim(self, claim: Callable[[str], Awaitable[Sequence[Work]]]) -> Sequence[Work]:
-        """What `claim` leases to this worker, to be put into memory before anything is awaited. A row whose giving back was not
-        answered may be among them: now that it is held anew, it is not given back any more."""
+        """What `claim` leases to this worker; the caller puts it into memory before it awaits anything. It may contain a row whose
+        giving back got no response: now that it is leased anew, it is not given back any more."""
         async with self._changing_hands:
             works = await claim(self.worker_id)
             self._unpushed.difference_update(work.id for work in works)
             return works
 
-    async def give_up(self) -> None:
-        """Let go at once of whatever is still held under this lease. Raises `StoreUnavailable`."""
+    async def end(self) -> None:
+        """End the lease now: others may take over whatever is still held under it. Raises `StoreUnavailable`."""
         self._ends = float("-inf")
         await self._recorder.end_lease(self.worker_id)
 
@@ -130,14 +130,14 @@ class Lease:
 
 
 class LeaseWatch:
-    """Tells whose lease has run out, from what is read of the lease holders every now and then."""
+    """Finds out whose lease has run out, from reading the heartbeats of all lease holders every now and then."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen: dict[str, tuple[int, float]] = {}
 
     def stopped(self, heartbeats: Sequence[Heartbeat]) -> Sequence[Heartbeat]:
-        """Those of `heartbeats` whose beat was first seen a lease ago."""
+        """Those of `heartbeats` that have not advanced for the length of their lease."""
         now = self._clock.monotonic()
         before, self._seen = self._seen, {}
         for heartbeat in heartbeats:

@@ -36,15 +36,15 @@ _LAST_SECONDS = 5.0
 
 
 class Worker:
-    """One worker. `running` is its whole life."""
+    """One worker. `run` is its whole life."""
 
     def __init__(self, parts: WorkerParts) -> None:
         self._parts = parts
         settings, clock, recorder = parts.settings, parts.clock, parts.recorder
         self._lease = Lease(recorder, clock, settings.lease_seconds)
         letters = DeadLetterWriter(parts.topics, settings.group)
-        self._publisher = OutboxPublisher(recorder, parts.publisher, parts.topics, clock, settings)
-        self._outcomes = OutcomeRecorder(recorder, self._publisher, letters, self._lease, clock, settings)
+        self._outbox = OutboxPublisher(recorder, parts.publisher, parts.topics, clock, settings)
+        self._outcomes = OutcomeRecorder(recorder, self._outbox, letters, self._lease, clock, settings)
         self._intents: Batcher[int, bool] = Batcher(self._mark_pushing, at_most=settings.record_batch)
         throttles = Throttles(clock, parts.pms.limits)
         pusher = Pusher(
@@ -75,7 +75,7 @@ class Worker:
 
     @property
     def worker_id(self) -> str:
-        """The id that it holds rows by now."""
+        """The id under which it holds rows now."""
         return self._lease.worker_id
 
     def holds(self) -> Collection[int]:
@@ -93,7 +93,7 @@ class Worker:
         try:
             done, _ = await asyncio.wait([stopping, *loops], return_when=asyncio.FIRST_COMPLETED)
             for task in done - {stopping}:
-                task.result()  # A loop never ends but by a bug: let it be seen.
+                task.result()  # A loop only ever ends by a bug: let it be seen.
         finally:
             await cancel_all([stopping, *loops])
             await self._wind_down()
@@ -105,7 +105,7 @@ class Worker:
             "sweep": self._sweep.all_accounts,
             "refill": self._sweep.queues_running_low,
             "deadlines": self._end_expired,
-            "republish": self._publisher.republish,
+            "republish": self._outbox.republish,
         }
 
     async def _end_expired(self) -> None:
@@ -124,13 +124,13 @@ class Worker:
         try:
             await self._consume_until_it_fails()
         except LogUnavailable:
-            await self._own(frozenset())  # and others may have joined meanwhile
+            await self._on_partitions(frozenset())  # others may have joined meanwhile
             raise
 
     async def _consume_until_it_fails(self) -> None:
         parts = self._parts
         async with parts.log.consumer(
-            parts.topics.requests, group=parts.settings.group, on_partitions=self._own
+            parts.topics.requests, group=parts.settings.group, on_partitions=self._on_partitions
         ) as consumer:
             self._consuming = True
             measured = float("-inf")
@@ -143,18 +143,18 @@ class Worker:
             finally:
                 self._consuming = False
 
-    async def _own(self, partitions: frozenset[int]) -> None:
-        """Rows that have not started go with their partition: all of them when a rebalance begins, for nobody knows by then whose
-        they will be. What it may send once more is claimed when that is known."""
+    async def _on_partitions(self, partitions: frozenset[int]) -> None:
+        """Rows that have not started go with their partition: all of them when a rebalance begins, since nobody knows yet who will
+        own them. Those that stay here are claimed again once that is known."""
         before, self._dispatcher.partitions = self._dispatcher.partitions, partitions
         try:
-            given_up = await self._lease.withdraw(
+            given_up = await self._lease.give_back_queued(
                 lambda: self._dispatcher.withdraw(lambda work: work.partition not in partitions)
             )
         except StoreUnavailable as error:
             _log.warning("rows.not_released", error=str(error))
             given_up = None
-        if partitions != before or given_up:  # in an outage it is told of none again and again
+        if partitions != before or given_up:  # in an outage it loses all of them again and again
             _log.info("partitions.assigned", partitions=sorted(partitions), given_up=given_up)
         self._dispatcher.refill_wanted.set()
 
@@ -169,7 +169,7 @@ class Worker:
         try:
             await self._lease.give_back(work_ids)
         except StoreUnavailable as error:
-            # They wait for the next sweep; or, where there is none any more, for the lease to run out.
+            # They wait for the next sweep or, after the last one, for the lease to run out.
             _log.warning("rows.not_released", count=len(work_ids), error=str(error))
 
     async def _wind_down(self) -> None:
@@ -180,19 +180,19 @@ class Worker:
         if unstarted:
             await self._release(unstarted)
         await _within(self._outcomes.drain(), _LAST_SECONDS)
-        await _within(self._publisher.drain(), _LAST_SECONDS)
+        await _within(self._outbox.drain(), _LAST_SECONDS)
         await cancel_all([keeping])
         if not broken_off:
-            await self._give_up_lease()
+            await self._end_lease()
         _log.info("worker.stopped", unstarted=len(unstarted), broken_off=broken_off)
 
-    async def _give_up_lease(self) -> None:
-        """Let the others have at once what may be left; not while a push that was broken off may still reach its PMS. That is over
-        when the lease runs out."""
+    async def _end_lease(self) -> None:
+        """Let other workers take over at once what may be left. Not called where a push was broken off: it may still reach its PMS
+        until the lease runs out."""
         try:
-            await self._lease.give_up()
+            await self._lease.end()
         except StoreUnavailable as error:
-            _log.warning("lease.not_given_up", error=str(error))
+            _log.warning("lease.not_ended", error=str(error))
 
 
 async def _measure_lag(consumer: Consumer) -> None:

@@ -1,1 +1,1 @@
-"""Which row is pushed when: account queues, throttle, budgets. Touches nothing outside the process."""
+"""Which row is pushed when: account queues, throttles, the memory budget. Touches nothing outside the process."""

@@ -1,1 +1,1 @@
-"""What comes in: from the requests topic into rows, and rows due in the store into account queues."""
+"""Ingest: from the requests topic into rows, and from due rows into account queues. Touches log and store, never a PMS."""

@@ -55,8 +55,8 @@ class CancellationIntake:
                 _log.info("cancellation.ingested", request_id=request.request_id, account_id=request.account_id)
 
     async def _give_back(self, request_ids: Collection[str]) -> None:
-        """Let go of those that wait in a queue and know nothing of it."""
-        await self._lease.withdraw(
+        """Give back the rows that wait in a queue and do not show their cancellation."""
+        await self._lease.give_back_queued(
             lambda: self._dispatcher.withdraw(
                 lambda work: work.cancellation is None and work.submission.request_id in request_ids
             )
@@ -68,7 +68,7 @@ class CancellationIntake:
         return {account.id: account for account in found if account is not None}
 
     def _look_at_once(self, accounts: Iterable[Account]) -> None:
-        """What can be cancelled now does not wait for the next sweep."""
+        """What can be cancelled now is not left waiting for the next sweep."""
         for account in accounts:
             self._dispatcher.note_more(account)
         self._dispatcher.refill_wanted.set()

@@ -36,7 +36,7 @@ class Sweep:
         """Free what dead workers held, fill every account's queue with due rows, then wait. Raises `StoreUnavailable`."""
         if self._lease.held():
             await self._lease.give_back_unpushed()
-            await self._give_up_strays()
+            await self._abandon_strays()
             heartbeats = await self._recorder.heartbeats()
             await self._recorder.take_over(self._watch.stopped(heartbeats), now=self._clock.now())
             due = await self._recorder.accounts_due(self.partitions, now=self._clock.now()) if self.partitions else ()
@@ -47,10 +47,10 @@ class Sweep:
         metrics.OLDEST_DUE_SECONDS.set(0 if oldest is None else (self._clock.now() - oldest).total_seconds())
         await self._clock.sleep(self._interval_seconds)
 
-    async def _give_up_strays(self) -> None:
+    async def _abandon_strays(self) -> None:
         now = self._clock.monotonic()
         if now - self._looked_for_strays >= self._lease.interval_seconds:
-            await self._lease.give_up_strays(self._in_memory)
+            await self._lease.abandon_strays(self._in_memory)
             self._looked_for_strays = now
 
     async def queues_running_low(self) -> None:

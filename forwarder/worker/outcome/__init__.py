@@ -1,1 +1,1 @@
-"""What becomes of a push: decided, recorded, published, retried, dead-lettered."""
+"""What becomes of a push: decided, recorded, published. Touches store and log, never a PMS."""

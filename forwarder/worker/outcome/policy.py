@@ -29,7 +29,7 @@ MAX_PAUSE_SECONDS = 900.0
 MAX_LOOK_PAUSE_SECONDS = 3600.0
 
 LOOKED_FOR = timedelta(days=7)
-"""For how long after its deadline a submission in doubt is looked for by itself. Then it is an operator's."""
+"""For how long after its deadline a submission in doubt is looked for automatically. After that it is left to an operator."""
 
 LAST_CALL = timedelta(seconds=5)
 """The last try is made so long before the deadline: nothing new is sent after it."""
@@ -141,7 +141,7 @@ def decide_cancellation(
         Rejected     → stays CONFIRMED, with the PMS's no
         Deferred     → tried again       no time left → stays CONFIRMED, with the problem
 
-    It may be asked for any number of times, so that a doubt about one is no more than a delay.
+    It may be asked for any number of times, so a doubt about one is no more than a delay.
     """
     request_id = work.submission.request_id
     match result.outcome:

@@ -35,14 +35,14 @@ class OutcomeRecorder:
     def __init__(
         self,
         recorder: Recorder,
-        publisher: OutboxPublisher,
+        outbox: OutboxPublisher,
         letters: DeadLetterWriter,
         lease: Lease,
         clock: Clock,
         settings: WorkerSettings,
     ) -> None:
         self._recorder = recorder
-        self._publisher = publisher
+        self._outbox = outbox
         self._letters = letters
         self._lease = lease
         self._clock = clock
@@ -65,7 +65,7 @@ class OutcomeRecorder:
         await self._batches.drain()
 
     async def _record(self, batch: Sequence[PushContext]) -> Sequence[bool]:
-        # The store's own fence decides what is still ours; a lease of before is known to be lost.
+        # The store decides which of these are still ours; those of an earlier lease are known to be lost.
         worker_id = self._lease.worker_id
         ours = [push.decision for push in batch if push.work.leased_by == worker_id]
         finals = [decision for decision in ours if isinstance(decision, Ended)]
@@ -75,7 +75,7 @@ class OutcomeRecorder:
         async def step() -> None:
             events = await self._recorder.record(worker_id, finals, postponed)
             recorded.update(events, (decision.work_id for decision in postponed))
-            self._publisher.publish_soon(list(events.values()))
+            self._outbox.publish_soon(list(events.values()))
 
         try:
             await keep_trying(step, name="outcomes", clock=self._clock, outages=(StoreUnavailable,))

@@ -1,1 +1,1 @@
-"""One row pushed to its PMS: rules, look-up, create, cancel, and what each attempt tells."""
+"""One push, step by step: rules, look-up, create or cancel. Asks the PMS; stores nothing itself."""

@@ -4,9 +4,9 @@ left alone before anybody asks.
 An account's options may change between a push and the next look at it, and so may what its kind of PMS can do. So what an
 earlier push carried is recorded with its row; what the current settings could do says nothing about it.
 
-When a row is due is told by a wall clock, perhaps another host's. Where that clock jumps, or two differ, the PMS would be searched
-before the push has come to rest; and what it has not made yet would be pushed again. So whoever looks has waited by its own
-monotonic clock as well.
+A row is due by a wall clock, perhaps another host's. Where that clock jumps, or two differ, the PMS would be searched before the
+push has come to rest, and what it has not made yet would be pushed again. So whoever looks has also waited by its own monotonic
+clock.
 
 A worker that died over a push recorded nothing of it. Its last byte was sent before its lease ended, and so before the row was
 taken over: whoever sees the row for the first time after that waits as long as for a push whose end it saw itself.
@@ -31,7 +31,7 @@ _PushId = tuple[int, int]
 @dataclass(frozen=True, slots=True)
 class Safeguards:
     """What a push carried: `key`, an idempotency key that the PMS honours; `reference`, our reference, by which it can be found.
-    `endpoint` tells which PMS it went to: another one can be asked nothing about it."""
+    `endpoint` identifies the PMS that it went to: another one cannot be asked about it."""
 
     endpoint: str = ""
     key: bool = False
@@ -53,7 +53,7 @@ class Safeguards:
 
 
 NONE = Safeguards()
-"""Nothing can be asked: it may be sent once, and what became of it only a person can tell."""
+"""Nothing can be asked: it may be sent once, and only a person can find out what became of it."""
 
 
 def safeguards_of(kind: str, base_url: str, can: Capabilities) -> Safeguards:
@@ -64,7 +64,7 @@ def safeguards_of(kind: str, base_url: str, can: Capabilities) -> Safeguards:
 
 @lru_cache(maxsize=1024)
 def read_safeguards(written: str) -> Safeguards:
-    """What `str` of safeguards gave. What cannot be read is none: nothing is trusted that nobody is sure of."""
+    """What `str` of safeguards gave. What cannot be read counts as none: only what is certain is trusted."""
     endpoint, *names = written.split(" ")
     if not names or not set(names) <= {"key", "reference"}:
         return NONE
@@ -72,7 +72,7 @@ def read_safeguards(written: str) -> Safeguards:
 
 
 class QuietPeriods:
-    """Pushes that may have been made are left alone for `seconds`: one that this worker has not seen before, from when it does."""
+    """Leaves pushes that may have been made alone for `seconds`; one that is new to this worker, from when it first sees it."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
@@ -101,7 +101,7 @@ class QuietPeriods:
     def _begin(self, work: Work, push: _PushId) -> float:
         self._since.pop(work.id, None)
         if len(self._since) >= _MAX_REMEMBERED:
-            # Whoever is forgotten only waits once more.
+            # A row that is forgotten only waits once more.
             del self._since[next(iter(self._since))]
         now = self._clock.monotonic()
         self._since[work.id] = push, now

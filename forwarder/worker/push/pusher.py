@@ -76,7 +76,7 @@ class _ConnectedAccount(NamedTuple):
 
 
 class Pusher:
-    """Pushes for every account. `may_send` tells whether a row's lease still holds; `intend` makes an intent to push durable;
+    """Pushes for every account. `may_send` says whether a row's lease still holds; `intend` makes an intent to push durable;
     `pace` is what limits how fast an account's PMS is asked."""
 
     def __init__(
@@ -283,7 +283,7 @@ class _PushRun:
         self, outcome: Outcome | Cancelled, sent_safeguards: Safeguards, *, still_possibly_sent: bool = False
     ) -> PushResult:
         """What the push came to by `outcome`. `sent_safeguards`: what the one carried that is left in doubt, if one is.
-        `still_possibly_sent`: an earlier one may have been made, unless `outcome` tells."""
+        `still_possibly_sent`: an earlier one may have been made, unless `outcome` settles that."""
         possibly_sent = isinstance(outcome, InDoubt) or (still_possibly_sent and isinstance(outcome, Deferred))
         usable = sent_safeguards.common_with(self._current)
         return PushResult(

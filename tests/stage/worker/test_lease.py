@@ -251,6 +251,6 @@ async def test_what_is_given_up_is_free_for_the_next_who_looks(store: _Store, cl
     lease = Lease(store, clock, SECONDS)
     await lease.renew()
     await store.ingest(lease.worker_id, arrivals([1]), now=NOW)
-    await lease.give_up()
+    await lease.end()
     assert not lease.held()
     assert await store.take_over([], now=NOW) == 1
