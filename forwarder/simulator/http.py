@@ -1,9 +1,11 @@
 """What every simulated PMS does before and after its own part of a request: count it, let it in, and go wrong as ordered."""
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
@@ -12,11 +14,10 @@ from starlette.types import ASGIApp
 from forwarder.http.responses import Response, retry_after
 from forwarder.process.clock import Clock
 from forwarder.simulator.bookings import Booked, Down, Made, Wanted
+from forwarder.simulator.broken_responses import UNBOOKED, Drip, Hang, mistyped, reset
 from forwarder.simulator.faults import Faults, Order
 from forwarder.simulator.magic import SLOW_SECONDS, Effect
-from forwarder.simulator.stalling import Drip, Hang, reset
 from forwarder.simulator.world import World
-from forwarder.simulator.wrong_types import UNBOOKED, mistyped
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
@@ -148,3 +149,14 @@ def _gone_wrong(order: Order, failing: Failing, answer: Response, clock: Clock) 
 
 def _asked_wait(faults: Faults) -> float | None:
     return 1.0 if faults.mode == "throttle" and faults.retry_after is None else faults.retry_after
+
+
+def below_base_ending_in(ending: str, path: str, method: str, endpoint: Endpoint) -> list[BaseRoute]:
+    """`path` below every base URL whose path ends in the segments `ending`. To stand before the routes that take any base."""
+
+    class BasePath(PathConvertor):
+        regex = rf"(?:.*/)?{re.escape(ending)}"
+
+    name = re.sub(r"\W", "_", ending)
+    register_url_convertor(name, BasePath())
+    return [Route(f"/{{base:{name}}}{path}", endpoint, methods=[method])]

@@ -5,12 +5,12 @@ whole. Of a card it is told nothing. With a journal, what happened outlives the 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, Self, assert_never
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from forwarder.process.clock import Clock, iso
 from forwarder.simulator.bookings import (
@@ -25,8 +25,40 @@ from forwarder.simulator.bookings import (
     Wanted,
 )
 from forwarder.simulator.faults import FaultBoard, Faults
-from forwarder.simulator.journal import Journal
 from forwarder.simulator.magic import DOWN_SECONDS, Effect
+
+
+class Journal:
+    """An append-only file. What `append` wrote survives a kill -9 of this process (not a loss of power)."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens it, and cuts off a last line that was not finished. Raises `OSError`."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab+", buffering=0)
+        self._file.seek(0)
+        whole = self._file.read()
+        self._file.truncate(whole.rfind(b"\n") + 1)
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """Everything that was appended, oldest first."""
+        self._file.seek(0)
+        for line in self._file.read().splitlines():
+            yield from_json(line)
+
+    def append(self, line: bytes) -> None:
+        """Add one line of JSON, given without its end. Raises `OSError`; then it does not count as written."""
+        end = self._file.seek(0, 2)
+        if self._file.write(line + b"\n") != len(line) + 1:
+            self._file.truncate(end)
+            raise OSError("the journal's disk is full")
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._file.truncate(0)
+
+    def close(self) -> None:
+        self._file.close()
+
 
 _FIRST_ID = 1001
 _LISTED_DUPLICATES = 100

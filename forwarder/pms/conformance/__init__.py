@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from forwarder.pms.adapter import AdapterKind
-from forwarder.pms.conformance.amounts import keeps_amounts_exact
 from forwarder.pms.conformance.behaviour import (
     can_be_cancelled,
     keeps_its_time,
@@ -26,13 +25,15 @@ from forwarder.pms.conformance.capabilities import (
     cancels,
     creates_batches,
     creates_idempotently,
+    describes_its_options,
     finds_by_reference,
+    keeps_amounts_exact,
     makes_many_at_once,
     makes_reservations,
+    opens_nothing_by_itself,
 )
 from forwarder.pms.conformance.check import Check, Result, check, result_of
 from forwarder.pms.conformance.confidentiality import hides_cards, hides_the_credential
-from forwarder.pms.conformance.declarations import describes_its_options, opens_nothing_by_itself
 from forwarder.pms.conformance.doubt import (
     cancels_truly,
     doubts_what_it_cannot_know,

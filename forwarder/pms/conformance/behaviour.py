@@ -8,9 +8,8 @@ from itertools import chain, count
 from typing import Any, Final
 
 from forwarder.pms.conformance.check import Findings
-from forwarder.pms.conformance.creation import created_under, exchanges
 from forwarder.pms.conformance.faults import LOST, SLOW, Silence, Strike, after, before
-from forwarder.pms.conformance.trial import GRACE_SECONDS, SHORT_SECONDS, Trial
+from forwarder.pms.conformance.trial import GRACE_SECONDS, SHORT_SECONDS, Trial, created_under, exchanges
 from forwarder.pms.conformance.wire import faulty_wire
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred
 

@@ -1,14 +1,19 @@
-"""Checks that an adapter can do what it says that it can."""
+"""Checks that an adapter is what it declares: its options, what it can do, and amounts to the last decimal."""
 
 import asyncio
+import re
 from dataclasses import replace
+from decimal import Decimal
+from typing import Any, Final
 
 from pydantic_core import PydanticSerializationError, to_json
 
 from forwarder.pms.conformance.check import Findings
 from forwarder.pms.conformance.site import rival_of
 from forwarder.pms.conformance.trial import NotApplicable, Trial
+from forwarder.pms.port import BadOptions
 from forwarder.pms.record import record_fields
+from forwarder.pms.registry import check_options, lacks
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Outcome, Rejected
 
@@ -133,3 +138,83 @@ async def _batched(trial: Trial, booking: Booking, outcome: Outcome) -> str | No
         case Deferred() | InDoubt():
             return f"came to {outcome}, with nothing in its way"
     return None
+
+
+_NO_OPTION: Final = "noSuchOption"
+_MOMENT_SECONDS: Final = 0.05
+_SECRET: Final = "a-secret-in-the-wrong-place"  # noqa: S105 - a planted one
+
+
+async def describes_its_options(trial: Trial) -> Findings:
+    """Each option has a description and a name in camel case; one that is unknown is refused by name, and never quoted."""
+    if lacking := lacks(trial.adapter):
+        yield f"it is not the class of an adapter: {lacking}"
+        return
+    schema = trial.adapter.options.model_json_schema(by_alias=True)
+    for name, option in schema.get("properties", {}).items():
+        if not str(option.get("description", "")).strip():
+            yield f"option {name} has no description"
+        if "_" in name or name[:1].isupper():
+            yield f"option {name} is not in camel case"
+    check_options(trial.kind, trial.options, trial.registry)
+    try:
+        check_options(trial.kind, {**trial.options, _NO_OPTION: _SECRET}, trial.registry)
+    except BadOptions as refused:
+        if _SECRET in str(refused):
+            yield "what is refused of the options is quoted, and may be a secret"
+    else:
+        yield "an option that it does not have is not refused: extend NoOptions, which forbids them"
+
+
+async def opens_nothing_by_itself(trial: Trial) -> Findings:
+    """Connecting asks the PMS nothing: an account costs nothing until a reservation comes for it."""
+    trial.wire.begin()
+    taken = trial.wire.connections
+    kept = trial.connect()
+    await asyncio.sleep(_MOMENT_SECONDS)
+    if trial.wire.exchanges or trial.wire.connections > taken:
+        yield f"making {type(kept).__name__} asked the PMS something"
+
+
+_AMOUNTS: Final = tuple(
+    map(Decimal, ("1.15", "8.20", "450.35", "1234567.89", "999999999.99", "1000000", "16.35", "0.29"))
+)
+"""Among them such as binary fractions, and multiplying them, get wrong."""
+
+_NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?")
+_NOISE: Final = re.compile(r"\d+\.\d{6,}")
+_HUNDREDTHS: Final = 100
+
+
+async def keeps_amounts_exact(trial: Trial) -> Findings:
+    """Amounts are decimal: what a PMS is told, and what a record says, is exactly what was asked for."""
+    sent_as: dict[Decimal, bool] = {}
+    findings: list[str] = []
+    for amount in _AMOUNTS:
+        _, made = await trial.made(price=amount)
+        sent = " ".join(each.body.decode("latin-1") + " " + each.target for each in trial.wire.exchanges)
+        sent_as[amount] = _says(sent, amount)
+        findings += [f"{amount} was sent as {noise[0]}" for noise in _NOISE.finditer(sent)]
+        findings += _unlike(made.record, amount)
+    if not any(sent_as.values()):
+        raise NotApplicable("the PMS is told no amount: it sets its own")
+    missing = [f"{amount} was sent neither as {amount} nor in hundredths" for amount, was in sent_as.items() if not was]
+    for finding in [*missing, *findings]:
+        yield finding
+
+
+def _says(sent: str, amount: Decimal) -> bool:
+    wanted = {amount, amount * _HUNDREDTHS}
+    return any(Decimal(number) in wanted for number in _NUMBER.findall(sent))
+
+
+def _unlike(record: Any, amount: Decimal) -> list[str]:
+    """What the record says of money that is not what was asked."""
+    finances = record.get("finances") or {}
+    prices = {"totalPrice": record.get("totalPrice"), "finances.totalPrice": finances.get("totalPrice")}
+    wrong = [
+        f"{amount} came back as {name} {price!r}"
+        for name, price in prices.items()
+        if price is not None and Decimal(str(price)) != amount
+    ]
+    return wrong + [f"{amount} came back as {noise[0]}" for noise in _NOISE.finditer(repr(record))]

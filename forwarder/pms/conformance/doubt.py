@@ -5,9 +5,8 @@ from itertools import chain
 from typing import Final
 
 from forwarder.pms.conformance.check import Findings
-from forwarder.pms.conformance.creation import Creation, created_under, exchanges
 from forwarder.pms.conformance.faults import LOST, NOT_THERE, UNREADABLE, Strike, after, before
-from forwarder.pms.conformance.trial import NotApplicable, Trial
+from forwarder.pms.conformance.trial import Creation, NotApplicable, Trial, created_under, exchanges
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Lookup, Outcome
 
 _STILL_WORKING: Final = "pms_still_working"

@@ -9,7 +9,6 @@ from typing import Final
 from pydantic_core import to_json
 
 from forwarder.pms.conformance.check import Findings
-from forwarder.pms.conformance.creation import created_under, exchanges
 from forwarder.pms.conformance.faults import (
     ASKED_SECONDS,
     NOT_LET_IN,
@@ -20,7 +19,7 @@ from forwarder.pms.conformance.faults import (
     say,
 )
 from forwarder.pms.conformance.site import rival_of
-from forwarder.pms.conformance.trial import Misbehaved, NotApplicable, Trial
+from forwarder.pms.conformance.trial import Misbehaved, NotApplicable, Trial, created_under, exchanges
 from forwarder.pms.refusals import REFUSALS
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected

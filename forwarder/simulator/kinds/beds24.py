@@ -16,9 +16,8 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from forwarder.http.responses import Response
-from forwarder.simulator.base_path import below_base_ending_in
 from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
-from forwarder.simulator.http import Gate, book, name_of, place_of
+from forwarder.simulator.http import Gate, below_base_ending_in, book, name_of, place_of
 from forwarder.simulator.magic import Effect, effect_of
 from forwarder.simulator.world import World
 

@@ -14,9 +14,8 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from forwarder.http.responses import Response
-from forwarder.simulator.base_path import below_base_ending_in
 from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
-from forwarder.simulator.http import Gate, bearer_of, book, name_of, place_of
+from forwarder.simulator.http import Gate, bearer_of, below_base_ending_in, book, name_of, place_of
 from forwarder.simulator.magic import effect_of
 from forwarder.simulator.world import World
 
