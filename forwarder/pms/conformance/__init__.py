@@ -1,12 +1,22 @@
-"""The conformance kit: what holds an adapter to its word, against any PMS that may be booked in.
+"""The conformance kit: checks that an adapter keeps its promises, against any PMS that may be booked in.
 
-It stands in front of the PMS as a faulty wire, asks the adapter, and compares what it says with what the PMS holds. `CHECKS` are
-all of its checks; `verify` puts one to the test, for any test runner; `examine` all of them, one after the other.
+It puts a faulty proxy in front of the PMS, makes requests through the adapter, and compares what the adapter says with what the PMS
+holds. `CHECKS` are all checks; `verify` runs one of them, for any test runner; `examine` runs all, one after the other.
 
     @pytest.mark.parametrize("check", CHECKS, ids=str)
     def test_fax(check: Check) -> None:
         with fax_server() as server:
             verify(check, FaxAdapter, Site(server.url, held=server.held))
+
+site              where it is tried: the PMS, the account, the stays that are booked
+faults, proxy     what can go wrong in an exchange, and the proxy that makes it so
+trial             one adapter behind the proxy: what was asked of it, and what the PMS holds since
+check             a check, its findings, its result
+capabilities      … it is what it declares, and does what it says it can
+doubt             … it never says more than it can know
+not_done          … refusals, throttling, redirects, wrong settings
+behaviour         … time-outs, cancellation, connections, pace
+confidentiality   … cards and credentials are nowhere to be seen
 """
 
 import asyncio

@@ -8,9 +8,9 @@ from itertools import chain, count
 from typing import Any, Final
 
 from forwarder.pms.conformance.check import Findings
-from forwarder.pms.conformance.faults import LOST, SLOW, Silence, Strike, after, before
+from forwarder.pms.conformance.faults import LOST, SLOW, Disruption, Silence, after, before
+from forwarder.pms.conformance.proxy import faulty_proxy
 from forwarder.pms.conformance.trial import GRACE_SECONDS, SHORT_SECONDS, Trial, created_under, exchanges
-from forwarder.pms.conformance.wire import faulty_wire
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred
 
 _SETTLING_SECONDS: Final = 5.0
@@ -22,11 +22,11 @@ _PUSHES: Final = 10
 async def keeps_its_time(trial: Trial) -> Findings:
     """A PMS that hangs, or answers in drips, holds a push for its time-out and no longer: then a create is in doubt, a look-up
     and a cancellation are put off."""
-    course = await trial.course()
-    for strike in chain(before(SLOW), after(SLOW)):
-        for at, expected in exchanges(course):
+    normal = await trial.normal_push()
+    for disruption in chain(before(SLOW), after(SLOW)):
+        for at, expected in exchanges(normal):
             began = time.monotonic()
-            creation = await created_under(strike, at, course, trial, pms=trial.hurried)
+            creation = await created_under(disruption, at, normal, trial, pms=trial.impatient)
             if creation is None:
                 continue
             if wrong := _late(began) or creation.unlike(*expected):
@@ -39,12 +39,12 @@ async def _readings_in_time(trial: Trial) -> Findings:
     booking, made = await trial.made()
     asked: dict[str, Callable[[], Awaitable[Any]]] = {}
     if trial.can.find_by_reference:
-        asked["find"] = lambda: trial.find(booking, trial.hurried)
+        asked["find"] = lambda: trial.find(booking, trial.impatient)
     if trial.can.cancel:
-        asked["cancel"] = lambda: trial.cancel(booking, made.pms_reservation_id, trial.hurried)
+        asked["cancel"] = lambda: trial.cancel(booking, made.pms_reservation_id, trial.impatient)
     for operation, ask in asked.items():
         began = time.monotonic()
-        outcome = await trial.struck(next(before(SLOW)), None, ask)
+        outcome = await trial.disrupted(next(before(SLOW)), None, ask)
         if late := _late(began):
             yield f"{operation}: {late}"
         if not isinstance(outcome, Deferred | None) and not (isinstance(outcome, Cancelled) and operation == "cancel"):
@@ -59,18 +59,18 @@ def _late(began: float) -> str | None:
 async def can_be_cancelled(trial: Trial) -> Findings:
     """A push that is cancelled in the middle of any exchange ends at once with `CancelledError`, leaves no task behind, and the
     same account goes on; what was cancelled is made once in the end."""
-    course = await trial.course()
+    normal = await trial.normal_push()
     for delivered in (False, True):
-        for at in range(1, len(course.statuses) + 1):
-            async for finding in _cancelled(trial, Strike("cancelled", Silence(), delivered), at):
+        for at in range(1, len(normal.statuses) + 1):
+            async for finding in _cancelled(trial, Disruption("cancelled", Silence(), delivered), at):
                 yield f"{'after' if delivered else 'before'} the PMS had exchange {at}: {finding}"
 
 
-async def _cancelled(trial: Trial, strike: Strike, at: int) -> Findings:
+async def _cancelled(trial: Trial, disruption: Disruption, at: int) -> Findings:
     booking, before_it = trial.site.booking(), set(asyncio.all_tasks())
-    trial.wire.begin(strike, at)
+    trial.proxy.begin(disruption, at)
     push = asyncio.create_task(trial.pms.create(booking))
-    await _met_or_done(trial.wire.met, push)
+    await _met_or_done(trial.proxy.met, push)
     if push.done():
         yield f"it had ended already, with {push.exception() or push.result()}"
         return
@@ -79,7 +79,7 @@ async def _cancelled(trial: Trial, strike: Strike, at: int) -> Findings:
     if not push.cancelled():
         yield f"it went on, and {'did not end' if not push.done() else 'said ' + str(push.exception() or push.result())}"
     left = await _settled(
-        lambda: [task for task in asyncio.all_tasks() - before_it - trial.wire.tasks if not task.done()]
+        lambda: [task for task in asyncio.all_tasks() - before_it - trial.proxy.tasks if not task.done()]
     )
     if left:
         yield f"it left behind {left}"
@@ -99,18 +99,18 @@ async def _met_or_done(met: asyncio.Event, push: asyncio.Task[Any]) -> None:
 async def leaves_nothing_open(trial: Trial) -> Findings:
     """Connections are used again and given back, whatever became of the exchanges on them; soon after the
     directory was closed none is open."""
-    async with faulty_wire(trial.site.base_url) as wire:
-        own = trial.beside(wire)
+    async with faulty_proxy(trial.site.base_url) as proxy:
+        own = trial.beside(proxy)
         async with own.directory(1.0) as directory:
             pms = own.connect(directory=directory)
             for _ in range(_PUSHES):
                 await own.create(own.site.booking(), pms)
-            if wire.connections > _PUSHES // 2:
-                yield f"{_PUSHES} pushes, one after the other, opened {wire.connections} connections"
-            for strike in (*after(LOST), next(after(SLOW))):
-                await own.struck(strike, None, lambda: own.create(own.site.booking(), pms))
-        if left := await _settled(lambda: wire.open_connections, _IDLE_SECONDS):
-            yield f"{left} of {wire.connections} connections are open after the directory was closed"
+            if proxy.connections > _PUSHES // 2:
+                yield f"{_PUSHES} pushes, one after the other, opened {proxy.connections} connections"
+            for disruption in (*after(LOST), next(after(SLOW))):
+                await own.disrupted(disruption, None, lambda: own.create(own.site.booking(), pms))
+        if left := await _settled(lambda: proxy.open_connections, _IDLE_SECONDS):
+            yield f"{left} of {proxy.connections} connections are open after the directory was closed"
 
 
 async def minds_the_pace(trial: Trial) -> Findings:
@@ -121,10 +121,10 @@ async def minds_the_pace(trial: Trial) -> Findings:
         yield f"the limits make no sense: {limits}"
     await trial.made()
     pace = _Counted()
-    trial.wire.begin()
+    trial.proxy.begin()
     outcome = await trial.create(trial.site.booking(), trial.connect(pace=pace))
-    if pace.requests != len(trial.wire.exchanges):
-        yield f"the PMS was asked {len(trial.wire.exchanges)} times, and {pace.requests} of them went through `send`"
+    if pace.requests != len(trial.proxy.exchanges):
+        yield f"the PMS was asked {len(trial.proxy.exchanges)} times, and {pace.requests} of them went through `send`"
     plain = isinstance(outcome, Confirmed) and not trial.site.options  # with which a push may be longer or shorter
     if plain and pace.requests != limits.requests_per_push:
         yield f"a push made {pace.requests} requests, where requests_per_push is {limits.requests_per_push}"
@@ -133,12 +133,12 @@ async def minds_the_pace(trial: Trial) -> Findings:
 async def stops_when_told(trial: Trial) -> Findings:
     """A push that loses its right to send sends nothing more, whichever request was next: what is not made by then is put off, and
     what is made is not."""
-    course = await trial.course()
-    for allowed in range(len(course.statuses)):
+    normal = await trial.normal_push()
+    for allowed in range(len(normal.statuses)):
         booking, asked = trial.site.booking(), count()
-        trial.wire.begin()
+        trial.proxy.begin()
         outcome = await trial.create(booking, trial.pms.while_held(partial(_below, allowed, asked)))
-        sent, held = len(trial.wire.exchanges), await trial.held(booking)
+        sent, held = len(trial.proxy.exchanges), await trial.held(booking)
         if sent > allowed:
             yield f"allowed {allowed} requests, it sent {sent}"
         if held != 0 and isinstance(outcome, Deferred):

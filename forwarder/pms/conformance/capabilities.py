@@ -75,7 +75,7 @@ async def finds_by_reference(trial: Trial) -> Findings:
     """Where `find_by_reference` is declared, what is there is found under its id, and what is not there is Absent."""
     if not trial.can.find_by_reference:
         raise NotApplicable("it does not declare find_by_reference")
-    trial.wire.begin()
+    trial.proxy.begin()
     never = trial.site.booking()
     if (found := await trial.find(never)) != Absent():
         yield f"a reference that nobody used is not Absent but {found}"
@@ -115,7 +115,7 @@ async def creates_batches(trial: Trial) -> Findings:
     size = min(trial.can.max_per_create, 4)
     batch = [trial.site.booking() for _ in range(size - 1)]
     batch.insert(1, rival_of(taken))
-    outcomes = await trial.told(trial.pms.create_many(batch), "create_many")
+    outcomes = await trial.run(trial.pms.create_many(batch), "create_many")
     if len(outcomes) != size:
         yield f"{size} bookings came to {len(outcomes)} outcomes"
         return
@@ -168,11 +168,11 @@ async def describes_its_options(trial: Trial) -> Findings:
 
 async def opens_nothing_by_itself(trial: Trial) -> Findings:
     """Connecting asks the PMS nothing: an account costs nothing until a reservation comes for it."""
-    trial.wire.begin()
-    taken = trial.wire.connections
+    trial.proxy.begin()
+    taken = trial.proxy.connections
     kept = trial.connect()
     await asyncio.sleep(_MOMENT_SECONDS)
-    if trial.wire.exchanges or trial.wire.connections > taken:
+    if trial.proxy.exchanges or trial.proxy.connections > taken:
         yield f"making {type(kept).__name__} asked the PMS something"
 
 
@@ -192,7 +192,7 @@ async def keeps_amounts_exact(trial: Trial) -> Findings:
     findings: list[str] = []
     for amount in _AMOUNTS:
         _, made = await trial.made(price=amount)
-        sent = " ".join(each.body.decode("latin-1") + " " + each.target for each in trial.wire.exchanges)
+        sent = " ".join(each.body.decode("latin-1") + " " + each.target for each in trial.proxy.exchanges)
         sent_as[amount] = _says(sent, amount)
         findings += [f"{amount} was sent as {noise[0]}" for noise in _NOISE.finditer(sent)]
         findings += _unlike(made.record, amount)

@@ -10,7 +10,7 @@ from forwarder.pms.conformance.trial import Misbehaved, NotApplicable, Trial
 Findings = AsyncIterator[str]
 Verdict = Literal["passed", "failed", "not applicable"]
 
-_MOST_FINDINGS: Final = 20
+_MAX_FINDINGS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ async def result_of(asked: Check, trial: Trial) -> Result:
     try:
         async for finding in asked.find(trial):
             findings.append(finding)
-            if len(findings) == _MOST_FINDINGS:
+            if len(findings) == _MAX_FINDINGS:
                 break
     except NotApplicable as reason:
         verdict, findings = "not applicable", [str(reason)]

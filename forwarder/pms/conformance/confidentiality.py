@@ -22,12 +22,12 @@ _NUMBER: Final = (CARD.card_number or "").replace(" ", "")
 _SPELLINGS: Final = (_NUMBER, CARD.card_number or "", "-".join(re.findall("....", _NUMBER)))
 _CVV: Final = re.compile(rf"(?<!\d){CARD.cvv}(?!\d)")
 _BETWEEN_DIGITS: Final = re.compile(r"(?<=\d)[ -](?=\d)")
-_SHORTEST_SECRET: Final = 8
+_MIN_SECRET_LENGTH: Final = 8
 _STATUSES: Final = (200, 201, 400, 402, 409, 422, 500)
 _FREE_TEXTS: Final = {"notes", "comments", "message", "detail", "description", "title", "source", "name"}
 
 
-class Heard:
+class CapturedOutput:
     """All that was written while it was listened: log lines of both kinds, what was printed, warnings."""
 
     def __init__(self) -> None:
@@ -42,20 +42,20 @@ class Heard:
 async def hides_cards(trial: Trial) -> Findings:
     """No digit group of a card, and no security code, is in a log line, a printed line, an error, an outcome or a `repr`: not
     even where the PMS repeats the card in what it answers."""
-    course = await trial.course()
-    with listening() as heard:
-        heard.add(trial.pms)
-        heard.add(getattr(trial.pms, "_adapter", None))
-        heard.add(await _with_card(trial))
-        for strike in (*after(LOST), *after(UNREADABLE), *before(PUT_OFF)):
-            heard.add(await trial.struck(strike, course.books_at, lambda: _with_card(trial)))
-        for at in range(1, len(course.statuses) + 1):
+    normal = await trial.normal_push()
+    with captured_output() as captured:
+        captured.add(trial.pms)
+        captured.add(getattr(trial.pms, "_adapter", None))
+        captured.add(await _with_card(trial))
+        for disruption in (*after(LOST), *after(UNREADABLE), *before(PUT_OFF)):
+            captured.add(await trial.disrupted(disruption, normal.booking_exchange, lambda: _with_card(trial)))
+        for at in range(1, len(normal.statuses) + 1):
             for spelling in _SPELLINGS:
-                heard.add(await _repeated_by_the_pms(trial, spelling, at))
+                captured.add(await _repeated_by_the_pms(trial, spelling, at))
                 for status in _STATUSES:
-                    strike = next(before([(f"HTTP {status}", say(status, _repeating(spelling)))]))
-                    heard.add(await trial.struck(strike, at, lambda: _with_card(trial)))
-    for line in dict.fromkeys(heard.lines):
+                    disruption = next(before([(f"HTTP {status}", say(status, _repeating(spelling)))]))
+                    captured.add(await trial.disrupted(disruption, at, lambda: _with_card(trial)))
+    for line in dict.fromkeys(captured.lines):
         if _NUMBER in _BETWEEN_DIGITS.sub("", line) or _CVV.search(line):
             yield f"card data in: {_without_it(line)[:300]}"
 
@@ -75,34 +75,36 @@ async def _with_card(trial: Trial) -> object:
 
 async def _repeated_by_the_pms(trial: Trial, spelling: str, at: int) -> object:
     """What comes of a reservation that was made, where the PMS put the card into the free texts of its answer."""
-    strike = next(after([("a card in free texts", of_body(lambda body: _with_free_texts(body, spelling)))]))
+    disruption = next(after([("a card in free texts", of_body(lambda body: _with_free_texts(body, spelling)))]))
     booking = trial.site.booking(card=CARD)
-    made = await trial.struck(strike, at, lambda: trial.create(booking))
+    made = await trial.disrupted(disruption, at, lambda: trial.create(booking))
     if not trial.can.find_by_reference:
         return made
-    return made, await trial.struck(strike, None, lambda: trial.find(booking))
+    return made, await trial.disrupted(disruption, None, lambda: trial.find(booking))
 
 
 async def hides_the_credential(trial: Trial) -> Findings:
     """The account's credential is in no log line, printed line, error, outcome or `repr`."""
-    secrets = [part for part in re.split(r"[:\s]", trial.site.credential) if len(part) >= _SHORTEST_SECRET]
-    course = await trial.course()
-    with listening() as heard:
-        heard.add(trial.pms)
-        heard.add(getattr(trial.pms, "_adapter", None))
-        for strike in (*after(LOST), *before([(str(status), say(status)) for status in _STATUSES])):
-            heard.add(await trial.struck(strike, course.books_at, lambda: trial.create(trial.site.booking())))
-        heard.add(await trial.create(trial.site.booking(), trial.connect(base_url="http://[half")))
-    for line in dict.fromkeys(heard.lines):
+    secrets = [part for part in re.split(r"[:\s]", trial.site.credential) if len(part) >= _MIN_SECRET_LENGTH]
+    normal = await trial.normal_push()
+    with captured_output() as captured:
+        captured.add(trial.pms)
+        captured.add(getattr(trial.pms, "_adapter", None))
+        for disruption in (*after(LOST), *before([(str(status), say(status)) for status in _STATUSES])):
+            captured.add(
+                await trial.disrupted(disruption, normal.booking_exchange, lambda: trial.create(trial.site.booking()))
+            )
+        captured.add(await trial.create(trial.site.booking(), trial.connect(base_url="http://[half")))
+    for line in dict.fromkeys(captured.lines):
         if any(secret in line for secret in secrets):
             yield f"the credential is in: {line[:60]}…"
 
 
 @contextmanager
-def listening() -> Iterator[Heard]:
+def captured_output() -> Iterator[CapturedOutput]:
     """Hear all that this process writes meanwhile, of every level."""
-    heard, printed, root = Heard(), io.StringIO(), logging.getLogger()
-    handler, level = _Handler(heard), root.level
+    captured, printed, root = CapturedOutput(), io.StringIO(), logging.getLogger()
+    handler, level = _Handler(captured), root.level
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
     try:
@@ -112,23 +114,23 @@ def listening() -> Iterator[Heard]:
             capture_logs() as events,
             warnings.catch_warnings(record=True) as warned,
         ):
-            yield heard
+            yield captured
     finally:
         root.setLevel(level)
         root.removeHandler(handler)
-        heard.lines += [repr(event) for event in events] + [str(warning.message) for warning in warned]
-        heard.lines += printed.getvalue().splitlines()
+        captured.lines += [repr(event) for event in events] + [str(warning.message) for warning in warned]
+        captured.lines += printed.getvalue().splitlines()
 
 
 class _Handler(logging.Handler):
-    def __init__(self, heard: Heard) -> None:
+    def __init__(self, captured: CapturedOutput) -> None:
         super().__init__(logging.DEBUG)
-        self._heard = heard
+        self._captured = captured
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._heard.lines.append(f"{record.getMessage()} {record.args!r}")
+        self._captured.lines.append(f"{record.getMessage()} {record.args!r}")
         if record.exc_info and record.exc_info[1] is not None:
-            self._heard.add(record.exc_info[1])
+            self._captured.add(record.exc_info[1])
 
 
 def _repeating(spelling: str) -> bytes:

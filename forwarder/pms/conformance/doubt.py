@@ -1,11 +1,12 @@
 """Checks of what an adapter says when it cannot know: the promises on which "never twice" stands."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from typing import Final
 
 from forwarder.pms.conformance.check import Findings
-from forwarder.pms.conformance.faults import LOST, NOT_THERE, UNREADABLE, Strike, after, before
+from forwarder.pms.conformance.faults import LOST, NOT_THERE, UNREADABLE, Disruption, after, before
 from forwarder.pms.conformance.trial import Creation, NotApplicable, Trial, created_under, exchanges
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Lookup, Outcome
 
@@ -15,10 +16,10 @@ _STILL_WORKING: Final = "pms_still_working"
 async def doubts_what_may_be_made(trial: Trial) -> Findings:
     """Where the answer to a create was lost or cannot be read, and the reservation was made, it is InDoubt: never put off, and
     never refused. It is then found, or made again by its key, as one reservation."""
-    course = await trial.course()
-    for strike in chain(after(LOST), after(UNREADABLE)):
-        for at, _ in exchanges(course):
-            creation = await created_under(strike, at, course, trial)
+    normal = await trial.normal_push()
+    for disruption in chain(after(LOST), after(UNREADABLE)):
+        for at, _ in exchanges(normal):
+            creation = await created_under(disruption, at, normal, trial)
             if creation is None:
                 continue
             # Before the exchange that books, nothing was made: to put it off is true.
@@ -28,7 +29,7 @@ async def doubts_what_may_be_made(trial: Trial) -> Findings:
 
 async def _unsettled(trial: Trial, creation: Creation) -> str | None:
     """What is wrong once a doubt is resolved as the worker would: by the key, or else by a look-up."""
-    trial.wire.begin()
+    trial.proxy.begin()
     if not isinstance(creation.outcome, InDoubt):
         return None
     if trial.can.idempotent_create:
@@ -47,10 +48,10 @@ async def _unsettled(trial: Trial, creation: Creation) -> str | None:
 async def doubts_what_it_cannot_know(trial: Trial) -> Findings:
     """The same where the reservation was not made: once the PMS may have had the request that makes it, only the PMS can say
     so. Before that request, it may be put off; it is never refused."""
-    course = await trial.course()
-    for strike in before(LOST):
-        for at, expected in exchanges(course):
-            creation = await created_under(strike, at, course, trial)
+    normal = await trial.normal_push()
+    for disruption in before(LOST):
+        for at, expected in exchanges(normal):
+            creation = await created_under(disruption, at, normal, trial)
             if creation is not None and (wrong := creation.unlike(*expected)):
                 yield wrong
 
@@ -60,31 +61,32 @@ async def looks_up_truly(trial: Trial) -> Findings:
     if not trial.can.find_by_reference:
         raise NotApplicable("it does not declare find_by_reference")
     booking, made = await trial.made()
-    for strike in _readings():
-        outcome = await trial.struck(strike, None, lambda: trial.find(booking))
+    for disruption in _readings():
+        outcome = await trial.disrupted(disruption, None, lambda: trial.find(booking))
         if isinstance(outcome, Confirmed) and outcome.pms_reservation_id == made.pms_reservation_id:
             continue
         if outcome is not None and not isinstance(outcome, Deferred):
-            yield f"{strike}: it said {_told(outcome)} of a reservation that is there"
+            yield f"{disruption}: it said {_told(outcome)} of a reservation that is there"
 
 
 async def cancels_truly(trial: Trial) -> Findings:
     """Cancelled is said only of what the PMS surely holds no longer; whatever else happens, cancelling is put off."""
     if not trial.can.cancel:
         raise NotApplicable("it does not declare cancel")
-    for strike in _readings():
+    for disruption in _readings():
         booking, made = await trial.made()
-        outcome = await trial.struck(strike, None, lambda b=booking, m=made: trial.cancel(b, m.pms_reservation_id))  # type: ignore[misc]
+        cancelling = partial(trial.cancel, booking, made.pms_reservation_id)
+        outcome = await trial.disrupted(disruption, None, cancelling)
         if outcome is None or isinstance(outcome, Deferred):
             continue
         if not isinstance(outcome, Cancelled) or await trial.held(booking) not in (0, None):
-            yield f"{strike}: it said {_told(outcome)} of a reservation that is there"
+            yield f"{disruption}: it said {_told(outcome)} of a reservation that is there"
 
 
 def _told(outcome: object) -> str:
     return "Absent" if isinstance(outcome, Absent) else str(outcome)
 
 
-def _readings() -> Sequence[Strike]:
+def _readings() -> Sequence[Disruption]:
     """Faults of requests that may be made any number of times."""
     return (*before(LOST), *after(LOST), *before(NOT_THERE), *after(UNREADABLE))

@@ -1,6 +1,6 @@
-"""What may become of one exchange with a PMS, as data: what the faulty wire does instead of bringing the answer back. Pure.
+"""What can go wrong in one exchange with a PMS, as data: what the faulty proxy does instead of passing the response on. Pure.
 
-A `Strike` is a fault and whether the PMS had the request before it. Where it had, what the request asked for was done.
+A `Disruption` is a fault and whether the PMS had the request before it. Where it had, what the request asked for was done.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,15 +13,15 @@ TRAP: Final = "/conformance-trap"
 """Where redirects point. Nobody should come."""
 
 ASKED_SECONDS: Final = 7
-"""What a throttling answer asks for by `Retry-After`."""
+"""What a throttling response asks for by `Retry-After`."""
 
 _HUGE_BYTES: Final = 2 * 1024 * 1024
 _HTML: Final = b"<html><body><h1>It works!</h1></body></html>"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """One HTTP answer, whole."""
+class PmsResponse:
+    """One whole HTTP response."""
 
     status: int
     body: bytes = b""
@@ -30,7 +30,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Nothing more comes, `after` that share of the answer."""
+    """Nothing more comes, `after` that share of the response."""
 
     after: float = 0.0
 
@@ -42,14 +42,14 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The connection is closed, `after` that share of the answer."""
+    """The connection is closed, `after` that share of the response."""
 
     after: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Drip:
-    """The answer comes a byte at a time, and never whole."""
+    """The response comes a byte at a time, and never whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +59,17 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """Another answer comes, made of the one there was; of an empty 200 where there was none."""
+    """Another response comes, made from the one there was, or from an empty 200."""
 
-    made: Callable[[Answer], Answer]
+    made: Callable[[PmsResponse], PmsResponse]
 
 
 Fault = Silence | Reset | Close | Drip | Noise | Instead
 
 
 @dataclass(frozen=True, slots=True)
-class Strike:
-    """A fault, by name. `delivered`: the PMS has the request and has answered it."""
+class Disruption:
+    """A fault, by name. `delivered`: the PMS has the request and has responded."""
 
     name: str
     fault: Fault
@@ -80,14 +80,14 @@ class Strike:
 
 
 def say(status: int, body: bytes = _HTML, **headers: str) -> Instead:
-    """That answer, whatever there was."""
+    """That response, whatever there was."""
     named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
-    return Instead(lambda _: Answer(status, body, named))
+    return Instead(lambda _: PmsResponse(status, body, named))
 
 
 def of_body(made: Callable[[bytes], bytes]) -> Instead:
-    """The answer that there was, with another body."""
-    return Instead(lambda answer: replace(answer, body=made(answer.body)))
+    """The response that there was, with another body."""
+    return Instead(lambda response: replace(response, body=made(response.body)))
 
 
 LOST: Final[Sequence[tuple[str, Fault]]] = (
@@ -100,7 +100,7 @@ LOST: Final[Sequence[tuple[str, Fault]]] = (
     ("HTTP 504", say(504)),
     ("an answer of 2 MiB", of_body(lambda body: body + b" " * _HUGE_BYTES)),
 )
-"""No whole answer came, or none of the PMS's own: whatever was asked for may have been done."""
+"""No whole response came, or none of the PMS's own: whatever was asked for may have been done."""
 
 SLOW: Final[Sequence[tuple[str, Fault]]] = (
     ("no answer in time", Silence()),
@@ -127,27 +127,27 @@ PUT_OFF: Final[Sequence[tuple[str, Fault]]] = (
     ("HTTP 429 with Retry-After", say(429, Retry_After=str(ASKED_SECONDS))),
     ("HTTP 503 with Retry-After", say(503, Retry_After=str(ASKED_SECONDS))),
 )
-"""The PMS says that nothing was done, and when to come again."""
+"""The PMS says that nothing was done, and when to try again."""
 
 NOT_LET_IN: Final[Sequence[tuple[str, Fault]]] = (("HTTP 401", say(401)), ("HTTP 403", say(403)))
-"""What an account is told whose credential is not accepted."""
+"""What an account gets whose credential is not accepted."""
 
 NOT_THERE: Final[Sequence[tuple[str, Fault]]] = (("HTTP 404 of some server", say(404)), ("HTTP 405", say(405)))
-"""What an account is told whose base URL is wrong."""
+"""What an account gets whose base URL is wrong."""
 
 REDIRECTS: Final[Sequence[tuple[str, Fault]]] = tuple(
     (f"HTTP {status} to elsewhere", say(status, b"", Location=TRAP)) for status in (301, 302, 303, 307, 308)
 )
 
 
-def before(faults: Sequence[tuple[str, Fault]]) -> Iterator[Strike]:
+def before(faults: Sequence[tuple[str, Fault]]) -> Iterator[Disruption]:
     """Each, of a request that the PMS never had."""
-    return (Strike(name, fault, delivered=False) for name, fault in faults)
+    return (Disruption(name, fault, delivered=False) for name, fault in faults)
 
 
-def after(faults: Sequence[tuple[str, Fault]]) -> Iterator[Strike]:
+def after(faults: Sequence[tuple[str, Fault]]) -> Iterator[Disruption]:
     """Each, of a request that the PMS has answered."""
-    return (Strike(name, fault, delivered=True) for name, fault in faults)
+    return (Disruption(name, fault, delivered=True) for name, fault in faults)
 
 
 def _with_leaves(body: bytes, leaf: Any) -> bytes:

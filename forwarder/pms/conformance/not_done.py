@@ -39,18 +39,18 @@ _STATUSES: Final = (400, 402, 409, 422)
 async def puts_off_what_was_not_done(trial: Trial) -> Findings:
     """A PMS that throttles (429) or is out of service (503) and says for how long is asked again then, not before; whoever is not
     let in (401, 403), or asks at a wrong address (404), loses nothing."""
-    course = await trial.course()
-    for strike in before(PUT_OFF):
-        for at, _ in exchanges(course):
-            creation = await created_under(strike, at, course, trial)
+    normal = await trial.normal_push()
+    for disruption in before(PUT_OFF):
+        for at, _ in exchanges(normal):
+            creation = await created_under(disruption, at, normal, trial)
             if creation is None:
                 continue
             if wrong := creation.unlike(Deferred):
                 yield wrong
-            elif at <= course.books_at and not _waits(creation.outcome):
+            elif at <= normal.booking_exchange and not _waits(creation.outcome):
                 yield f"{creation.where} asked for {ASKED_SECONDS} s, and it said {creation.outcome}"
-    for strike in before((*NOT_LET_IN, *NOT_THERE)):
-        creation = await created_under(strike, None, course, trial)
+    for disruption in before((*NOT_LET_IN, *NOT_THERE)):
+        creation = await created_under(disruption, None, normal, trial)
         if creation is not None and (wrong := creation.unlike(Deferred)):
             yield wrong
 
@@ -61,19 +61,19 @@ def _waits(outcome: Outcome | Misbehaved) -> bool:
 
 async def follows_no_redirect(trial: Trial) -> Findings:
     """A redirect is never followed: nobody knows what is there, and the card and the credential would go there too."""
-    course = await trial.course()
-    for strike in before(REDIRECTS):
-        for at in (None, *range(1, len(course.statuses) + 1)):
-            creation = await created_under(strike, at, course, trial)
+    normal = await trial.normal_push()
+    for disruption in before(REDIRECTS):
+        for at in (None, *range(1, len(normal.statuses) + 1)):
+            creation = await created_under(disruption, at, normal, trial)
             if creation is not None and (wrong := creation.unlike(Deferred, InDoubt)):
                 yield wrong
     if trial.can.find_by_reference:
-        for strike in before(REDIRECTS):
-            found = await trial.struck(strike, None, lambda: trial.find(trial.site.booking()))
+        for disruption in before(REDIRECTS):
+            found = await trial.disrupted(disruption, None, lambda: trial.find(trial.site.booking()))
             if not isinstance(found, Deferred | None):
-                yield f"{strike}: find said {found}"
-    if trial.wire.trapped:
-        yield f"redirects were followed {trial.wire.trapped} times"
+                yield f"{disruption}: find said {found}"
+    if trial.proxy.trapped:
+        yield f"redirects were followed {trial.proxy.trapped} times"
 
 
 async def survives_wrong_settings(trial: Trial) -> Findings:
@@ -94,7 +94,7 @@ async def survives_wrong_settings(trial: Trial) -> Findings:
 async def _asked_with(
     trial: Trial, *, base_url: str | None = None, credential: str | None = None
 ) -> Outcome | Misbehaved:
-    trial.wire.begin()
+    trial.proxy.begin()
     try:
         return await trial.create(trial.site.booking(), trial.connect(base_url=base_url, credential=credential))
     except Misbehaved as fault:
@@ -120,7 +120,7 @@ async def refuses_by_its_codes(trial: Trial) -> Findings:
         raise NotApplicable("this site names no bookings that are refused")
     for code, fields in trial.site.refusals.items():
         booking = trial.site.booking(**fields)
-        trial.wire.begin()
+        trial.proxy.begin()
         outcome = await trial.create(booking)
         if (wrong := _not_refused(outcome, booking, code)) is not None:
             yield f"what is refused as {code}: {wrong}"
@@ -128,19 +128,19 @@ async def refuses_by_its_codes(trial: Trial) -> Findings:
 
 async def tells_nothing_of_the_guest(trial: Trial) -> Findings:
     """What a PMS says when it refuses is passed on without what it repeats of the guest."""
-    course = await trial.course()
+    normal = await trial.normal_push()
     for status in _STATUSES:
         booking = trial.site.booking()
         secrets = [str(booking.guest[name]) for name in ("name", "email", "phone")]
-        strike = next(before([(f"HTTP {status} that repeats the guest", say(status, _repeating(secrets)))]))
-        outcome = await trial.struck(strike, course.books_at, lambda b=booking: trial.create(b))  # type: ignore[misc]
+        disruption = next(before([(f"HTTP {status} that repeats the guest", say(status, _repeating(secrets)))]))
+        outcome = await trial.disrupted(disruption, normal.booking_exchange, lambda b=booking: trial.create(b))  # type: ignore[misc]
         told = [secret for secret in secrets if secret in str(outcome)]
         if told:
-            yield f"{strike}: it passed on {told}"
+            yield f"{disruption}: it passed on {told}"
         if isinstance(outcome, Confirmed | Misbehaved):
-            yield f"{strike}: it said {outcome}"
+            yield f"{disruption}: it said {outcome}"
         elif isinstance(outcome, Rejected) and (wrong := _not_refused(outcome, booking, None)):
-            yield f"{strike}: {wrong}"
+            yield f"{disruption}: {wrong}"
 
 
 def _repeating(texts: Sequence[str]) -> bytes:

@@ -64,7 +64,7 @@ class RequestPacing:
     def __init__(self) -> None:
         self._free_at = 0.0
 
-    async def come(self, owed_seconds: float) -> None:
+    async def wait(self, owed_seconds: float) -> None:
         """Return when the turn has come, those that were asked since the last having cost so much."""
         now = time.monotonic()
         self._free_at = max(self._free_at, now) + owed_seconds
@@ -76,7 +76,7 @@ class Site:
     """A PMS to try an adapter against: a simulator, a test server of the author's own, a vendor's sandbox. It is booked in.
 
     `options`: the account's; `{origin}` in a text stands for the origin of the base URL as the adapter sees it, so that what is
-    asked at another path goes through the faulty wire too. `fields`, `card`: what every booking has.
+    asked at another path goes through the faulty proxy too. `fields`, `card`: what every booking has.
 
     `held`: how many reservations that are not cancelled the PMS has under a reference; where nobody can tell, the adapter's own
     look-up is asked. `refusals`: for each code of a refusal (`REFUSALS`), the fields of a booking that the PMS refuses so.
@@ -102,7 +102,7 @@ class Site:
     tidy: bool = False
     grants: Grants = field(default_factory=MemoryGrants, repr=False)
     stays: Stays = field(default_factory=Stays, repr=False)
-    turns: RequestPacing = field(default_factory=RequestPacing, repr=False)
+    pacing: RequestPacing = field(default_factory=RequestPacing, repr=False)
 
     def booking(self, *, card: CardDetails | None = None, price: Decimal = Decimal("450.35"), **fields: Any) -> Booking:
         """A booking of nights that are free, under a reference that nobody used; `fields` are added, or replace its own."""

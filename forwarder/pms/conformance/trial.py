@@ -1,4 +1,4 @@
-"""One adapter on trial at one site, behind the faulty wire: what is asked of it, and what really came of that."""
+"""One adapter on trial at one site, behind the faulty proxy: what is asked of it, and what really came of that."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
@@ -10,9 +10,9 @@ from unittest import SkipTest
 
 from forwarder.pms.adapter import AdapterKind
 from forwarder.pms.auth.grants import MemoryGrants
-from forwarder.pms.conformance.faults import LOST, Strike, after
+from forwarder.pms.conformance.faults import LOST, Disruption, after
+from forwarder.pms.conformance.proxy import FaultyProxy, faulty_proxy
 from forwarder.pms.conformance.site import Site
-from forwarder.pms.conformance.wire import FaultyWire, faulty_wire
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.port import CANCELLED_IN_PMS, UNPACED, AccountConnection, Capabilities, Pace, Pms, PmsDirectory
@@ -39,40 +39,40 @@ class Misbehaved(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """How a push goes where nothing goes wrong: the status of each of its exchanges, and which of them makes the reservation,
-    counted from 1."""
+class NormalPush:
+    """A push in which nothing goes wrong: the status of each of its exchanges, and which of them makes the reservation, counted
+    from 1."""
 
     statuses: tuple[int, ...]
-    books_at: int
+    booking_exchange: int
 
 
 class Trial:
-    """What checks use. `pms` is patient, `hurried` is soon out of patience; both go through `wire`."""
+    """What checks use. `pms` has a long push time-out, `impatient` a short one; both go through `proxy`."""
 
-    def __init__(self, kind: str, adapter: AdapterKind, site: Site, wire: FaultyWire) -> None:
+    def __init__(self, kind: str, adapter: AdapterKind, site: Site, proxy: FaultyProxy) -> None:
         self.kind = kind
         self.adapter = adapter
         self.site = site
-        self.wire = wire
+        self.proxy = proxy
         self.registry = Registry({kind: adapter})
         self._directories: dict[str, PmsDirectory] = {}
         self._asked: list[Booking] = []
         self._paid_for = 0
-        self._course: Course | None = None
+        self._normal_push: NormalPush | None = None
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator["Trial"]:
         """With its ways to the PMS open; in the end what was booked is cancelled, if the site wants that."""
-        async with self.directory(PUSH_SECONDS) as patient, self.directory(SHORT_SECONDS) as hurried:
-            self._directories = {"patient": patient, "hurried": hurried}
+        async with self.directory(PUSH_SECONDS) as patient, self.directory(SHORT_SECONDS) as impatient:
+            self._directories = {"patient": patient, "impatient": impatient}
             yield self
             if self.site.tidy:
                 await self._tidy()
 
-    def beside(self, wire: FaultyWire) -> "Trial":
-        """The same adapter behind another wire. What it books is cancelled with the rest."""
-        other = Trial(self.kind, self.adapter, self.site, wire)
+    def beside(self, proxy: FaultyProxy) -> "Trial":
+        """The same adapter behind another proxy. What it books is cancelled with the rest."""
+        other = Trial(self.kind, self.adapter, self.site, proxy)
         other._asked = self._asked
         return other
 
@@ -86,12 +86,12 @@ class Trial:
         return self.connect()
 
     @cached_property
-    def hurried(self) -> Pms:
-        return self.connect(directory=self._directories["hurried"])
+    def impatient(self) -> Pms:
+        return self.connect(directory=self._directories["impatient"])
 
     @property
     def options(self) -> Mapping[str, Any]:
-        return self.site.options_at(self.wire.address)
+        return self.site.options_at(self.proxy.address)
 
     @property
     def can(self) -> Capabilities:
@@ -110,7 +110,7 @@ class Trial:
         connection = AccountConnection(
             "conformance",
             self.kind,
-            self.wire.url if base_url is None else base_url,
+            self.proxy.url if base_url is None else base_url,
             self.site.credential if credential is None else credential,
             pace,
             self.options,
@@ -121,19 +121,19 @@ class Trial:
 
     async def create(self, booking: Booking, pms: Pms | None = None) -> Outcome:
         self._asked.append(booking)
-        return await self.told((pms or self.pms).create(booking), "create")
+        return await self.run((pms or self.pms).create(booking), "create")
 
     async def find(self, booking: Booking, pms: Pms | None = None) -> Lookup:
-        return await self.told((pms or self.pms).find(booking), "find")
+        return await self.run((pms or self.pms).find(booking), "find")
 
     async def cancel(self, booking: Booking, pms_id: str, pms: Pms | None = None) -> Cancellation:
-        return await self.told((pms or self.pms).cancel(booking, pms_id), "cancel")
+        return await self.run((pms or self.pms).cancel(booking, pms_id), "cancel")
 
-    async def told(self, asked: Coroutine[Any, Any, R], operation: str) -> R:
-        """What `asked` brings. Raises `Misbehaved` where it raises, or outlasts every patience."""
-        owed = self.wire.exchanges_in_all - self._paid_for
+    async def run(self, asked: Coroutine[Any, Any, R], operation: str) -> R:
+        """What `asked` brings. Raises `Misbehaved` where it raises, or takes longer than any push may."""
+        owed = self.proxy.exchanges_in_all - self._paid_for
         self._paid_for += owed
-        await self.site.turns.come(self.site.seconds_between * owed)
+        await self.site.pacing.wait(self.site.seconds_between * owed)
         task = asyncio.create_task(asked)
         done, _ = await asyncio.wait([task], timeout=PUSH_SECONDS + GRACE_SECONDS)
         if not done:
@@ -144,18 +144,20 @@ class Trial:
         except (Exception, asyncio.CancelledError) as error:
             raise Misbehaved(f"{operation} raised {type(error).__name__}: {error}") from error
 
-    async def struck(self, strike: Strike, at: int | None, asked: Callable[[], Awaitable[R]]) -> R | Misbehaved | None:
-        """What `asked` comes to under `strike`; None where it asked nothing that could be struck."""
-        self.wire.begin(strike, at)
+    async def disrupted(
+        self, disruption: Disruption, at: int | None, asked: Callable[[], Awaitable[R]]
+    ) -> R | Misbehaved | None:
+        """What `asked` comes to under `disruption`; None where no exchange could be disrupted."""
+        self.proxy.begin(disruption, at)
         try:
             outcome = await asked()
         except Misbehaved as fault:
             return fault
-        return outcome if self.wire.met.is_set() else None
+        return outcome if self.proxy.met.is_set() else None
 
     async def made(self, **fields: Any) -> tuple[Booking, Confirmed]:
         """A reservation that there is from now on."""
-        self.wire.begin()
+        self.proxy.begin()
         booking = self.site.booking(**fields)
         outcome = await self.create(booking)
         if not isinstance(outcome, Confirmed):
@@ -164,36 +166,36 @@ class Trial:
 
     async def held(self, booking: Booking) -> int | None:
         """How many reservations of `booking` the PMS has; None where nobody can tell."""
-        self.wire.begin()
+        self.proxy.begin()
         if self.site.held is not None:
             return self.site.held(booking.reference)
         if not self.can.find_by_reference:
             return None
         return 1 if isinstance(await self.find(booking), Confirmed) else 0
 
-    async def course(self) -> Course:
+    async def normal_push(self) -> NormalPush:
         """Found out by a push that goes well, and others whose answers are lost."""
-        if self._course is None:
-            self._course = await self._found_out()
-        return self._course
+        if self._normal_push is None:
+            self._normal_push = await self._found_out()
+        return self._normal_push
 
-    async def _found_out(self) -> Course:
+    async def _found_out(self) -> NormalPush:
         await self.made()  # tokens and the like are there from now on
         await self.made()
-        statuses = tuple(0 if each.answer is None else each.answer.status for each in self.wire.exchanges)
+        statuses = tuple(0 if each.response is None else each.response.status for each in self.proxy.exchanges)
         if not statuses:
             raise Misbehaved("create said Confirmed, and nothing was asked of the PMS through `send`")
-        lost: Strike = next(after(LOST))
+        lost: Disruption = next(after(LOST))
         for at in range(1, len(statuses) + 1):
             booking = self.site.booking()
-            self.wire.begin(lost, at)
+            self.proxy.begin(lost, at)
             await self.create(booking)
             if await self.held(booking):
-                return Course(statuses, at)
-        return Course(statuses, len(statuses))
+                return NormalPush(statuses, at)
+        return NormalPush(statuses, len(statuses))
 
     async def _tidy(self) -> None:
-        self.wire.begin()
+        self.proxy.begin()
         if not (self.can.cancel and self.can.find_by_reference):
             return
         every = [await self._gone(booking) for booking in self._asked]
@@ -210,13 +212,13 @@ class Trial:
 @asynccontextmanager
 async def trial(kind: str, adapter: AdapterKind, site: Site) -> AsyncIterator[Trial]:
     """A trial of `adapter`, to be asked anything in this event loop."""
-    async with faulty_wire(site.base_url) as wire, Trial(kind, adapter, site, wire).opened() as opened:
+    async with faulty_proxy(site.base_url) as proxy, Trial(kind, adapter, site, proxy).opened() as opened:
         yield opened
 
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """What `create` said, what the PMS holds since (None where nobody can tell), and what it had answered before the strike."""
+    """What `create` said, what the PMS holds since (None where nobody can tell), and what it had answered before that."""
 
     where: str
     booking: Booking
@@ -247,23 +249,23 @@ class Creation:
 
 
 async def created_under(
-    strike: Strike, at: int | None, course: Course, trial: Trial, *, pms: Pms | None = None
+    disruption: Disruption, at: int | None, normal: NormalPush, trial: Trial, *, pms: Pms | None = None
 ) -> Creation | None:
-    """A create of a new booking; None where nothing of it could be struck."""
+    """A create of a new booking; None where no exchange could be disrupted."""
     booking = trial.site.booking()
-    outcome = await trial.struck(strike, at, lambda: trial.create(booking, pms))
+    outcome = await trial.disrupted(disruption, at, lambda: trial.create(booking, pms))
     if outcome is None:
         return None
-    answered = b"".join(each.answer.body for each in trial.wire.exchanges if each.answer is not None)
+    answered = b"".join(each.response.body for each in trial.proxy.exchanges if each.response is not None)
     held = await trial.held(booking)
-    if held is None and strike.delivered and at is not None and at >= course.books_at:
+    if held is None and disruption.delivered and at is not None and at >= normal.booking_exchange:
         held = 1
-    where = str(strike) if at is None else f"{strike} (exchange {at} of {len(course.statuses)})"
+    where = str(disruption) if at is None else f"{disruption} (exchange {at} of {len(normal.statuses)})"
     return Creation(where, booking, outcome, held, answered)
 
 
-def exchanges(course: Course) -> Iterator[tuple[int, tuple[type[Outcome], ...]]]:
+def exchanges(normal: NormalPush) -> Iterator[tuple[int, tuple[type[Outcome], ...]]]:
     """Each exchange of a create, and what a failure of it may be said to be where nothing is held since: a doubt, if it is the one
     that books; of those before it, and of those after it where what was booked has been undone, also surely nothing."""
-    for at in range(1, len(course.statuses) + 1):
-        yield at, (InDoubt,) if at == course.books_at else (Deferred, InDoubt)
+    for at in range(1, len(normal.statuses) + 1):
+        yield at, (InDoubt,) if at == normal.booking_exchange else (Deferred, InDoubt)

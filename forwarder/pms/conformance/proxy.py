@@ -1,6 +1,6 @@
-"""The faulty wire: a proxy on loopback in front of any PMS that carries requests on, and breaks exchanges as it is told.
+"""A proxy on loopback in front of any PMS, which forwards requests and breaks exchanges on demand.
 
-It knows nothing of what is said. Adapters reach it as they reach a PMS, by HTTP over a connection, so that what they do with
+It knows nothing of the contents. Adapters reach it as they reach a PMS, by HTTP over a connection, so that what they do with
 connections is seen as well: how many there are, and which stay open.
 """
 
@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from forwarder.pms.conformance.faults import TRAP, Answer, Close, Drip, Instead, Noise, Reset, Silence, Strike
+from forwarder.pms.conformance.faults import TRAP, Close, Disruption, Drip, Instead, Noise, PmsResponse, Reset, Silence
 from forwarder.pms.http.client import Transport
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.pool import ConnectionPool, PoolLimits
@@ -33,19 +33,19 @@ class Exchange:
     target: str
     headers: Sequence[tuple[str, str]]
     body: bytes
-    answer: Answer | None = None
+    response: PmsResponse | None = None
 
 
 @dataclass(slots=True)
 class _Plan:
-    """`at`: which of the exchanges from now on is struck, counted from 1; None strikes each."""
+    """`at`: which of the exchanges from now on is disrupted, counted from 1; None is each."""
 
-    strike: Strike
+    disruption: Disruption
     at: int | None
     met: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class FaultyWire:
+class FaultyProxy:
     """`url`: where the PMS seems to be. `exchanges` since `begin`, and how many there were in all; `connections` that were taken;
     `trapped`: redirects followed."""
 
@@ -71,14 +71,14 @@ class FaultyWire:
     def open_connections(self) -> int:
         return len(self._writers)
 
-    def begin(self, strike: Strike | None = None, at: int | None = None) -> None:
-        """Forget the exchanges there were, and strike from now on, or no more."""
+    def begin(self, disruption: Disruption | None = None, at: int | None = None) -> None:
+        """Forget the exchanges there were, and disrupt those from now on, or none."""
         self.exchanges = []
-        self._plan = None if strike is None else _Plan(strike, at)
+        self._plan = None if disruption is None else _Plan(disruption, at)
 
     @property
     def met(self) -> asyncio.Event:
-        """Set once the strike that was asked for has struck."""
+        """Set once the disruption that was asked for has happened."""
         return asyncio.Event() if self._plan is None else self._plan.met
 
     def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -108,21 +108,21 @@ class FaultyWire:
         """One exchange; False where the connection is not to be used again."""
         if asked.target.startswith(TRAP):
             self.trapped += 1
-            await _write(writer, Answer(200, b"{}"))
+            await _write(writer, PmsResponse(200, b"{}"))
             return True
         self.exchanges.append(asked)
         self.exchanges_in_all += 1
         plan = self._plan
         if plan is None or plan.at not in (None, len(self.exchanges)):
-            asked.answer = await self._carried(asked)
-            await _write(writer, asked.answer)
+            asked.response = await self._carried(asked)
+            await _write(writer, asked.response)
             return True
-        if plan.strike.delivered:
-            asked.answer = await self._carried(asked)
+        if plan.disruption.delivered:
+            asked.response = await self._carried(asked)
         plan.met.set()
-        return await _broken(plan.strike, asked.answer or Answer(200), reader, writer)
+        return await _broken(plan.disruption, asked.response or PmsResponse(200), reader, writer)
 
-    async def _carried(self, asked: Exchange) -> Answer:
+    async def _carried(self, asked: Exchange) -> PmsResponse:
         url, _, query = (self._origin + asked.target).partition("?")
         headers = [
             (name.encode("latin-1"), value.encode("latin-1"))
@@ -133,24 +133,24 @@ class FaultyWire:
         try:
             response = await self._pms.exchange(Request(asked.method, url, headers, asked.body, query), deadline)
         except (NotSent, NoResponse) as error:
-            raise ConnectionAbortedError("the PMS behind the wire") from error
+            raise ConnectionAbortedError("the PMS behind the proxy") from error
         named = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers]
         kept = tuple((name, value) for name, value in named if name.lower() not in _HOP_BY_HOP)
-        return Answer(response.status_code, response.content, kept)
+        return PmsResponse(response.status_code, response.content, kept)
 
 
 @asynccontextmanager
-async def faulty_wire(base_url: str) -> AsyncIterator[FaultyWire]:
-    """A wire to the PMS of that base URL, on a free port of loopback."""
+async def faulty_proxy(base_url: str) -> AsyncIterator[FaultyProxy]:
+    """A proxy to the PMS of that base URL, on a free port of loopback."""
     async with ConnectionPool(PoolLimits()) as pms:
-        wire = FaultyWire(base_url, pms)
-        server = await asyncio.start_server(wire.connected, "127.0.0.1", 0)
-        wire.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        proxy = FaultyProxy(base_url, pms)
+        server = await asyncio.start_server(proxy.connected, "127.0.0.1", 0)
+        proxy.address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         try:
-            yield wire
+            yield proxy
         finally:
             server.close()
-            await wire.close()
+            await proxy.close()
 
 
 async def _request(reader: asyncio.StreamReader) -> Exchange:
@@ -162,18 +162,20 @@ async def _request(reader: asyncio.StreamReader) -> Exchange:
     return Exchange(method, target, headers, await reader.readexactly(lengths[0] if lengths else 0))
 
 
-async def _broken(strike: Strike, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    match strike.fault:
+async def _broken(
+    disruption: Disruption, response: PmsResponse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> bool:
+    match disruption.fault:
         case Instead(made):
-            await _write(writer, made(answer))
+            await _write(writer, made(response))
             return True
         case Silence(share):
-            await _write(writer, answer, share)
+            await _write(writer, response, share)
             await reader.read()
         case Close(share):
-            await _write(writer, answer, share)
+            await _write(writer, response, share)
         case Drip():
-            await _write(writer, answer, 0.0, head_only=True)
+            await _write(writer, response, 0.0, head_only=True)
             await _drip(writer)
         case Noise():
             await _raw(writer, b"\x16\x03\x01\x02\x00 not HTTP at all\r\n\r\n")
@@ -191,13 +193,15 @@ async def _drip(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(_DRIP_SECONDS)
 
 
-async def _write(writer: asyncio.StreamWriter, answer: Answer, share: float = 1.0, *, head_only: bool = False) -> None:
+async def _write(
+    writer: asyncio.StreamWriter, response: PmsResponse, share: float = 1.0, *, head_only: bool = False
+) -> None:
     """The answer, or the first `share` of its bytes; with a length that it never reaches where only its head is wanted."""
-    length = 10**6 if head_only else len(answer.body)
-    lines = [f"HTTP/1.1 {answer.status} -", *(f"{name}: {value}" for name, value in answer.headers)]
+    length = 10**6 if head_only else len(response.body)
+    lines = [f"HTTP/1.1 {response.status} -", *(f"{name}: {value}" for name, value in response.headers)]
     head = "\r\n".join([*lines, f"content-length: {length}", "", ""]).encode("latin-1")
-    whole = head + answer.body
-    if answer.status == HTTPStatus.NO_CONTENT:
+    whole = head + response.body
+    if response.status == HTTPStatus.NO_CONTENT:
         whole = head.replace(b"content-length: 0\r\n", b"")
     await _raw(writer, head if head_only else whole[: round(len(whole) * share)])
 
