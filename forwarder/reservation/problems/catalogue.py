@@ -34,7 +34,6 @@ CHAPTERS: Final = (
         "What was sent",
         "The request itself. Nothing was accepted.",
         (
-            requests.MALFORMED_HTTP,
             requests.HEADERS_TOO_LARGE,
             requests.UNSUPPORTED_MEDIA_TYPE,
             requests.BODY_TOO_LARGE,

@@ -146,13 +146,6 @@ NOT_FOUND: Final = ProblemType(
     "There is nothing at this path. A path has one spelling; `/` at its end counts.",
     "Check the path against the contract.",
 )
-MALFORMED_HTTP: Final = ProblemType(
-    "malformed_http",
-    "No HTTP request",
-    400,
-    "What came over the connection is no HTTP/1.1 request. The connection is closed.",
-    "Let an HTTP library write the request.",
-)
 HEADERS_TOO_LARGE: Final = ProblemType(
     "headers_too_large",
     "The headers are too large",

@@ -18,6 +18,9 @@ from forwarder.pms.registry import KINDS
 from forwarder.process.loading import load
 
 LISTED = {name: about for name, (_, about) in {**COMMANDS, **GROUPS}.items()}
+PMS = ("forwarder.pms.http", "forwarder.pms.kinds", "forwarder.pms.options", "httpx")
+"""What talks to PMSs, and what it needs. The port is no more than types."""
+
 NOBODYS = ("alembic", "tools.contracts.openapi.document", "forwarder.simulator.app", "forwarder.pms.conformance")
 """What no stage needs to start."""
 
@@ -52,17 +55,17 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
     [
         (
             "ingress",
-            ["forwarder.worker.service", "forwarder.query", "forwarder.notifier.service", "forwarder.pms", "httpx"],
+            ["forwarder.worker.service", "forwarder.query", "forwarder.notifier.service", *PMS],
         ),
         (
             "query",
-            ["forwarder.worker.service", "forwarder.ingress", "forwarder.notifier.service", "forwarder.pms", "httpx"],
+            ["forwarder.worker.service", "forwarder.ingress", "forwarder.notifier.service", *PMS],
         ),
         (
             "worker",
             ["forwarder.ingress", "forwarder.query", "forwarder.notifier.service", "tools.contracts.openapi.responses"],
         ),
-        ("notifier", ["forwarder.worker.service", "forwarder.ingress", "forwarder.query", "forwarder.pms"]),
+        ("notifier", ["forwarder.worker.service", "forwarder.ingress", "forwarder.query", *PMS]),
     ],
 )
 def test_a_stage_imports_nothing_of_the_others(stage: str, foreign: list[str]) -> None:

@@ -12,8 +12,6 @@ _ROOT = Path(forwarder.__file__).parent
 _ELSEWHERE = (
     _ROOT / "reservation" / "problems",
     _ROOT / "simulator",  # a PMS's problems, not the service's
-    _ROOT / "published",  # shows them
-    _ROOT / "client",  # reads them
 )
 _MODULES = {"endings": endings, "requests": requests, "service": service, "webhooks": webhooks}
 
@@ -38,7 +36,7 @@ def fault_codes() -> set[str]:
     sources = (
         _ROOT / "reservation" / "validation.py",
         _ROOT / "http" / "paging.py",
-        _ROOT / "query" / "filters.py",
+        _ROOT / "query" / "pages.py",
         *(_ROOT / "webhooks").glob("*.py"),
     )
     return {code for path in sources for node in ast.walk(_parsed(path)) for code in _fault_code(node)}

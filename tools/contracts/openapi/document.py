@@ -40,8 +40,8 @@ which that allows, through its outages: never lost, never made twice. Its outcom
 - Every request of an integration account carries an API key and the headers `workspaceId` and `integrationAccountId`.
 - Send an `Idempotency-Key` with every submission: then it may be sent again as often as needed.
 - A refusal is a problem (RFC 9457) with a stable `code`. A path that is not here answers 404, a method that is not here 405, and
-  every 503 says in `Retry-After` when to come again. What is no HTTP answers 400, headers that are too long 431. HEAD is answered
-  wherever GET is.
+  every 503 says in `Retry-After` when to come again. Headers that are too long answer 431; what is no HTTP is refused
+  with 400 and without a problem. HEAD is answered wherever GET is.
 - An API key may have a rate limit on submitting and cancelling, together: `RateLimit` says what is left, and 429 that nothing is.
 - Under `v1` things are only ever added: pass over fields and values that you do not know."""
 _API_KEY: Final = """\
