@@ -1,9 +1,10 @@
-"""The statements by which cancellations reach the rows that they are for, in whichever order the two come. No I/O.
+"""The statements that bring cancellations and their submissions together, in whichever order the two arrive. No I/O.
 
-A cancellation whose submission has not been taken in yet is parked. Both come in by turns, so that neither passes the other unseen:
-whoever is second finds the first.
+A cancellation whose submission was not ingested yet is parked. Submissions and cancellations are ingested under one lock, so that
+the second always finds the first.
 
-What was surely not sent yet has its deadline brought forward: whoever keeps deadlines ends it, though its lane be closed.
+A submission that was surely not sent has its deadline brought forward: the deadline keeper then ends it, even if its account's
+queue is closed.
 """
 
 from typing import Any, Final
@@ -27,8 +28,8 @@ from sqlalchemy.sql.elements import ColumnElement
 from forwarder.store.sql import DialectName, Moment, batch_of, insert_into, same_key
 from forwarder.store.tables import parked_cancellations, reservations
 
-_TURN_TO_COME_IN: Final = 0x72657376
-"""The number of a lock: any that nobody else takes."""
+_INGEST_LOCK: Final = 0x72657376
+"""The number of a PostgreSQL advisory lock that nothing else uses."""
 
 PENDING: Final[ColumnElement[str]] = literal_column("'PENDING'")
 CONFIRMED: Final[ColumnElement[str]] = literal_column("'CONFIRMED'")
@@ -38,21 +39,21 @@ _parked = parked_cancellations.c
 _now = bindparam("now", type_=Moment())
 _NONE: ColumnElement[str] = literal_column("''")
 
-# Not being a plain column, this keeps a planner from going through all rows of the account instead of the one.
-_their_account = func.coalesce(_row.account_id, _NONE)
+# As an expression, so that no planner goes through all rows of the account instead of finding the one.
+_account_id = func.coalesce(_row.account_id, _NONE)
 
-ASKED: Final = _row.cancel_requested_at.is_not(None)
-"""The row's cancellation was asked for."""
-
-
-def turn() -> Select[Any]:
-    """Wait for the turn to bring rows or cancellations in: a lock of PostgreSQL that ends with the transaction. SQLite has but one
-    writer at a time."""
-    return select(func.pg_advisory_xact_lock(literal_column(str(_TURN_TO_COME_IN))).label("taken"))
+CANCEL_REQUESTED: Final = _row.cancel_requested_at.is_not(None)
+"""The row is to be cancelled."""
 
 
-def ask() -> Executable:
-    """Note a batch of cancellations on their rows, those of them that are news there."""
+def ingest_lock() -> Select[Any]:
+    """Take the lock for ingesting rows or cancellations: PostgreSQL's until the end of the transaction. SQLite has only one writer
+    at a time anyway."""
+    return select(func.pg_advisory_xact_lock(literal_column(str(_INGEST_LOCK))).label("taken"))
+
+
+def note() -> Executable:
+    """Note a batch of cancellations on their rows, where none is noted yet or the noted one failed with the revision named here."""
     batch = batch_of(
         _row.request_id,
         _row.account_id,
@@ -61,43 +62,43 @@ def ask() -> Executable:
         _row.cancel_reason,
         _row.deadline_at,
     )
-    came_to_nothing = and_(_row.cancel_problem.is_not(None), _row.revision == batch.c.revision)
-    news = and_(or_(~ASKED, came_to_nothing), _row.status != literal_column("'CANCELLED'"))
+    failed_before = and_(_row.cancel_problem.is_not(None), _row.revision == batch.c.revision)
+    is_new = and_(or_(~CANCEL_REQUESTED, failed_before), _row.status != literal_column("'CANCELLED'"))
     unsent = and_(_row.status == PENDING, _row.leased_by.is_(None), ~_row.possibly_sent)
-    made = _row.status == CONFIRMED
+    confirmed = _row.status == CONFIRMED
     values = {
         "cancel_requested_at": batch.c.cancel_requested_at,
         "cancel_reason": batch.c.cancel_reason,
         "cancel_problem": null(),
-        "due_at": case((or_(unsent, made), _now), else_=_row.due_at),
-        "deadline_at": case((unsent, _now), (made, batch.c.deadline_at), else_=_row.deadline_at),
-        "tries": case((made, literal_column("0")), else_=_row.tries),
+        "due_at": case((or_(unsent, confirmed), _now), else_=_row.due_at),
+        "deadline_at": case((unsent, _now), (confirmed, batch.c.deadline_at), else_=_row.deadline_at),
+        "tries": case((confirmed, literal_column("0")), else_=_row.tries),
     }
-    theirs = and_(same_key(_row.request_id, batch.c.request_id), _their_account == batch.c.account_id)
-    return update(reservations).where(theirs, news).values(values)
+    theirs = and_(same_key(_row.request_id, batch.c.request_id), _account_id == batch.c.account_id)
+    return update(reservations).where(theirs, is_new).values(values)
 
 
 def park(dialect: DialectName) -> Executable:
-    """Keep those of a batch whose submission is not there yet."""
+    """Park those of a batch whose submission was not ingested yet."""
     batch = batch_of(_parked.request_id, _parked.account_id, _parked.requested_at, _parked.reason)
     columns = (_parked.request_id, _parked.account_id, _parked.requested_at, _parked.reason)
-    rows = select(*(batch.c[column.name] for column in columns)).where(_there(batch.c.request_id).is_(None))
+    rows = select(*(batch.c[column.name] for column in columns)).where(_reservation_id(batch.c.request_id).is_(None))
     kept = insert_into(dialect, parked_cancellations).from_select([column.name for column in columns], rows)
     return kept.on_conflict_do_nothing(index_elements=["request_id"])
 
 
 def any_parked() -> Select[Any]:
-    """A row where anything is parked."""
+    """One row if any cancellation is parked."""
     return select(literal_column("1")).select_from(parked_cancellations).limit(literal_column("1"))
 
 
 def unpark() -> Executable:
-    """Note on the rows that were just taken in what was parked for them, and let go of them; their ids."""
-    request_id = func.coalesce(_parked.request_id, _NONE)  # so that rows are not looked up among those that are parked
-    theirs = and_(same_key(_row.request_id, request_id), _their_account == _parked.account_id)
+    """Note parked cancellations on the rows that were just ingested, and end the leases of these; their ids."""
+    request_id = func.coalesce(_parked.request_id, _NONE)  # so that no planner looks rows up among the parked ones
+    theirs = and_(same_key(_row.request_id, request_id), _account_id == _parked.account_id)
     return (
         update(reservations)
-        .where(theirs, ~ASKED)
+        .where(theirs, ~CANCEL_REQUESTED)
         .values(
             cancel_requested_at=_parked.requested_at,
             cancel_reason=_parked.reason,
@@ -110,15 +111,15 @@ def unpark() -> Executable:
 
 
 def forget_parked() -> Executable:
-    """Delete what is parked for rows that are there."""
-    return delete(parked_cancellations).where(_there(_parked.request_id).is_not(None))
+    """Delete parked cancellations whose rows exist."""
+    return delete(parked_cancellations).where(_reservation_id(_parked.request_id).is_not(None))
 
 
-def _there(request_id: ColumnElement[str]) -> ColumnElement[int | None]:
-    """The id of the row, or NULL. As a value it is looked up for each; as a condition it would be a join."""
+def _reservation_id(request_id: ColumnElement[str]) -> ColumnElement[int | None]:
+    """The id of the row, or NULL. As a value it is looked up for each row; as a condition it would become a join."""
     return select(_row.id).where(_row.request_id == request_id).scalar_subquery()
 
 
-def unsent_unless(possibly_sent: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Whether a row that is given up is one that was surely not sent, and is not to be any more."""
-    return and_(ASKED, _row.status == PENDING, ~possibly_sent)
+def cancelled_unsent(possibly_sent: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Whether a row that is released was surely not sent, and must not be any more."""
+    return and_(CANCEL_REQUESTED, _row.status == PENDING, ~possibly_sent)

@@ -1,6 +1,6 @@
-"""The statements by which rows come in and change hands: taken in, claimed, marked, released, revived. No I/O.
+"""The statements that ingest, claim, mark, release and revive rows. No I/O.
 
-`HELD` stands before everything that a worker changes of a row: what it no longer holds, it no longer changes.
+Everything that a worker changes of a row is conditional on `HELD`: it changes nothing of a row that it no longer holds.
 """
 
 from typing import Any, Final
@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 
 from forwarder.store.sql import DialectName, Moment, batch_of, distinct, insert_into, key_among, locked, same_key
-from forwarder.store.submissions.cancellations import CONFIRMED, PENDING, turn, unsent_unless
+from forwarder.store.submissions.cancellations import CONFIRMED, PENDING, cancelled_unsent, ingest_lock
 from forwarder.store.tables import reservations, workers
 
 _row = reservations.c
@@ -39,10 +39,10 @@ _waiting = and_(_row.due_at.is_not(None), _row.leased_by.is_(None))
 _due = and_(_waiting, _row.due_at <= _now, _row.partition.in_(bindparam("partitions", expanding=True)))
 _has_lease = exists().where(workers.c.id == _worker)
 
-# Rows are found by their ids. Not being a plain column, this keeps a planner from going through all rows of the holder instead.
+# Rows are found by their ids. As an expression, so that no planner goes through all rows of the holder instead.
 HELD: Final = func.coalesce(_row.leased_by, literal_column("''")) == _worker
 
-_GIVEN = (
+_INGESTED = (
     _row.request_id,
     _row.workspace_id,
     _row.account_id,
@@ -94,18 +94,18 @@ WORK = (
 
 
 def ingest(dialect: DialectName) -> Executable:
-    """Insert what is not known yet of a batch, in the batch's order; what is held is leased, if the worker has a lease.
+    """Insert those of a batch that are not known yet, in the batch's order; those to be held are leased, if the worker has a lease.
 
-    A reader that has seen an id must have missed none below it. But PostgreSQL gives ids out before their rows can be seen: of
-    two transactions the one with the higher ids may be seen first. So they take turns, by a lock that ends when the rows are
-    seen. The turn comes before the first id is given out: to sort the batch, all of it must have been joined with the turn.
+    A reader that has seen an id must have missed none below it. But PostgreSQL assigns ids before their rows become visible: of two
+    transactions the one with the higher ids may become visible first. So they take turns, by a lock that ends when the rows are
+    visible. It is taken before the first id is assigned: to sort the batch, all of it must have been joined with the lock.
     """
-    given = (*_GIVEN, _row.safeguards)
-    batch = batch_of(column("position", Integer), *given, column("held", Boolean), separate=_row.request)
+    columns = (*_INGESTED, _row.safeguards)
+    batch = batch_of(column("position", Integer), *columns, column("held", Boolean), separate=_row.request)
     source: Any = batch
     if dialect == "postgresql":
-        source = batch.join(turn().subquery("turn"), true())
-    values: dict[str, Any] = {each.name: batch.c[each.name] for each in (*given, _row.request)} | {
+        source = batch.join(ingest_lock().subquery("ingest_lock"), true())
+    values: dict[str, Any] = {each.name: batch.c[each.name] for each in (*columns, _row.request)} | {
         "status": PENDING,
         "created_at": _now,
         "updated_at": _now,
@@ -120,8 +120,7 @@ def ingest(dialect: DialectName) -> Executable:
 
 
 def claim() -> Executable:
-    """Lease the account's due rows, oldest due first, passing over those that another is just claiming. Takes `safeguards`, those
-    of its pushes."""
+    """Lease the account's due rows, oldest due first, skipping those that another worker is just claiming."""
     oldest = select(_row.id).where(_row.account_id == bindparam("account"), _due, _has_lease)
     picked = locked(oldest.order_by(_row.due_at, _row.id).limit(bindparam("limit", type_=Integer)))
     safeguards = bindparam("safeguards", type_=Text())
@@ -129,9 +128,9 @@ def claim() -> Executable:
 
 
 def claim_expired() -> Executable:
-    """Lease rows whose deadline has passed, whosever they are and whenever they would be due: pending ones, and those that are
-    to be cancelled. Nothing is pushed of them."""
-    # As the index has it, written out: only so can a prepared statement use it.
+    """Lease rows of any account whose deadline has passed, due or not: pending ones, and those that are to be cancelled. They are
+    not pushed."""
+    # Literally the index's condition: only then can a prepared statement use it.
     pending = and_(_row.status != literal_column("'IN_DOUBT'"), _waiting, _row.deadline_at <= _now)
     mine = _row.partition.in_(bindparam("partitions", expanding=True))
     oldest = select(_row.id).where(pending, mine, _has_lease).order_by(_row.deadline_at, _row.id)
@@ -140,21 +139,21 @@ def claim_expired() -> Executable:
 
 
 def accounts_due() -> Executable:
-    """The accounts with due rows: from one waiting account to the next by the index, and a look for one due row in each."""
+    """The accounts with due rows: from one waiting account to the next by the index, looking for one due row in each."""
     waiting = distinct(_waiting, _row.account_id, _row.due_at)
     due = exists().where(_row.account_id == waiting.c.value, _due)
     return select(waiting.c.value).where(due)
 
 
 def backlog() -> Executable:
-    """How many rows are due and not held, and since when the oldest is."""
+    """How many rows are due and not leased, and since when the oldest is."""
     figures = (func.count().label("due"), func.min(_row.due_at).label("oldest_due_at"))
     return select(*figures).select_from(reservations).where(_waiting, _row.due_at <= _now)
 
 
 def revive() -> Executable:
-    """Make a batch of failed submissions pending again, with the cards of their dead letters: those that failed with the revision
-    that the letter tells of, so that a letter works once. The ids of those that were revived."""
+    """Make a batch of failed submissions pending again, with the cards of their dead letters: those that failed with the letter's
+    revision, so that a letter works once. The ids of those revived."""
     batch = batch_of(_row.request_id, _row.revision, _row.partition, _row.card, _row.deadline_at)
     values = {
         "status": PENDING,
@@ -177,9 +176,11 @@ def revive() -> Executable:
 
 
 def release() -> Executable:
-    """Give rows of a batch back as they were. What is to be cancelled and was not sent had its deadline when it was last due."""
-    deadline_at = case((unsent_unless(_row.possibly_sent), _row.due_at), else_=_row.deadline_at)
-    return _of_the_batch().values(leased_by=null(), pushing=settled_unless(_row.possibly_sent), deadline_at=deadline_at)
+    """Free rows of a batch as they were. One that is to be cancelled and was not sent expired when it was last due."""
+    deadline_at = case((cancelled_unsent(_row.possibly_sent), _row.due_at), else_=_row.deadline_at)
+    return _of_the_batch().values(
+        leased_by=null(), pushing=pushing_unless_unsent(_row.possibly_sent), deadline_at=deadline_at
+    )
 
 
 def leased_ids() -> Executable:
@@ -188,12 +189,12 @@ def leased_ids() -> Executable:
 
 
 def mark_pushing() -> Executable:
-    """Note the intent to push rows of a batch; those that are still held."""
+    """Note the intent to push rows of a batch; the ids of those still held."""
     return _of_the_batch().values(pushing=true()).returning(_row.id)
 
 
-def settled_unless(possibly_sent: ColumnElement[bool]) -> ColumnElement[bool]:
-    """An intent to push is settled where nothing was sent for it; where that is not known, it stays."""
+def pushing_unless_unsent(possibly_sent: ColumnElement[bool]) -> ColumnElement[bool]:
+    """The intent to push is over where surely nothing was sent; where that is not known, it stays."""
     return case((possibly_sent, _row.pushing), else_=false())
 
 

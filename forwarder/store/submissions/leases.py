@@ -1,4 +1,4 @@
-"""The statements by which workers become holders of rows, show that they live, and lose what they held. No I/O."""
+"""The statements of workers' leases: renewed, ended, taken over. No I/O."""
 
 from typing import Any
 
@@ -30,20 +30,20 @@ _now = bindparam("now", type_=Moment())
 
 
 def renew_first(dialect: DialectName) -> Executable:
-    """A worker's first lease. Takes `worker_id` and `seconds`."""
+    """Start a worker's lease. Takes `worker_id` and `seconds`."""
     values = {"id": _worker, "sequence": 0, "lease_seconds": bindparam("seconds", type_=Double)}
     first = insert_into(dialect, workers).values(values)
     return first.on_conflict_do_update(index_elements=["id"], set_={"sequence": workers.c.sequence + 1})
 
 
 def renew_again() -> Executable:
-    """Prolong a lease; no row where it was taken over."""
+    """Renew a lease; no row where it was taken over."""
     sequence = workers.c.sequence + 1
     return update(workers).where(workers.c.id == _worker).values(sequence=sequence).returning(workers.c.id)
 
 
 def heartbeats() -> Executable:
-    """Every lease holder, and how often it has renewed."""
+    """Every lease holder, and how often it renewed."""
     return select(workers)
 
 
@@ -53,33 +53,33 @@ def end_lease() -> Executable:
 
 
 def end_leases() -> Executable:
-    """Forget the workers of a batch, unless they have renewed since."""
+    """End the leases of a batch of workers, unless they renewed since."""
     batch = batch_of(workers.c.id, workers.c.sequence)
-    stands_still = exists().where(batch.c.id == workers.c.id, batch.c.sequence == workers.c.sequence)
-    return delete(workers).where(stands_still)
+    not_renewed = exists().where(batch.c.id == workers.c.id, batch.c.sequence == workers.c.sequence)
+    return delete(workers).where(not_renewed)
 
 
-def free_the_unheld() -> Executable:
-    """Let go of the rows of every holder that is no worker any more. Those that it is writing at this moment are left for the
-    next time, so that nobody waits for it."""
+def free_abandoned() -> Executable:
+    """Free the rows of every holder without a lease. Rows that it is writing at this moment are left for the next time, so that
+    nobody waits for it."""
     holders = distinct(_row.leased_by.is_not(None), _row.leased_by)
-    alive = exists().where(workers.c.id == holders.c.value)
-    picked = locked(select(_row.id).where(key_among(_row.leased_by, select(holders.c.value).where(~alive))))
+    has_lease = exists().where(workers.c.id == holders.c.value)
+    picked = locked(select(_row.id).where(key_among(_row.leased_by, select(holders.c.value).where(~has_lease))))
     return update_of(picked).values(_abandoned()).returning(_row.id)
 
 
 def abandon() -> Executable:
-    """As `free_the_unheld`, those of a batch that the worker itself holds."""
+    """The same for a batch of rows that the worker itself holds."""
     batch = batch_of(_row.id)
     mine = update(reservations).where(key_among(_row.id, select(batch.c.id)), HELD)
     return mine.values(_abandoned()).returning(_row.id)
 
 
 def _abandoned() -> dict[str, Any]:
-    """Of a row whose holder does not say any more what it did: whether it may have been pushed, and what that push carried.
+    """The state of a row whose holder will not report any more: whether it was possibly sent, and what that push carried.
 
-    Who pushes without safeguards marks it first. Where an earlier push may have been made too, which carried something else,
-    nothing tells of both.
+    A push without safeguards is marked first. Where an earlier push was possibly sent too and carried something else, there is
+    nothing that both can be looked up by.
     """
     none: ColumnElement[str] = literal_column("''")
     safeguards = func.coalesce(_row.safeguards, none)

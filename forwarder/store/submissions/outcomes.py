@@ -1,4 +1,4 @@
-"""The statements that record what submissions came to, and that keep the events of it until they are published. No I/O."""
+"""The statements that record outcomes, and keep their events in the outbox until they are published. No I/O."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,15 +28,15 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 
 from forwarder.store.sql import Moment, batch_of, key_among, same_key
-from forwarder.store.submissions.cancellations import ASKED, CONFIRMED, PENDING, unsent_unless
-from forwarder.store.submissions.claims import HELD, settled_unless
+from forwarder.store.submissions.cancellations import CANCEL_REQUESTED, CONFIRMED, PENDING, cancelled_unsent
+from forwarder.store.submissions.claims import HELD, pushing_unless_unsent
 from forwarder.store.tables import outbox, reservations
 
 _IN_DOUBT: ColumnElement[str] = literal_column("'IN_DOUBT'")
 
 _row = reservations.c
 _in_doubt = _row.status == _IN_DOUBT
-_FINAL = (
+_OUTCOME = (
     _row.status,
     _row.updated_at,
     _row.due_at,
@@ -46,7 +46,7 @@ _FINAL = (
     _row.cancelled_at,
     _row.cancel_problem,
 )
-_OF_THE_EVENT = (
+_EVENT = (
     outbox.c.request_id,
     outbox.c.key,
     outbox.c.occurred_at,
@@ -58,27 +58,27 @@ _OF_THE_EVENT = (
 
 
 def record() -> Executable:
-    """`finish` and `keep_events` in one, for PostgreSQL; the ids of the events and of their rows. SQLite has no such statement."""
+    """`finish` and `insert_events` in one, for PostgreSQL; the ids of the events and of their rows. SQLite cannot do that."""
     batch = _outcomes()
-    event = _event_of(batch)
+    event = _event_values(batch)
     named = (value.label(name) for name, value in event.items())
     finished = _finish(HELD, batch).returning(batch.c.position, *named).cte("finished")
-    return _keep({name: finished.c[name] for name in event}, finished.c.position)
+    return _insert_events({name: finished.c[name] for name in event}, finished.c.position)
 
 
 def finish() -> Executable:
-    """Record a batch of outcomes with their status; the ids of those rows that were held."""
+    """Record a batch of outcomes; the ids of those rows that were held."""
     return _finish(HELD, _outcomes()).returning(_row.id)
 
 
 def settle() -> Executable:
-    """As `finish`, of rows that are in doubt, whoever holds them, and that nothing has changed since they were read."""
+    """Like `finish`, for rows that are in doubt, whoever holds them, and unchanged since they were read."""
     return _finish(_in_doubt, _outcomes()).returning(_row.id)
 
 
 def reopen() -> Executable:
-    """Make a row pending again that was in doubt, and that nothing has changed since it was read. Not while a worker is looking for
-    it: what that comes to would be recorded over the push that follows."""
+    """Make a row pending again that is in doubt and unchanged since it was read. Not while a worker looks it up: the result would
+    overwrite that of the push that follows."""
     batch = batch_of(_row.id, _row.revision, _row.updated_at, _row.attempts, _row.deadline_at)
     return (
         update(reservations)
@@ -105,18 +105,18 @@ def _outcomes() -> TableValuedAlias:
         column("position", Integer),
         _row.id,
         _row.revision,
-        *_FINAL,
+        *_OUTCOME,
         column("cancel_by", Moment()),
         _row.sent_safeguards,
     )
-    return batch_of(*own, *_OF_THE_EVENT, separate=_row.record)
+    return batch_of(*own, *_EVENT, separate=_row.record)
 
 
 def _finish(condition: ColumnElement[bool], batch: FromClause) -> Update:
-    # It was asked for while the row was being pushed: now it can be cancelled.
-    to_cancel = and_(batch.c.status == CONFIRMED, batch.c.cancel_problem.is_(None), ASKED)
-    values: dict[str, Any] = {given.name: batch.c[given.name] for given in (*_FINAL, _row.record)} | {
-        # What is in doubt may have to be pushed again, with its card.
+    # The cancellation came while the row was being pushed: now it can be cancelled.
+    to_cancel = and_(batch.c.status == CONFIRMED, batch.c.cancel_problem.is_(None), CANCEL_REQUESTED)
+    values: dict[str, Any] = {given.name: batch.c[given.name] for given in (*_OUTCOME, _row.record)} | {
+        # A row in doubt may have to be pushed again, with its card.
         "card": case((batch.c.status == _IN_DOUBT, _row.card)),
         "leased_by": null(),
         "pushing": False,
@@ -134,7 +134,7 @@ def _finish(condition: ColumnElement[bool], batch: FromClause) -> Update:
 def postpone() -> Executable:
     """Record a batch of tries after which there will be another."""
     batch = batch_of(_row.id, _row.updated_at, _row.attempts, _row.due_at, _row.possibly_sent, _row.sent_safeguards)
-    over = unsent_unless(batch.c.possibly_sent)
+    over = cancelled_unsent(batch.c.possibly_sent)
     return (
         update(reservations)
         .where(same_key(_row.id, batch.c.id), HELD)
@@ -146,19 +146,19 @@ def postpone() -> Executable:
             deadline_at=case((over, batch.c.updated_at), else_=_row.deadline_at),
             possibly_sent=batch.c.possibly_sent,
             sent_safeguards=batch.c.sent_safeguards,
-            pushing=settled_unless(batch.c.possibly_sent),
+            pushing=pushing_unless_unsent(batch.c.possibly_sent),
             leased_by=null(),
         )
     )
 
 
-def keep_events() -> Executable:
-    """Put the events of a batch of outcomes in the outbox, in its order."""
+def insert_events() -> Executable:
+    """Put the events of a batch of outcomes in the outbox, in the batch's order."""
     batch = _outcomes()
-    return _keep(_event_of(batch), batch.c.position)
+    return _insert_events(_event_values(batch), batch.c.position)
 
 
-def _event_of(batch: FromClause) -> dict[str, ColumnElement[Any]]:
+def _event_values(batch: FromClause) -> dict[str, ColumnElement[Any]]:
     return {
         "reservation_id": batch.c.id,
         "request_id": batch.c.request_id,
@@ -173,26 +173,26 @@ def _event_of(batch: FromClause) -> dict[str, ColumnElement[Any]]:
     }
 
 
-def _keep(event: Mapping[str, ColumnElement[Any]], position: ColumnElement[int]) -> Insert:
+def _insert_events(event: Mapping[str, ColumnElement[Any]], position: ColumnElement[int]) -> Insert:
     rows = select(*event.values()).order_by(position)
     return insert(outbox).from_select(list(event), rows).returning(outbox.c.id, outbox.c.reservation_id)
 
 
 def unpublished_of() -> Executable:
-    """The rows of a batch of which an event waits in the outbox."""
+    """Those rows of a batch that have an event in the outbox."""
     batch = batch_of(outbox.c.reservation_id)
     waiting = outbox.c.reservation_id.in_(select(batch.c.reservation_id))
     return select(outbox.c.reservation_id).where(waiting).distinct()
 
 
 def republish() -> Executable:
-    """Events that were last offered before a moment, oldest first, now offered anew. Of one submission an event waits for those
-    before it, so that none is ever published after a later one."""
+    """Events last handed out before a moment, oldest first; now they are handed out again. An event waits for the earlier ones of
+    its submission, so that none is ever published after a later one."""
     stale = outbox.c.publish_attempted_at < bindparam("before", type_=Moment())
     earlier = outbox.alias("earlier")
-    held_up = exists().where(earlier.c.reservation_id == outbox.c.reservation_id, earlier.c.id < outbox.c.id)
-    # Nearly all are first ones: for them alone nothing is looked up.
-    in_turn = or_(outbox.c.revision == literal_column("1"), ~held_up)
+    has_earlier = exists().where(earlier.c.reservation_id == outbox.c.reservation_id, earlier.c.id < outbox.c.id)
+    # Nearly all are a submission's first: for those nothing is looked up.
+    in_turn = or_(outbox.c.revision == literal_column("1"), ~has_earlier)
     oldest = select(outbox.c.id).where(stale, in_turn).order_by(outbox.c.id)
     picked = oldest.limit(bindparam("limit", type_=Integer)).with_for_update(skip_locked=True, of=outbox).cte("picked")
     publish_attempted_at = bindparam("now", type_=Moment())

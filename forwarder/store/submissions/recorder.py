@@ -39,7 +39,7 @@ from forwarder.store.submissions.work import (
 from forwarder.store.tables import reservations
 
 _Narrow = Callable[[AsyncConnection, Sequence[Row[Any]], Mapping[str, Any]], Awaitable[Sequence[Row[Any]]]]
-"""Which of the rows that a statement leased with these parameters stay leased, within its transaction."""
+"""Reduces the rows that a statement leased, within its transaction, to those that stay leased."""
 
 
 class SqlRecorder:
@@ -51,26 +51,26 @@ class SqlRecorder:
         self._renew_first, self._renew_again = leases.renew_first(dialect), leases.renew_again()
         self._end_lease, self._heartbeats = leases.end_lease(), leases.heartbeats()
         self._ingest, self._revive = claims.ingest(dialect), claims.revive()
-        self._ask, self._park = cancellations.ask(), cancellations.park(dialect)
+        self._note, self._park = cancellations.note(), cancellations.park(dialect)
         self._any_parked, self._unpark = cancellations.any_parked(), cancellations.unpark()
         self._claim, self._claim_expired = claims.claim(), claims.claim_expired()
         self._accounts_due, self._backlog = claims.accounts_due(), claims.backlog()
-        self._end_leases, self._free_the_unheld = leases.end_leases(), leases.free_the_unheld()
+        self._end_leases, self._free_abandoned = leases.end_leases(), leases.free_abandoned()
         self._release, self._mark_pushing = claims.release(), claims.mark_pushing()
         self._leased_ids, self._abandon = claims.leased_ids(), leases.abandon()
         self._record_at_once = outcomes.record() if dialect == "postgresql" else None
         self._finish, self._postpone = outcomes.finish(), outcomes.postpone()
-        self._unpublished_of, self._keep_events = outcomes.unpublished_of(), outcomes.keep_events()
+        self._unpublished_of, self._insert_events = outcomes.unpublished_of(), outcomes.insert_events()
         self._republish, self._forget_events = outcomes.republish(), outcomes.forget_events()
-        self._introduced: set[str] = set()
+        self._known_workers: set[str] = set()
         self._uncertain: dict[str, set[int]] = {}
         self._leasing = asyncio.Lock()
 
     async def renew(self, worker_id: str, *, seconds: float) -> bool:
-        if worker_id in self._introduced:
+        if worker_id in self._known_workers:
             return bool(await self._database.run(self._renew_again, {"worker_id": worker_id}))
         await self._database.run(self._renew_first, {"worker_id": worker_id, "seconds": seconds})
-        self._introduced.add(worker_id)
+        self._known_workers.add(worker_id)
         return True
 
     async def end_lease(self, worker_id: str) -> None:
@@ -84,7 +84,7 @@ class SqlRecorder:
             await self._database.run(self._revive, {BATCH: as_batch(replays), "now": now})
         batch = arrival_batch(self._database.dialect, arrivals)
         rows = await self._lease(worker_id, self._ingest, {**batch, "now": now}, self._without_cancelled)
-        # Where a batch names one submission twice, the first was inserted.
+        # Where a batch has one submission twice, the first was inserted.
         arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
         held = sorted((row.id, row.request_id) for row in rows if row.leased_by is not None)
         created_at = iso(now)
@@ -96,8 +96,8 @@ class SqlRecorder:
         batch = as_batch([cancellation_row(arrival) for arrival in arrivals])
         async with self._database.transaction() as connection:
             if self._database.dialect == "postgresql":
-                await connection.execute(cancellations.turn())
-            await connection.execute(self._ask, {BATCH: batch, "now": now})
+                await connection.execute(cancellations.ingest_lock())
+            await connection.execute(self._note, {BATCH: batch, "now": now})
             await connection.execute(self._park, {BATCH: batch})
 
     async def claim(
@@ -139,7 +139,7 @@ class SqlRecorder:
             if stopped:
                 batch = as_batch([{"id": heartbeat.worker_id, "sequence": heartbeat.sequence} for heartbeat in stopped])
                 await connection.execute(self._end_leases, {BATCH: batch})
-            freed = await connection.execute(self._free_the_unheld, {"now": now})
+            freed = await connection.execute(self._free_abandoned, {"now": now})
             return len(freed.all())
 
     async def leased_ids(self, worker_id: str) -> Collection[int]:
@@ -170,8 +170,8 @@ class SqlRecorder:
         return events
 
     async def republish(self, *, before: datetime, now: datetime, limit: int) -> Sequence[OutboxEvent]:
-        asked = {"before": before, "now": now, "limit": limit}
-        rows = await self._database.run(self._republish, asked)
+        parameters = {"before": before, "now": now, "limit": limit}
+        rows = await self._database.run(self._republish, parameters)
         return sorted((event_of(row) for row in rows), key=lambda entry: entry.id)
 
     async def published(self, outbox_ids: Collection[int]) -> None:
@@ -185,7 +185,7 @@ class SqlRecorder:
     async def _record_first(
         self, statement: Executable, worker_id: str, finals: Sequence[Ended]
     ) -> Mapping[int, OutboxEvent]:
-        """First outcomes alone, which nearly all are: one statement, and nothing to look up."""
+        """For first outcomes only, which nearly all are: one statement, and nothing to look up."""
         if not finals:
             return {}
         batch = outcome_batch(self._database.dialect, finals)
@@ -205,7 +205,7 @@ class SqlRecorder:
         waiting = await self._with_unpublished(connection, list(recorded.values()))
         if len(recorded) < len(finals):
             batch = outcome_batch(self._database.dialect, recorded.values())
-        kept = await connection.execute(self._keep_events, batch)
+        kept = await connection.execute(self._insert_events, batch)
         return {
             row.reservation_id: _outbox_event(
                 row.id, recorded[row.reservation_id], in_turn=row.reservation_id not in waiting
@@ -214,8 +214,8 @@ class SqlRecorder:
         }
 
     async def _with_unpublished(self, connection: AsyncConnection, finals: Sequence[Ended]) -> set[int]:
-        """The rows among these of which an earlier event may not be published. Nearly all events are first ones: for them alone
-        nothing is looked up."""
+        """Those of these rows whose earlier events may be unpublished. Nearly all events are first ones: for those nothing is
+        looked up."""
         later = [{"reservation_id": final.work_id} for final in finals if not _is_first(final)]
         if not later:
             return set()
@@ -225,8 +225,8 @@ class SqlRecorder:
     async def _without_cancelled(
         self, connection: AsyncConnection, rows: Sequence[Row[Any]], parameters: Mapping[str, Any]
     ) -> Sequence[Row[Any]]:
-        """Of the rows that were just taken in those whose cancellation did not come first. What was parked is looked for by a
-        statement of its own: one that waited for its turn does not see what was done meanwhile."""
+        """Those of the rows just ingested whose cancellation did not come first. Parked ones are looked up by a statement of their
+        own: one that waited for the lock does not see what was done meanwhile."""
         if (await connection.execute(self._any_parked)).first() is None:
             return rows
         cancelled = {row.id for row in await connection.execute(self._unpark, {"now": parameters["now"]})}
@@ -241,11 +241,11 @@ class SqlRecorder:
     async def _lease(
         self, worker_id: str, statement: Executable, parameters: dict[str, Any], narrow: _Narrow | None = None
     ) -> Sequence[Row[Any]]:
-        """Carry out a statement that leases rows, and then `narrow`; they are the caller's only if this returns.
+        """Execute a statement that leases rows, and then `narrow`. The caller holds the rows only if this returns.
 
-        When the answer to a commit is lost, it may have leased rows to a worker that does not know of them, and that would go on
-        renewing their lease for ever. They are remembered here, and given back before anything more is leased. One after the
-        other: what is given back in one transaction must not have been leased anew, and be under push, by another meanwhile.
+        When the response to a commit is lost, rows may be leased to a worker that does not know of them and would renew their lease
+        for ever. Their ids are kept here, and the rows released before anything more is leased. Only one lease statement runs at a
+        time: rows that one transaction releases must not have been leased again meanwhile by another, and be under push.
         """
         async with self._leasing:
             leased: Sequence[Row[Any]] = ()
@@ -280,7 +280,7 @@ class SqlRepairs:
             settled = await connection.execute(outcomes.settle(), batch)
             if not settled.all():
                 return False
-            await connection.execute(outcomes.keep_events(), batch)
+            await connection.execute(outcomes.insert_events(), batch)
         return True
 
     async def reopen(self, work: Work, *, attempts: Sequence[Attempt], now: datetime, deadline_at: datetime) -> bool:

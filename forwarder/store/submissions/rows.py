@@ -1,4 +1,4 @@
-"""Between rows and the port's values, both ways. Pure."""
+"""Converts the port's values to rows and back. Pure."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
@@ -28,7 +28,7 @@ from forwarder.store.submissions.work import (
 
 
 def arrival_batch(dialect: DialectName, arrivals: Sequence[Arrival]) -> dict[str, Any]:
-    """Arrivals as `ingest` takes them."""
+    """Arrivals for `claims.ingest`."""
     rows = [_arrival_row(position, arrival) for position, arrival in enumerate(arrivals)]
     texts = (each.request or to_json(each.submission.reservation) for each in arrivals)
     return batch_with_texts(dialect, rows, "request", texts)
@@ -61,7 +61,7 @@ def _arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
 
 
 def replay_row(arrival: Arrival) -> dict[str, Any]:
-    """A dead letter that was put back, as `revive` takes it."""
+    """A dead letter that was put back, for `claims.revive`."""
     return {
         "request_id": arrival.submission.request_id,
         "revision": arrival.replay_of,
@@ -72,7 +72,7 @@ def replay_row(arrival: Arrival) -> dict[str, Any]:
 
 
 def cancellation_row(arrival: CancellationArrival) -> dict[str, Any]:
-    """A cancellation as `ask` and `park` take it."""
+    """A cancellation for `cancellations.note` and `park`."""
     request = arrival.request
     requested_at = iso(request.requested_at)
     return {
@@ -88,7 +88,7 @@ def cancellation_row(arrival: CancellationArrival) -> dict[str, Any]:
 
 
 def outcome_batch(dialect: DialectName, finals: Collection[Ended]) -> dict[str, Any]:
-    """Outcomes and their events as `finish`, `keep_events` and `record` take them."""
+    """Outcomes and their events for `outcomes.finish`, `insert_events` and `record`."""
     rows = [_outcome_row(position, final) for position, final in enumerate(finals)]
     return batch_with_texts(dialect, rows, "record", (final.event.written.record for final in finals))
 
@@ -121,7 +121,7 @@ def _outcome_row(position: int, final: Ended) -> dict[str, Any]:
 
 
 def postponed_row(postponed: Postponed) -> dict[str, Any]:
-    """A try as `postpone` takes it."""
+    """A try for `outcomes.postpone`."""
     return {
         "id": postponed.work_id,
         "updated_at": iso(postponed.updated_at),
@@ -133,7 +133,7 @@ def postponed_row(postponed: Postponed) -> dict[str, Any]:
 
 
 def work_of(row: Row[Any], leased_by: str = "") -> Work:
-    """A row that is leased to `leased_by`."""
+    """The work in a row that is leased to `leased_by`."""
     return Work(
         id=row.id,
         submission=Submission(
@@ -173,7 +173,7 @@ def work_of(row: Row[Any], leased_by: str = "") -> Work:
 
 
 def new_work(work_id: int, arrival: Arrival, created_at: str, leased_by: str) -> Work:
-    """An arrival that was just taken in, and leased to `leased_by`. `created_at` is ISO 8601."""
+    """An arrival that was just ingested and leased to `leased_by`. `created_at` is ISO 8601."""
     return Work(
         id=work_id,
         submission=arrival.submission,
@@ -192,7 +192,7 @@ def new_work(work_id: int, arrival: Arrival, created_at: str, leased_by: str) ->
 
 
 def event_of(row: Row[Any]) -> OutboxEvent:
-    """An event that waits in the outbox."""
+    """The event in a row of the outbox."""
     event = ResultEvent(
         request_id=row.request_id,
         revision=row.revision,
@@ -207,7 +207,7 @@ def event_of(row: Row[Any]) -> OutboxEvent:
 
 
 def _attempt_rows(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
-    # A dataclass takes twice as long to be written out as its fields do.
+    # Serializing a dataclass takes twice as long as serializing its fields.
     return [
         {
             "number": attempt.number,
@@ -223,7 +223,7 @@ def _attempt_rows(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
 
 
 def attempts_of(text: str) -> tuple[Attempt, ...]:
-    """The attempts that a JSON text tells of."""
+    """The attempts in a JSON text."""
     attempts: Sequence[dict[str, Any]] = from_json(text)
     return tuple(Attempt(**attempt) for attempt in attempts)
 

@@ -135,7 +135,7 @@ async def test_a_workers_rows_are_found_by_the_index_of_held_rows(full: AsyncEng
 
 
 async def test_rows_of_the_lost_are_found_by_the_index_of_held_rows(full: AsyncEngine) -> None:
-    steps = await plan(full, leases.free_the_unheld(), {"now": NOW})
+    steps = await plan(full, leases.free_abandoned(), {"now": NOW})
     assert steps.count("reservations_leased") == 3
     assert not reads_every_row(steps)
 
@@ -162,7 +162,7 @@ async def test_the_submissions_of_a_bulk_are_found_by_request_id(full_url: str) 
 async def test_cancellations_find_their_rows_by_request_id(full: AsyncEngine) -> None:
     names = [{"request_id": f"rsv_{number}", "account_id": "acc1"} for number in range(1, 500, 50)]
     asked = [each | {"revision": 0, "cancel_requested_at": NOW, "deadline_at": NOW} for each in names]
-    steps = await plan(full, cancellations.ask(), {BATCH: as_batch(asked), "now": NOW})
+    steps = await plan(full, cancellations.note(), {BATCH: as_batch(asked), "now": NOW})
     assert "reservations_request_id" in steps
     assert not reads_every_row(steps)
     async with full.begin() as connection:

@@ -50,7 +50,7 @@ _STATEMENTS: dict[str, Executable] = {
     "revive": claims.revive(),
     "release": claims.release(),
     "mark as being pushed": claims.mark_pushing(),
-    "ask for a cancellation": cancellations.ask(),
+    "ask for a cancellation": cancellations.note(),
     "park a cancellation": cancellations.park("postgresql"),
     "note what was parked": cancellations.unpark(),
     "forget what was parked": cancellations.forget_parked(),
