@@ -22,11 +22,12 @@ demo: $(VENV)/.client ## a short guided tour, by the Python client; ends by itse
 
 install: $(VENV)/.development ## .venv with all that is needed to develop
 
-check: $(VENV)/.development ## format, lint, types, layers, published contracts, generated pages
+check: $(VENV)/.development ## format, lint, types, layers, private names, published contracts, generated pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tools.private_names
 	$(BIN)/python -m tools.contracts check
 	$(BIN)/python -m tools.reference check
 

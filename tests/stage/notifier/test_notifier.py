@@ -4,8 +4,8 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime, timedelta, tzinfo
+from typing import Any, Self
 
 import pytest
 from standardwebhooks.webhooks import Webhook
@@ -13,7 +13,7 @@ from standardwebhooks.webhooks import Webhook
 from forwarder.notifier.dispatcher import EndpointDispatcher
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import EndpointDisabled, UnknownType
-from forwarder.observability.metrics import UNREADABLE_RESULTS
+from forwarder.observability.metrics import registry
 from forwarder.store.webhooks.port import DeliveryStatus
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
@@ -121,7 +121,7 @@ async def test_what_no_worker_wrote_is_posted_to_nobody(hooks: Hooks, foreign: d
 
 
 def _unreadable() -> float:
-    return float(UNREADABLE_RESULTS.labels("notifier")._value.get())
+    return registry().get_sample_value("forwarder_unreadable_results_total", {"reader": "notifier"}) or 0
 
 
 async def test_what_the_store_cannot_hold_is_passed_over_alone(hooks: Hooks) -> None:
@@ -166,7 +166,13 @@ async def test_a_post_is_signed_for_its_endpoint(hooks: Hooks, monkeypatch: pyte
     await hooks.queued(endpoint.id, 1)
     await hooks.sweep()
     (post,) = hooks.sender.posts
-    monkeypatch.setattr(Webhook, "_Webhook__verify_timestamp", lambda _self, _given: hooks.clock.now())
+
+    class Now(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls.fromtimestamp(hooks.clock.now().timestamp(), tz)
+
+    monkeypatch.setattr("standardwebhooks.webhooks.datetime", Now)
     Webhook(secret).verify(post.body, dict(post.headers))
     assert post.headers["webhook-timestamp"] == str(int(hooks.clock.now().timestamp()))
     assert post.headers["content-type"] == "application/json"

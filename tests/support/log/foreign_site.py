@@ -14,7 +14,7 @@ from forwarder.ingress.submit import receipt_response
 from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
-from forwarder.observability.metrics import TAKEN_IN
+from forwarder.observability.metrics import registry
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import open_engine
@@ -107,7 +107,9 @@ def _about(request_id: str, message: Message) -> Message:
 
 
 def _read() -> int:
-    return sum(int(TAKEN_IN.labels(result)._value.get()) for result in ("taken_in", "cancellation", "undecodable"))
+    results = ("taken_in", "cancellation", "undecodable")
+    counts = (registry().get_sample_value("forwarder_taken_in_total", {"result": result}) for result in results)
+    return sum(int(count or 0) for count in counts)
 
 
 @asynccontextmanager
