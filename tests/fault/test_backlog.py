@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest_asyncio
 
 from tests.fault.conftest import NewCase
-from tests.support.campaign.accounts import put_accounts
 from tests.support.campaign.case import Case
 from tests.support.campaign.form import Form
-from tests.support.campaign.measure import measured
-from tests.support.campaign.service import open_service
+from tests.support.campaign.service import measured, open_service, put_accounts
 from tests.support.deployment.deployment import PATIENCE_SECONDS, booking
 from tests.support.deployment.site import Site, settings_of, site_settings
 from tools.due_rows import put_due

@@ -11,7 +11,7 @@ import httpx
 
 from tests.support.campaign.case import Case
 from tests.support.campaign.flood import Flood
-from tests.support.campaign.measure import measured
+from tests.support.campaign.service import measured
 from tools.servers.kafka_process import KafkaCluster
 from tools.servers.process_memory import peak_megabytes
 

@@ -32,12 +32,13 @@ from tests.support.backends import Backend, only
 from tests.support.log.foreign_batches import STANDS_FOR, Raw, write_batch
 from tests.support.log.foreign_messages import LARGE, every_odd_header, every_odd_member, foreign_to
 from tests.support.log.foreign_site import WORKSPACE, foreign_site
+from tests.support.machine.profile import PROFILE
 from tests.support.worker.worker_bench import cancellation, fresh, message_of
 from tools.contracts.messages.messages import result_messages
 
 _REQUEST_ID: Final = re.compile(rb"rsv_[0-9]{32}")
 AT_A_TIME: Final = 400
-EXAMPLES: Final = {"embedded": 15, "distributed": 5}
+EXAMPLES: Final = {"embedded": 5, "distributed": 2} if PROFILE == "change" else {"embedded": 15, "distributed": 5}
 
 
 def _result() -> Message:

@@ -11,8 +11,8 @@ import pytest
 from forwarder.query.pages import PageRequest, read_page_request
 from forwarder.store.lists.port import EVERYTHING
 from reservation_forwarder_client import Item, RateLimited, Refused, RetryPolicy, Unavailable, Unexpected
-from tests.support.deployment.scripted_service import ScriptedService, Step, problem
 from tests.support.memory.clock import ManualClock, settle
+from tests.support.stages.scripted_service import ScriptedService, Step, problem
 from tools.contracts.openapi.response_examples import answer_examples
 
 EXAMPLES = answer_examples()

@@ -19,13 +19,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.campaign.accounts import put_accounts
 from tests.support.campaign.form import Form
 from tests.support.campaign.judge import ALL_CONFIRMED, Evidence, Expected, judge
 from tests.support.campaign.load import Load, Then
 from tests.support.campaign.reading import Poller, whole
 from tests.support.campaign.report import Report, Row
-from tests.support.campaign.service import Service
+from tests.support.campaign.service import Service, put_accounts
 from tests.support.deployment.deployment import PATIENCE_SECONDS
 
 COUNTS = {"short": 300, "long": 2_000}

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import asyncpg
+import httpx
 
+from forwarder.assembly.backend import open_backend
+from forwarder.tenancy.port import Account
 from tests.support.campaign.bookings import Bookings
 from tests.support.campaign.ledger import Ledger, open_ledger
 from tests.support.deployment.deployment import Deployment, deploy
@@ -15,6 +18,12 @@ from tests.support.deployment.site import Site, settings_of
 
 _PMS_MILLISECONDS = 15
 """How long a simulated PMS thinks: there is always something under way that a fault can hit."""
+
+
+_RATE = 2_000.0
+"""Requests a second to each PMS: more than anybody sends, and far more than some vendors allow."""
+_PATHS = {"generic": "generic", "website-builder": "website-builder", "booking-sync": "booking-sync/api/v3"}
+"""Where the simulator has each kind of PMS, below the account's name."""
 
 
 class Engine(Protocol):
@@ -69,3 +78,22 @@ async def open_service(site: Site, *engines: Engine) -> AsyncIterator[Service]:
         open_ledger(settings_of(site)) as ledger,
     ):
         yield Service(deployment, engines, ledger, Bookings(journal))
+
+
+async def put_accounts(deployment: Deployment, kinds: Mapping[str, str]) -> None:
+    """Accounts of workspace `demo` by their ids, each of a kind, with PMSs that are simulated under their own names."""
+    async with open_backend(settings_of(deployment.site)) as backend:
+        credential = (await backend.sealer()).seal_text("secret")
+        for account_id, kind in kinds.items():
+            base_url = f"{deployment.url('simulate')}/{account_id}/{_PATHS[kind]}"
+            await backend.tenancy.put_account(
+                Account(account_id, "demo", kind, base_url, credential, rate_per_second=_RATE)
+            )
+
+
+async def measured(deployment: Deployment, role: str, metric: str) -> float:
+    """One metric of a role's process, by its name with its labels as they are shown; 0.0 where it is not there yet."""
+    shown = await deployment.client.get(f"{deployment.url(role)}/metrics")
+    assert shown.status_code == httpx.codes.OK, shown.text
+    values = [line.rpartition(" ") for line in shown.text.splitlines()]
+    return next((float(value) for name, _, value in values if name == metric), 0.0)

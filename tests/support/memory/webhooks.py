@@ -301,6 +301,3 @@ async def _anywhere(host: str, _port: int) -> Sequence[str]:
 def public_targets() -> ResolvedTargets:
     """Production's rule, with names that nobody is asked for."""
     return ResolvedTargets(AddressRule(), _anywhere)
-
-
-MemoryDeliveryLog = MemoryDeliveries
