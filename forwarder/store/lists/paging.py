@@ -23,22 +23,22 @@ FIRST: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The cursors of the pages before and after; None where there is none."""
+    """The cursors of the previous and the next page; None where there is none."""
 
     previous: int | None
     next: int | None
 
 
 def sides(ids: Collection[int], cursor: int, *, descending: bool = False) -> tuple[Sequence[int], Sequence[int]]:
-    """Of these ids, in whatever order, those before the cursor and those from it onward, nearest first."""
+    """These ids, in any order, split into those before the cursor and those from it onward, each nearest first."""
     below = sorted((each for each in ids if each < cursor), reverse=True)
     above = sorted(each for each in ids if each >= cursor)
     return (above, below) if descending else (below, above)
 
 
 def neighbours(before: Sequence[int], onward: Sequence[int], limit: int, *, descending: bool = False) -> Neighbours:
-    """The neighbours of a page of `limit`, from up to `limit + 1` ids on either side of its cursor, nearest first: those
-    `before` it, and those from it `onward`. The page before starts `limit` ids earlier; if it is the first one, at `FIRST`."""
+    """The neighbours of a page of `limit`, from up to `limit + 1` ids on either side of its cursor, nearest first: those `before`
+    it, and those from it `onward`. The previous page starts `limit` ids earlier; if it is the first one, at `FIRST`."""
     above = 1 if descending else 0
     if not before:
         previous = None
@@ -54,17 +54,16 @@ def neighbours(before: Sequence[int], onward: Sequence[int], limit: int, *, desc
 Filter = Literal["property", "status", "arrival", "departure", "updated"]
 
 _WAITING: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.FAILED})
-"""The statuses that few reservations have: something is still to be done about them."""
+"""The statuses that few reservations have: those with something left to do."""
 _ENDLESS: Final = date.max.toordinal()
 _FEW_DAYS: Final = 92
-"""To look for something on a day on which there is nothing costs less than to find the next on which there is: for so many days no
-more than a page does."""
+"""Looking into an empty day costs less than finding the next day that has anything: for this many days, no more than a page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the text of a list's statements depends on: which filters there are, which of them leads, and the order. `every_day`: a
-    range of so few days leads that each is looked at; else those on which there is anything are found first."""
+    """What the text of a list's statements depends on: the filters given, which of them leads, and the order. `every_day`: the
+    leading range has so few days that each is looked into; otherwise the days that have anything are found first."""
 
     given: tuple[Filter, ...] = ()
     lead: Filter | None = None
@@ -73,7 +72,7 @@ class Shape:
 
 
 def shape_of(filters: Filters, order: Order) -> Shape:
-    """The shape of the list of what `filters` let through."""
+    """The shape of the list with these `filters`."""
     is_given: dict[Filter, bool] = {
         "property": filters.property_id is not None,
         "status": bool(filters.statuses),
@@ -88,7 +87,7 @@ def shape_of(filters: Filters, order: Order) -> Shape:
 
 
 def _rank(name: Filter, filters: Filters) -> tuple[int, int]:
-    """Lower likely lets fewer through. A fixed order, and no guess from statistics: that may turn from one page to the next."""
+    """Lower probably selects fewer rows. A fixed order rather than statistics, which might change from one page to the next."""
     match name:
         case "property":
             return (0, 0)
@@ -102,6 +101,6 @@ def _rank(name: Filter, filters: Filters) -> tuple[int, int]:
 
 
 def _days(name: Filter | None, filters: Filters) -> int:
-    """How many days that range has, but for one."""
+    """How many days that range has, minus one."""
     days = {"arrival": filters.arrival, "departure": filters.departure}.get(name or "", Days())
     return _ENDLESS if days.first is None or days.last is None else (days.last - days.first).days

@@ -1,6 +1,6 @@
-"""What readers ask of the store: booking engines see one integration account at a time, operators all of them.
+"""What readers need of the store: booking engines see one integration account at a time, operators all of them.
 
-Errors: `StoreUnavailable`, as of the whole port.
+Everything may raise `StoreUnavailable`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,8 +15,8 @@ from forwarder.store.submissions.work import Attempt
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One submission as a reader sees it. `record` is the record of section 2.5 as JSON text, ready to be sent. `revision` is that
-    of its last event, 0 before the first."""
+    """One submission as a reader sees it. `record`: the record of section 2.5 as JSON text, ready to be sent. `revision`: that of
+    its last event, 0 before the first."""
 
     id: int
     request_id: str
@@ -33,12 +33,12 @@ class Stored:
 
 
 Order = Literal["asc", "desc"]
-"""By id: oldest first, or newest first."""
+"""Of ids: oldest first, or newest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """Days from `first` to `last`, both included; None is without end."""
+    """Days from `first` to `last`, both included; None is open-ended."""
 
     first: date | None = None
     last: date | None = None
@@ -46,7 +46,7 @@ class Days:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which reservations a list has: those that meet all that is given here. `statuses`: any of them; none given is every one."""
+    """Selects the reservations that match everything given here. `statuses`: any of these; empty means any status."""
 
     statuses: frozenset[Status] = frozenset()
     property_id: str | None = None
@@ -60,8 +60,8 @@ EVERYTHING: Final = Filters()
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page by keyset: `records` as JSON texts, in the order that was asked for. `current` is the cursor at which it starts, as
-    `lists.paging` has them; `previous` and `next` are None where there is no such page."""
+    """A page by keyset: `records` as JSON texts, in the order requested. `current` is the cursor at which it starts (see
+    `lists.paging`); `previous` and `next` are None where there is no such page."""
 
     records: Sequence[str]
     current: int
@@ -73,36 +73,36 @@ class Reader(Protocol):
     """The reading side; sees one integration account at a time."""
 
     async def submission(self, account_id: str, request_id: str) -> Stored | None:
-        """What was taken in under that request id."""
+        """The submission with that request id."""
         ...
 
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, Stored]:
-        """Those of these request ids that were taken in, in one look, however many they are."""
+        """The submissions with these request ids, as far as they are known, in one read."""
         ...
 
     async def reservation(self, account_id: str, reservation_id: int) -> Stored | None:
-        """What was taken in with that id."""
+        """The submission with that id."""
         ...
 
     async def page(
         self, account_id: str, *, cursor: int, limit: int, filters: Filters = EVERYTHING, order: Order = "asc"
     ) -> Page:
-        """The page of `limit` records that starts at `cursor` (1 for the first page), of those that `filters` let through.
+        """The page of `limit` records that starts at `cursor` (1 for the first page), of those that `filters` select.
 
-        Whoever follows `next` meets each that matched from the first page to the last exactly once, and none twice, whatever is
+        Following `next` shows each record that matched from the first page to the last exactly once, and none twice, whatever is
         added or changed meanwhile.
         """
         ...
 
     async def ready(self) -> bool:
-        """True when a read would be expected to succeed now. Never raises."""
+        """Whether a read would probably succeed now. Never raises."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One submission as an operator sees it in a list. Timestamps and dates are ISO 8601; `due_at` is None where nothing
-    is left to do. `revision` is that of its last event, 0 before the first."""
+    """One submission in an operator's list. Timestamps and dates are ISO 8601; `due_at` is None where nothing is left to do.
+    `revision`: that of its last event, 0 before the first."""
 
     id: int
     request_id: str
@@ -122,13 +122,13 @@ class Overview(Protocol):
     """The operator's side: every workspace's submissions."""
 
     async def find(self, request_id: str) -> tuple[Summary, Stored] | None:
-        """What was taken in under that request id, whosever it is."""
+        """The submission with that request id, of any account."""
         ...
 
     async def latest(self, *, status: Status | None, account_id: str | None, limit: int) -> Sequence[Summary]:
-        """The newest submissions, of one status or account where given."""
+        """The newest submissions, of one status or account if given."""
         ...
 
     async def standings(self, request_ids: Collection[str]) -> Mapping[str, tuple[Status, int]]:
-        """The status, and the revision of the last event, of each of these that was taken in."""
+        """The status, and the revision of the last event, of each of these that is known."""
         ...

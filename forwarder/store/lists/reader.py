@@ -1,4 +1,4 @@
-"""The readers' side of the store, in SQL: one submission, or a page of records, of one integration account."""
+"""The readers' side of the store, in SQL: submissions and pages of one integration account, and the operators' overview of all."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date
@@ -40,7 +40,7 @@ _account = bindparam("account_id", type_=_row.account_id.type)
 
 
 def _unless_recorded(column: Column[Any]) -> ColumnElement[Any]:
-    """The record says it all: what else there is to be shown is needed only as long as there is none."""
+    """Columns that are shown only as long as there is no record, which contains them all."""
     return case((_row.record.is_(None), column)).label(column.name)
 
 
@@ -73,7 +73,7 @@ _SUBMISSION = (
 )
 
 
-# As a CASE no index serves it: in an empty table an account's index looks as good as the one that is meant, and a plan is kept.
+# As a CASE, so that no index serves it: in an empty table an account's index looks as good as the intended one, and plans are kept.
 _OF_ACCOUNT = select(*_SUBMISSION).where(case((_row.account_id == _account, true()), else_=false()))
 
 _BY_REQUEST_ID: Final = _OF_ACCOUNT.where(_row.request_id == bindparam("request_id"))
@@ -112,8 +112,8 @@ class SqlReader:
         return await self._stored(self._by_request_id, {"account_id": account_id, "request_id": request_id})
 
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, Stored]:
-        asked = {"account_id": account_id, BATCH: as_batch([{"request_id": each} for each in request_ids])}
-        return {row.request_id: _stored(row) for row in await self._by_request_ids(asked)}
+        parameters = {"account_id": account_id, BATCH: as_batch([{"request_id": each} for each in request_ids])}
+        return {row.request_id: _stored(row) for row in await self._by_request_ids(parameters)}
 
     async def reservation(self, account_id: str, reservation_id: int) -> Stored | None:
         return await self._stored(self._by_id, {"account_id": account_id, "id": reservation_id})
@@ -122,10 +122,10 @@ class SqlReader:
         self, account_id: str, *, cursor: int, limit: int, filters: Filters = EVERYTHING, order: Order = "asc"
     ) -> Page:
         shape = shape_of(filters, order)
-        asked = {"account_id": account_id, "max_rows": limit + 1, **parameters_of(filters, shape, cursor)}
-        rows = await self._page(shape, is_first=cursor == FIRST)(asked)
+        parameters = {"account_id": account_id, "max_rows": limit + 1, **parameters_of(filters, shape, cursor)}
+        rows = await self._page(shape, is_first=cursor == FIRST)(parameters)
         found = {row[0]: row for row in rows}  # by id
-        before, onward = sides(found, asked["cursor"], descending=shape.descending)
+        before, onward = sides(found, parameters["cursor"], descending=shape.descending)
         others = neighbours(before, onward, limit, descending=shape.descending)
         records = [found[each][1] or _record(found[each]) for each in onward[:limit]]
         return Page(records, cursor, others.previous, others.next)
@@ -178,16 +178,16 @@ class SqlOverview:
 
 
 def page_statement(dialect: DialectName, shape: Shape, *, is_first: bool) -> Executable:
-    """What is read of a page and of what lies before it; before the first one there is nothing to be looked for."""
+    """The statement that reads a page and the ids before it; before the first page there are none."""
     return statements.onward(dialect, shape, LISTED) if is_first else statements.around(dialect, shape, LISTED)
 
 
 def parameters_of(filters: Filters, shape: Shape, cursor: int) -> dict[str, Any]:
-    """What the statements of that list take, but for its account and its size."""
+    """The parameters of a list's statements, except its account and size."""
     since, statuses = filters.updated_since, sorted(filters.statuses)
     keys = [filters.property_id] if shape.lead == "property" else statuses if shape.lead == "status" else []
     return {
-        # Above every id there is: descending, the first page is what is below that.
+        # Above every id: descending, the first page is what is below that.
         "cursor": _LARGEST_ID if shape.descending and cursor == FIRST else cursor,
         "property": filters.property_id,
         "statuses": statuses,
@@ -228,7 +228,7 @@ def _cancellation(row: Row[Any]) -> Cancellation | None:
 
 
 def _record(row: Row[Any]) -> str:
-    """The record that was stored with the outcome; of a submission that has none yet, what is known so far."""
+    """The record stored with the outcome; of a submission without one yet, what is known so far."""
     text: str | None = row.record
     if text is not None:
         return text

@@ -1,11 +1,11 @@
-"""The statements that read a list page by page, filtered or not, in either order of ids. No I/O.
+"""The statements that read a list page by page, filtered or not, ascending or descending by id. No I/O.
 
-An index on (account, key, id) holds the ids of one account and key in their order: a run. A page is merged from the runs of the
-filter that leads: the first few of each from the cursor on, and of these the first few. It takes as many steps through the index as
-there are runs (statuses, or days on which there is anything), times the size of a page, however many rows there are.
+An index on (account, key, id) holds the ids of one account and key in order: a run. A page is merged from the runs of the leading
+filter: the first few ids of each from the cursor on, and of these the first few. That takes as many index steps as there are runs
+(statuses, or days that have anything) times the size of a page, however many rows there are.
 
-A step is dear where it does not end: PostgreSQL looks at all that the index has on a page from there on, some eighty rows. Of days
-there are many, so they are told where to end (`_ids_by_day`).
+A scan without an end is expensive: PostgreSQL reads all entries on an index page from there on, some eighty rows. As there are many
+days, their scans are given an end (`_ids_by_day`).
 """
 
 from collections.abc import Sequence
@@ -61,13 +61,13 @@ _KEYS: Final[dict[Filter, ColumnElement[Any]]] = {
 
 @cache
 def onward(dialect: DialectName, shape: Shape, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
-    """These columns, the id among them, of the rows from the cursor on, in the list's order."""
+    """These columns, including the id, of the rows from the cursor on, in the list's order."""
     return _rows(dialect, shape, columns, upward=not shape.descending)
 
 
 @cache
 def around(dialect: DialectName, shape: Shape, columns: tuple[ColumnElement[Any], ...]) -> CompoundSelect[Any]:
-    """What `onward` has and, of the rows before the cursor, as many ids: nothing else of these. In no order."""
+    """The same and, of the rows before the cursor, as many ids and nothing else. In no order."""
     here = onward(dialect, shape, columns).subquery("onward")
     there = _ids(dialect, shape, upward=shape.descending).subquery("before")
     nothing = [null().label(column.name) for column in columns if column is not _row.id]
@@ -93,8 +93,8 @@ def _ids(dialect: DialectName, shape: Shape, *, upward: bool) -> Select[Any]:
 
 
 def _ids_by_day(shape: Shape, days: FromClause, *, upward: bool) -> Select[Any]:
-    """As `_ids`, merged from the runs of many days, on PostgreSQL. A few days' runs come first: where these alone fill the page,
-    the page ends no later than there, and no other day's run is read any further."""
+    """Like `_ids`, merged from the runs of many days, on PostgreSQL. A few days' runs are read first: where they fill the page, it
+    ends no later than there, and no other day's run is read any further."""
     is_sample = days.c.number % _SAMPLED == _ZERO
     run = _run("postgresql", shape, days, upward=upward).limit(_max_rows)
     sample = _first(_of_each("postgresql", days, run).where(is_sample), upward=upward)
@@ -112,23 +112,23 @@ def _first(page: Select[Any], *, upward: bool) -> Select[Any]:
 
 
 def _run(dialect: DialectName, shape: Shape, runs: FromClause, *, upward: bool) -> Select[Any]:
-    """The ids of one run that the other filters let through, from the cursor on: upwards with it, downwards without."""
-    key, value, rows = _KEYS[cast("Filter", shape.lead)], runs.c.value, _let_through(dialect, shape, runs)
+    """The ids of one run that the other filters select, from the cursor on: upwards including it, downwards without."""
+    key, value, rows = _KEYS[cast("Filter", shape.lead)], runs.c.value, _filtered(dialect, shape, runs)
     if dialect == "postgresql":
         return _range(rows, key, value, upward=upward)
-    # SQLite knows no bounds over expressions; it takes the index that most of the equalities are in.
+    # SQLite has no bounds over expressions; it takes the index that covers most of the equalities.
     return rows.where(key == value, _from_cursor(upward=upward)).order_by(_sorted(rows, upward=upward))
 
 
 def _run_up_to(end: ColumnElement[int], shape: Shape, runs: FromClause, *, upward: bool) -> Select[Any]:
-    """As `_run`, up to this id and with it; all of the run where it is NULL.
+    """Like `_run`, up to and including this id; all of the run where it is NULL.
 
-    Below an equality PostgreSQL stops at the last id, which it does not below bounds of the key (see `_range`). But to equalities
-    a planner may find other indexes. So it is led to guess that this one finds fewer rows than any other, whatever its statistics
-    say: bounds beside the equality seem to let one row in two hundred through, and the account beside the last id, which changes
-    nothing, hides from it that this and the cursor are two ends of a range, which would seem to as well, in any index.
+    With an equality PostgreSQL stops at the last id, which it does not with bounds of the key (see `_range`). But for equalities a
+    planner may choose other indexes. So it is led to estimate that this one finds fewer rows than any other, whatever its
+    statistics say: bounds next to the equality seem to select one row in two hundred; and the account next to the last id, which
+    changes nothing, hides that this and the cursor are two ends of a range, which would seem just as selective in any index.
     """
-    key, value, rows = _KEYS[cast("Filter", shape.lead)], runs.c.value, _let_through("postgresql", shape, runs)
+    key, value, rows = _KEYS[cast("Filter", shape.lead)], runs.c.value, _filtered("postgresql", shape, runs)
     rows = rows.where(key == value, key >= value, key <= value, _from_cursor(upward=upward))
     place = tuple_(_row.id, _row.account_id)
     if upward:
@@ -142,16 +142,16 @@ def _from_cursor(*, upward: bool) -> ColumnElement[bool]:
     return _row.id >= _cursor if upward else _row.id < _cursor
 
 
-def _let_through(dialect: DialectName, shape: Shape, runs: FromClause) -> Select[Any]:
-    """The ids of the account's rows that the filters let through, but for the one that leads."""
+def _filtered(dialect: DialectName, shape: Shape, runs: FromClause) -> Select[Any]:
+    """The ids of the account's rows that the filters select, except the leading one."""
     lead = cast("Filter", shape.lead)
     others = [_matches(dialect, name) for name in shape.given if name != lead]
     rows = select(_row.id).correlate(runs).where(_row.account_id == _account)
     if lead == "updated":
-        # Of the first day only a part. The planner is not to know how large a part: it would be wrong about all the other days.
+        # Only part of the first day. The planner must not know how much: it would be wrong about all other days.
         rows = rows.where(_row.updated_at >= select(_since).scalar_subquery())
     if others:
-        # As a CASE no index serves them, and no planner thinks that they let so little through that it sorted the whole run.
+        # As a CASE, so that no index serves them, and no planner finds them so selective that it sorts the whole run.
         rows = rows.where(case((and_(*others), true()), else_=false()))
     return rows
 
@@ -159,9 +159,9 @@ def _let_through(dialect: DialectName, shape: Shape, runs: FromClause) -> Select
 def _range(rows: Select[Any], key: ColumnElement[Any], value: ColumnElement[Any], *, upward: bool) -> Select[Any]:
     """Those of `rows` whose `key` has this value, from the cursor on, in order.
 
-    The key is a bound of the order, not an equality, which leaves a planner nothing but the index that it is part of. Else it may
-    go through everybody's rows by id, in the hope of meeting a page's worth of these soon. And where it ends, the bound is of the
-    key alone: at that of a whole row PostgreSQL (15, for one) does not stop.
+    The key is a bound of the order, not an equality, which leaves a planner only the index that it is part of. Otherwise it may go
+    through all accounts' rows by id, hoping to meet a page of these soon. And at the end the bound is of the key alone: PostgreSQL
+    (15, for one) does not stop at a bound of a whole row.
     """
     place, cursor = tuple_(key, _row.id), tuple_(value, _cursor)
     if upward:
@@ -170,14 +170,14 @@ def _range(rows: Select[Any], key: ColumnElement[Any], value: ColumnElement[Any]
 
 
 def with_id(rows: Select[Any], wanted: ColumnElement[int]) -> Select[Any]:
-    """The one of `rows` that has this id. As bounds of the order, which the primary key alone has: an equality any index serves
-    that has the id in it, and in an empty table none looks dearer than another."""
+    """The one of `rows` that has this id. As bounds of the order, which only the primary key serves: an equality is served by any
+    index that contains the id, and in an empty table none looks more expensive than another."""
     return rows.where(_row.id >= wanted, _row.id <= wanted).order_by(_row.id).limit(_ONE)
 
 
-@cache  # one and the same for both sides of a cursor: it is carried out once
+@cache  # one object for both sides of a cursor, so that it is executed once
 def _values(dialect: DialectName, shape: Shape) -> Select[Any]:
-    """The keys of the runs: the statuses or the property that were named, or days, numbered from 0."""
+    """The keys of the runs: the given statuses or property, or days, numbered from 0."""
     if shape.lead in {"property", "status"}:
         return select(batch_of(column("value", Text())).c.value)
     lead = cast("Filter", shape.lead)
@@ -190,7 +190,7 @@ def _values(dialect: DialectName, shape: Shape) -> Select[Any]:
 
 
 def _found_days(key: ColumnElement[Any], first: ColumnElement[date], last: ColumnElement[date]) -> Select[Any]:
-    """The days on which there is anything, each found by one step through the index."""
+    """The days that have anything, each found by one index step."""
     among = and_(_row.account_id == _account, key <= last)
     start = select(key).where(among, key >= first).order_by(key).limit(_ONE).scalar_subquery()
     found = select(start.label("value"), _ZERO.label("number")).cte("found", recursive=True)
@@ -203,7 +203,7 @@ def _found_days(key: ColumnElement[Any], first: ColumnElement[date], last: Colum
 
 
 def _matches(dialect: DialectName, name: Filter) -> ColumnElement[bool]:
-    """The filter, as a condition on a row of another one's run."""
+    """The filter as a condition on a row of another filter's run."""
     match name:
         case "property":
             return _row.property_id == bindparam("property")

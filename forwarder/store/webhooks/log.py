@@ -1,4 +1,4 @@
-"""The delivery log, in SQL: read by endpoint, the newest first, and put back into the queue."""
+"""The delivery log, in SQL: read by endpoint, newest first, and redelivered."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -62,21 +62,21 @@ class SqlDeliveryLog:
         return delivery_id
 
     async def put_back(self, endpoint_id: str, delivery_ids: Collection[int], *, now: datetime) -> int:
-        return await self._again(now, _row.endpoint_id == endpoint_id, _row.id.in_(delivery_ids))
+        return await self._restart(now, _row.endpoint_id == endpoint_id, _row.id.in_(delivery_ids))
 
     async def put_back_ended(self, endpoint_id: str, *, since: datetime, now: datetime) -> int:
         ended = (_row.status.in_(_NOT_DELIVERED), _row.created_at >= since)
-        return await self._again(now, _row.endpoint_id == endpoint_id, *ended)
+        return await self._restart(now, _row.endpoint_id == endpoint_id, *ended)
 
     async def stop(self, endpoint_id: str, *, now: datetime) -> int:
         return len(await self._database.run(stop(), {"endpoint": endpoint_id, "now": now}))
 
-    async def _again(self, now: datetime, *which: ColumnElement[bool]) -> int:
-        return len(await self._database.run(_begun_anew(now).where(*which).returning(_row.id)))
+    async def _restart(self, now: datetime, *which: ColumnElement[bool]) -> int:
+        return len(await self._database.run(_restarted(now).where(*which).returning(_row.id)))
 
 
-def _begun_anew(now: datetime) -> Update:
-    """A new claim number: what is being posted at this moment does not end the new series."""
+def _restarted(now: datetime) -> Update:
+    """With a new claim number, so that a post under way does not end the new series."""
     values: dict[str, Any] = {
         "status": DeliveryStatus.PENDING.value,
         "retrying_since": now,

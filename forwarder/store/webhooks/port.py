@@ -1,10 +1,10 @@
-"""Deliveries to customers' endpoints, as the notifier and the management of webhooks see them. Nothing of how they are kept.
+"""Deliveries to customers' endpoints, as the notifier and the management of webhooks use them.
 
-    PENDING ──▶ DELIVERED    the endpoint answered 2xx
-       ├──────▶ FAILED       it was tried for as long as a delivery is, from its first try on, or the endpoint is gone
-       └──────▶ STOPPED      its endpoint was disabled or removed meanwhile
+    PENDING ──▶ DELIVERED    the endpoint responded 2xx
+       ├──────▶ FAILED       the time for retries, counted from the first try, is over, or the endpoint is gone
+       └──────▶ STOPPED      the endpoint was disabled or removed
 
-What ended may be put back (a resend), and is PENDING again. Errors: `StoreUnavailable`, as for everything of the store.
+What ended can be put back (a resend), and is PENDING again. Everything may raise `StoreUnavailable`.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,8 +25,8 @@ class DeliveryStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryAttempt:
-    """One try. `status` is that of the answer; without one, `failure` is why (`timed_out`, `connect_failed`, …). `detail`: what was
-    said, shortened. `ms`: how long it took."""
+    """One try. `status`: that of the response; without one, `failure` says why (`timed_out`, `connect_failed`, …). `detail`: the
+    response or error, shortened. `ms`: how long it took."""
 
     at: str
     ms: int
@@ -63,7 +63,7 @@ class DueDelivery:
 
 @dataclass(frozen=True, slots=True)
 class TriedDelivery:
-    """What came of a try. `due_at`: when it is tried again, where it stays PENDING. `retrying_since` is kept as it is here."""
+    """The result of a try. `due_at`: when it is tried again, if it stays PENDING. `retrying_since` is kept as it is here."""
 
     delivery: DueDelivery
     status: DeliveryStatus
@@ -74,7 +74,7 @@ class TriedDelivery:
 
 @dataclass(frozen=True, slots=True)
 class PendingDeliveries:
-    """How many there are, and since when the one that is due for the longest has been due."""
+    """How many there are, and since when the oldest has been due."""
 
     count: int
     oldest_due_at: datetime | None
@@ -83,52 +83,52 @@ class PendingDeliveries:
 class DeliveryQueue(Protocol):
     """The notifier's side. Any number of processes share it.
 
-    A delivery that is claimed is nobody else's until its claim runs out, by the clocks of those who ask; then it is due again, and
-    may be posted twice, which receivers know by its event's id.
+    A claimed delivery belongs to its claimant until the claim expires, by the clocks of those who ask; then it is due again, and
+    may be posted twice, which receivers recognise by the event's id.
     """
 
     async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> None:
-        """Keep each, due at once, unless its endpoint has one of that event already."""
+        """Store each, due at once, unless its endpoint already has a delivery of that event."""
         ...
 
     async def endpoints_due(self, *, now: datetime) -> Sequence[str]:
-        """The endpoints that something is due for."""
+        """The endpoints that have due deliveries."""
         ...
 
     async def claim(self, endpoint_id: str, *, now: datetime, until: datetime, limit: int) -> Sequence[DueDelivery]:
-        """Up to `limit` of what is due for the endpoint, due longest first; the caller's alone until `until`."""
+        """Claim up to `limit` due deliveries of the endpoint until `until`, oldest due first."""
         ...
 
     async def record(self, tried: Sequence[TriedDelivery]) -> None:
-        """What came of what was claimed. Passes over what was claimed again since, or put back; what was stopped meanwhile stays
-        so, unless it was delivered."""
+        """Record results of claimed deliveries. Skips those that were claimed again since, or put back; what was stopped meanwhile
+        stays so, unless it was delivered."""
         ...
 
     async def release(self, claimed: Sequence[DueDelivery], *, now: datetime) -> None:
-        """Give back what was claimed and not posted: due at once."""
+        """Release claimed deliveries that were not posted: due at once."""
         ...
 
     async def stop(self, endpoint_id: str, *, now: datetime) -> int:
-        """Nothing pending is posted to that endpoint any more; how many they were."""
+        """Stop everything pending for that endpoint; how many there were."""
         ...
 
     async def delivered_since(self, endpoint_id: str, moment: datetime) -> bool:
-        """Whether anything was delivered to the endpoint from `moment` on."""
+        """Whether anything was delivered to the endpoint since `moment`."""
         ...
 
     async def pending(self) -> PendingDeliveries:
-        """All that is still to be delivered."""
+        """Everything that is still to be delivered."""
         ...
 
     async def prune(self, *, before: datetime, limit: int) -> int:
-        """Forget up to `limit` deliveries that ended before that, the oldest first; how many they were. What is pending stays,
-        however long ago it was queued."""
+        """Delete up to `limit` deliveries that ended before that, oldest first; how many there were. Pending ones stay, however
+        old."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryEntry:
-    """A line of the delivery log. `due_at`: when the next try is due, None once it ended. `attempts`: the last, oldest first."""
+    """An entry of the delivery log. `due_at`: when the next try is due, None once it ended. `attempts`: the last, oldest first."""
 
     id: int
     endpoint_id: str
@@ -143,7 +143,7 @@ class DeliveryEntry:
 
 
 class DeliveryLog(Protocol):
-    """What is kept of deliveries, for their endpoint's owner: to be read, and put back."""
+    """What an endpoint's owner reads of its deliveries, and can put back."""
 
     async def entries(
         self,
@@ -154,23 +154,23 @@ class DeliveryLog(Protocol):
         limit: int,
         after: int | None = None,
     ) -> Sequence[DeliveryEntry]:
-        """The newest first; those with an id below `before`. With `after`, of those with an id above it the ones next to it."""
+        """The newest first, with ids below `before`. With `after`, the ones next above that id."""
         ...
 
     async def entry(self, endpoint_id: str, delivery_id: int) -> DeliveryEntry | None: ...
 
     async def add(self, delivery: NewDelivery, *, now: datetime) -> int:
-        """Queue one that no event brought, due at once; its id."""
+        """Queue a delivery without an event, due at once; its id."""
         ...
 
     async def put_back(self, endpoint_id: str, delivery_ids: Collection[int], *, now: datetime) -> int:
-        """Due at once, in a new series of tries, however they stand; how many there were."""
+        """Make them due at once, in a new series of tries, whatever their state; how many there were."""
         ...
 
     async def put_back_ended(self, endpoint_id: str, *, since: datetime, now: datetime) -> int:
-        """The same for all that were queued from `since` on and were not delivered, and are not pending; how many they were."""
+        """The same for all that were queued since `since` and failed or were stopped; how many there were."""
         ...
 
     async def stop(self, endpoint_id: str, *, now: datetime) -> int:
-        """As of `DeliveryQueue`."""
+        """As in `DeliveryQueue`."""
         ...

@@ -1,6 +1,6 @@
 """The queue of deliveries, in SQL. One `SqlDeliveryQueue` serves one process; any number of processes share a database.
 
-A claim is a due time put off to its end, so nothing has to be taken over from a process that died. The times are those of the
+A claim postpones the due time to the claim's end, so nothing has to be taken over from a process that died. Times are those of the
 processes' own clocks, which may differ: at worst something is posted twice, which at-least-once delivery allows.
 """
 
@@ -149,7 +149,7 @@ class SqlDeliveryQueue:
 
 
 def queue(dialect: DialectName) -> Executable:
-    """Insert those of a batch that their endpoint has not yet, in the batch's order."""
+    """Insert those of a batch that their endpoint does not have yet, in the batch's order."""
     batch = batch_of(column("position", Integer), _row.endpoint_id, _row.event_id, _row.event_type, _row.body)
     values = {
         "endpoint_id": batch.c.endpoint_id,
@@ -161,21 +161,21 @@ def queue(dialect: DialectName) -> Executable:
         "retrying_since": _now,
         "due_at": _now,
     }
-    # WHERE, because SQLite takes ON CONFLICT after a bare SELECT … FROM for a join's condition.
+    # WHERE, because SQLite takes ON CONFLICT after a bare SELECT … FROM for a join condition.
     rows = select(*values.values()).where(literal_column("1") == literal_column("1")).order_by(batch.c.position)
     insert = insert_into(dialect, table).from_select(list(values), rows)
     return insert.on_conflict_do_nothing(index_elements=["endpoint_id", "event_id"])
 
 
 def endpoints_due() -> Executable:
-    """From one endpoint with something pending to the next by the index, and a look for one due row of each."""
+    """From one endpoint with pending deliveries to the next by the index, looking for one due row of each."""
     waiting = distinct(_pending, _row.endpoint_id, _row.due_at)
     due = exists().where(_row.endpoint_id == waiting.c.value, _pending, _row.due_at <= _now)
     return select(waiting.c.value).where(due)
 
 
 def claim() -> Executable:
-    """Put off what is due for an endpoint to the end of this claim, passing over what another is just claiming."""
+    """Postpone an endpoint's due deliveries to the end of this claim, skipping those that another process is just claiming."""
     due = select(_row.id).where(_row.endpoint_id == _endpoint, _pending, _row.due_at <= _now)
     picked = locked(due.order_by(_row.due_at).limit(_limit))
     until = bindparam("until", type_=Moment())
@@ -184,12 +184,12 @@ def claim() -> Executable:
 
 
 def record() -> Executable:
-    """Write down what came of a batch of claims."""
-    told = ("status", "retrying_since", "due_at", "ended_at", "tries", "attempts")
-    batch = batch_of(_row.id, _row.claims, *(_row[name] for name in told))
+    """Record the results of a batch of claims."""
+    names = ("status", "retrying_since", "due_at", "ended_at", "tries", "attempts")
+    batch = batch_of(_row.id, _row.claims, *(_row[name] for name in names))
     counts = or_(_row.status == PENDING, batch.c.status == DELIVERED)
     same = (same_key(_row.id, batch.c.id), _row.claims == batch.c.claims, counts)
-    return update(table).where(*same).values({name: batch.c[name] for name in told})
+    return update(table).where(*same).values({name: batch.c[name] for name in names})
 
 
 def release() -> Executable:
@@ -206,7 +206,7 @@ def stop() -> Update:
 
 
 def delivered_since() -> Executable:
-    """One row, where there is one."""
+    """One row, if there is any."""
     ended = _row.ended_at >= bindparam("moment", type_=Moment())
     wanted = select(_row.id).where(_row.endpoint_id == _endpoint, _row.status == DELIVERED, ended)
     return wanted.order_by(_row.id.desc()).limit(literal_column("1"))
@@ -218,13 +218,13 @@ def pending() -> Executable:
 
 
 def page() -> Executable:
-    """Up to which id the next rows of all go, and when the first of them was queued, which is before it ended."""
+    """The last id of the next page of all rows, and when its first row was queued, which is before it ended."""
     some = _after().subquery("page")
     return select(func.max(some.c.id).label("last"), func.min(some.c.created_at).label("oldest"))
 
 
 def prune() -> Executable:
-    """Delete those of the next rows of all that ended long enough ago. What is put back meanwhile stays."""
+    """Delete those rows of the next page that ended long enough ago. What is put back meanwhile stays."""
     some = _after().subquery("page")
     long_ago = bindparam("before", type_=Moment())
     old = (
@@ -234,13 +234,13 @@ def prune() -> Executable:
 
 
 def _after() -> Select[Any]:
-    """The next rows of all, in the order of their ids, which is about that in which they were queued."""
+    """The next page of all rows, in order of ids, which is about the order in which they were queued."""
     after = _row.id > bindparam("after", type_=BigInteger)
     return select(_row.id, _row.created_at, _row.ended_at).where(after).order_by(_row.id).limit(_limit)
 
 
 def _new_row(position: int, delivery: NewDelivery) -> dict[str, Any]:
-    """A delivery as it is queued."""
+    """A delivery for `queue`."""
     return {
         "position": position,
         "endpoint_id": delivery.endpoint_id,
@@ -251,7 +251,7 @@ def _new_row(position: int, delivery: NewDelivery) -> dict[str, Any]:
 
 
 def _tried_row(tried: TriedDelivery) -> dict[str, Any]:
-    """What came of a try, as `record` takes it."""
+    """The result of a try, for `record`."""
     delivery = tried.delivery
     ended = tried.status is not DeliveryStatus.PENDING
     return {
@@ -282,7 +282,7 @@ def _due_of(row: Row[Any]) -> DueDelivery:
 
 
 def entry_of(row: Row[Any]) -> DeliveryEntry:
-    """The line of the log in a row of the columns `ENTRY`."""
+    """The log entry in a row of the columns `ENTRY`."""
     return DeliveryEntry(
         id=row.id,
         endpoint_id=row.endpoint_id,
