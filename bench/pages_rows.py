@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from bench.bodies import reservation
 from bench.flows import ACCOUNT, WORKSPACE
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.record import Standing, compose_record
+from forwarder.reservation.record import SubmissionState, compose_record
 
 FIRST_ARRIVAL: Final = date(2027, 1, 1)
 LAST_UPDATE: Final = datetime(2027, 1, 1, tzinfo=UTC)
@@ -84,6 +84,6 @@ async def _drop_indexes(connection: asyncpg.Connection) -> list[str]:
 def _texts() -> tuple[str, str]:
     """A request, and a record of it with `"@id"`, `@request` and `@status` where these are to be."""
     request = from_json(reservation("pages", 1))
-    standing = Standing(0, "@request", Status.CONFIRMED, _MOMENT, _MOMENT, pms_reservation_id="pms-000001")
+    standing = SubmissionState(0, "@request", Status.CONFIRMED, _MOMENT, _MOMENT, pms_reservation_id="pms-000001")
     record = compose_record(request, standing) | {"id": "@id", "status": "@status"}
     return to_json(request).decode(), to_json(record).decode()

@@ -7,27 +7,27 @@ from datetime import datetime
 from typing import Any, assert_never
 
 from forwarder.process.clock import iso
-from forwarder.reservation import outcome as outcomes
 from forwarder.reservation.cancellation import Cancellation, cancellation_status
 from forwarder.reservation.outcome import (
     Absent,
     Cancelled,
+    CancelOutcome,
     Confirmed,
     Deferred,
     InDoubt,
-    Lookup,
+    LookupOutcome,
     Outcome,
     Rejected,
     Status,
 )
 from forwarder.reservation.problems.problem import Problem
-from forwarder.reservation.record import Standing, compose_record
+from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.store.submissions.work import Attempt, Ended, Work
 
 _ATTEMPTS_KEPT = 50
 
-AnyOutcome = Outcome | Lookup | outcomes.Cancellation
+AnyOutcome = Outcome | LookupOutcome | CancelOutcome
 
 
 def with_attempt(
@@ -72,7 +72,7 @@ def completed(
     """How `work` ended, with its event. `confirmed`: what the PMS gave, of a confirmed one; `problem`: why, of any other."""
     moment = iso(now)
     described = None if problem is None else replace(problem, request_id=work.submission.request_id).as_json()
-    standing = Standing(
+    state = SubmissionState(
         work.id,
         work.submission.request_id,
         status,
@@ -83,7 +83,7 @@ def completed(
         answer=None if confirmed is None else confirmed.record,
         problem=described,
     )
-    record = compose_record(work.submission.reservation, standing)
+    record = compose_record(work.submission.reservation, state)
     cancellation = cancellation_of(work, status) if status is Status.CANCELLED else None
     event = event_of(work, status, moment, record, cancellation)
     return Ended(
@@ -92,7 +92,7 @@ def completed(
         attempts,
         now,
         event,
-        standing.pms_reservation_id,
+        state.pms_reservation_id,
         described,
         cancelled_at=now if status is Status.CANCELLED else None,
         cancel_by=cancel_by,

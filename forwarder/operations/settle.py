@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from forwarder.operations.completion import completed, with_attempt
 from forwarder.process.clock import Clock, iso
-from forwarder.reservation.outcome import Absent, Confirmed, Lookup, Rejected, Status
+from forwarder.reservation.outcome import Absent, Confirmed, LookupOutcome, Rejected, Status
 from forwarder.reservation.problems import endings
 from forwarder.store.lists.port import Overview
 from forwarder.store.submissions.port import Repairs
@@ -55,7 +55,7 @@ class Repair:
             raise NotInDoubt
         return work
 
-    def _with_word(self, work: Work, word: Lookup | Rejected) -> tuple[Attempt, ...]:
+    def _with_word(self, work: Work, word: LookupOutcome | Rejected) -> tuple[Attempt, ...]:
         return with_attempt(work.attempts, "settle", iso(self._clock.now()), 0, word)
 
     def _check(self, changed: bool) -> None:  # noqa: FBT001 - what the store answered

@@ -11,7 +11,7 @@ from forwarder.pms.http.client import Send
 from forwarder.pms.port import AccountConnection, Capabilities, Limits
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
+from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
 
 
 class NoOptions(BaseModel):
@@ -32,11 +32,11 @@ class Adapter(Protocol):
         """Ask once. What it lets through of `send`'s errors speaks of the reservation itself."""
         ...
 
-    async def find(self, booking: Booking, send: Send) -> Lookup:
+    async def find(self, booking: Booking, send: Send) -> LookupOutcome:
         """Look up `booking.reference`. `Absent` only where the PMS surely showed everything that could carry it."""
         ...
 
-    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> Cancellation:
+    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> CancelOutcome:
         """Cancel. `Cancelled` as well where the PMS has none of that id, or has cancelled it before."""
         ...
 

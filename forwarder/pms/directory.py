@@ -14,7 +14,7 @@ from forwarder.pms.port import AccountConnection, Capabilities, Limits, Pace, Pm
 from forwarder.pms.registry import Registry, check_options, registered
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
+from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
 
 
 class ConnectedPms:
@@ -47,13 +47,13 @@ class ConnectedPms:
         except (NotSent, NoResponse) as failure:
             return [outcome_of(failure)] * len(bookings)
 
-    async def find(self, booking: Booking) -> Lookup:
+    async def find(self, booking: Booking) -> LookupOutcome:
         try:
             return await self._adapter.find(booking, self._send())
         except (NotSent, NoResponse) as failure:
             return harmless(outcome_of(failure))
 
-    async def cancel(self, booking: Booking, pms_reservation_id: str) -> Cancellation:
+    async def cancel(self, booking: Booking, pms_reservation_id: str) -> CancelOutcome:
         try:
             return await self._adapter.cancel(booking, pms_reservation_id, self._send())
         except (NotSent, NoResponse) as failure:

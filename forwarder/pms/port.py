@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from forwarder.pms.auth.grants import Grants, MemoryGrants
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
+from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
 
 
 class UnknownKind(LookupError):
@@ -148,11 +148,11 @@ class Pms(Protocol):
         """As `create`, for at most `max_per_create` at once: an outcome for each, in their order."""
         ...
 
-    async def find(self, booking: Booking) -> Lookup:
+    async def find(self, booking: Booking) -> LookupOutcome:
         """Look for a reservation that carries `booking.reference`. Only where `find_by_reference`."""
         ...
 
-    async def cancel(self, booking: Booking, pms_reservation_id: str) -> Cancellation:
+    async def cancel(self, booking: Booking, pms_reservation_id: str) -> CancelOutcome:
         """Cancel what the PMS made of `booking`, which comes without its card, under that id of the PMS's. Only where `cancel`.
         Safe to ask again."""
         ...

@@ -19,12 +19,12 @@ from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
     Absent,
-    Cancellation,
     Cancelled,
+    CancelOutcome,
     Confirmed,
     Deferred,
     InDoubt,
-    Lookup,
+    LookupOutcome,
     Outcome,
     Rejected,
 )
@@ -41,7 +41,7 @@ __all__ = [
     "Authorization",
     "BatchAdapter",
     "Booking",
-    "Cancellation",
+    "CancelOutcome",
     "Cancelled",
     "Capabilities",
     "CardDetails",
@@ -55,7 +55,7 @@ __all__ = [
     "Kind",
     "Limit",
     "Limits",
-    "Lookup",
+    "LookupOutcome",
     "NoOptions",
     "NoResponse",
     "NotSent",

@@ -72,8 +72,8 @@ class Cancelled:
 Outcome = Confirmed | Rejected | Deferred | InDoubt
 """What a create came to."""
 
-Lookup = Confirmed | Absent | Deferred
+LookupOutcome = Confirmed | Absent | Deferred
 """What a look-up by our reference came to."""
 
-Cancellation = Cancelled | Rejected | Deferred
+CancelOutcome = Cancelled | Rejected | Deferred
 """What a cancellation came to. It may be asked for any number of times, so that a doubt about one is only a delay."""

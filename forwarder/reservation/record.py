@@ -25,7 +25,7 @@ _FROM_THE_PMS = frozenset(
 
 
 @value(frozen=True, slots=True)
-class Standing:
+class SubmissionState:
     """What is known of a submission at one moment, beside the request itself."""
 
     id: int
@@ -39,13 +39,13 @@ class Standing:
     problem: Mapping[str, Any] | None = None
 
 
-def compose_record(request: Mapping[str, Any], standing: Standing) -> dict[str, Any]:
+def compose_record(request: Mapping[str, Any], state: SubmissionState) -> dict[str, Any]:
     """The record in full: every field of section 2.5 in its order, then ours. Timestamps are ISO 8601 UTC, milliseconds, `Z`."""
     record: dict[str, Any] = {
-        "id": standing.id,
-        "createdAt": standing.created_at,
-        "updatedAt": standing.updated_at,
-        "cancelledAt": standing.cancelled_at,
+        "id": state.id,
+        "createdAt": state.created_at,
+        "updatedAt": state.updated_at,
+        "cancelledAt": state.cancelled_at,
         "arrivalDate": request["arrivalDate"],
         "departureDate": request["departureDate"],
         "nights": (date.fromisoformat(request["departureDate"]) - date.fromisoformat(request["arrivalDate"])).days,
@@ -55,7 +55,7 @@ def compose_record(request: Mapping[str, Any], standing: Standing) -> dict[str, 
         "source": "UNKNOWN",
         "totalPrice": request.get("totalPrice") or 0,
         "currency": request.get("currency") or "",
-        "status": str(standing.status),
+        "status": str(state.status),
         "arrivalEstimatedTime": _text(request.get("arrivalEstimatedTime")),
         "departureEstimatedTime": _text(request.get("departureEstimatedTime")),
         "codes": {"accessCode": []},
@@ -63,17 +63,17 @@ def compose_record(request: Mapping[str, Any], standing: Standing) -> dict[str, 
         "paymentUrl": "",
         "finances": {},
     }
-    answer = standing.answer
+    answer = state.answer
     if answer:
         for name in answer.keys() & _FROM_THE_PMS:
             record[name] = answer[name]
     given = (answer and answer.get("finances")) or {}
     record["finances"] = _finances(record["totalPrice"], record["currency"], given)
-    _add_ours(record, request, standing)
+    _add_ours(record, request, state)
     return record
 
 
-def surely_composes(request: Mapping[str, Any]) -> bool:
+def can_compose(request: Mapping[str, Any]) -> bool:
     """Whether `request` is of the usual kind: then its record can be composed, and its property and its room have texts. Of others
     only to compose it tells that."""
     try:
@@ -94,13 +94,13 @@ def _each(fields: Mapping[str, Any], names: Iterable[str], kind: type) -> bool:
     return all(fields.get(name) is None or type(fields[name]) is kind for name in names)
 
 
-def _add_ours(record: dict[str, Any], request: Mapping[str, Any], standing: Standing) -> None:
+def _add_ours(record: dict[str, Any], request: Mapping[str, Any], state: SubmissionState) -> None:
     room = request.get("roomId")
-    record["requestId"] = standing.request_id
-    record["pmsReservationId"] = standing.pms_reservation_id
+    record["requestId"] = state.request_id
+    record["pmsReservationId"] = state.pms_reservation_id
     record["roomId"] = record["propertyId"] if room is None else room
-    if standing.problem is not None:
-        record["problem"] = standing.problem
+    if state.problem is not None:
+        record["problem"] = state.problem
 
 
 def _number_where_it_is_one(identifier: str | int) -> str | int:

@@ -20,19 +20,19 @@ EVENT_TYPES: dict[Status, str] = {
 }
 """The CloudEvents type that each status is announced by; PENDING is not announced."""
 
-_CAME_TO_NOTHING: dict[str, str] = {
+_UNSUCCESSFUL_CANCELLATIONS: dict[str, str] = {
     CancellationStatus.REFUSED.value: "reservation.cancellation_refused.v1",
     CancellationStatus.FAILED.value: "reservation.cancellation_failed.v1",
 }
 """The type of an event that tells of a cancellation which left the reservation as it was."""
 
-RESULT_TYPES: tuple[str, ...] = (*EVENT_TYPES.values(), *_CAME_TO_NOTHING.values())
+RESULT_TYPES: tuple[str, ...] = (*EVENT_TYPES.values(), *_UNSUCCESSFUL_CANCELLATIONS.values())
 """Every type of result event."""
 
 _RECORD: Final = b'"reservation":'
 
 
-class WrittenData(NamedTuple):
+class SerializedData(NamedTuple):
     """The JSON text of an event's data in three parts: the record, what is before it, and what is after it."""
 
     before: bytes
@@ -60,19 +60,19 @@ class ResultEvent:
     @property
     def type(self) -> str:
         cancellation = self.data.get("cancellation")
-        came_to_nothing = cancellation and _CAME_TO_NOTHING.get(cancellation["status"])
+        came_to_nothing = cancellation and _UNSUCCESSFUL_CANCELLATIONS.get(cancellation["status"])
         return came_to_nothing or EVENT_TYPES[self.status]
 
     @cached_property
-    def written(self) -> WrittenData:
+    def written(self) -> SerializedData:
         """`data` written out, once for all whom it goes to. What JSON has no number for (NaN, infinity) is null."""
         # Within a text its quotes would be escaped: where this is first found is the member itself.
         if [*self.data][-1] == "reservation":  # as nearly always
             before, _, rest = to_json(self.data, inf_nan_mode="null").partition(_RECORD)
-            return WrittenData(before + _RECORD, rest[:-1], b"}")
+            return SerializedData(before + _RECORD, rest[:-1], b"}")
         record = to_json(self.data["reservation"], inf_nan_mode="null")
         before, _, after = to_json({**self.data, "reservation": None}, inf_nan_mode="null").partition(_RECORD + b"null")
-        return WrittenData(before + _RECORD, record, after)
+        return SerializedData(before + _RECORD, record, after)
 
 
 def result_data(

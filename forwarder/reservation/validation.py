@@ -41,8 +41,7 @@ class MalformedJson(ValueError):
 def read_request(operation: Operation, body: bytes) -> ReservationRequest | list[Fault]:
     """The request in `body`, or its faults: all of them, each with its JSON Pointer. Raises `MalformedJson`."""
     try:
-        # Past pydantic's own `model_validate_json`, which does nothing but this.
-        request: ReservationRequest = MODELS[operation].__pydantic_validator__.validate_json(body)
+        request: ReservationRequest = MODELS[operation].model_validate_json(body)
     except ValidationError as error:
         refuse_what_is_no_number(body)
         return _faults(error, body)

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.record import Standing, compose_record, surely_composes
+from forwarder.reservation.record import SubmissionState, can_compose, compose_record
 from forwarder.reservation.request import Operation, SealedCard
 from forwarder.reservation.result import ResultEvent
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, Submission
@@ -135,9 +135,9 @@ def decode_with_text(message: Message) -> tuple[Submission, bytes | None]:
             traceparent=header(message.headers, "traceparent"),
             deadline_seconds=body.deadlineSeconds or None,
         )
-        if not surely_composes(reservation):
+        if not can_compose(reservation):
             # Reads everything that the worker will read of the request.
-            compose_record(reservation, Standing(0, submission.request_id, Status.PENDING, "", ""))
+            compose_record(reservation, SubmissionState(0, submission.request_id, Status.PENDING, "", ""))
             _ = (submission.room_id, submission.key)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise Undecodable(f"not a submission: {type(error).__name__}") from error

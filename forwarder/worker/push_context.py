@@ -11,12 +11,12 @@ from enum import Enum
 from typing import Final, TypeVar
 
 from forwarder.pms.port import LEASE_LOST, NOT_ABOUT_THE_PMS
-from forwarder.reservation.outcome import Cancellation, Deferred, Lookup, Outcome
+from forwarder.reservation.outcome import CancelOutcome, Deferred, LookupOutcome, Outcome
 from forwarder.reservation.value import value
 from forwarder.store.submissions.work import Attempt, Ended, Postponed, Work
 from forwarder.tenancy.port import Account
 
-_T = TypeVar("_T", bound=Outcome | Lookup | Cancellation)
+_T = TypeVar("_T", bound=Outcome | LookupOutcome | CancelOutcome)
 
 _ANSWERS = {"confirmed", "rejected", "absent", "cancelled"}
 
@@ -29,7 +29,7 @@ class PushResult:
     it carried, as text.
     """
 
-    outcome: Outcome | Cancellation
+    outcome: Outcome | CancelOutcome
     attempts: tuple[Attempt, ...]
     possibly_sent: bool
     checkable: bool = True
@@ -71,7 +71,7 @@ def while_leased(outcome: _T) -> _T:
     return outcome
 
 
-def is_lease_lost(outcome: Outcome | Lookup | Cancellation) -> bool:
+def is_lease_lost(outcome: Outcome | LookupOutcome | CancelOutcome) -> bool:
     """Whether `outcome` says that the lease ran out on the way."""
     return isinstance(outcome, Deferred) and outcome.reason == LEASE_LOST
 

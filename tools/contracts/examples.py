@@ -12,7 +12,7 @@ from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import endings, requests
 from forwarder.reservation.problems.problem import Fault
-from forwarder.reservation.record import Standing, compose_record
+from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.reservation.request import BookingEngineRequest, Operation
 from forwarder.reservation.submission import Submission, fingerprint
 
@@ -117,7 +117,7 @@ def record(status: Status) -> dict[str, Any]:
     """Its record while it is of that status."""
     cancelled_at = CANCELLED_AT if status is Status.CANCELLED else ""
     made = status in (Status.CONFIRMED, Status.CANCELLED)
-    standing = Standing(
+    standing = SubmissionState(
         id=1,
         request_id=request_id(),
         status=status,

@@ -8,7 +8,7 @@ from typing import Final
 from forwarder.pms.conformance.check import Findings
 from forwarder.pms.conformance.faults import LOST, NOT_THERE, UNREADABLE, Disruption, after, before
 from forwarder.pms.conformance.trial import Creation, NotApplicable, Trial, created_under, exchanges
-from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Lookup, Outcome
+from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome
 
 _STILL_WORKING: Final = "pms_still_working"
 
@@ -33,7 +33,7 @@ async def _unsettled(trial: Trial, creation: Creation) -> str | None:
     if not isinstance(creation.outcome, InDoubt):
         return None
     if trial.can.idempotent_create:
-        settled: Outcome | Lookup = await trial.create(creation.booking)
+        settled: Outcome | LookupOutcome = await trial.create(creation.booking)
     elif trial.can.find_by_reference:
         settled = await trial.find(creation.booking)
     else:

@@ -19,7 +19,16 @@ from forwarder.pms.port import CANCELLED_IN_PMS, UNPACED, AccountConnection, Cap
 from forwarder.pms.registry import Registry
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Absent, Cancellation, Cancelled, Confirmed, Deferred, InDoubt, Lookup, Outcome
+from forwarder.reservation.outcome import (
+    Absent,
+    Cancelled,
+    CancelOutcome,
+    Confirmed,
+    Deferred,
+    InDoubt,
+    LookupOutcome,
+    Outcome,
+)
 
 R = TypeVar("R")
 
@@ -123,10 +132,10 @@ class Trial:
         self._asked.append(booking)
         return await self.run((pms or self.pms).create(booking), "create")
 
-    async def find(self, booking: Booking, pms: Pms | None = None) -> Lookup:
+    async def find(self, booking: Booking, pms: Pms | None = None) -> LookupOutcome:
         return await self.run((pms or self.pms).find(booking), "find")
 
-    async def cancel(self, booking: Booking, pms_id: str, pms: Pms | None = None) -> Cancellation:
+    async def cancel(self, booking: Booking, pms_id: str, pms: Pms | None = None) -> CancelOutcome:
         return await self.run((pms or self.pms).cancel(booking, pms_id), "cancel")
 
     async def run(self, asked: Coroutine[Any, Any, R], operation: str) -> R:

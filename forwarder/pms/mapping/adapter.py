@@ -20,11 +20,11 @@ from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
     Absent,
-    Cancellation,
     Cancelled,
+    CancelOutcome,
     Deferred,
     InDoubt,
-    Lookup,
+    LookupOutcome,
     Outcome,
     Rejected,
 )
@@ -62,7 +62,7 @@ class MappedAdapter:
             case None:
                 return self._undecided(response)
 
-    async def find(self, booking: Booking, send: Send) -> Lookup:
+    async def find(self, booking: Booking, send: Send) -> LookupOutcome:
         """Of a list that was asked for by our reference, only an empty one says `Absent`; of one that was not, all its pages."""
         find = self._mapping.find
         if find is None:
@@ -84,7 +84,7 @@ class MappedAdapter:
                 )
         return Deferred("pms_lists_too_much", f"The PMS lists more than {find.pages.most} pages.")
 
-    async def _look(self, find: Find, asked: Asked, send: Send) -> Lookup | list[object]:
+    async def _look(self, find: Find, asked: Asked, send: Send) -> LookupOutcome | list[object]:
         """One look: what became of ours, or else the reservations that were shown, none of which is ours."""
         response = await send(self._built(find, asked))
         body = body_of(response)
@@ -100,7 +100,7 @@ class MappedAdapter:
         ours = [item for item in items if is_ours(self._mapping.reservation, item, asked.booking)]
         return found(self._mapping, ours, response, asked.booking) if ours else items
 
-    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> Cancellation:
+    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> CancelOutcome:
         cancel = self._mapping.cancel
         if cancel is None:
             return _NOT_MAPPED

@@ -15,7 +15,7 @@ from forwarder.pms.port import CANCELLED_IN_PMS
 from forwarder.pms.record import amount, identifier, record_fields, without_card
 from forwarder.pms.refusals import refusal
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Absent, Confirmed, Deferred, Lookup, Outcome
+from forwarder.reservation.outcome import Absent, Confirmed, Deferred, LookupOutcome, Outcome
 from forwarder.reservation.request import json_number
 
 _LINES: Final = {
@@ -72,7 +72,7 @@ def hides_its_reference(shown: Shown, item: Any) -> bool:
     return shown.reference is None or value_at(item, shown.reference) is MISSING
 
 
-def found(mapping: PmsMapping, ours: Sequence[Any], response: Response, booking: Booking) -> Lookup:
+def found(mapping: PmsMapping, ours: Sequence[Any], response: Response, booking: Booking) -> LookupOutcome:
     """What of ours, of which there is one at least, has become."""
     states = {_state(mapping.reservation, item): item for item in ours}
     if "confirmed" in states:

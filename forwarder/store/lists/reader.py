@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import Cancellation, cancellation_status
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.record import Standing, compose_record
+from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.store.database import Database, Lookup, Mistake
 from forwarder.store.lists import statements
 from forwarder.store.lists.paging import FIRST, Shape, neighbours, shape_of, sides
@@ -232,7 +232,7 @@ def _record(row: Row[Any]) -> str:
     text: str | None = row.record
     if text is not None:
         return text
-    standing = Standing(
+    standing = SubmissionState(
         id=row.id,
         request_id=row.request_id,
         status=Status(row.status),

@@ -33,12 +33,12 @@ from forwarder.reservation.booking import Booking
 from forwarder.reservation.cancellation import not_supported
 from forwarder.reservation.outcome import (
     Absent,
-    Cancellation,
     Cancelled,
+    CancelOutcome,
     Confirmed,
     Deferred,
     InDoubt,
-    Lookup,
+    LookupOutcome,
     Outcome,
     Rejected,
     Status,
@@ -55,7 +55,7 @@ _log = structlog.get_logger(__name__)
 
 MaySend = Callable[[Work], bool]
 
-R = TypeVar("R", Outcome, Lookup, Cancellation)
+R = TypeVar("R", Outcome, LookupOutcome, CancelOutcome)
 
 
 class PreparedPush(NamedTuple):
@@ -146,7 +146,7 @@ class Pusher:
             raise LeaseLost
         attempts = Attempts(self._clock, account.kind, booking.reference, work.attempts)
         asking = pms.cancel(booking, made.pms_reservation_id)
-        outcome: Cancellation = while_leased(await attempts.make("cancel", asking, Deferred))
+        outcome: CancelOutcome = while_leased(await attempts.make("cancel", asking, Deferred))
         return PushResult(outcome, attempts.all, possibly_sent=False)
 
     def _prepare(self, account: Account, work: Work) -> PreparedPush | Rejected | Deferred:
@@ -304,9 +304,9 @@ class _PushRun:
         outcome: Outcome = await self._attempts.make("create", self._pms.create(self._booking), InDoubt)
         return while_leased(outcome)
 
-    async def _find(self) -> Lookup:
+    async def _find(self) -> LookupOutcome:
         await self._pusher.before_sending(self._work, self._current)
-        found: Lookup = await self._attempts.make("find", self._pms.find(self._booking), Deferred)
+        found: LookupOutcome = await self._attempts.make("find", self._pms.find(self._booking), Deferred)
         return while_leased(found)
 
 

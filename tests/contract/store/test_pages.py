@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.record import Standing, compose_record
+from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.store.lists.port import Page
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.recorder import SqlRecorder
@@ -53,7 +53,7 @@ async def test_a_submission_is_found_by_either_id_by_its_own_account(recorder: S
 
 async def test_what_has_no_outcome_yet_has_a_record_of_what_is_known(recorder: SqlRecorder, reader: SqlReader) -> None:
     (work,) = await recorder.ingest("w1", [arrival(1, propertyId="00123", totalPrice=300.5, notes='é "x"')], now=NOW)
-    standing = Standing(work.id, work.submission.request_id, Status.PENDING, work.created_at, work.created_at)
+    standing = SubmissionState(work.id, work.submission.request_id, Status.PENDING, work.created_at, work.created_at)
     stored = await reader.reservation("acc", work.id)
     assert stored is not None
     record = from_json(stored.record)

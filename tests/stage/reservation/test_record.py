@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.record import Standing, compose_record, surely_composes
+from forwarder.reservation.record import SubmissionState, can_compose, compose_record
 from forwarder.reservation.request import json_number
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 
@@ -24,7 +24,7 @@ FINANCES = {
 
 def _compose(request: dict[str, Any], status: Status = Status.CONFIRMED, **known: Any) -> dict[str, Any]:
     created, updated = "2027-01-01T00:00:00.000Z", "2027-01-02T03:04:05.678Z"
-    return compose_record(request, Standing(7, "rsv_1", status, created, updated, **known))
+    return compose_record(request, SubmissionState(7, "rsv_1", status, created, updated, **known))
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ READ = (
 
 @pytest.mark.parametrize("request_", [BOOKING_ENGINE, GENERAL, changed(GENERAL, "numberOfGuests", ABSENT)])
 def test_the_usual_surely_composes(request_: dict[str, Any]) -> None:
-    assert surely_composes(request_)
+    assert can_compose(request_)
 
 
 @pytest.mark.parametrize("base", [BOOKING_ENGINE, GENERAL, changed(GENERAL, "numberOfGuests", ABSENT)])
@@ -198,7 +198,7 @@ def test_what_surely_composes_does(base: dict[str, Any]) -> None:
     for field in READ:
         for value in ODD:
             request = changed(base, field, value)
-            if surely_composes(request):
+            if can_compose(request):
                 _compose(request)
             else:
                 refused.add(field)

@@ -11,7 +11,7 @@ from forwarder.pms.directory import open_directory
 from forwarder.pms.port import AccountConnection, Pms
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
+from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.dialogue import Reply, Vendor, answered
 from tests.support.pms.httpx_transport import replying
@@ -42,12 +42,12 @@ async def create_many(vendor: Vendor, asked: Sequence[Booking]) -> Sequence[Outc
         return await pms.create_many(asked)
 
 
-async def found(vendor: Vendor) -> Lookup:
+async def found(vendor: Vendor) -> LookupOutcome:
     async with connected(vendor, **PLAIN) as pms:
         return await pms.find(booking())
 
 
-async def cancelled(vendor: Vendor, pms_id: str = "81") -> Cancellation:
+async def cancelled(vendor: Vendor, pms_id: str = "81") -> CancelOutcome:
     async with connected(vendor, **PLAIN) as pms:
         return await pms.cancel(booking(), pms_id)
 

@@ -12,7 +12,7 @@ import httpx
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
+from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.httpx_transport import replying
 from tests.support.simulator.server import booking
@@ -65,7 +65,7 @@ async def booked(status: int, body: object, **headers: str) -> Outcome:
 
 async def find(
     *answers: httpx.Response, connection: AccountConnection = CONNECTION
-) -> tuple[Lookup, list[httpx.Request]]:
+) -> tuple[LookupOutcome, list[httpx.Request]]:
     vendor = Vendor(*answers)
     async with connected(vendor, connection) as pms:
         return await pms.find(booking()), vendor.requests
@@ -73,7 +73,7 @@ async def find(
 
 async def cancel(
     *answers: httpx.Response | httpx.HTTPError, pms_id: str = "840043", asked: Booking | None = None
-) -> tuple[Cancellation, list[httpx.Request]]:
+) -> tuple[CancelOutcome, list[httpx.Request]]:
     vendor = Vendor(*answers)
     async with connected(vendor) as pms:
         return await pms.cancel(asked or booking(), pms_id), vendor.requests

@@ -10,7 +10,7 @@ import httpx
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
+from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
 from tests.support.pms.httpx_transport import replying
 from tests.support.simulator.server import OPTIONS, QuickClock, booking
 
@@ -55,12 +55,12 @@ async def create(vendor: Vendor, asked: Booking | None = None, **options: Any) -
         return await pms.create(asked or booking())
 
 
-async def find(vendor: Vendor, **options: Any) -> Lookup:
+async def find(vendor: Vendor, **options: Any) -> LookupOutcome:
     async with connected(vendor, **options) as pms:
         return await pms.find(booking())
 
 
-async def cancel(vendor: Vendor, pms_id: str = "9001", **options: Any) -> Cancellation:
+async def cancel(vendor: Vendor, pms_id: str = "9001", **options: Any) -> CancelOutcome:
     async with connected(vendor, **options) as pms:
         return await pms.cancel(booking(), pms_id)
 

@@ -9,7 +9,7 @@ import httpx
 from forwarder.pms.directory import open_directory
 from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
+from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
 from tests.support.pms.dialogue import Reply, Vendor, answered
 from tests.support.pms.httpx_transport import replying
 from tests.support.simulator.server import QuickClock, booking
@@ -31,12 +31,12 @@ async def create(vendor: Vendor, asked: Booking | None = None) -> Outcome:
         return await pms.create(asked or booking())
 
 
-async def found(vendor: Vendor, asked: Booking | None = None) -> Lookup:
+async def found(vendor: Vendor, asked: Booking | None = None) -> LookupOutcome:
     async with connected(vendor) as pms:
         return await pms.find(asked or booking())
 
 
-async def cancelled(vendor: Vendor, pms_id: str = "81") -> Cancellation:
+async def cancelled(vendor: Vendor, pms_id: str = "81") -> CancelOutcome:
     async with connected(vendor) as pms:
         return await pms.cancel(booking(), pms_id)
 

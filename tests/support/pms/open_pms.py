@@ -11,7 +11,7 @@ from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import Transport
 from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Lookup, Outcome, Rejected
+from forwarder.reservation.outcome import LookupOutcome, Outcome, Rejected
 from tests.support.pms.httpx_transport import replying
 from tests.support.simulator.server import QuickClock, booking
 
@@ -44,7 +44,7 @@ async def created(status: int, body: object, asked: Booking | None = None) -> Ou
         return await pms.create(asked or booking())
 
 
-async def found(body: object, status: int = 200) -> Lookup:
+async def found(body: object, status: int = 200) -> LookupOutcome:
     async with pms_that(lambda _: response(status, body)) as pms:
         return await pms.find(booking())
 

@@ -24,12 +24,12 @@ from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
     Absent,
-    Cancellation,
     Cancelled,
+    CancelOutcome,
     Confirmed,
     Deferred,
     InDoubt,
-    Lookup,
+    LookupOutcome,
     Outcome,
     Rejected,
 )
@@ -104,7 +104,7 @@ class ReversesBatches(GenericAdapter):
 
 
 class FindsNothing(GenericAdapter):
-    async def find(self, booking: Booking, send: Send) -> Lookup:
+    async def find(self, booking: Booking, send: Send) -> LookupOutcome:
         found = await super().find(booking, send)
         return Absent() if isinstance(found, Confirmed) else found
 
@@ -119,7 +119,7 @@ class PutsOffWhatItMade(GenericAdapter):
 
 
 class CancelsNothing(GenericAdapter):
-    async def cancel(self, booking: Booking, _pms_reservation_id: str, send: Send) -> Cancellation:
+    async def cancel(self, booking: Booking, _pms_reservation_id: str, send: Send) -> CancelOutcome:
         found = await self.find(booking, send)
         return found if isinstance(found, Deferred) else Cancelled()
 
@@ -195,13 +195,13 @@ class RaisesOnStrangeAnswers(GenericAdapter):
 
 
 class TakesFailureForAbsence(GenericAdapter):
-    async def find(self, booking: Booking, send: Send) -> Lookup:
+    async def find(self, booking: Booking, send: Send) -> LookupOutcome:
         found = await super().find(booking, send)
         return Absent() if isinstance(found, Deferred) and found.reason == "pms_failed" else found
 
 
 class TakesAnyNotFoundForCancelled(GenericAdapter):
-    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> Cancellation:
+    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> CancelOutcome:
         outcome = await super().cancel(booking, pms_reservation_id, send)
         return Cancelled() if isinstance(outcome, Deferred) and "404" in outcome.detail else outcome
 

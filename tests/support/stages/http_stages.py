@@ -22,7 +22,7 @@ from forwarder.query.routes import query_routes
 from forwarder.reservation.cancellation import Cancellation
 from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.record import Standing, compose_record
+from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.store.lists.port import Stored
 from forwarder.tenancy.limits import RateLimits
@@ -144,7 +144,7 @@ class Stages:
         """Store a submission as the worker would; the id counts up from 1 and stays with it."""
         submission = decode_submission(message)
         earlier = [row.id for _, row in self.reader.rows if row.request_id == submission.request_id]
-        standing = Standing(
+        standing = SubmissionState(
             id=earlier[0] if earlier else len(self.reader.rows) + 1,
             request_id=submission.request_id,
             status=status,

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.record import Standing, compose_record
+from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.reservation.request import SealedCard
 from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.store.submissions.port import Recorder
@@ -63,7 +63,7 @@ def final(work: Work, *, status: Status = Status.CONFIRMED, at: datetime = LATER
     taken = work.submission
     problem = None if status is Status.CONFIRMED else {"code": "said_no", "title": "No"}
     pms_id = "pms-1" if status is Status.CONFIRMED else None
-    standing = Standing(
+    standing = SubmissionState(
         work.id, taken.request_id, status, work.created_at, iso(at), "", pms_id, answer=answer, problem=problem
     )
     record = compose_record(taken.reservation, standing)

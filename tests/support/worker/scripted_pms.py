@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from forwarder.pms.port import AccountConnection, Capabilities, Limits, UnknownKind
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Cancellation, Lookup, Outcome
+from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.tenancy.port import CannotOpen
 from forwarder.worker.push.pusher import MaySend, Pusher
@@ -18,7 +18,7 @@ NEITHER = Capabilities(idempotent_create=False, find_by_reference=False, cancel=
 REFUSES_INTENT = 13
 """The id of the row whose intent to push is never made durable."""
 
-Answer = Outcome | Lookup | Cancellation
+Answer = Outcome | LookupOutcome | CancelOutcome
 
 
 class ScriptedPms:
@@ -40,10 +40,10 @@ class ScriptedPms:
     async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
         return [await self.create(booking) for booking in bookings]
 
-    async def find(self, booking: Booking) -> Lookup:
+    async def find(self, booking: Booking) -> LookupOutcome:
         return self._answer("find", booking)  # type: ignore[return-value]
 
-    async def cancel(self, booking: Booking, pms_reservation_id: str) -> Cancellation:
+    async def cancel(self, booking: Booking, pms_reservation_id: str) -> CancelOutcome:
         self.cancelled.append(pms_reservation_id)
         return self._answer("cancel", booking)  # type: ignore[return-value]
 

@@ -13,7 +13,7 @@ from forwarder.pms.port import AccountConnection, Capabilities, Limits
 from forwarder.process.clock import SystemClock, iso
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.cancellation import CancellationRequest
-from forwarder.reservation.outcome import Absent, Cancellation, Cancelled, Confirmed, Deferred, Lookup, Outcome
+from forwarder.reservation.outcome import Absent, Cancelled, CancelOutcome, Confirmed, Deferred, LookupOutcome, Outcome
 from forwarder.reservation.submission import Submission
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.port import Stored, Summary
@@ -54,7 +54,7 @@ class Pms:
         self.to_cancel: list[str] = []
         self.together: list[int] = []
         self.putting_off = False
-        self.cancels: Cancellation = Cancelled()
+        self.cancels: CancelOutcome = Cancelled()
         self.when_asked: Callable[[], None] = lambda: None
         self.answering = asyncio.Event()
         self.answering.set()
@@ -74,10 +74,10 @@ class Pms:
         self.together.append(len(bookings))
         return [await self.create(booking) for booking in bookings]
 
-    async def find(self, booking: Booking) -> Lookup:
+    async def find(self, booking: Booking) -> LookupOutcome:
         return Absent()
 
-    async def cancel(self, booking: Booking, pms_reservation_id: str) -> Cancellation:
+    async def cancel(self, booking: Booking, pms_reservation_id: str) -> CancelOutcome:
         self.to_cancel.append(pms_reservation_id)
         return self.cancels
 

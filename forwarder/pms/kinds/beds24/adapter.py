@@ -56,12 +56,12 @@ from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
     Absent,
-    Cancellation,
     Cancelled,
+    CancelOutcome,
     Confirmed,
     Deferred,
     InDoubt,
-    Lookup,
+    LookupOutcome,
     Outcome,
     Rejected,
 )
@@ -109,7 +109,7 @@ class Beds24Adapter:
             for booking, room in rooms
         ]
 
-    async def find(self, booking: Booking, send: Send) -> Lookup:
+    async def find(self, booking: Booking, send: Send) -> LookupOutcome:
         for page_number in range(1, _MOST_PAGES + 1):
             response = await self._send("GET", "bookings", send, query=lookup_query(booking, page_number))
             page = page_in(response, self._options.reference_field) if response.status_code == HTTPStatus.OK else None
@@ -128,7 +128,7 @@ class Beds24Adapter:
                 return Absent()
         return Deferred("pms_lists_too_much", f"The PMS lists more than {_MOST_PAGES} pages of bookings for one day.")
 
-    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> Cancellation:
+    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> CancelOutcome:
         if not (pms_reservation_id.isascii() and pms_reservation_id.isdigit()):
             return Cancelled()  # Beds24 has no booking of such an id
         booking_id = int(pms_reservation_id)
@@ -138,7 +138,7 @@ class Beds24Adapter:
             return harmless(self._unexpected(response))
         return Cancelled() if items[0].success else await self._not_cancelled(booking, booking_id, items[0], send)
 
-    async def _not_cancelled(self, booking: Booking, booking_id: int, said: Posted, send: Send) -> Cancellation:
+    async def _not_cancelled(self, booking: Booking, booking_id: int, said: Posted, send: Send) -> CancelOutcome:
         """An error counts only as far as Beds24 still shows the booking: it may have been cancelled before, or not be there."""
         response = await self._send("GET", "bookings", send, query=one_query(booking_id))
         page = page_in(response, self._options.reference_field) if response.status_code == HTTPStatus.OK else None

@@ -34,12 +34,12 @@ from forwarder.pms.refusals import refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
-    Cancellation,
     Cancelled,
+    CancelOutcome,
     Confirmed,
     Deferred,
     InDoubt,
-    Lookup,
+    LookupOutcome,
     Outcome,
     Rejected,
 )
@@ -160,10 +160,10 @@ class BookingSyncAdapter:
                 paid = None
         return confirmed(made, booking, paid or Decimal(0))
 
-    async def find(self, booking: Booking, send: Send) -> Lookup:
+    async def find(self, booking: Booking, send: Send) -> LookupOutcome:
         return await look_up(self._api, booking, send, strict=self._options.strict_bookings)
 
-    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> Cancellation:
+    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> CancelOutcome:
         if not pms_reservation_id.isdecimal():
             return refusal(booking, "cancellation_refused", "BookingSync's ids are numbers; this one is none.")
         response = await self._api.ask_again_at_will(send, "DELETE", f"bookings/{pms_reservation_id}")

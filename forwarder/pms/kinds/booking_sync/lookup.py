@@ -13,13 +13,13 @@ from forwarder.pms.kinds.booking_sync.responses import SyncBooking, bookings_in
 from forwarder.pms.port import CANCELLED_IN_PMS
 from forwarder.pms.record import without_card
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Absent, Confirmed, Deferred, Lookup
+from forwarder.reservation.outcome import Absent, Confirmed, Deferred, LookupOutcome
 
 _PER_PAGE: Final = 100
 _MOST_PAGES: Final = 20
 
 
-async def look_up(api: BookingSyncApi, booking: Booking, send: Send, *, strict: bool) -> Lookup:
+async def look_up(api: BookingSyncApi, booking: Booking, send: Send, *, strict: bool) -> LookupOutcome:
     """Cancelled ones too, page by page. `strict`: it may have been made as a strict booking."""
     shown: list[SyncBooking] = []
     for page in range(1, _MOST_PAGES + 1):

@@ -41,12 +41,12 @@ from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
     Absent,
-    Cancellation,
     Cancelled,
+    CancelOutcome,
     Confirmed,
     Deferred,
     InDoubt,
-    Lookup,
+    LookupOutcome,
     Outcome,
     Rejected,
 )
@@ -104,7 +104,7 @@ class CloudbedsAdapter:
         meaning = meaning_of(message, property_asked=self._options.property_id is None)
         return outcome_of_message(meaning, message, booking)
 
-    async def find(self, booking: Booking, send: Send) -> Lookup:
+    async def find(self, booking: Booking, send: Send) -> LookupOutcome:
         """`Absent` for an empty list alone: one with other bookings was not searched by our reference."""
         query = lookup_query(self._options.property_of(booking), booking.reference)
         response = await send(self._asked("getReservations", query))
@@ -119,7 +119,9 @@ class CloudbedsAdapter:
         ours = [item for item in found if _is_ours(item, booking)] if isinstance(found, list) else []
         return await self._found(ours, response, booking, send)
 
-    async def _found(self, ours: Sequence[dict[str, Any]], response: Response, booking: Booking, send: Send) -> Lookup:
+    async def _found(
+        self, ours: Sequence[dict[str, Any]], response: Response, booking: Booking, send: Send
+    ) -> LookupOutcome:
         by_status = {status_of(item): item for item in ours}
         held = next((item for status, item in by_status.items() if status in self._counted), None)
         reservation_id = None if held is None else identifier(held.get("reservationID"))
@@ -129,7 +131,7 @@ class CloudbedsAdapter:
             return Deferred(CANCELLED_IN_PMS, "The PMS made the booking, and it was cancelled there since.")
         return Deferred(*_TO_BE_CONFIRMED) if _UNCONFIRMED in by_status else harmless(not_understood(response))
 
-    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> Cancellation:
+    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> CancelOutcome:
         form = cancellation_form(self._options.property_of(booking), pms_reservation_id)
         response = await send(self._posted("PUT", "putReservation", form))
         body = answer_in(response)
@@ -143,7 +145,7 @@ class CloudbedsAdapter:
 
     async def _not_cancelled(
         self, body: Mapping[str, Any], booking: Booking, reservation_id: str, send: Send
-    ) -> Cancellation:
+    ) -> CancelOutcome:
         """A no counts only as far as the PMS shows the booking: it may have been cancelled before, or not be there at all."""
         held = await self._details(reservation_id, booking, send)
         if held is not None and status_of(held) == _CANCELED:

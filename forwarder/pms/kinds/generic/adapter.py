@@ -28,12 +28,12 @@ from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
     Absent,
-    Cancellation,
     Cancelled,
+    CancelOutcome,
     Confirmed,
     Deferred,
     InDoubt,
-    Lookup,
+    LookupOutcome,
     Outcome,
 )
 from forwarder.reservation.request import json_number
@@ -81,7 +81,7 @@ class GenericAdapter:
             return _made(response, booking)
         return await self._not_made(response, booking, send)
 
-    async def find(self, booking: Booking, send: Send) -> Lookup:
+    async def find(self, booking: Booking, send: Send) -> LookupOutcome:
         base = self._base(booking)
         if base is None:
             return Absent()
@@ -91,7 +91,7 @@ class GenericAdapter:
             return harmless(unexpected(response, self._clock.now()))
         return _found(response, booking)
 
-    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> Cancellation:
+    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> CancelOutcome:
         base, identifier_ = self._base(booking), path_segment(pms_reservation_id)
         if base is None or identifier_ is None:
             return refusal(booking, "cancellation_refused", "No address can hold the identifier.")
@@ -168,7 +168,7 @@ def _made(response: Response, booking: Booking) -> Outcome:
             return not_understood(response)
 
 
-def _found(response: Response, booking: Booking) -> Lookup:
+def _found(response: Response, booking: Booking) -> LookupOutcome:
     """`Absent` only for an empty list, or a reservation that was refused. A PMS that shows others has not searched."""
     items = (read_object(response) or {}).get("data")
     if items == []:

@@ -55,12 +55,12 @@ from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
     Absent,
-    Cancellation,
     Cancelled,
+    CancelOutcome,
     Confirmed,
     Deferred,
     InDoubt,
-    Lookup,
+    LookupOutcome,
     Outcome,
     Rejected,
 )
@@ -112,7 +112,7 @@ class HostawayAdapter:
             return unexpected(response, self._clock.now())  # Hostaway's word for a path that it does not have, too
         return outcome_of_message(meaning, envelope.words, booking)
 
-    async def find(self, booking: Booking, send: Send) -> Lookup:
+    async def find(self, booking: Booking, send: Send) -> LookupOutcome:
         listing_id = listing_id_of(booking)
         if listing_id is None:
             return Absent()
@@ -142,7 +142,7 @@ class HostawayAdapter:
             return Deferred("pms_refused_request", f"The PMS does not search. It says: {refused.problem.detail}")
         return harmless(refused)
 
-    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> Cancellation:
+    async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> CancelOutcome:
         if not (pms_reservation_id.isascii() and pms_reservation_id.isdigit()):
             return Cancelled()  # Hostaway has no reservation of such an id
         path = f"reservations/{pms_reservation_id}"
@@ -159,7 +159,7 @@ class HostawayAdapter:
 
     async def _not_cancelled(
         self, path: str, refused: Rejected | Deferred | InDoubt, said: Envelope, booking: Booking, send: Send
-    ) -> Cancellation:
+    ) -> CancelOutcome:
         """A no counts only as far as Hostaway still shows the reservation: it may be cancelled already, or not be there."""
         response = await self._send("GET", path, send)
         envelope = envelope_in(response)

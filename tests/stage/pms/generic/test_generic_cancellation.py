@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Cancellation, Cancelled, Confirmed, Deferred, Rejected
+from forwarder.reservation.outcome import Cancelled, CancelOutcome, Confirmed, Deferred, Rejected
 from forwarder.simulator.app import simulator_app
 from tests.support.pms.httpx_transport import in_process
 from tests.support.pms.open_pms import pms_that, response
@@ -14,7 +14,7 @@ from tests.support.simulator.server import booking
 NOT_THERE = {"code": "reservation_not_found", "title": "None"}
 
 
-async def cancelled(status: int, body: object = b"") -> Cancellation:
+async def cancelled(status: int, body: object = b"") -> CancelOutcome:
     async with pms_that(lambda _: response(status, body)) as pms:
         return await pms.cancel(booking(), "R/5")
 

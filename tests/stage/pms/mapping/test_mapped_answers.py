@@ -7,12 +7,12 @@ import pytest
 
 from forwarder.reservation.outcome import (
     Absent,
-    Cancellation,
     Cancelled,
+    CancelOutcome,
     Confirmed,
     Deferred,
     InDoubt,
-    Lookup,
+    LookupOutcome,
     Outcome,
     Rejected,
 )
@@ -35,7 +35,7 @@ async def created(mapping: Any, status: int, body: object, **asked: Any) -> Outc
         return await pms.create(booking(**asked))
 
 
-async def found(mapping: Any, *answers: tuple[int, object]) -> Lookup:
+async def found(mapping: Any, *answers: tuple[int, object]) -> LookupOutcome:
     """What a look-up comes to that is answered so, page by page."""
     left = list(answers)
 
@@ -46,7 +46,7 @@ async def found(mapping: Any, *answers: tuple[int, object]) -> Lookup:
         return await pms.find(booking())
 
 
-async def cancelled(mapping: Any, status: int, body: object) -> Cancellation:
+async def cancelled(mapping: Any, status: int, body: object) -> CancelOutcome:
     async with pms_that(lambda _: response(status, body), options={"mapping": mapping}) as pms:
         return await pms.cancel(booking(), "5")
 
@@ -251,7 +251,7 @@ def item(**more: Any) -> dict[str, Any]:
         ([item(state="Declined")], Absent()),
     ],
 )
-async def test_a_filtered_list(items: list[Any], outcome: Lookup) -> None:
+async def test_a_filtered_list(items: list[Any], outcome: LookupOutcome) -> None:
     assert await found(FILTERED, (200, {"data": items})) == outcome
 
 

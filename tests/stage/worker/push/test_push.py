@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from forwarder.pms.port import LEASE_LOST, Capabilities
-from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, Lookup, Outcome, Rejected, Status
+from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.work import Ended
@@ -50,7 +50,11 @@ CASES = [
 
 @pytest.mark.parametrize(("capabilities", "answers", "asked", "outcome", "possibly_sent"), CASES)
 async def test_a_doubtful_push_is_resolved_by_what_the_pms_can_do(
-    capabilities: Capabilities, answers: list[Outcome | Lookup], asked: list[str], outcome: Outcome, possibly_sent: bool
+    capabilities: Capabilities,
+    answers: list[Outcome | LookupOutcome],
+    asked: list[str],
+    outcome: Outcome,
+    possibly_sent: bool,
 ) -> None:
     pms = ScriptedPms(capabilities, *answers)
     pushed = await pusher_to(pms).push(account(), work(possibly_sent=True))
@@ -84,7 +88,7 @@ LATE_CASES = [
 async def test_after_its_deadline_nothing_is_sent_but_look_ups(
     capabilities: Capabilities,
     pushing: bool,
-    answers: list[Outcome | Lookup],
+    answers: list[Outcome | LookupOutcome],
     asked: list[str],
     outcome: Outcome,
     possibly_sent: bool,
@@ -105,7 +109,7 @@ async def test_after_its_deadline_nothing_is_sent_but_look_ups(
     ],
 )
 async def test_what_is_in_doubt_is_only_looked_for(
-    capabilities: Capabilities, answers: list[Outcome | Lookup], asked: list[str], outcome: Outcome
+    capabilities: Capabilities, answers: list[Outcome | LookupOutcome], asked: list[str], outcome: Outcome
 ) -> None:
     pms = ScriptedPms(capabilities, *answers)
     pushed = await pusher_to(pms).push(account(), replace(work(possibly_sent=True), status=Status.IN_DOUBT))
@@ -161,7 +165,9 @@ async def test_what_was_looked_for_in_vain_is_in_doubt_for_the_new_push_alone() 
 @pytest.mark.parametrize(
     ("found", "code"), [(MADE, None), (Absent(), "card_required"), (LATER, None)], ids=["made", "absent", "unknown"]
 )
-async def test_a_rule_that_was_tightened_refuses_only_what_was_surely_not_made(found: Lookup, code: str | None) -> None:
+async def test_a_rule_that_was_tightened_refuses_only_what_was_surely_not_made(
+    found: LookupOutcome, code: str | None
+) -> None:
     row = replace(work(possibly_sent=True, morChannel="PMS"), sent_safeguards=carried(key=False, kind="booking-sync"))
     pms = ScriptedPms(FIND, found, Absent())
     pushed = await pusher_to(pms).push(account(kind="booking-sync"), row)

@@ -14,13 +14,13 @@ from forwarder.reservation.outcome import (
     Confirmed,
     Deferred,
     InDoubt,
-    Lookup,
+    LookupOutcome,
     Outcome,
     Rejected,
     Status,
 )
 from forwarder.reservation.problems.problem import Problem
-from forwarder.reservation.record import Standing, compose_record
+from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.store.submissions.work import Attempt, Ended, NotedCancellation, PmsReservation, Postponed, Work
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push_context import NOT_ATTEMPTED, Health, LeaseLost, PushResult, health_signal, too_late
@@ -46,7 +46,7 @@ def unmade(**fields: Any) -> Work:
 def made(**fields: Any) -> Work:
     """A row that was made, and is to be cancelled."""
     taken = submission(1)
-    standing = Standing(1, taken.request_id, Status.CONFIRMED, "then", "then", pms_reservation_id="pms-1")
+    standing = SubmissionState(1, taken.request_id, Status.CONFIRMED, "then", "then", pms_reservation_id="pms-1")
     kept = PmsReservation("pms-1", compose_record(taken.reservation, standing) | {"paymentUrl": "https://pay.test/1"})
     row = replace(
         work(),
@@ -115,7 +115,7 @@ async def test_nothing_is_asked_again_by_its_key_after_the_deadline_or_once_it_i
 
 
 @pytest.mark.parametrize(("found", "outcome"), [(MADE, MADE), (Absent(), GONE), (CANCELLED_THERE, GONE)])
-async def test_what_is_in_doubt_is_looked_for(found: Lookup, outcome: Outcome) -> None:
+async def test_what_is_in_doubt_is_looked_for(found: LookupOutcome, outcome: Outcome) -> None:
     pms = ScriptedPms(FIND, found)
     assert (await push(pms, unmade(possibly_sent=True, status=Status.IN_DOUBT))).outcome == outcome
 

@@ -13,12 +13,12 @@ from typing import Any
 from forwarder.pms.port import Capabilities
 from forwarder.reservation.outcome import (
     Absent,
-    Cancellation,
     Cancelled,
+    CancelOutcome,
     Confirmed,
     Deferred,
     InDoubt,
-    Lookup,
+    LookupOutcome,
     Outcome,
     Rejected,
 )
@@ -137,7 +137,7 @@ class Pmss:
         self._after(reply.after, answer)
         return push, answered
 
-    def find(self, account_id: str, reference: str) -> tuple[Lookup, float]:
+    def find(self, account_id: str, reference: str) -> tuple[LookupOutcome, float]:
         """What will be said, and after how long."""
         reply = self._look_reply(account_id)
         if reply.down:
@@ -151,7 +151,7 @@ class Pmss:
         self.pushes.found_nothing(reference, self._loop.time())
         return Absent(), reply.after
 
-    def cancel(self, account_id: str, reference: str) -> tuple[Cancellation, float]:
+    def cancel(self, account_id: str, reference: str) -> tuple[CancelOutcome, float]:
         """As `find`: what is said, and when. What is cancelled is so at once, whether that is heard of or not."""
         reply = self._look_reply(account_id)
         if reply.down:

@@ -5,7 +5,7 @@ from typing import Any
 
 from forwarder.pms.port import AccountConnection, Limits
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Cancellation, Deferred, InDoubt, Lookup, Outcome
+from forwarder.reservation.outcome import CancelOutcome, Deferred, InDoubt, LookupOutcome, Outcome
 from tests.support.machine.worlds.mishap import Effect, Mishap
 from tests.support.machine.worlds.ownership import Ownership
 from tests.support.machine.worlds.pms import KINDS, Pmss, capabilities_of
@@ -82,13 +82,13 @@ class ProcessPms:
             self._pmss.pushes.answer(booking.reference, push, outcome)
         return outcomes
 
-    async def find(self, booking: Booking) -> Lookup:
+    async def find(self, booking: Booking) -> LookupOutcome:
         self._process.alive()
         lookup, seconds = self._pmss.find(self._account_id, booking.reference)
         await self._process.clock.sleep(seconds)
         return lookup
 
-    async def cancel(self, booking: Booking, pms_reservation_id: str) -> Cancellation:
+    async def cancel(self, booking: Booking, pms_reservation_id: str) -> CancelOutcome:
         mishap = self._sending("cancel")
         assert pms_reservation_id in self._pmss.made[booking.reference], "another one would have been cancelled"
         cancellation, seconds = self._pmss.cancel(self._account_id, booking.reference)
