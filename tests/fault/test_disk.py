@@ -91,7 +91,7 @@ def own_kafka(real_servers: RealServers) -> KafkaCluster:
 def log_disk(own_kafka: KafkaCluster) -> Iterator[SmallDisk]:
     """What Kafka keeps its topics on."""
     with ExitStack() as stack:
-        mounted = _mounted(stack, own_kafka._nodes[0].home / "data")
+        mounted = _mounted(stack, own_kafka.brokers[0].data)
         stack.callback(own_kafka.kill)  # nobody wants its data
         yield mounted
 

@@ -66,6 +66,10 @@ class _Node:
         return f"{LOCALHOST}:{self.broker_port}"
 
     @property
+    def data(self) -> Path:
+        return self.home / "data"
+
+    @property
     def configuration(self) -> Path:
         return self.home / "server.properties"
 
@@ -75,6 +79,7 @@ class KafkaBroker(ServerProcess):
 
     def __init__(self, node: _Node, java: Sequence[str], reaper: Reaper) -> None:
         self.address = node.address
+        self.data = node.data
         command = Command(
             name=f"Kafka broker {node.number}",
             arguments=[*java, "kafka.Kafka", str(node.configuration)],
@@ -132,7 +137,7 @@ def _lay_out(directory: Path, brokers: int) -> list[_Node]:
 
 def _format(node: _Node, cluster: str) -> None:
     """Mark its storage as the node's, where it is new. Kafka's own tool for that takes as long as a broker to start."""
-    mark = node.home / "data" / "meta.properties"
+    mark = node.data / "meta.properties"
     if not mark.exists():
         mark.parent.mkdir(exist_ok=True)
         identity = {"version": 1, "cluster.id": cluster, "node.id": node.number, "directory.id": _new_id()}
@@ -157,7 +162,7 @@ def _node_properties(node: _Node, nodes: Sequence[_Node]) -> dict[str, str]:
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
-        "log.dirs": str(node.home / "data"),
+        "log.dirs": str(node.data),
     }
 
 

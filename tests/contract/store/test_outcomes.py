@@ -180,7 +180,7 @@ async def test_large_batches_are_recorded_whole(recorder: SqlRecorder, engine: A
 @pytest.fixture
 def lose_the_next_answer(recorder: SqlRecorder, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Makes the next transaction, or lone statement, raise after it was committed, as when the connection breaks just then."""
-    database = recorder._database
+    database = recorder._database  # noqa: SLF001
     whole: Callable[[], AbstractAsyncContextManager[AsyncConnection]] = database.transaction
     alone: Callable[..., Awaitable[Any]] = database.run
 

@@ -131,7 +131,7 @@ async def test_ids_become_visible_in_their_order(engine: AsyncEngine, reader: Sq
     await lease(second, "w2")
     async with engine.begin() as slow:
         batch = arrival_batch("postgresql", [arrival(1)])
-        await slow.execute(first._ingest, {"worker_id": "w1", "now": NOW, **batch})
+        await slow.execute(first._ingest, {"worker_id": "w1", "now": NOW, **batch})  # noqa: SLF001
         overtaking = asyncio.create_task(second.ingest("w2", arrivals([2]), now=NOW))
         await _waits_for_its_turn(engine)
         assert (await reader.page("acc", cursor=1, limit=10)).records == []

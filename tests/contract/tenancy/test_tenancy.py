@@ -106,7 +106,7 @@ async def test_a_token_is_kept_nowhere(registry: SqlTenancyAdmin, directory: Sql
     async with engine.connect() as connection:
         kept = (await connection.execute(text("SELECT * FROM api_keys"))).all()
     for part in (token, token.removeprefix("fwd_live_")):
-        assert part not in f"{kept}{directory._keys._known}"
+        assert part not in f"{kept}{directory._keys._known}"  # noqa: SLF001
 
 
 async def test_every_token_is_another(registry: SqlTenancyAdmin) -> None:
@@ -236,7 +236,7 @@ async def test_known_answers_outlast_their_database(
     key, token = await registry.add_key("ws-1")
     await directory.key(token)
     await directory.account("acc-1")
-    directory._engine = away
+    directory._engine = away  # noqa: SLF001
     await clock.advance(3600)
     assert await directory.key(token) == key
     assert await directory.account("acc-1") == ACCOUNT

@@ -44,8 +44,8 @@ def open_connections() -> int:
 
 def client_in_use(publisher: KafkaPublisher) -> AIOKafkaClient:
     """Asking for it by `accumulator` would replace one that is lost."""
-    assert publisher._accumulator is not None
-    return publisher._accumulator.producer.client
+    assert publisher._accumulator is not None  # noqa: SLF001
+    return publisher._accumulator.producer.client  # noqa: SLF001
 
 
 async def test_a_healthy_client_keeps_its_metadata_task(log: KafkaLog) -> None:
@@ -79,8 +79,8 @@ async def test_a_consumer_is_closed_with_all_its_connections(log: KafkaLog) -> N
         consumer = await stack.enter_async_context(log.consumer(topic, group="g", on_partitions=ignore_partitions))
         assert isinstance(consumer, KafkaConsumer)
         assert numbers(await take(consumer, 3)) == [0, 1, 2]
-        assert consumer._reader is not None
-        await fail(client_of(consumer._reader.consumer))
+        assert consumer._reader is not None  # noqa: SLF001
+        await fail(client_of(consumer._reader.consumer))  # noqa: SLF001
         await stack.aclose()
         assert open_connections() == 0
 
@@ -112,6 +112,6 @@ async def test_what_fails_after_the_client_lost_track_is_the_last_that_does(kafk
         await fail(lost)
         with pytest.raises(LogUnavailable):
             await in_flight
-        assert publisher._accumulator is None
+        assert publisher._accumulator is None  # noqa: SLF001
         kafka_to_kill.start()
         await until_published(publisher, topic, numbered(1, first=2))

@@ -74,4 +74,4 @@ async def test_where_nothing_is_left_the_body_is_not_read(house: Stages) -> None
     await call.ended()
     assert call.status == 429
     assert (b"retry-after", b"6") in call.sent[0]["headers"]
-    assert not call._incoming.empty()
+    assert call.unread

@@ -120,7 +120,7 @@ async def test_a_client_that_leaves_leaves_nothing_behind(house: Stages) -> None
     call.leave()
     await call.ended()
     assert _waiting() == waiting_before
-    assert not house.outcomes._waiting
+    assert not house.outcomes._waiting  # noqa: SLF001
     assert len(house.requests) == 1
 
 
@@ -133,7 +133,7 @@ async def test_a_cancelled_call_leaves_nothing_behind(house: Stages) -> None:
     call.cancel()
     await call.ended()
     assert _waiting() == waiting_before
-    assert not house.outcomes._waiting
+    assert not house.outcomes._waiting  # noqa: SLF001
 
 
 async def test_a_client_that_leaves_in_the_middle_of_its_body_submits_nothing(house: Stages) -> None:

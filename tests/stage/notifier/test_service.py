@@ -108,9 +108,9 @@ async def test_what_a_killed_notifier_held_is_posted_by_the_next_one(bench: Benc
     bench.sender.hanging[URL] = asyncio.Event()
     await bench.webhooks.test(endpoint.id, workspace_id=None)
     killed = Notifier(bench.parts)
-    await killed._sweep()
+    await killed._sweep()  # noqa: SLF001
     await bench.sender.posted(1)
-    assert await killed._dispatcher.finish(0) == 1  # broken off in the middle, and nothing given back
+    assert await killed._dispatcher.finish(0) == 1  # broken off in the middle, and nothing given back  # noqa: SLF001
     del bench.sender.hanging[URL]
     async with bench.notifier():
         await bench.log(endpoint.id, DeliveryStatus.DELIVERED)

@@ -194,7 +194,7 @@ async def test_without_the_store_it_says_when_to_come_again(house: Stages) -> No
     await house.settle(house.requests[-1], Status.CONFIRMED)
     answer = await polled
     assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
-    assert not house.outcomes._waiting
+    assert not house.outcomes._waiting  # noqa: SLF001
 
 
 async def test_what_nobody_submitted_is_not_waited_for(house: Stages) -> None:
@@ -207,11 +207,11 @@ async def test_a_client_that_leaves_gives_its_place_back(house: Stages, how: str
     path = await accepted(house)
     call = AsgiCall(house.app, path, HEADERS | {"Prefer": "wait=20"}, b"", method="GET")
     await settle()
-    assert len(house.outcomes._waiting) == 1
+    assert len(house.outcomes._waiting) == 1  # noqa: SLF001
     reads = house.reader.reads
     getattr(call, how)()
     await call.ended()
-    assert not house.outcomes._waiting
+    assert not house.outcomes._waiting  # noqa: SLF001
     assert call.status is None
     assert house.reader.reads == reads
 

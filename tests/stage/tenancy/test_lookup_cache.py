@@ -143,7 +143,7 @@ async def test_a_flood_of_wrong_keys_does_not_push_out_right_ones(answers: Looku
     await answers.get("a")
     for number in range(100):
         await answers.get(f"wrong-{number}")
-    assert len(answers._absent) == 3
+    assert len(answers._absent) == 3  # noqa: SLF001
     source.asked.clear()
     await answers.get("a")
     assert source.asked == []
@@ -153,4 +153,4 @@ async def test_it_remembers_only_so_many(answers: LookupCache[str], source: Sour
     for number in range(10):
         source.content[str(number)] = "x"
         await answers.get(str(number))
-    assert len(answers._known) == 3
+    assert len(answers._known) == 3  # noqa: SLF001

@@ -143,7 +143,7 @@ async def test_only_the_keys_that_were_used_last_are_remembered() -> None:
     limits = RateLimits(ManualClock(), RateLimit(1, 60), max_keys=2)
     for key in ("a", "b", "a", "c"):
         limits.take(key, None)
-    assert list(limits._buckets) == ["a", "c"]
+    assert list(limits._buckets) == ["a", "c"]  # noqa: SLF001
 
 
 @pytest.mark.parametrize("text", ["100/60s", "1/1s", "999999999/99999s"])

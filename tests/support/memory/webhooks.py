@@ -140,7 +140,7 @@ class MemoryDeliveries:
         due = [one for one in self.of(endpoint_id) if one.due_at and one.due_at <= now]
         picked = sorted(due, key=lambda one: one.due_at or now)[:limit]
         for entry in picked:
-            self._update(entry.id, due_at=until)
+            self.change(entry.id, due_at=until)
             self.kept[entry.id].claims += 1
         return [self._due(entry) for entry in picked]
 
@@ -162,20 +162,20 @@ class MemoryDeliveries:
             attempts = (*one.delivery.attempts, one.attempt)
             tries = one.delivery.tries + 1
             kept.retrying_since = one.delivery.retrying_since
-            self._update(
+            self.change(
                 kept.entry.id, status=one.status, due_at=one.due_at, ended_at=ended, tries=tries, attempts=attempts
             )
 
     async def release(self, claimed: Sequence[DueDelivery], *, now: datetime) -> None:
         for one in claimed:
             if self.kept[one.id].claims == one.claim:
-                self._update(one.id, due_at=now)
+                self.change(one.id, due_at=now)
 
     async def stop(self, endpoint_id: str, *, now: datetime) -> int:
         self._require()
         pending = [one for one in self.of(endpoint_id) if one.due_at is not None]
         for entry in pending:
-            self._update(entry.id, status=DeliveryStatus.STOPPED, due_at=None, ended_at=now)
+            self.change(entry.id, status=DeliveryStatus.STOPPED, due_at=None, ended_at=now)
         return len(pending)
 
     async def delivered_since(self, endpoint_id: str, moment: datetime) -> bool:
@@ -228,12 +228,12 @@ class MemoryDeliveries:
     def _begin_anew(self, entries: Sequence[DeliveryEntry], now: datetime) -> int:
         self._require()
         for entry in entries:
-            self._update(entry.id, status=DeliveryStatus.PENDING, due_at=now, ended_at=None, tries=0)
+            self.change(entry.id, status=DeliveryStatus.PENDING, due_at=now, ended_at=None, tries=0)
             self.kept[entry.id].claims += 1
             self.kept[entry.id].retrying_since = now
         return len(entries)
 
-    def _update(self, number: int, **changes: object) -> None:
+    def change(self, number: int, **changes: object) -> None:
         self.kept[number].entry = replace(self.kept[number].entry, **changes)  # type: ignore[arg-type]
 
     def _require(self) -> None:

@@ -49,6 +49,11 @@ class AsgiCall:
         await asyncio.wait([self._task])
 
     @property
+    def unread(self) -> bool:
+        """Whether there is something that the application did not read."""
+        return not self._incoming.empty()
+
+    @property
     def status(self) -> int | None:
         """The status that was answered; None where nothing was."""
         return self.sent[0]["status"] if self.sent else None

@@ -203,7 +203,7 @@ class Bench:
 
     def _behind(self) -> bool:
         """As the log's file has it: the group has one consumer, which is the worker's."""
-        with closing(embedded_file.open_file(self.log._path)) as connection:
+        with closing(embedded_file.open_file(self.log._path)) as connection:  # noqa: SLF001
             topic = embedded_file.known_topic(connection, TOPICS.requests)
             ends = embedded_file.heads(connection, topic)
             return embedded_file.committed(connection, topic, self.settings.group) != ends

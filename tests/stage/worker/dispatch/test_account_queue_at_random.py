@@ -32,7 +32,7 @@ def _watch(throttle: Throttle, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Every probe from now on, by the opening that it follows. Fails where one starts while another of its opening is under way."""
     probes: list[int] = []
     under_way: set[int] = set()
-    start, end, breaker = throttle.start, throttle.end, throttle._breaker
+    start, end, breaker = throttle.start, throttle.end, throttle._breaker  # noqa: SLF001
 
     def watched_start() -> Admission:
         probe = breaker.state is BreakerState.OPEN

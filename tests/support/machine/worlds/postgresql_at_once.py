@@ -13,6 +13,8 @@ import asyncpg
 from asyncpg.prepared_stmt import PreparedStatement
 from asyncpg.transaction import Transaction
 
+from tests.support.machine.worlds.virtual_time import run_beside
+
 _connect = asyncpg.connect
 
 
@@ -27,12 +29,7 @@ class Connecting:
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """What `work` returns, or raises; everything else stands still."""
-        outer = asyncio._get_running_loop()
-        asyncio._set_running_loop(None)
-        try:
-            return self._loop.run_until_complete(work)
-        finally:
-            asyncio._set_running_loop(outer)
+        return run_beside(self._loop, work)
 
     def close(self) -> None:
         """Nothing is connected any more."""

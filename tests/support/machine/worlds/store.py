@@ -25,6 +25,7 @@ from tests.support.machine.worlds.ownership import Ownership
 from tests.support.machine.worlds.postgresql_at_once import Connecting
 from tests.support.machine.worlds.process import Process, on_its_own
 from tests.support.machine.worlds.sqlite_at_once import do_at_once
+from tests.support.machine.worlds.virtual_time import run_beside
 
 T = TypeVar("T")
 
@@ -114,12 +115,7 @@ class Store:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """What `work` returns, or raises; everything else stands still, whoever asks."""
-        outer = asyncio._get_running_loop()
-        asyncio._set_running_loop(None)
-        try:
-            return self._loop.run_until_complete(work)
-        finally:
-            asyncio._set_running_loop(outer)
+        return run_beside(self._loop, work)
 
     def read(self, *queries: str) -> Sequence[Sequence[Any]]:
         """The rows of each query."""

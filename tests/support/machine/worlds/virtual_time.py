@@ -2,8 +2,10 @@
 
 import asyncio
 import selectors
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
 
 _TURNS: Final = 20_000
 """Far more turns of the loop than anything takes that does not spin."""
@@ -57,3 +59,13 @@ def unexpected(failures: list[str], expected: tuple[type[BaseException], ...]) -
             failures.append(f"{context.get('message')}: {error!r}")
 
     return handle
+
+
+def run_beside(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` returns, or raises, in another loop than the one that runs: in that one, everything stands still meanwhile."""
+    outer = asyncio._get_running_loop()  # noqa: SLF001  # for those who write event loops
+    asyncio._set_running_loop(None)  # noqa: SLF001
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        asyncio._set_running_loop(outer)  # noqa: SLF001
