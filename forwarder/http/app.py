@@ -8,6 +8,7 @@ import secrets
 import traceback
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
+from itertools import chain
 from typing import Any, Final
 
 import structlog
@@ -131,10 +132,7 @@ def _direct_endpoints(routes: Routes) -> Mapping[tuple[str, str], DirectEndpoint
 
 
 def _head_bytes(scope: Scope) -> int:
-    size = len(scope["path"]) + len(scope["query_string"])
-    for name, value in scope["headers"]:
-        size += len(name) + len(value)
-    return size
+    return len(scope["path"]) + len(scope["query_string"]) + len(b"".join(chain.from_iterable(scope["headers"])))
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -1,6 +1,5 @@
 """A request: its headers, and its body up to a limit and within a time. Touches the web framework's types alone."""
 
-import asyncio
 import functools
 import re
 from collections.abc import Mapping, Sequence
@@ -9,6 +8,8 @@ from typing import Final
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
+
+from forwarder.process.loops import wait_within
 
 Header = tuple[bytes, bytes]
 
@@ -71,8 +72,7 @@ class HttpRequest:
         if declared.isdigit() and int(declared) > max_bytes:
             return BodyFault.TOO_LARGE
         try:
-            async with asyncio.timeout(within_seconds):
-                return await _read_body(self.receive, max_bytes)
+            return await wait_within(within_seconds, _read_body(self.receive, max_bytes))
         except TimeoutError:
             return BodyFault.TIMED_OUT
 
