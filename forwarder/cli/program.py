@@ -14,14 +14,17 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Run everything in one process: ingress, worker, query, notifier and simulated PMSs on one port.",
     ),
     "ingress": ("forwarder.cli.run.serve:ingress", "Take reservation requests over HTTP and publish them to the log."),
-    "worker": ("forwarder.cli.run.serve:worker", "Push what was submitted to the PMSs."),
-    "query": ("forwarder.cli.run.serve:query", "Answer what became of submissions over HTTP."),
+    "worker": ("forwarder.cli.run.serve:worker", "Push submissions to the PMSs."),
+    "query": (
+        "forwarder.cli.run.serve:query",
+        "Serve submissions and reservations over HTTP: their status, records and pages.",
+    ),
     "notifier": ("forwarder.cli.run.serve:notifier", "Post results to customers' endpoints."),
     "simulate": (
         "forwarder.cli.run.simulate:simulate",
         "Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3.",
     ),
-    "migrate": ("forwarder.cli.operate.topics:migrate", "Bring the database up to date."),
+    "migrate": ("forwarder.cli.operate.topics:migrate", "Create or upgrade the database tables."),
 }
 """Each command by its name: where it is, as `load` takes it, and what the list of commands says of it, which is how its own help
 begins."""
@@ -33,18 +36,18 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     "account": ("forwarder.cli.manage.account:commands", "Integration accounts: which PMS, and how it may be used."),
     "adapters": (
         "forwarder.cli.operate.adapters:commands",
-        "Adapters: which kinds of PMS there are, and checking them.",
+        "Adapters: list the kinds of PMS, and check one.",
     ),
     "submissions": (
         "forwarder.cli.operate.submissions:commands",
-        "What became of submissions, settling those in doubt, and cancelling.",
+        "Submissions: show and list them, settle those in doubt, cancel.",
     ),
     "dead-letters": (
         "forwarder.cli.operate.dead_letters:commands",
-        "What could not be delivered or read, and putting it back.",
+        "Messages that could not be delivered or read, and replaying them.",
     ),
     "results": ("forwarder.cli.operate.results:commands", "Result events, as downstream services receive them."),
-    "webhook": ("forwarder.cli.manage.webhook:commands", "Where the results of a workspace are posted."),
+    "webhook": ("forwarder.cli.manage.webhook:commands", "Webhooks: where a workspace's results are posted."),
 }
 """Groups of commands, as `COMMANDS`: what is named makes the group."""
 

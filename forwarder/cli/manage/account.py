@@ -19,15 +19,13 @@ from forwarder.tenancy.port import Account
 
 _COLUMNS = ("id", "workspace", "kind", "baseUrl", "concurrency", "ratePerSecond", "deadlineSeconds", "paused")
 _LONGEST_ID = 200
-_Credential = Annotated[
-    str | None, typer.Option(help="What it lets us in with; kept sealed. Better by --credential-file.")
-]
-_CredentialFile = Annotated[Path | None, typer.Option(help="The file that holds the credential; - for standard input.")]
+_Credential = Annotated[str | None, typer.Option(help="The PMS's credential, stored sealed. Prefer --credential-file.")]
+_CredentialFile = Annotated[Path | None, typer.Option(help="File with the credential; - is standard input.")]
 _Option = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="A setting that only its kind has, JSON or text; repeatable."),
+    typer.Option(metavar="NAME=VALUE", help="An option of its kind of PMS, JSON or text; repeatable."),
 ]
-_OptionsFile = Annotated[Path | None, typer.Option(help="Such settings in a file: .toml, or JSON.")]
+_OptionsFile = Annotated[Path | None, typer.Option(help="File with such options: TOML (.toml) or JSON.")]
 _Id = Annotated[str, typer.Argument(metavar="ID", help="The account's identifier.")]
 
 
@@ -50,11 +48,11 @@ def add(
     credential_file: _CredentialFile = None,
     option: _Option = None,
     options_file: _OptionsFile = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Most pushes in flight.")] = 64,
+    concurrency: Annotated[int, typer.Option(min=1, help="Maximum concurrent pushes.")] = 64,
     rate: Annotated[
-        float | None, typer.Option(help="Most requests a second; the kind's published limit if left out.")
+        float | None, typer.Option(help="Maximum requests per second. By default the limit that its kind publishes.")
     ] = None,
-    deadline: Annotated[int, typer.Option(min=1, help="For how many seconds a submission is tried.")] = 24 * 60 * 60,
+    deadline: Annotated[int, typer.Option(min=1, help="How many seconds a submission is tried.")] = 24 * 60 * 60,
     account_id: Annotated[
         str | None, typer.Option("--id", help="Its identifier: the integrationAccountId header.")
     ] = None,
@@ -91,7 +89,7 @@ def change(
     options_file: _OptionsFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give an account another credential, or other options: --options-file in the place of all, --option of one, NAME=null none."""
+    """Change an account's credential or options: --options-file replaces all, --option sets one, NAME=null removes it."""
     given = credential is not None or credential_file is not None
     options = options_from(option, options_file)
     if not (given or option or options_file):
@@ -126,12 +124,12 @@ def list_accounts(
 
 
 def pause(account_id: _Id, as_json: AsJson = False) -> None:
-    """Push nothing more to the account's PMS: submissions are taken in and wait."""
+    """Stop pushing to the account's PMS. Submissions are accepted and wait."""
     _set_paused(account_id, paused=True, as_json=as_json)
 
 
 def resume(account_id: _Id, as_json: AsJson = False) -> None:
-    """Push again what waits."""
+    """Resume pushing to the account's PMS."""
     _set_paused(account_id, paused=False, as_json=as_json)
 
 

@@ -27,13 +27,13 @@ def commands() -> typer.Typer:
 
 def add(
     workspace: Annotated[str, typer.Option(help="The workspace that the key is for.")],
-    test: Annotated[bool, typer.Option("--test", help="A test key: it reaches simulated PMSs alone.")] = False,
+    test: Annotated[bool, typer.Option("--test", help="A test key: it reaches only simulated PMSs.")] = False,
     rate: Annotated[
-        str, typer.Option(metavar="RATE", help="What it may submit: 100/60s is 100 times in 60 seconds.")
+        str, typer.Option(metavar="RATE", help="Its rate limit: 100/60s allows 100 submissions in 60 seconds.")
     ] = _DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and print its token: this once, for it is kept nowhere."""
+    """Create a key and print its token, which is shown only this once."""
     limit = _limit(rate)
     key, token = with_backend(lambda backend: backend.tenancy.add_key(workspace, test=test, limit=limit))
     if as_json:
@@ -46,7 +46,7 @@ def add(
 def list_keys(
     workspace: Annotated[str | None, typer.Option(help="Only this workspace's.")] = None, as_json: AsJson = False
 ) -> None:
-    """List keys, revoked ones too, oldest first. Their tokens are kept nowhere."""
+    """List keys, including revoked ones, oldest first. Tokens are not stored."""
     keys = with_backend(lambda backend: backend.tenancy.keys(workspace))
     show_rows([_row(key) for key in keys], _COLUMNS, as_json=as_json)
 
@@ -54,11 +54,14 @@ def list_keys(
 def set_rate(
     key_id: _Id,
     rate: Annotated[
-        str, typer.Argument(metavar="RATE", help="100/60s is 100 times in 60 seconds; or default, the deployment's.")
+        str,
+        typer.Argument(
+            metavar="RATE", help="100/60s allows 100 submissions in 60 seconds; default is the deployment's limit."
+        ),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Limit what a key may submit; within seconds every process keeps to it."""
+    """Set a key's rate limit. Every process applies it within seconds."""
     limit = _limit(rate)
     with_backend(lambda backend: backend.tenancy.set_limit(key_id, limit))
     if as_json:
@@ -68,7 +71,7 @@ def set_rate(
 
 
 def revoke(key_id: _Id, as_json: AsJson = False) -> None:
-    """Put a key out of force; within seconds no process accepts it any more."""
+    """Revoke a key. Every process refuses it within seconds."""
     with_backend(lambda backend: backend.tenancy.revoke_key(key_id))
     if as_json:
         show_json({"id": key_id, "revoked": True})

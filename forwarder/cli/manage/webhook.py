@@ -29,7 +29,7 @@ _Description = Annotated[str | None, typer.Option(help="What it is for.")]
 
 def commands() -> typer.Typer:
     """add, list, show, set, test, rotate, disable, enable, remove, deliveries, delivery, resend, recover"""
-    group = typer.Typer(help="Where the results of a workspace are posted.", no_args_is_help=True)
+    group = typer.Typer(help="Webhooks: where a workspace's results are posted.", no_args_is_help=True)
     group.command("add")(add)
     group.command("list")(list_webhooks)
     group.command("show")(show)
@@ -53,7 +53,7 @@ def add(
     description: _Description = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a webhook and print its secret: this once. It is sent what happens from now on."""
+    """Add a webhook and print its secret, which is shown only this once. It receives events from now on."""
 
     async def run(backend: Backend) -> tuple[Endpoint, str]:
         hooks = await webhooks_of(backend)
@@ -96,7 +96,7 @@ def change(
     workspace: OfWorkspace = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a webhook's address, or what it is sent."""
+    """Change a webhook's address, or the events that it receives."""
     if url is None and not types and description is None:
         raise WrongUsage("Say what is to change: --url, --type or --description.")
     if types and _EVERY in types and len(types) > 1:
@@ -115,12 +115,12 @@ def change(
 def rotate(
     endpoint_id: EndpointId,
     overlap: Annotated[
-        int, typer.Option(min=0, max=LONGEST_OVERLAP_SECONDS, help="For how many seconds the old secret signs too.")
+        int, typer.Option(min=0, max=LONGEST_OVERLAP_SECONDS, help="How many seconds the old secret signs as well.")
     ] = DEFAULT_OVERLAP_SECONDS,
     workspace: OfWorkspace = None,
     as_json: AsJson = False,
 ) -> None:
-    """Replace a webhook's secret and print the new one: this once."""
+    """Replace a webhook's secret and print the new one, which is shown only this once."""
 
     async def run(backend: Backend) -> tuple[Endpoint, str]:
         hooks = await webhooks_of(backend)
@@ -132,12 +132,12 @@ def rotate(
 
 
 def disable(endpoint_id: EndpointId, workspace: OfWorkspace = None, as_json: AsJson = False) -> None:
-    """Send nothing more to a webhook. What happens meanwhile is not kept for it."""
+    """Stop sending to a webhook. Events of the meantime are not kept for it."""
     _switch(endpoint_id, workspace, enabled=False, as_json=as_json)
 
 
 def enable(endpoint_id: EndpointId, workspace: OfWorkspace = None, as_json: AsJson = False) -> None:
-    """Send to a webhook again, from now on; `recover` puts back what was stopped."""
+    """Send to a webhook again, from now on; `recover` also sends what was stopped."""
     _switch(endpoint_id, workspace, enabled=True, as_json=as_json)
 
 

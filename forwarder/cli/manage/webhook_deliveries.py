@@ -53,7 +53,7 @@ def send_test(endpoint_id: EndpointId, workspace: OfWorkspace = None, as_json: A
 
 def deliveries(
     endpoint_id: EndpointId,
-    status: Annotated[str | None, typer.Option(help="Only those that stand so, such as FAILED.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only those with this status, such as FAILED.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 20,
     workspace: OfWorkspace = None,
     as_json: AsJson = False,
@@ -101,7 +101,7 @@ def resend(
 
 def recover(
     endpoint_id: EndpointId,
-    since: Annotated[str, typer.Option(help="What was queued since then: ISO 8601, or an age such as 30m, 2h, 7d.")],
+    since: Annotated[str, typer.Option(help="Deliveries queued since then: ISO 8601, or an age such as 30m, 2h, 7d.")],
     workspace: OfWorkspace = None,
     as_json: AsJson = False,
 ) -> None:

@@ -23,14 +23,14 @@ _OPTION_COLUMNS = ("kind", "option", "type", "required", "description")
 
 def commands() -> typer.Typer:
     """list, check"""
-    group = typer.Typer(help="Adapters: which kinds of PMS there are, and checking them.", no_args_is_help=True)
+    group = typer.Typer(help="Adapters: list the kinds of PMS, and check one.", no_args_is_help=True)
     group.command("list")(list_adapters)
     group.command("check")(check)
     return group
 
 
 def list_adapters(as_json: AsJson = False) -> None:
-    """List the kinds of PMS: what each can do, how much it may be asked, and the options of its accounts."""
+    """List the kinds of PMS: capabilities, request limits, and the options of their accounts."""
     configure_logging("critical", "auto")  # what could not be loaded is in the list
     rows = adapters()
     if as_json:
@@ -50,25 +50,25 @@ def list_adapters(as_json: AsJson = False) -> None:
 def check(
     kind: Annotated[str, typer.Argument(help="The kind of PMS.")],
     base_url: Annotated[
-        str | None, typer.Option(help="A test server or a sandbox of it; without, our simulator. It is booked in.")
+        str | None, typer.Option(help="A test server or sandbox, where bookings are made. By default our simulator.")
     ] = None,
     credential_file: Annotated[
-        Path | None, typer.Option(help="The file with the credential of that PMS; - for standard input.")
+        Path | None, typer.Option(help="File with that PMS's credential; - is standard input.")
     ] = None,
     option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, an option of its accounts; repeatable.")] = None,
     options_file: Annotated[Path | None, typer.Option(help="Options in a file, JSON or TOML.")] = None,
     property_id: Annotated[
-        str | None, typer.Option("--property", help="Where to book; else properties 5001 on.")
+        str | None, typer.Option("--property", help="Property to book in. By default 5001 and up.")
     ] = None,
-    room_id: Annotated[str | None, typer.Option("--room", help="The room there.")] = None,
+    room_id: Annotated[str | None, typer.Option("--room", help="Room to book in.")] = None,
     first_night: Annotated[
-        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The first night to book there; else in 30 days.")
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="First night to book. By default in 30 days.")
     ] = None,
-    calendar: Annotated[bool, typer.Option(help="Whether that PMS refuses nights that are taken.")] = True,
-    only: Annotated[list[str] | None, typer.Option("--check", help="This check alone; repeatable.")] = None,
+    calendar: Annotated[bool, typer.Option(help="Whether that PMS refuses nights that are booked already.")] = True,
+    only: Annotated[list[str] | None, typer.Option("--check", help="Run only this check; repeatable.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that an adapter keeps its word: in doubt, in time, discreetly. Exits 1 where it does not."""
+    """Run the conformance checks on an adapter. Exits 1 if one fails."""
     if kind not in pms_kinds():
         raise WrongUsage(f"There is no PMS kind {kind!r}; there are: {', '.join(pms_kinds())}.")
     if base_url is None and not is_simulated(kind):

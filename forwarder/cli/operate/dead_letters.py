@@ -53,7 +53,7 @@ _Found = Sequence[tuple[Letter, LetterState]]
 
 def commands() -> typer.Typer:
     """list, show, replay"""
-    group = typer.Typer(help="What could not be delivered or read, and putting it back.", no_args_is_help=True)
+    group = typer.Typer(help="Messages that could not be delivered or read, and replaying them.", no_args_is_help=True)
     group.command("list")(list_letters)
     group.command("show")(show)
     group.command("replay")(replay)
@@ -66,13 +66,13 @@ def list_letters(
     since: _Since = None,
     until: _Until = None,
     limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
-    everything: Annotated[bool, typer.Option("--all", help="Those too that were replayed already.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include those that were replayed already.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List what waits to be put back, newest first.
+    """List dead letters that can be replayed, newest first.
 
-    open: its submission is still FAILED by it. undecodable: no submission could be read in it. too_large: it cannot be put back;
-    its headers say where it stood. With --all also replayed: it was put back, or there is no such submission any more.
+    open: its submission is still FAILED because of it. undecodable: it holds no readable submission. too_large: it cannot be
+    replayed; its headers say where the message is. With --all also replayed: it was replayed, or its submission is gone.
     """
     wanted = _wanted(account, failure_class, since, until)
     found = with_backend(lambda backend: _letters(backend).find(wanted))
@@ -84,10 +84,12 @@ def list_letters(
 
 def show(
     letter_id: Annotated[str, typer.Argument(metavar="ID", help="The letter's id, as `dead-letters list` has it.")],
-    raw: Annotated[bool, typer.Option("--raw", help="The value of an undecodable one, whatever is in it.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print the value of an undecodable one, whatever it contains.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show one dead letter: why it was set aside, its headers, its value but for the card."""
+    """Show one dead letter: why it was set aside, its headers, its value without the card."""
     letter, standing, message = with_backend(partial(_read, letter_id))
     if raw and letter.revision is not None:
         raise WrongUsage(f"{letter_id} can be read, and is shown without its card: leave out --raw.")
@@ -120,20 +122,20 @@ def _show_whole(about: Mapping[str, Any], headers: Mapping[str, str], value: Map
 
 
 def replay(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Those with these ids.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Only those with these ids.")] = None,
     account: _OfAccount = None,
     failure_class: _OfClass = None,
     since: _Since = None,
     until: _Until = None,
-    all_open: Annotated[bool, typer.Option("--all-open", help="Every open one.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be put back.")] = False,
-    rate: Annotated[float, typer.Option(help="How many a second, at most.")] = 50.0,
+    all_open: Annotated[bool, typer.Option("--all-open", help="All that are open.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be replayed.")] = False,
+    rate: Annotated[float, typer.Option(help="Maximum per second.")] = 50.0,
     as_json: AsJson = False,
 ) -> None:
-    """Put open dead letters back on the topic they came from.
+    """Put open dead letters back on the topic that they came from.
 
-    Workers push them again, until the account's deadline. Replaying twice books once. Undecodable ones go back, as they came, only
-    where they are named by their ids.
+    Workers push them again, until the account's deadline. Replaying twice books once. Undecodable ones are replayed, unchanged,
+    only if their ids are given.
     """
     filters = _wanted(account, failure_class, since, until)
     _require_one_selection(ids, filters, all_open=all_open)

@@ -147,16 +147,18 @@ def tail(
             "--type", metavar="TYPE", help="Only of this type: reservation.confirmed.v1, or confirmed; repeatable."
         ),
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many events.")] = None,
-    no_follow: Annotated[bool, typer.Option("--no-follow", help="End where the topic ended at the start.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after this many events.")] = None,
+    no_follow: Annotated[
+        bool, typer.Option("--no-follow", help="Stop at the end that the topic has at the start.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print each event as a CloudEvent in JSON, one a line.")
     ] = False,
 ) -> None:
     """Print result events as they come, until Ctrl-C: time, type, account, requestId, reservation, PMS id, problem.
 
-    Those of one submission are in their order, and may come twice, with the same id; - stands for what there is not. It takes
-    nothing from any consumer. What cannot be read is noted on standard error and passed over.
+    The events of one submission come in order, and may come twice, with the same id; - stands for a missing value. No consumer
+    misses anything because of it. What cannot be read is reported on standard error and skipped.
     """
     wanted = EventFilter(account, workspace, _types(kind or ()), count)
     read_range = _read_range(start, follow=not no_follow)

@@ -22,9 +22,7 @@ _COLUMNS = ("id", "status", "requestId", "account", "attempts", "problem")
 
 def commands() -> typer.Typer:
     """show, list, settle, cancel"""
-    group = typer.Typer(
-        help="What became of submissions, settling those in doubt, and cancelling.", no_args_is_help=True
-    )
+    group = typer.Typer(help="Submissions: show and list them, settle those in doubt, cancel.", no_args_is_help=True)
     group.command("show")(show)
     group.command("list")(list_submissions)
     group.command("settle")(settle)
@@ -33,7 +31,7 @@ def commands() -> typer.Typer:
 
 
 def show(request_id: RequestId, as_json: AsJson = False) -> None:
-    """Show one submission: its standing, every attempt, its record."""
+    """Show one submission: its status, every attempt, its record."""
     found = with_backend(lambda backend: backend.overview.find(request_id))
     if found is None:
         raise _not_taken_in(request_id)
@@ -77,14 +75,16 @@ def settle(
     ] = None,
     not_made: Annotated[
         bool,
-        typer.Option("--not-made", help="The PMS has it not, nor will: push it again, until the account's deadline."),
+        typer.Option(
+            "--not-made", help="The PMS does not have it and never will: push it again, until the account's deadline."
+        ),
     ] = False,
     rejected: Annotated[
-        str | None, typer.Option(metavar="REASON", help="The PMS has it not, and it is given up, because of this.")
+        str | None, typer.Option(metavar="REASON", help="The PMS does not have it: give up, for this reason.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Settle by hand what is IN_DOUBT. Look into the PMS first: your word is not checked."""
+    """Settle a submission that is IN_DOUBT. Look into the PMS first: what you say is not checked."""
     if [confirmed is not None, not_made, rejected is not None].count(True) != 1:
         raise WrongUsage("Say what you found in the PMS: --confirmed PMS_ID, or --not-made, or --rejected REASON.")
     for option, value in (("--confirmed", confirmed), ("--rejected", rejected)):
@@ -137,10 +137,10 @@ async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
 
 def cancel(
     request_id: RequestId,
-    reason: Annotated[str | None, typer.Option(help="Why; its callers read it.")] = None,
+    reason: Annotated[str | None, typer.Option(help="The reason, which its callers can read.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have one submission cancelled: not sent any more, or cancelled in its PMS. Asking twice cancels once."""
+    """Cancel a submission: it is not sent any more, or cancelled in its PMS. Asking twice cancels once."""
     if reason is not None and (len(reason) > MAX_REASON or "\0" in reason):
         raise WrongUsage(f"--reason has at most {MAX_REASON:,} characters, and not the character U+0000.")
     status, following = with_backend(partial(_cancel, request_id, reason))

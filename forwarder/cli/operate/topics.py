@@ -19,7 +19,9 @@ def commands() -> typer.Typer:
 
 
 def create(
-    partitions: Annotated[int | None, typer.Option(min=1, help="Of each topic; the setting where left out.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="Partitions of each topic. By default the setting.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create the topics that do not exist yet."""
@@ -46,7 +48,7 @@ def list_topics(as_json: AsJson = False) -> None:
 
 
 def migrate(as_json: AsJson = False) -> None:
-    """Bring the database up to date. Safe to run again, and by several at once."""
+    """Create or upgrade the database tables. Safe to repeat, and to run concurrently."""
     applied = migrate_backend(settings_and_logging("warning"))
     if as_json:
         show_json({"applied": list(applied)})

@@ -34,12 +34,12 @@ def ingress(host: Host = None, port: Port = None, processes: Processes = 1) -> N
 
 
 def worker(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
-    """Push what was submitted to the PMSs. The port serves health and metrics."""
+    """Push submissions to the PMSs. The port serves health and metrics."""
     _serve("worker", host, port, processes)
 
 
 def query(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
-    """Answer what became of submissions over HTTP."""
+    """Serve submissions and reservations over HTTP: their status, records and pages."""
     _serve("query", host, port, processes)
 
 

@@ -14,12 +14,12 @@ from forwarder.process.supervision import run_until_signalled
 def simulate(
     host: Host = None,
     port: Port = 8085,
-    delay: Annotated[float, typer.Option(min=0, help="Milliseconds before each answer.")] = 0.0,
-    fault_rate: Annotated[float, typer.Option(min=0, max=1, help="Share of requests that meet the fault.")] = 0.0,
+    delay: Annotated[float, typer.Option(min=0, help="Milliseconds before each response.")] = 0.0,
+    fault_rate: Annotated[float, typer.Option(min=0, max=1, help="Share of requests with the fault.")] = 0.0,
     fault: Annotated[
         str, typer.Option(help="The fault: down, throttle, error500, hang, reset, hang_after_booking, …")
     ] = "down",
-    calendars: Annotated[bool, typer.Option(help="Refuse nights that are taken.")] = False,
+    calendars: Annotated[bool, typer.Option(help="Refuse nights that are booked already.")] = False,
     state: Annotated[Path | None, typer.Option(help="A file to remember bookings in.")] = None,
 ) -> None:
     """Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3."""
