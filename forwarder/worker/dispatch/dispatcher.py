@@ -23,7 +23,7 @@ _MIN_SIZE: Final = 1024
 
 
 class Dispatcher:
-    """Opens a queue for each account that has work. `refill_wanted` is set when one runs low while the store has more for it."""
+    """Keeps a queue for each account that has work. `refill_wanted` is set when one runs low while the store has more for it."""
 
     def __init__(
         self,
@@ -129,7 +129,8 @@ class Dispatcher:
         return unstarted, 0
 
     def close_if_idle(self, account_id: str) -> None:
-        """The store has nothing due for the account: its queue closes, unless it still holds rows."""
+        """The store has nothing due for the account: its queue closes, unless it still holds rows. Not as soon as it is idle: until
+        the next sweep it keeps its share of the memory."""
         queue = self._queues.get(account_id)
         if queue is not None:
             queue.more_in_store = False
@@ -148,6 +149,8 @@ class Dispatcher:
             queue = self._queues[account.id] = AccountQueue(
                 account, throttle, self._clock, self._push, self._max_per_create, self._released
             )
+            if self._stopped:
+                queue.stop()
         return queue
 
     def _withdraw_from(self, queue: AccountQueue, unwanted: Callable[[Work], bool]) -> list[int]:

@@ -284,3 +284,12 @@ async def test_what_is_offered_after_the_stop_does_not_start() -> None:
     dispatcher.offer(account(), [work(2)])
     await settle()
     assert pms.started == [1]
+
+
+async def test_nor_does_what_is_offered_then_of_an_account_that_had_no_queue() -> None:
+    pms = Pushes()
+    dispatcher = _dispatcher(pms)
+    await dispatcher.stop(0.0)
+    dispatcher.offer(account("another"), [work(1)])
+    await settle()
+    assert pms.started == []
