@@ -120,8 +120,8 @@ class DeadLetterReader:
         """Those of these submissions that are FAILED now, with the revision by which they are."""
         asked, failed = sorted(set(request_ids)), set()
         for first in range(0, len(asked), _ASKED_AT_A_TIME):
-            standings = await self._overview.standings(asked[first : first + _ASKED_AT_A_TIME])
-            failed |= {(each, revision) for each, (status, revision) in standings.items() if status is Status.FAILED}
+            known = await self._overview.statuses(asked[first : first + _ASKED_AT_A_TIME])
+            failed |= {(each, revision) for each, (status, revision) in known.items() if status is Status.FAILED}
         return failed
 
 

@@ -1,1 +1,1 @@
-"""SEAM: the results. Stages import `port`; `assembly` opens the SQL store, on PostgreSQL or SQLite."""
+"""SEAM: submissions, results and webhook deliveries in PostgreSQL or SQLite. Stages import `port` modules; `assembly` the rest."""

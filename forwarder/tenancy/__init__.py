@@ -1,1 +1,1 @@
-"""SEAM: whose request it is, which PMS it is for, and what is kept sealed. Stages import `port`; `assembly` opens the rest."""
+"""SEAM: workspaces, API keys, accounts, rate limits, sealed secrets. Stages import all but `sql`, which `assembly` opens."""

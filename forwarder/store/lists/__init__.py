@@ -1,1 +1,1 @@
-"""Reading submissions: one, or a list page by page, filtered. SQL for the readers' side of the store."""
+"""The readers' side of the store: one submission, or a filtered list page by page."""

@@ -129,6 +129,6 @@ class Overview(Protocol):
         """The newest submissions, of one status or account if given."""
         ...
 
-    async def standings(self, request_ids: Collection[str]) -> Mapping[str, tuple[Status, int]]:
+    async def statuses(self, request_ids: Collection[str]) -> Mapping[str, tuple[Status, int]]:
         """The status, and the revision of the last event, of each of these that is known."""
         ...

@@ -171,9 +171,9 @@ class SqlOverview:
             wanted = wanted.where(_row.account_id == account_id)
         return [_summary(row) for row in await self._database.read(wanted)]
 
-    async def standings(self, request_ids: Collection[str]) -> Mapping[str, tuple[Status, int]]:
+    async def statuses(self, request_ids: Collection[str]) -> Mapping[str, tuple[Status, int]]:
         batch = as_batch([{"request_id": each} for each in request_ids])
-        rows = await self._database.read(_standings(), {BATCH: batch})
+        rows = await self._database.read(_statuses(), {BATCH: batch})
         return {row.request_id: (Status(row.status), row.revision) for row in rows}
 
 
@@ -245,7 +245,7 @@ def _record(row: Row[Any]) -> str:
     return to_json(compose_record(from_json(row.request), standing)).decode()
 
 
-def _standings() -> Select[Any]:
+def _statuses() -> Select[Any]:
     batch = batch_of(_row.request_id)
     return select(_row.request_id, _row.status, _row.revision).where(
         key_among(_row.request_id, select(batch.c.request_id))

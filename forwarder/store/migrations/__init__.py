@@ -1,1 +1,1 @@
-"""Alembic's revisions. Each says in full what it makes, so that a later change of the tables' module does not change history."""
+"""Alembic's revisions. Each is written out in full, so that changing `store.tables` does not change history."""

@@ -1,1 +1,1 @@
-"""Submissions as rows: taken in, leased, pushed, ended, repaired. SQL for the worker's side of the store."""
+"""The worker's side of the store: submissions ingested, leased, recorded with their events, and repaired."""

@@ -121,7 +121,7 @@ class Recorder(Protocol):
         ...
 
     async def record(
-        self, worker_id: str, finals: Sequence[Ended], postponed: Sequence[Postponed]
+        self, worker_id: str, ended: Sequence[Ended], postponed: Sequence[Postponed]
     ) -> Mapping[int, OutboxEvent]:
         """Record outcomes. Those that ended drop the sealed card (IN_DOUBT ones keep it) and put their event in the outbox in the
         same transaction; the events, by work id. Rows that this worker no longer holds are left alone and absent from the
@@ -150,7 +150,7 @@ class Repairs(Protocol):
         """The submission, if it is IN_DOUBT. Nothing is leased: a worker may be looking it up at the same time."""
         ...
 
-    async def settle(self, final: Ended) -> bool:
+    async def settle(self, ended: Ended) -> bool:
         """Record how it ended, with its event, which the workers will publish. False where it is not IN_DOUBT any more."""
         ...
 

@@ -156,17 +156,17 @@ class SqlRecorder:
         return {row.id for row in await self._run_batch(self._mark_pushing, worker_id, work_ids)}
 
     async def record(
-        self, worker_id: str, finals: Sequence[Ended], postponed: Sequence[Postponed]
+        self, worker_id: str, ended: Sequence[Ended], postponed: Sequence[Postponed]
     ) -> Mapping[int, OutboxEvent]:
-        if self._record_at_once is not None and not postponed and all(_is_first(final) for final in finals):
-            return await self._record_first(self._record_at_once, worker_id, finals)
+        if self._record_at_once is not None and not postponed and all(_is_first(each) for each in ended):
+            return await self._record_first(self._record_at_once, worker_id, ended)
         events: dict[int, OutboxEvent] = {}
         async with self._database.transaction() as connection:
             if postponed:
                 batch = as_batch([postponed_row(one) for one in postponed])
                 await connection.execute(self._postpone, {"worker_id": worker_id, BATCH: batch})
-            if finals:
-                events = await self._finish_all(connection, worker_id, finals)
+            if ended:
+                events = await self._finish_all(connection, worker_id, ended)
         return events
 
     async def republish(self, *, before: datetime, now: datetime, limit: int) -> Sequence[OutboxEvent]:
@@ -183,27 +183,27 @@ class SqlRecorder:
         return Backlog(row.due, row.oldest_due_at)
 
     async def _record_first(
-        self, statement: Executable, worker_id: str, finals: Sequence[Ended]
+        self, statement: Executable, worker_id: str, ended: Sequence[Ended]
     ) -> Mapping[int, OutboxEvent]:
         """For first outcomes only, which nearly all are: one statement, and nothing to look up."""
-        if not finals:
+        if not ended:
             return {}
-        batch = outcome_batch(self._database.dialect, finals)
+        batch = outcome_batch(self._database.dialect, ended)
         kept = await self._database.run(statement, {"worker_id": worker_id, **batch})
-        recorded = {final.work_id: final for final in finals}
+        recorded = {each.work_id: each for each in ended}
         return {row.reservation_id: _outbox_event(row.id, recorded[row.reservation_id], in_turn=True) for row in kept}
 
     async def _finish_all(
-        self, connection: AsyncConnection, worker_id: str, finals: Sequence[Ended]
+        self, connection: AsyncConnection, worker_id: str, ended: Sequence[Ended]
     ) -> dict[int, OutboxEvent]:
-        batch = outcome_batch(self._database.dialect, finals)
+        batch = outcome_batch(self._database.dialect, ended)
         finished = await connection.execute(self._finish, {"worker_id": worker_id, **batch})
         held = {row.id for row in finished}
-        recorded = {final.work_id: final for final in finals if final.work_id in held}
+        recorded = {each.work_id: each for each in ended if each.work_id in held}
         if not recorded:
             return {}
         waiting = await self._with_unpublished(connection, list(recorded.values()))
-        if len(recorded) < len(finals):
+        if len(recorded) < len(ended):
             batch = outcome_batch(self._database.dialect, recorded.values())
         kept = await connection.execute(self._insert_events, batch)
         return {
@@ -213,10 +213,10 @@ class SqlRecorder:
             for row in kept
         }
 
-    async def _with_unpublished(self, connection: AsyncConnection, finals: Sequence[Ended]) -> set[int]:
+    async def _with_unpublished(self, connection: AsyncConnection, ended: Sequence[Ended]) -> set[int]:
         """Those of these rows whose earlier events may be unpublished. Nearly all events are first ones: for those nothing is
         looked up."""
-        later = [{"reservation_id": final.work_id} for final in finals if not _is_first(final)]
+        later = [{"reservation_id": each.work_id} for each in ended if not _is_first(each)]
         if not later:
             return set()
         rows = await connection.execute(self._unpublished_of, {BATCH: as_batch(later)})
@@ -274,9 +274,9 @@ class SqlRepairs:
         rows = await self._database.read(select(*claims.WORK).where(*wanted))
         return work_of(rows[0]) if rows else None
 
-    async def settle(self, final: Ended) -> bool:
+    async def settle(self, ended: Ended) -> bool:
         async with self._database.transaction() as connection:
-            batch = outcome_batch(self._database.dialect, [final])
+            batch = outcome_batch(self._database.dialect, [ended])
             settled = await connection.execute(outcomes.settle(), batch)
             if not settled.all():
                 return False
@@ -294,12 +294,12 @@ class SqlRepairs:
         return bool(await self._database.run(outcomes.reopen(), {BATCH: as_batch([row])}))
 
 
-def _is_first(final: Ended) -> bool:
-    return final.event.revision == 1
+def _is_first(ended: Ended) -> bool:
+    return ended.event.revision == 1
 
 
-def _outbox_event(outbox_id: int, final: Ended, *, in_turn: bool) -> OutboxEvent:
-    return OutboxEvent(outbox_id, final.event, final.dead_letter, in_turn)
+def _outbox_event(outbox_id: int, ended: Ended, *, in_turn: bool) -> OutboxEvent:
+    return OutboxEvent(outbox_id, ended.event, ended.dead_letter, in_turn)
 
 
 def _ids(ids: Collection[int]) -> str:

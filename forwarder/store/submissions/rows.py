@@ -87,36 +87,36 @@ def cancellation_row(arrival: CancellationArrival) -> dict[str, Any]:
     }
 
 
-def outcome_batch(dialect: DialectName, finals: Collection[Ended]) -> dict[str, Any]:
+def outcome_batch(dialect: DialectName, ended: Collection[Ended]) -> dict[str, Any]:
     """Outcomes and their events for `outcomes.finish`, `insert_events` and `record`."""
-    rows = [_outcome_row(position, final) for position, final in enumerate(finals)]
-    return batch_with_texts(dialect, rows, "record", (final.event.written.record for final in finals))
+    rows = [_outcome_row(position, each) for position, each in enumerate(ended)]
+    return batch_with_texts(dialect, rows, "record", (each.event.written.record for each in ended))
 
 
-def _outcome_row(position: int, final: Ended) -> dict[str, Any]:
-    event = final.event
+def _outcome_row(position: int, ended: Ended) -> dict[str, Any]:
+    event = ended.event
     before, _, after = event.written
     return {
         "position": position,
-        "id": final.work_id,
+        "id": ended.work_id,
         "revision": event.revision,
-        "status": final.status,
+        "status": ended.status,
         "updated_at": event.occurred_at,
-        "due_at": final.look_at and iso(final.look_at),
-        "attempts": _attempt_rows(final.attempts),
-        "problem": final.problem,
-        "pms_reservation_id": final.pms_reservation_id,
-        "cancelled_at": final.cancelled_at and iso(final.cancelled_at),
-        "cancel_problem": final.cancel_problem,
-        "cancel_by": final.cancel_by and iso(final.cancel_by),
+        "due_at": ended.look_at and iso(ended.look_at),
+        "attempts": _attempt_rows(ended.attempts),
+        "problem": ended.problem,
+        "pms_reservation_id": ended.pms_reservation_id,
+        "cancelled_at": ended.cancelled_at and iso(ended.cancelled_at),
+        "cancel_problem": ended.cancel_problem,
+        "cancel_by": ended.cancel_by and iso(ended.cancel_by),
         "request_id": event.request_id,
         "key": event.key,
         "occurred_at": event.occurred_at,
         "before": before.decode(),
         "after": after.decode(),
         "traceparent": event.traceparent,
-        "dead_letter": final.dead_letter and asdict(final.dead_letter),
-        "sent_safeguards": final.sent_safeguards if final.status is Status.IN_DOUBT else None,
+        "dead_letter": ended.dead_letter and asdict(ended.dead_letter),
+        "sent_safeguards": ended.sent_safeguards if ended.status is Status.IN_DOUBT else None,
     }
 
 

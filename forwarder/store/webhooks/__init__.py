@@ -1,1 +1,1 @@
-"""Webhook deliveries as rows: queued, claimed, logged. SQL for the notifier's side of the store."""
+"""The notifier's side of the store: webhook deliveries queued, claimed and logged."""

@@ -1,1 +1,1 @@
-"""Tenancy kept in the database: the only place in `tenancy` that touches SQL."""
+"""Tenancy in the database: the only part of `tenancy` that touches SQL."""

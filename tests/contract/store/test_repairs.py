@@ -327,13 +327,13 @@ async def test_standings_tell_status_and_last_event_of_those_that_were_taken_in(
     await recorder.ingest("w1", [put_back(3, 1), arrival(4)], now=LATER)
     ids = [arrival(number).submission.request_id for number in range(1, 5)]
     overview = SqlOverview(engine)
-    assert await overview.standings([*ids, "rsv_unknown", "\0", ids[0]]) == {
+    assert await overview.statuses([*ids, "rsv_unknown", "\0", ids[0]]) == {
         ids[0]: (Status.FAILED, 1),
         ids[1]: (Status.CONFIRMED, 1),
         ids[2]: (Status.PENDING, 1),
         ids[3]: (Status.PENDING, 0),
     }
-    assert await overview.standings([]) == {}
+    assert await overview.statuses([]) == {}
     assert [summary.revision for summary in await overview.latest(status=None, account_id=None, limit=4)] == [
         0,
         1,
@@ -346,7 +346,7 @@ async def test_standings_tell_status_and_last_event_of_those_that_were_taken_in(
 async def test_standings_of_very_many(recorder: SqlRecorder, engine: AsyncEngine) -> None:
     await recorder.ingest("w1", arrivals(range(1, 1001)), now=NOW)
     asked = [arrival(number).submission.request_id for number in range(1, 2001)]
-    assert len(await SqlOverview(engine).standings(asked)) == 1000
+    assert len(await SqlOverview(engine).statuses(asked)) == 1000
 
 
 async def test_what_a_worker_is_just_looking_for_is_not_pushed_again(
