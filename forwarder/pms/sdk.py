@@ -1,20 +1,20 @@
-"""What the author of an adapter imports: all of it, and nothing else of this project is for them. Kept stable.
+"""What the author of an adapter imports, inside this project and outside it. Nothing else is meant for them; this is kept stable.
 
 A kind of PMS is a class that `Adapter` describes. See docs/guides/write-an-adapter.md for one written from nothing, and
 `forwarder.pms.conformance` for what holds it to its word.
 """
 
 from forwarder.pms.adapter import Adapter, AdapterKind, BatchAdapter, Kind, NoOptions
-from forwarder.pms.auth.authorization import Authorization
+from forwarder.pms.auth.authorization import Authorization, no_token
 from forwarder.pms.auth.grants import Grant, Grants
 from forwarder.pms.http.client import Send
 from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.outcomes import harmless, not_understood, unexpected
+from forwarder.pms.http.outcomes import gateway_failure, harmless, not_understood, outcome_of, unexpected
 from forwarder.pms.http.request import Request, bearer, credential_header, path_segment
-from forwarder.pms.http.response import Headers, Response, read_object, retry_after
+from forwarder.pms.http.response import Headers, Response, bounded, hold_off_asked, read_object, retry_after
 from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
 from forwarder.pms.record import amount, discreet, finances, identifier, record_fields, shortened, without_card
-from forwarder.pms.refusals import REFUSALS, refusal
+from forwarder.pms.refusals import PRICE_AND_CARD, REFUSALS, Meaning, outcome_of_message, refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
@@ -33,6 +33,7 @@ from forwarder.reservation.request import CardDetails, json_number
 
 __all__ = [
     "CANCELLED_IN_PMS",
+    "PRICE_AND_CARD",
     "REFUSALS",
     "Absent",
     "AccountConnection",
@@ -56,6 +57,7 @@ __all__ = [
     "Limit",
     "Limits",
     "LookupOutcome",
+    "Meaning",
     "NoOptions",
     "NoResponse",
     "NotSent",
@@ -67,13 +69,19 @@ __all__ = [
     "Send",
     "amount",
     "bearer",
+    "bounded",
     "credential_header",
     "discreet",
     "finances",
+    "gateway_failure",
     "harmless",
+    "hold_off_asked",
     "identifier",
     "json_number",
+    "no_token",
     "not_understood",
+    "outcome_of",
+    "outcome_of_message",
     "path_segment",
     "read_object",
     "record_fields",

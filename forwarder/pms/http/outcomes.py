@@ -68,3 +68,11 @@ def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
             return not_understood(response)
         case _:
             return InDoubt("pms_failed", f"The PMS failed while it had the request (HTTP {status}).")
+
+
+def gateway_failure(response: Response) -> InDoubt | None:
+    """The doubt that a 503 without `Retry-After` leaves of a create that must not be sent twice: a gateway says so too when it
+    loses the server behind it, which may have booked by then."""
+    if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and response.header("retry-after") is None:
+        return InDoubt("pms_unavailable", "The PMS's gateway lost it while it had the request (HTTP 503).")
+    return None

@@ -1,19 +1,18 @@
 """A PMS that an account of kind `generic` maps: the adapter that a mapping stands for."""
 
-from http import HTTPStatus
 from typing import Final
 
 from forwarder.pms.http.client import Send
 from forwarder.pms.http.errors import NotSent
-from forwarder.pms.http.outcomes import harmless, not_understood, unexpected
+from forwarder.pms.http.outcomes import gateway_failure, harmless, not_understood, unexpected
 from forwarder.pms.http.request import Request
 from forwarder.pms.http.response import Response, retry_after
-from forwarder.pms.mapping.answer import body_of, found, hides_its_reference, is_ours, made, verdict, words
 from forwarder.pms.mapping.fields import DoesNotFit
 from forwarder.pms.mapping.json_path import value_at
 from forwarder.pms.mapping.model import ABSENT, CANCELLED, DEFERRED, IN_DOUBT, Find, Operation, PmsMapping
 from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.request import Asked, Requests
+from forwarder.pms.mapping.response import body_of, decide, found, hides_its_reference, is_ours, made, words
 from forwarder.pms.port import AccountConnection, Capabilities
 from forwarder.pms.refusals import refusal
 from forwarder.process.clock import Clock
@@ -52,7 +51,7 @@ class MappedAdapter:
             return refusal(booking, _NOT_FOUND.get(misfit.name, "pms_refused"), str(misfit))
         response = await send(request)
         body = body_of(response)
-        match verdict(self._mapping.create, response, body):
+        match decide(self._mapping.create, response, body):
             case True:
                 return made(self._mapping, response, body, booking)
             case Rule() as rule:
@@ -88,7 +87,7 @@ class MappedAdapter:
         """One look: what became of ours, or else the reservations that were shown, none of which is ours."""
         response = await send(self._built(find, asked))
         body = body_of(response)
-        match verdict(find, response, body):
+        match decide(find, response, body):
             case Rule(becomes=becomes) as rule:
                 return Absent() if becomes == ABSENT else harmless(self._put_off(rule, response))
             case None:
@@ -106,7 +105,7 @@ class MappedAdapter:
             return _NOT_MAPPED
         response = await send(self._built(cancel, Asked(booking, pms_reservation_id)))
         body = body_of(response)
-        match verdict(cancel, response, body):
+        match decide(cancel, response, body):
             case True:
                 return Cancelled()
             case Rule(becomes=becomes) as rule:
@@ -135,11 +134,8 @@ class MappedAdapter:
         return Deferred("pms_put_off", detail, retry_after(response, self._clock.now()))
 
     def _undecided(self, response: Response) -> Deferred | InDoubt:
-        unsaid = response.header("retry-after") is None and not self.capabilities.idempotent_create
-        if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and unsaid:
-            # A gateway says so too when it loses the server behind it, which may have booked by then.
-            return InDoubt("pms_unavailable", "The PMS's gateway lost it while it had the request (HTTP 503).")
-        return unexpected(response, self._clock.now())
+        lost = None if self.capabilities.idempotent_create else gateway_failure(response)
+        return lost or unexpected(response, self._clock.now())
 
 
 def _not_searched() -> Deferred:

@@ -19,6 +19,7 @@ from forwarder.pms.mapping.parts import (
     HeaderValue,
     PathTemplate,
     Rule,
+    Shown,
     Sources,
     Table,
     Text,
@@ -26,7 +27,6 @@ from forwarder.pms.mapping.parts import (
     nonsense,
     placeholders,
 )
-from forwarder.pms.mapping.shown import Shown
 from forwarder.pms.port import Capabilities
 from forwarder.pms.refusals import REFUSALS
 

@@ -22,13 +22,6 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import ClassVar, Final
 
-from forwarder.pms.auth.authorization import Authorization, no_token
-from forwarder.pms.auth.grants import Grant
-from forwarder.pms.http.client import Send
-from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.outcomes import harmless, not_understood, outcome_of, unexpected
-from forwarder.pms.http.request import Request, credential_header
-from forwarder.pms.http.response import Response, hold_off_asked
 from forwarder.pms.kinds.beds24.requests import (
     CANCELLED,
     Beds24Options,
@@ -49,21 +42,42 @@ from forwarder.pms.kinds.beds24.responses import (
     token_in,
     unknown_room,
 )
-from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
-from forwarder.pms.record import discreet, without_card
-from forwarder.pms.refusals import outcome_of_message, refusal
-from forwarder.process.clock import Clock
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import (
+from forwarder.pms.sdk import (
+    CANCELLED_IN_PMS,
     Absent,
+    AccountConnection,
+    Authorization,
+    Booking,
     Cancelled,
     CancelOutcome,
+    Capabilities,
+    Clock,
     Confirmed,
     Deferred,
+    Grant,
     InDoubt,
+    Limit,
+    Limits,
     LookupOutcome,
+    NoResponse,
+    NotSent,
     Outcome,
     Rejected,
+    Request,
+    Response,
+    Send,
+    credential_header,
+    discreet,
+    gateway_failure,
+    harmless,
+    hold_off_asked,
+    no_token,
+    not_understood,
+    outcome_of,
+    outcome_of_message,
+    refusal,
+    unexpected,
+    without_card,
 )
 
 _MOST_AT_ONCE: Final = 20
@@ -157,9 +171,7 @@ class Beds24Adapter:
         said = self._posted(response, len(items))
         if said is not None:
             return [not_understood(response) if one is None else one for one in said]
-        if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and response.header("retry-after") is None:
-            # A gateway says so too when it loses the server behind it, which may have booked by then.
-            lost = InDoubt("pms_unavailable", "The PMS's gateway lost it while it had the request (HTTP 503).")
+        if (lost := gateway_failure(response)) is not None:
             return [lost] * len(items)
         if response.status_code == HTTPStatus.BAD_REQUEST and len(items) > 1:
             return [await self._post_alone(item, send) for item in items]

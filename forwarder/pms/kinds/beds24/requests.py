@@ -8,9 +8,7 @@ from urllib.parse import urlencode
 from pydantic import Field
 from pydantic_core import to_json
 
-from forwarder.pms.adapter import NoOptions
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.request import json_number
+from forwarder.pms.sdk import Booking, NoOptions, json_number
 
 CANCELLED: Final = "cancelled"
 _STATUSES: Final = ("confirmed", "request", "new", "cancelled", "black", "inquiry")

@@ -12,9 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, ValidationError
 from pydantic_core import from_json
 
-from forwarder.pms.http.response import Response
-from forwarder.pms.record import record_fields
-from forwarder.pms.refusals import PRICE_AND_CARD, Meaning
+from forwarder.pms.sdk import PRICE_AND_CARD, Meaning, Response, record_fields
 
 HELD: Final = frozenset({"confirmed", "new"})
 """The statuses of a booking that is made; `new` is one that the host has not looked at yet."""

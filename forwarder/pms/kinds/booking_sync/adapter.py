@@ -18,10 +18,6 @@ from http import HTTPStatus
 from typing import ClassVar
 from urllib.parse import urlencode
 
-from forwarder.pms.http.client import Send
-from forwarder.pms.http.outcomes import harmless, not_understood
-from forwarder.pms.http.request import path_segment
-from forwarder.pms.http.response import Response
 from forwarder.pms.kinds.booking_sync.api import BookingSyncApi
 from forwarder.pms.kinds.booking_sync.lookup import confirmed, look_up
 from forwarder.pms.kinds.booking_sync.options import BookingSyncOptions
@@ -29,19 +25,27 @@ from forwarder.pms.kinds.booking_sync.payment import CardPayment, charges_card, 
 from forwarder.pms.kinds.booking_sync.quote import NotFree, Quote, quote_in
 from forwarder.pms.kinds.booking_sync.requests import adults, booking_body, client_body, given, strict_booking_body
 from forwarder.pms.kinds.booking_sync.responses import SyncBooking, bookings_in, client_id_in, refusal_in, rental_id_in
-from forwarder.pms.port import AccountConnection, Capabilities, Limit, Limits
-from forwarder.pms.refusals import refusal
-from forwarder.process.clock import Clock
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import (
+from forwarder.pms.sdk import (
+    AccountConnection,
+    Booking,
     Cancelled,
     CancelOutcome,
+    Capabilities,
+    Clock,
     Confirmed,
     Deferred,
-    InDoubt,
+    Limit,
+    Limits,
     LookupOutcome,
     Outcome,
     Rejected,
+    Response,
+    Send,
+    gateway_failure,
+    harmless,
+    not_understood,
+    path_segment,
+    refusal,
 )
 
 
@@ -134,11 +138,8 @@ class BookingSyncAdapter:
             case HTTPStatus.NOT_FOUND if not self._options.strict_bookings:
                 # Not a wrong base URL: the client was created under it.
                 return refusal(booking, "property_not_found", "")
-            case HTTPStatus.SERVICE_UNAVAILABLE if response.header("retry-after") is None:
-                # A gateway says so too when it loses the server behind it, which may have booked by then.
-                return InDoubt("pms_unavailable", "The PMS's gateway lost it while it had the request (HTTP 503).")
             case _:
-                return self._api.unexpected(response)
+                return gateway_failure(response) or self._api.unexpected(response)
 
     async def _book_by_card(
         self, cards: CardPayment, rental: str, booking: Booking, quote: Quote | None, send: Send

@@ -12,17 +12,26 @@ from urllib.parse import urlencode
 
 from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
 
-from forwarder.pms.auth.authorization import Authorization, no_token
-from forwarder.pms.auth.grants import Grant
-from forwarder.pms.http.client import Send
-from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.outcomes import harmless, outcome_of, unexpected
-from forwarder.pms.http.request import Request, bearer
-from forwarder.pms.http.response import Response, bounded
 from forwarder.pms.kinds.booking_sync.options import BookingSyncOptions, OAuthCredential, credential_of
-from forwarder.pms.port import AccountConnection
-from forwarder.process.clock import Clock
-from forwarder.reservation.outcome import Deferred, InDoubt
+from forwarder.pms.sdk import (
+    AccountConnection,
+    Authorization,
+    Clock,
+    Deferred,
+    Grant,
+    InDoubt,
+    NoResponse,
+    NotSent,
+    Request,
+    Response,
+    Send,
+    bearer,
+    bounded,
+    harmless,
+    no_token,
+    outcome_of,
+    unexpected,
+)
 
 MEDIA_TYPE: Final = b"application/vnd.api+json"
 _FORM: Final = (

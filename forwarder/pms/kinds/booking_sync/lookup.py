@@ -5,15 +5,20 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlencode
 
-from forwarder.pms.http.client import Send
-from forwarder.pms.http.outcomes import harmless
-from forwarder.pms.http.response import Response
 from forwarder.pms.kinds.booking_sync.api import BookingSyncApi
 from forwarder.pms.kinds.booking_sync.responses import SyncBooking, bookings_in
-from forwarder.pms.port import CANCELLED_IN_PMS
-from forwarder.pms.record import without_card
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Absent, Confirmed, Deferred, LookupOutcome
+from forwarder.pms.sdk import (
+    CANCELLED_IN_PMS,
+    Absent,
+    Booking,
+    Confirmed,
+    Deferred,
+    LookupOutcome,
+    Response,
+    Send,
+    harmless,
+    without_card,
+)
 
 _PER_PAGE: Final = 100
 _MOST_PAGES: Final = 20

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
-from forwarder.pms.adapter import NoOptions
+from forwarder.pms.sdk import NoOptions
 
 SECURE_PAYMENTS: Final = "https://secure.bookingsync.com/api/bookingsync/instant_bookings"
 """Where the vendor's payments guide says that cards are sent, and nowhere else."""

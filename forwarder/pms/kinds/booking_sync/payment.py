@@ -22,20 +22,26 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from forwarder.pms.http.client import Send
-from forwarder.pms.http.errors import NotSent
-from forwarder.pms.http.request import Request
-from forwarder.pms.http.response import Headers
 from forwarder.pms.kinds.booking_sync.api import BookingSyncApi
 from forwarder.pms.kinds.booking_sync.options import SecurePayments
 from forwarder.pms.kinds.booking_sync.requests import address_of, given
 from forwarder.pms.kinds.booking_sync.responses import SyncBooking, bookings_in, errors_in, payment_id_in
-from forwarder.pms.record import discreet
-from forwarder.pms.refusals import refusal
-from forwarder.process.clock import Clock
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import Deferred, InDoubt, Outcome, Rejected
-from forwarder.reservation.request import CURRENCY_DECIMALS, CardDetails
+from forwarder.pms.sdk import (
+    Booking,
+    CardDetails,
+    Clock,
+    Deferred,
+    Headers,
+    InDoubt,
+    NotSent,
+    Outcome,
+    Rejected,
+    Request,
+    Send,
+    discreet,
+    refusal,
+)
+from forwarder.reservation.request import CURRENCY_DECIMALS
 
 _IN_CENTS: Final = 2
 _PAST: Final = timedelta(minutes=1)

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from forwarder.pms.http.response import Response
-from forwarder.pms.record import amount
-from forwarder.reservation.booking import Booking
+from forwarder.pms.sdk import Booking, Response, amount
 
 
 @dataclass(frozen=True, slots=True)

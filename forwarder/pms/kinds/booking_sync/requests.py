@@ -9,7 +9,7 @@ from pydantic_core import to_json
 
 from forwarder.pms.kinds.booking_sync.options import BookingSyncOptions
 from forwarder.pms.kinds.booking_sync.quote import Quote
-from forwarder.reservation.booking import Booking
+from forwarder.pms.sdk import Booking
 
 _LABEL: Final = "default"
 _CLOCK_TIME = re.compile(r"\d{1,2}(:\d{2})?")

@@ -8,12 +8,17 @@ from typing import Any, Final
 
 from pydantic import BaseModel, StrictInt, StrictStr, ValidationError
 
-from forwarder.pms.http.response import Response, read_object
 from forwarder.pms.kinds.booking_sync.quote import in_one_language
-from forwarder.pms.record import amount, finances, record_fields
-from forwarder.pms.refusals import PRICE_AND_CARD
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.request import json_number
+from forwarder.pms.sdk import (
+    PRICE_AND_CARD,
+    Booking,
+    Response,
+    amount,
+    finances,
+    json_number,
+    read_object,
+    record_fields,
+)
 
 _OF_THE_NIGHTS: Final = {"start_at", "end_at", "base"}
 _NOT_FREE = re.compile(r"availab|overlap|taken|booked|occupied|conflict", re.IGNORECASE)

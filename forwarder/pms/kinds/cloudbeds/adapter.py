@@ -17,15 +17,8 @@ Chosen where the vendor's documents differ or say little:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from http import HTTPStatus
 from typing import Any, Final
 
-from forwarder.pms.adapter import Kind
-from forwarder.pms.http.client import Send
-from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.outcomes import harmless, not_understood, unexpected
-from forwarder.pms.http.request import Request, bearer, credential_header
-from forwarder.pms.http.response import Headers, Response, read_object
 from forwarder.pms.kinds.cloudbeds.requests import (
     CloudbedsOptions,
     cancellation_form,
@@ -34,21 +27,41 @@ from forwarder.pms.kinds.cloudbeds.requests import (
     reservation_form,
 )
 from forwarder.pms.kinds.cloudbeds.responses import answer_in, meaning_of, message_of, record_of, status_of
-from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
-from forwarder.pms.record import identifier, without_card
-from forwarder.pms.refusals import outcome_of_message, refusal
-from forwarder.process.clock import Clock
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import (
+from forwarder.pms.sdk import (
+    CANCELLED_IN_PMS,
     Absent,
+    AccountConnection,
+    Booking,
     Cancelled,
     CancelOutcome,
+    Capabilities,
+    Clock,
     Confirmed,
     Deferred,
+    Headers,
     InDoubt,
+    Kind,
+    Limit,
+    Limits,
     LookupOutcome,
+    NoResponse,
+    NotSent,
     Outcome,
     Rejected,
+    Request,
+    Response,
+    Send,
+    bearer,
+    credential_header,
+    gateway_failure,
+    harmless,
+    identifier,
+    not_understood,
+    outcome_of_message,
+    read_object,
+    refusal,
+    unexpected,
+    without_card,
 )
 
 _JSON: Final = (b"Accept", b"application/json")
@@ -88,10 +101,7 @@ class CloudbedsAdapter:
     def _not_decided(self, response: Response) -> Deferred | InDoubt:
         if (read_object(response) or {}).get("success") is True:  # in an error's status
             return not_understood(response)
-        if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and response.header("retry-after") is None:
-            # A gateway says so too when it loses the server behind it, which may have booked by then.
-            return InDoubt("pms_unavailable", "The PMS's gateway lost it while it had the request (HTTP 503).")
-        return unexpected(response, self._clock.now())
+        return gateway_failure(response) or unexpected(response, self._clock.now())
 
     async def _made(self, response: Response, body: dict[str, Any], booking: Booking, send: Send) -> Outcome:
         reservation_id = identifier(body.get("reservationID"))

@@ -7,8 +7,7 @@ from urllib.parse import urlencode
 
 from pydantic import Field
 
-from forwarder.pms.adapter import NoOptions
-from forwarder.reservation.booking import Booking
+from forwarder.pms.sdk import Booking, NoOptions
 
 _THIRD_PARTY: Final = "ss-"
 _Text = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f]+$")]

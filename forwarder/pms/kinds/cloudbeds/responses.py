@@ -6,10 +6,7 @@ from decimal import Decimal
 from http import HTTPStatus
 from typing import Any, Final
 
-from forwarder.pms.http.response import Response, read_object
-from forwarder.pms.record import amount, record_fields
-from forwarder.pms.refusals import PRICE_AND_CARD, Meaning
-from forwarder.reservation.request import json_number
+from forwarder.pms.sdk import PRICE_AND_CARD, Meaning, Response, amount, json_number, read_object, record_fields
 
 # The vendor documents the first three of these messages (Common API errors & How to handle); it publishes no list of the others,
 # so that words are looked for that may be expected in them.

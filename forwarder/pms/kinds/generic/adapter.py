@@ -14,29 +14,43 @@ from typing import Any, ClassVar, Final
 from pydantic import Field
 from pydantic_core import to_json
 
-from forwarder.pms.adapter import Adapter, Kind, NoOptions
-from forwarder.pms.http.client import Send
-from forwarder.pms.http.outcomes import harmless, not_understood, unexpected
-from forwarder.pms.http.request import Request, bearer, path_segment
-from forwarder.pms.http.response import Headers, Response, read_object
 from forwarder.pms.mapping.adapter import MappedAdapter
 from forwarder.pms.mapping.model import MappingOption
-from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limits
-from forwarder.pms.record import identifier, record_fields, without_card
-from forwarder.pms.refusals import REFUSALS, refusal
-from forwarder.process.clock import Clock
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import (
+from forwarder.pms.sdk import (
+    CANCELLED_IN_PMS,
+    REFUSALS,
     Absent,
+    AccountConnection,
+    Adapter,
+    Booking,
     Cancelled,
     CancelOutcome,
+    Capabilities,
+    Clock,
     Confirmed,
     Deferred,
+    Headers,
     InDoubt,
+    Kind,
+    Limits,
     LookupOutcome,
+    NoOptions,
     Outcome,
+    Request,
+    Response,
+    Send,
+    bearer,
+    harmless,
+    identifier,
+    json_number,
+    not_understood,
+    path_segment,
+    read_object,
+    record_fields,
+    refusal,
+    unexpected,
+    without_card,
 )
-from forwarder.reservation.request import json_number
 
 STILL_WORKING: Final = "request_in_progress"
 """The code of a PMS that still works on an earlier request with the same key."""

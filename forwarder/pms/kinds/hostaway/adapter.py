@@ -22,13 +22,6 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import ClassVar, Final
 
-from forwarder.pms.adapter import NoOptions
-from forwarder.pms.auth.authorization import Authorization, no_token
-from forwarder.pms.auth.grants import Grant
-from forwarder.pms.http.client import Send
-from forwarder.pms.http.outcomes import harmless, not_understood, unexpected
-from forwarder.pms.http.request import Request, bearer
-from forwarder.pms.http.response import Response
 from forwarder.pms.kinds.hostaway.requests import (
     any_query,
     cancellation_body,
@@ -48,21 +41,39 @@ from forwarder.pms.kinds.hostaway.responses import (
     reservations_in,
     token_in,
 )
-from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
-from forwarder.pms.record import discreet, without_card
-from forwarder.pms.refusals import outcome_of_message, refusal
-from forwarder.process.clock import Clock
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import (
+from forwarder.pms.sdk import (
+    CANCELLED_IN_PMS,
     Absent,
+    AccountConnection,
+    Authorization,
+    Booking,
     Cancelled,
     CancelOutcome,
+    Capabilities,
+    Clock,
     Confirmed,
     Deferred,
+    Grant,
     InDoubt,
+    Limit,
+    Limits,
     LookupOutcome,
+    NoOptions,
     Outcome,
     Rejected,
+    Request,
+    Response,
+    Send,
+    bearer,
+    discreet,
+    gateway_failure,
+    harmless,
+    no_token,
+    not_understood,
+    outcome_of_message,
+    refusal,
+    unexpected,
+    without_card,
 )
 
 _MOST_PAGES: Final = 20
@@ -101,10 +112,7 @@ class HostawayAdapter:
             return _made(response, envelope, booking)
         if envelope is not None and response.status_code in _SAYS_NO:
             return self._refused(response, envelope, booking)
-        if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and response.header("retry-after") is None:
-            # A gateway says so too when it loses the server behind it, which may have booked by then.
-            return InDoubt("pms_unavailable", "The PMS's gateway lost it while it had the request (HTTP 503).")
-        return unexpected(response, self._clock.now())
+        return gateway_failure(response) or unexpected(response, self._clock.now())
 
     def _refused(self, response: Response, envelope: Envelope, booking: Booking) -> Rejected | Deferred | InDoubt:
         meaning = meaning_of(envelope.words)

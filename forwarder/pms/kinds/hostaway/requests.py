@@ -8,8 +8,7 @@ from urllib.parse import urlencode
 
 from pydantic_core import to_json
 
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.request import json_number
+from forwarder.pms.sdk import Booking, json_number
 
 PER_PAGE: Final = 100
 _DIRECT: Final = 2000

@@ -12,11 +12,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, Field, StrictInt, StrictStr, ValidationError
 
-from forwarder.pms.http.response import Response, read_object
 from forwarder.pms.kinds.hostaway.requests import REFERENCE_FIELD
-from forwarder.pms.record import finances, record_fields
-from forwarder.pms.refusals import PRICE_AND_CARD, Meaning
-from forwarder.reservation.request import json_number
+from forwarder.pms.sdk import PRICE_AND_CARD, Meaning, Response, finances, json_number, read_object, record_fields
 
 HELD: Final = frozenset({"new", "modified", "confirmed", "ownerStay"})
 GONE: Final = frozenset({"cancelled", "declined", "expired"})

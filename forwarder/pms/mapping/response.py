@@ -1,4 +1,4 @@
-"""What answers mean by a mapping. Pure; what the mapping does not decide is left to the caller."""
+"""What responses mean by a mapping. Pure; what the mapping does not decide is left to the caller."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -9,8 +9,7 @@ from forwarder.pms.http.outcomes import harmless, not_understood
 from forwarder.pms.http.response import Response
 from forwarder.pms.mapping.json_path import MISSING, value_at
 from forwarder.pms.mapping.model import Operation, PmsMapping
-from forwarder.pms.mapping.parts import Rule
-from forwarder.pms.mapping.shown import Shown
+from forwarder.pms.mapping.parts import Rule, Shown
 from forwarder.pms.port import CANCELLED_IN_PMS
 from forwarder.pms.record import amount, identifier, record_fields, without_card
 from forwarder.pms.refusals import refusal
@@ -35,7 +34,7 @@ def body_of(response: Response) -> Any:
         return MISSING
 
 
-def verdict(operation: Operation, response: Response, body: Any) -> bool | Rule | None:
+def decide(operation: Operation, response: Response, body: Any) -> bool | Rule | None:
     """True: it succeeded; a rule: what that says; None: nothing was said that the mapping knows. False: it was said to have
     succeeded, and not to have: by `success.when` in a status that is none of success, or together with a rule."""
     rule = next((rule for rule in operation.errors if rule.applies(response.status_code, body)), None)
