@@ -44,7 +44,7 @@ from forwarder.reservation.validation import MalformedJson, read_cancellation
 from forwarder.store.lists.port import Stored
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Caller
-from forwarder.topics.cancellations import encode_cancellation
+from forwarder.topics.codec import encode_cancellation
 from forwarder.topics.outcomes import OutcomeEvent, OutcomeWaiter
 from forwarder.topics.port import LogUnavailable
 

@@ -9,13 +9,13 @@ from forwarder.reservation.result import RESULT_TYPES
 from forwarder.topics.codec import MAX_ID, Undecodable, decode_data, header
 from forwarder.topics.port import Message
 
-EVENT_TYPES_SENT: Final = RESULT_TYPES
+EVENT_TYPES: Final = RESULT_TYPES
 """What an endpoint may subscribe to."""
 
 TEST_EVENT: Final = "webhook.test.v1"
 """What `test` sends, whatever the endpoint subscribed to."""
 
-_LONGEST_EVENT_ID: Final = MAX_ID + 32
+_MAX_EVENT_ID: Final = MAX_ID + 32
 """An event id contains the id of its submission."""
 
 
@@ -36,7 +36,7 @@ def decode_event(message: Message) -> Event:
     if not isinstance(workspace_id, str) or not all(attributes):
         raise Undecodable("not a result event: it has no workspace, id, type or time")
     event_id, kind, time = (each or "" for each in attributes)
-    if not (_is_id(workspace_id, MAX_ID) and _is_id(event_id, _LONGEST_EVENT_ID) and _is_id(kind, MAX_ID)):
+    if not (_is_id(workspace_id, MAX_ID) and _is_id(event_id, _MAX_EVENT_ID) and _is_id(kind, MAX_ID)):
         raise Undecodable("not a result event: an identifier is too long or has U+0000")
     return Event(event_id, kind, workspace_id, body_of(kind, time, message.value.decode()))
 

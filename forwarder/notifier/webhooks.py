@@ -1,7 +1,7 @@
-"""Webhooks as their owner manages them: endpoints, secrets, the delivery log. One object for the command and for HTTP.
+"""Managing webhooks: endpoints, secrets and the delivery log, for the command line and the HTTP API alike.
 
-`workspace_id` says who asks: another workspace's endpoint is answered as one that is not there. None is the operator: any one.
-Raises, besides what is named, `NotKnown`, `TenancyUnavailable`, `StoreUnavailable`.
+`workspace_id` is the caller: another workspace's endpoint looks as if it did not exist. None is the operator, who may use any.
+All methods may raise `NotKnown`, `TenancyUnavailable` and `StoreUnavailable`, besides the errors they name.
 """
 
 import secrets
@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic_core import to_json
 
-from forwarder.notifier.events import EVENT_TYPES_SENT, TEST_EVENT, body_of
+from forwarder.notifier.events import EVENT_TYPES, TEST_EVENT, body_of
 from forwarder.process.clock import Clock, iso
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryLog, DeliveryStatus, NewDelivery
 from forwarder.tenancy.port import NotKnown, Sealer
@@ -20,10 +20,10 @@ from forwarder.tenancy.webhooks import Disabled, Endpoint, EndpointAdmin
 from forwarder.webhooks.port import Targets
 from forwarder.webhooks.signature import new_secret
 
-LONGEST_OVERLAP_SECONDS: Final = 7 * 24 * 60 * 60
+MAX_OVERLAP_SECONDS: Final = 7 * 24 * 60 * 60
 DEFAULT_OVERLAP_SECONDS: Final = 24 * 60 * 60
-_LARGEST_ID: Final = 2**63 - 1
-_MOST_DESCRIPTION: Final = 500
+_MAX_ID: Final = 2**63 - 1
+_MAX_DESCRIPTION: Final = 500
 
 
 class EndpointDisabled(RuntimeError):
@@ -31,11 +31,11 @@ class EndpointDisabled(RuntimeError):
 
 
 class UnknownType(ValueError):
-    """There is no event of that type. The message names it, and those there are."""
+    """There is no event of that type. The message lists the existing types."""
 
 
 class Unchanged:
-    """What stays as it is, where None means something else."""
+    """Marks a field that stays as it is, where None means something else."""
 
 
 UNCHANGED: Final = Unchanged()
@@ -43,7 +43,7 @@ UNCHANGED: Final = Unchanged()
 
 @dataclass(frozen=True, slots=True)
 class WebhooksParts:
-    """What webhooks are managed with."""
+    """The ports of `Webhooks`."""
 
     endpoints: EndpointAdmin
     log: DeliveryLog
@@ -53,7 +53,7 @@ class WebhooksParts:
 
 
 class Webhooks:
-    """Endpoints and what became of their deliveries."""
+    """Endpoints and their deliveries."""
 
     def __init__(self, parts: WebhooksParts) -> None:
         self._endpoints = parts.endpoints
@@ -65,11 +65,11 @@ class Webhooks:
     async def add(
         self, workspace_id: str, url: str, *, types: Sequence[str] | None = None, description: str = ""
     ) -> tuple[Endpoint, str]:
-        """A new endpoint, and its secret, which is shown this once. It is sent what happens from now on.
+        """Add an endpoint. Returns it with its secret, which is shown only this once. It is sent events from now on.
 
         Raises `BadTarget`, `UnknownType`, `TooManyEndpoints`.
         """
-        kinds = _known(types)
+        kinds = _checked_types(types)
         await self._targets.check(url)
         secret = new_secret()
         endpoint = Endpoint(
@@ -77,7 +77,7 @@ class Webhooks:
             workspace_id=workspace_id,
             url=url,
             types=kinds,
-            description=description[:_MOST_DESCRIPTION],
+            description=description[:_MAX_DESCRIPTION],
             enabled=True,
             disabled_reason=None,
             disabled_at=None,
@@ -90,7 +90,7 @@ class Webhooks:
         return endpoint, secret
 
     async def endpoints(self, workspace_id: str | None) -> Sequence[Endpoint]:
-        """The oldest first."""
+        """All endpoints, oldest first."""
         return await self._endpoints.of(workspace_id)
 
     async def get(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint:
@@ -109,26 +109,26 @@ class Webhooks:
         types: Sequence[str] | Unchanged | None = UNCHANGED,
         description: str | None = None,
     ) -> Endpoint:
-        """The endpoint with what is given in the place of what was. Raises `BadTarget`, `UnknownType`."""
+        """Change what is given. Raises `BadTarget`, `UnknownType`."""
         was = await self.get(endpoint_id, workspace_id=workspace_id)
-        kinds = was.types if isinstance(types, Unchanged) else _known(types)
+        kinds = was.types if isinstance(types, Unchanged) else _checked_types(types)
         if url is not None:
             await self._targets.check(url)
         changed = await self._endpoints.change(
             endpoint_id,
             url=was.url if url is None else url,
             types=kinds,
-            description=was.description if description is None else description[:_MOST_DESCRIPTION],
+            description=was.description if description is None else description[:_MAX_DESCRIPTION],
         )
         return _still_there(changed, endpoint_id)
 
     async def enable(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint:
-        """Post to it again: what happens from now on, and what is put back."""
+        """Post to it again: events from now on, and deliveries that are sent again."""
         await self.get(endpoint_id, workspace_id=workspace_id)
         return _still_there(await self._endpoints.enable(endpoint_id), endpoint_id)
 
     async def disable(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint:
-        """Post nothing to it: what is pending ends `STOPPED`, what happens meanwhile is not queued."""
+        """Stop posting to it: pending deliveries end as `STOPPED`, and events are not queued meanwhile."""
         await self.get(endpoint_id, workspace_id=workspace_id)
         now = self._clock.now()
         await self._endpoints.disable(endpoint_id, Disabled.BY_HAND, now=now)
@@ -136,7 +136,7 @@ class Webhooks:
         return await self.get(endpoint_id, workspace_id=workspace_id)
 
     async def remove(self, endpoint_id: str, *, workspace_id: str | None) -> None:
-        """Forget the endpoint; its log is kept for its time, and shown to nobody."""
+        """Remove the endpoint. Its log is kept for the usual time, but not shown any more."""
         await self.get(endpoint_id, workspace_id=workspace_id)
         if not await self._endpoints.remove(endpoint_id):
             raise _unknown(endpoint_id)
@@ -145,12 +145,12 @@ class Webhooks:
     async def rotate(
         self, endpoint_id: str, *, workspace_id: str | None, overlap_seconds: int = DEFAULT_OVERLAP_SECONDS
     ) -> tuple[Endpoint, str]:
-        """The endpoint with a new secret, which is shown this once. For so long the one of before signs as well.
+        """Give the endpoint a new secret, which is shown only this once. For `overlap_seconds` the previous one signs too.
 
-        Raises `ValueError` where that is negative or longer than a week.
+        Raises `ValueError` if that is negative or longer than a week.
         """
-        if not 0 <= overlap_seconds <= LONGEST_OVERLAP_SECONDS:
-            raise ValueError(f"Two secrets sign for 0 to {LONGEST_OVERLAP_SECONDS} seconds.")
+        if not 0 <= overlap_seconds <= MAX_OVERLAP_SECONDS:
+            raise ValueError(f"Two secrets sign for 0 to {MAX_OVERLAP_SECONDS} seconds.")
         await self.get(endpoint_id, workspace_id=workspace_id)
         secret = new_secret()
         until = self._clock.now() + timedelta(seconds=overlap_seconds) if overlap_seconds else None
@@ -158,7 +158,7 @@ class Webhooks:
         return _still_there(rotated, endpoint_id), secret
 
     async def test(self, endpoint_id: str, *, workspace_id: str | None) -> int:
-        """Queue an event of type `webhook.test.v1` for that endpoint alone, whatever it takes; the delivery's id.
+        """Queue an event of type `webhook.test.v1` for this endpoint only, whatever it subscribed to. Returns the delivery id.
 
         Raises `EndpointDisabled`.
         """
@@ -178,21 +178,21 @@ class Webhooks:
         after: int | None = None,
         limit: int = 50,
     ) -> Sequence[DeliveryEntry]:
-        """The delivery log, the newest first. The next page: `before` the last one's id; the one before: `after` the first's."""
+        """The delivery log, newest first. Next page: `before` the last id; previous page: `after` the first."""
         await self.get(endpoint_id, workspace_id=workspace_id)
-        below = None if before is None or before > _LARGEST_ID else before
+        below = None if before is None or before > _MAX_ID else before
         return await self._log.entries(endpoint_id, status=status, before=below, after=after, limit=limit)
 
     async def delivery(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry:
-        """One line of it."""
+        """One entry of the delivery log."""
         await self.get(endpoint_id, workspace_id=workspace_id)
-        entry = await self._log.entry(endpoint_id, delivery_id) if 0 <= delivery_id <= _LARGEST_ID else None
+        entry = await self._log.entry(endpoint_id, delivery_id) if 0 <= delivery_id <= _MAX_ID else None
         if entry is None:
             raise NotKnown(f"There is no delivery {delivery_id} of the endpoint {endpoint_id!r}.")
         return entry
 
     async def resend(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry:
-        """Post it again, soon and in a new series of tries, under the same `webhook-id`, however it stands.
+        """Post it again soon, as a new series of tries with the same `webhook-id`, whatever its state.
 
         Raises `EndpointDisabled`.
         """
@@ -202,7 +202,7 @@ class Webhooks:
         return await self.delivery(endpoint_id, delivery_id, workspace_id=workspace_id)
 
     async def recover(self, endpoint_id: str, *, workspace_id: str | None, since: datetime) -> int:
-        """The same for all that were queued from `since` on and ended undelivered; how many. Raises `EndpointDisabled`."""
+        """Resend all that were queued from `since` on and ended undelivered. Returns how many. Raises `EndpointDisabled`."""
         await self._enabled(endpoint_id, workspace_id)
         return await self._log.put_back_ended(endpoint_id, since=since, now=self._clock.now())
 
@@ -213,12 +213,12 @@ class Webhooks:
         return endpoint
 
 
-def _known(types: Sequence[str] | None) -> tuple[str, ...] | None:
+def _checked_types(types: Sequence[str] | None) -> tuple[str, ...] | None:
     if types is None:
         return None
     for kind in types:
-        if kind not in EVENT_TYPES_SENT:
-            raise UnknownType(f"There is no event of type {kind!r}. There are: {', '.join(EVENT_TYPES_SENT)}.")
+        if kind not in EVENT_TYPES:
+            raise UnknownType(f"There is no event of type {kind!r}. There are: {', '.join(EVENT_TYPES)}.")
     return tuple(dict.fromkeys(types))
 
 

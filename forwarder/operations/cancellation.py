@@ -9,7 +9,7 @@ from forwarder.reservation.cancellation import CancellationRequest, Cancellation
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import Overview, Stored, Summary
 from forwarder.tenancy.port import Account, Directory
-from forwarder.topics.cancellations import encode_cancellation
+from forwarder.topics.codec import encode_cancellation
 from forwarder.topics.port import Log
 
 

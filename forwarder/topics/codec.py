@@ -1,4 +1,4 @@
-"""Submissions and result events as messages of the log: JSON values, CloudEvents 1.0 in Kafka's binary mode.
+"""Submissions, cancellations and result events as messages of the log: JSON values, CloudEvents 1.0 in Kafka's binary mode.
 
 https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-protocol-binding.md
 https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md for `structured_event`
@@ -12,6 +12,8 @@ from typing import Annotated, Any, Final, Protocol
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
+from forwarder.process.clock import iso
+from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import SubmissionState, can_compose, compose_record
 from forwarder.reservation.request import Operation, SealedCard
@@ -21,6 +23,7 @@ from forwarder.topics.port import Headers, Message
 
 _SOURCE = b"/forwarder"
 _SUBMITTED = b"reservation.submitted.v1"
+_CANCELLATION_REQUESTED = "reservation.cancellation_requested.v1"
 _REQUEST = b',"reservation":'
 """Comes before the request, the last member of an envelope. Inside a string its quotes would be escaped."""
 
@@ -144,7 +147,7 @@ def decode_with_text(message: Message) -> tuple[Submission, bytes | None]:
     return submission, text
 
 
-_Parts = tuple["_Envelope", dict[str, Any], bytes | None]
+_Parts = tuple["_SubmissionEnvelope", dict[str, Any], bytes | None]
 
 
 def _decode_parts(value: bytes) -> _Parts | None:
@@ -156,7 +159,9 @@ def _decode_parts(value: bytes) -> _Parts | None:
     text = rest[:-1]
     try:
         request = from_json(text, allow_inf_nan=False)
-        return (_Envelope.model_validate_json(head + b"}"), request, text) if isinstance(request, dict) else None
+        return (
+            (_SubmissionEnvelope.model_validate_json(head + b"}"), request, text) if isinstance(request, dict) else None
+        )
     except ValueError:
         return None
 
@@ -166,7 +171,7 @@ def _decode_whole(value: bytes) -> _Parts:
     reservation = from_json(value, allow_inf_nan=False)["reservation"]
     if not isinstance(reservation, dict):
         raise TypeError("a request is a JSON object")
-    return _Envelope.model_validate_json(value), reservation, None
+    return _SubmissionEnvelope.model_validate_json(value), reservation, None
 
 
 def _require_ids(property_id: object, room_id: object) -> None:
@@ -192,7 +197,7 @@ class _SealedCard(BaseModel):
     sealed: str
 
 
-class _Envelope(BaseModel):
+class _SubmissionEnvelope(BaseModel):
     """The value of the message without the request. Later versions may add members."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
@@ -206,6 +211,59 @@ class _Envelope(BaseModel):
     card: _SealedCard | None
     # 0, which no message may carry, if the caller set none and the member is missing.
     deadlineSeconds: Annotated[int, Field(ge=1, le=MAX_DEADLINE_SECONDS)] = 0  # noqa: N815
+
+
+def encode_cancellation(request: CancellationRequest) -> Message:
+    """The message for `request`. Two requests to cancel the same revision get the same event id."""
+    requested_at = iso(request.requested_at)
+    value = {
+        "requestId": request.request_id,
+        "integrationAccountId": request.account_id,
+        "requestedAt": requested_at,
+        "reason": request.reason,
+        "revision": request.revision,
+    }
+    event_id = f"{request.request_id}.cancellation.{request.revision}"
+    headers = event_headers(
+        event_id, _CANCELLATION_REQUESTED.encode(), requested_at, request.request_id, request.traceparent
+    )
+    return Message(request.key.encode(), to_json(value), headers)
+
+
+def is_cancellation(message: Message) -> bool:
+    """Whether the type of `message` is a cancellation request."""
+    return header(message.headers, "ce_type") == _CANCELLATION_REQUESTED
+
+
+def decode_cancellation(message: Message) -> CancellationRequest:
+    """The cancellation request in `message`. Raises `Undecodable`."""
+    refuse_unstorable(message, "not a cancellation")
+    try:
+        body = _CancellationEnvelope.model_validate_json(message.value)
+        key = message.key.decode()
+    except ValueError as error:
+        raise Undecodable(f"not a cancellation: {type(error).__name__}") from error
+    return CancellationRequest(
+        request_id=body.requestId,
+        account_id=body.integrationAccountId,
+        key=key,
+        requested_at=body.requestedAt,
+        reason=body.reason,
+        revision=body.revision,
+        traceparent=header(message.headers, "traceparent"),
+    )
+
+
+class _CancellationEnvelope(BaseModel):
+    """The value of the message. Later versions may add members."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    requestId: Id  # noqa: N815 - the message's own names
+    integrationAccountId: Id  # noqa: N815
+    requestedAt: Instant  # noqa: N815
+    reason: Annotated[str, Field(max_length=MAX_REASON)] | None
+    revision: Annotated[int, Field(ge=0, lt=10**9)]
 
 
 def encode_result(event: ResultEvent) -> Message:

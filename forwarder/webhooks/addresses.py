@@ -57,7 +57,7 @@ def _effective(address: str) -> IPv4Address | IPv6Address:
     return inner or parsed
 
 
-LONGEST_URL: Final = 2000
+MAX_URL: Final = 2000
 _PORTS: Final = {"http": 80, "https": 443}
 _LIMIT_SECONDS: Final = 5.0
 
@@ -147,8 +147,8 @@ class ResolvedTargets:
 
 def _parsed(url: str) -> SplitResult:
     """The parts of the URL. Raises `BadTarget`."""
-    if len(url) > LONGEST_URL:
-        raise BadTarget("too_long", f"An address has at most {LONGEST_URL} characters.")
+    if len(url) > MAX_URL:
+        raise BadTarget("too_long", f"An address has at most {MAX_URL} characters.")
     wrong = BadTarget("not_a_url", "The address must be a whole one: https://host/path, in printable ASCII characters.")
     if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         raise wrong

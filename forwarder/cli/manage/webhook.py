@@ -12,8 +12,8 @@ from forwarder.cli.backend import with_backend
 from forwarder.cli.manage import webhook_deliveries
 from forwarder.cli.manage.webhook_deliveries import EndpointId, OfWorkspace, in_words
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_one, show_rows
-from forwarder.notifier.api.actions import endpoint_shown
-from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, LONGEST_OVERLAP_SECONDS, UNCHANGED
+from forwarder.notifier.api.actions import endpoint_json
+from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SECONDS, UNCHANGED
 from forwarder.tenancy.webhooks import Endpoint
 
 _COLUMNS = ("id", "workspace", "url", "enabled", "disabledReason", "types")
@@ -115,7 +115,7 @@ def change(
 def rotate(
     endpoint_id: EndpointId,
     overlap: Annotated[
-        int, typer.Option(min=0, max=LONGEST_OVERLAP_SECONDS, help="How many seconds the old secret signs as well.")
+        int, typer.Option(min=0, max=MAX_OVERLAP_SECONDS, help="How many seconds the old secret signs as well.")
     ] = DEFAULT_OVERLAP_SECONDS,
     workspace: OfWorkspace = None,
     as_json: AsJson = False,
@@ -178,4 +178,4 @@ def _show_secret(endpoint: Endpoint, secret: str, said: str, *, as_json: bool) -
 
 
 def _row(endpoint: Endpoint) -> Mapping[str, Any]:
-    return {"workspace": endpoint.workspace_id, **endpoint_shown(endpoint)}
+    return {"workspace": endpoint.workspace_id, **endpoint_json(endpoint)}

@@ -11,7 +11,7 @@ from forwarder.assembly.webhooks import webhooks_of
 from forwarder.cli.backend import with_backend
 from forwarder.cli.options import moment
 from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json, show_one, show_rows
-from forwarder.notifier.api.actions import delivery_shown
+from forwarder.notifier.api.actions import delivery_json
 from forwarder.notifier.webhooks import EndpointDisabled, UnknownType
 from forwarder.process.clock import SystemClock, iso
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus
@@ -66,7 +66,7 @@ def deliveries(
     async def run(backend: Backend) -> list[dict[str, Any]]:
         hooks = await webhooks_of(backend)
         found = await hooks.deliveries(endpoint_id, workspace_id=workspace, status=wanted, limit=limit)
-        return [delivery_shown(entry) for entry in found]
+        return [delivery_json(entry) for entry in found]
 
     rows = with_backend(run)
     show_rows(rows if as_json else [{**row, "last": _last(row)} for row in rows], _COLUMNS, as_json=as_json)
@@ -80,7 +80,7 @@ def delivery(
     async def run(backend: Backend) -> DeliveryEntry:
         return await (await webhooks_of(backend)).delivery(endpoint_id, delivery_id, workspace_id=workspace)
 
-    show_one(delivery_shown(with_backend(run)), as_json=as_json)
+    show_one(delivery_json(with_backend(run)), as_json=as_json)
 
 
 def resend(
@@ -94,7 +94,7 @@ def resend(
     with in_words():
         entry = with_backend(run)
     if as_json:
-        show_json(delivery_shown(entry))
+        show_json(delivery_json(entry))
     else:
         say(f"Delivery {delivery_id} is sent again.")
 

@@ -24,7 +24,7 @@ from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.webhooks import Endpoint
 
 
-def endpoint_shown(endpoint: Endpoint) -> dict[str, Any]:
+def endpoint_json(endpoint: Endpoint) -> dict[str, Any]:
     """A webhook, without its secrets."""
     return {
         "id": endpoint.id,
@@ -39,8 +39,8 @@ def endpoint_shown(endpoint: Endpoint) -> dict[str, Any]:
     }
 
 
-def delivery_shown(entry: DeliveryEntry) -> dict[str, Any]:
-    """A line of the delivery log."""
+def delivery_json(entry: DeliveryEntry) -> dict[str, Any]:
+    """An entry of the delivery log."""
     return {
         "id": entry.id,
         "eventId": entry.event_id,
@@ -75,18 +75,18 @@ class NoDelivery(LookupError):
     """The webhook is there, and has no such delivery."""
 
 
-class _OnDelivery(Protocol):
+class _DeliveryMethod(Protocol):
     async def __call__(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry: ...
 
 
 class WebhookActions:
-    """On the webhooks themselves."""
+    """Endpoints for the webhooks themselves."""
 
     def __init__(self, hooks: Webhooks) -> None:
         self._hooks = hooks
 
     async def add(self, workspace_id: str, request: Request) -> Response | Problem:
-        """Its secret is in the answer, and in no other."""
+        """Add a webhook. Its secret is in this response and in no other."""
         body = await read_request_body(request, NewWebhook)
         if isinstance(body, Problem):
             return body
@@ -94,10 +94,10 @@ class WebhookActions:
             workspace_id, body.url, types=_each_once(body.types), description=body.description
         )
         location = f"{request.scope['path']}/{endpoint.id}".encode()
-        return _answer({**endpoint_shown(endpoint), "secret": secret}, 201, (b"location", location))
+        return _answer({**endpoint_json(endpoint), "secret": secret}, 201, (b"location", location))
 
     async def page(self, workspace_id: str, request: Request) -> Response | Problem:
-        """In the order in which they were added. A cursor is the moment of that, in microseconds since 1970."""
+        """List webhooks in the order in which they were added. A cursor is that time, in microseconds since 1970."""
         asked = read_page_query(request)
         if isinstance(asked, Problem):
             return asked
@@ -106,62 +106,62 @@ class WebhookActions:
         onward = [each for each in every if _added(each) >= asked.cursor]
         others = neighbours(before, [_added(each) for each in onward], asked.limit)
         cursors = Cursors(others.previous, asked.cursor, others.next)
-        return _page([endpoint_shown(each) for each in onward[: asked.limit]], cursors, asked.limit)
+        return _page([endpoint_json(each) for each in onward[: asked.limit]], cursors, asked.limit)
 
     async def show(self, workspace_id: str, request: Request) -> Response | Problem:
-        """One webhook."""
-        return _answer(endpoint_shown(await self._hooks.get(_id(request), workspace_id=workspace_id)))
+        """Show one webhook."""
+        return _answer(endpoint_json(await self._hooks.get(_id(request), workspace_id=workspace_id)))
 
     async def change(self, workspace_id: str, request: Request) -> Response | Problem:
         """What is read_request_body is changed, and then it is enabled or disabled, if that is read_request_body too."""
         body = await read_request_body(request, WebhookChange)
         if isinstance(body, Problem):
             return body
-        return _answer(endpoint_shown(await self._change(_id(request), workspace_id, body)))
+        return _answer(endpoint_json(await self._change(_id(request), workspace_id, body)))
 
     async def _change(self, endpoint_id: str, workspace_id: str, body: WebhookChange) -> Endpoint:
         changed = await self._hooks.change(
             endpoint_id,
             workspace_id=workspace_id,
-            url=body.url if body.says("url") else None,
-            types=_each_once(body.types) if body.says("types") else UNCHANGED,
-            description=body.description if body.says("description") else None,
+            url=body.url if body.has("url") else None,
+            types=_each_once(body.types) if body.has("types") else UNCHANGED,
+            description=body.description if body.has("description") else None,
         )
-        if not body.says("enabled") or body.enabled == changed.enabled:
+        if not body.has("enabled") or body.enabled == changed.enabled:
             return changed
         switch = self._hooks.enable if body.enabled else self._hooks.disable
         return await switch(endpoint_id, workspace_id=workspace_id)
 
     async def remove(self, workspace_id: str, request: Request) -> Response | Problem:
-        """With what waits for it, and its log."""
+        """Remove the webhook, with its pending deliveries and its log."""
         await self._hooks.remove(_id(request), workspace_id=workspace_id)
         return _answer({"id": _id(request), "removed": True})
 
     async def test(self, workspace_id: str, request: Request) -> Response | Problem:
-        """Queue an event for this webhook alone; its delivery is in the log."""
+        """Queue a test event for this webhook only; its delivery is in the log."""
         delivery_id = await self._hooks.test(_id(request), workspace_id=workspace_id)
         path = request.scope["path"].removesuffix("/test")
         return _answer({"deliveryId": delivery_id}, 202, (b"location", f"{path}/deliveries/{delivery_id}".encode()))
 
     async def rotate(self, workspace_id: str, request: Request) -> Response | Problem:
-        """The new secret is in the answer, and in no other."""
+        """Replace the secret. The new one is in this response and in no other."""
         body = await read_request_body(request, Rotation, optional=True)
         if isinstance(body, Problem):
             return body
         endpoint, secret = await self._hooks.rotate(
             _id(request), workspace_id=workspace_id, overlap_seconds=body.overlap_seconds
         )
-        return _answer({**endpoint_shown(endpoint), "secret": secret})
+        return _answer({**endpoint_json(endpoint), "secret": secret})
 
 
 class DeliveryActions:
-    """On what was sent, or will be."""
+    """Endpoints for the deliveries of a webhook."""
 
     def __init__(self, hooks: Webhooks) -> None:
         self._hooks = hooks
 
     async def page(self, workspace_id: str, request: Request) -> Response | Problem:
-        """The newest first. A cursor is the first id that does not belong to the page any more, counted downwards: 1 for none."""
+        """List deliveries, newest first. A cursor is the first id, counted downwards, that is not on the page; 1 for none."""
         asked = read_page_query(request, of_status=True)
         if isinstance(asked, Problem):
             return asked
@@ -177,28 +177,28 @@ class DeliveryActions:
         newer = () if before is None else await read(after=before - 1)
         others = neighbours([each.id + 1 for each in reversed(newer)], [each.id + 1 for each in onward], asked.limit)
         cursors = Cursors(others.previous, asked.cursor, others.next)
-        return _page([delivery_shown(each) for each in onward[: asked.limit]], cursors, asked.limit)
+        return _page([delivery_json(each) for each in onward[: asked.limit]], cursors, asked.limit)
 
     async def show(self, workspace_id: str, request: Request) -> Response | Problem:
-        """One delivery."""
-        return _answer(delivery_shown(await self._of_delivery(self._hooks.delivery, workspace_id, request)))
+        """Show one delivery."""
+        return _answer(delivery_json(await self._of_delivery(self._hooks.delivery, workspace_id, request)))
 
     async def resend(self, workspace_id: str, request: Request) -> Response | Problem:
-        """Due at once, whatever became of it."""
-        return _answer(delivery_shown(await self._of_delivery(self._hooks.resend, workspace_id, request)), 202)
+        """Make the delivery due now, whatever its state."""
+        return _answer(delivery_json(await self._of_delivery(self._hooks.resend, workspace_id, request)), 202)
 
-    async def _of_delivery(self, act: _OnDelivery, workspace_id: str, request: Request) -> DeliveryEntry:
-        """What `act` makes of the delivery in the path. Raises `NoDelivery` where the webhook has none of that id."""
+    async def _of_delivery(self, act: _DeliveryMethod, workspace_id: str, request: Request) -> DeliveryEntry:
+        """The result of `act` for the delivery in the path. Raises `NoDelivery` if the webhook has none with that id."""
         endpoint_id, delivery_id = _id(request), positive(request.path_params["delivery_id"], LARGEST_ID)
         try:
             return await act(endpoint_id, delivery_id or 0, workspace_id=workspace_id)
         except NotKnown as error:
-            await self._hooks.get(endpoint_id, workspace_id=workspace_id)  # or the webhook is what there is not
+            await self._hooks.get(endpoint_id, workspace_id=workspace_id)  # raises if there is not even the webhook
             raise NoDelivery from error
 
 
 def _id(request: Request) -> str:
-    """The webhook in the path. Raises `NotKnown` for what was never one: the database is not asked for it."""
+    """The webhook id in the path. Raises `NotKnown` if it has another form, without asking the database."""
     endpoint_id: str = request.path_params["id"]
     if not _ID.fullmatch(endpoint_id):
         raise NotKnown("no webhook has such an id")

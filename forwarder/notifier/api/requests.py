@@ -1,4 +1,7 @@
-"""What may be said in the calls that manage webhooks: their bodies, and every fault of one. Pure."""
+"""Reads the requests of the webhook API: bodies and page parameters, or the problem that refuses them.
+
+The models' docstrings and descriptions are published in the OpenAPI document.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +13,7 @@ from starlette.requests import Request
 
 from forwarder.http.paging import invalid_query, read_cursor, read_limit
 from forwarder.http.request import JSON, BodyFault, HttpRequest
-from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, LONGEST_OVERLAP_SECONDS
+from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SECONDS
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import MAX_BODY_BYTES, NO_NUL, whole
@@ -18,12 +21,12 @@ from forwarder.reservation.result import RESULT_TYPES
 from forwarder.reservation.validation import MalformedJson, read_object
 from forwarder.store.webhooks.port import DeliveryStatus
 
-LONGEST_URL: Final = 2000
+MAX_URL: Final = 2000
 
 _Url = Annotated[
     str,
     Field(
-        max_length=LONGEST_URL,
+        max_length=MAX_URL,
         description="Where events are posted: `https`, and an address of the public internet.",
         json_schema_extra={"format": "uri"},
     ),
@@ -37,12 +40,12 @@ _Description = Annotated[str, Field(max_length=500, pattern=NO_NUL, description=
 
 
 class RequestBody(BaseModel):
-    """A body. What is not a field of it is refused: a word that is misspelt would else be passed over."""
+    """A request body. Unknown members are refused, so that a misspelt one is not silently ignored."""
 
     model_config = ConfigDict(alias_generator=to_camel, frozen=True, strict=True, extra="forbid")
 
     def faults(self) -> list[Fault]:
-        """Those that its schema leaves."""
+        """The faults that the schema does not find."""
         return []
 
 
@@ -68,15 +71,15 @@ class NewWebhook(_OfTypes):
 class WebhookChange(_OfTypes):
     """What is to be changed of a webhook. What is left out stays as it is."""
 
-    # What stands here for a field that is left out means nothing, and is not published as its default.
+    # These defaults stand for a missing field: they mean nothing and are not published.
     url: _Url = Field(default_factory=str)
     description: _Description = Field(default_factory=str)
     enabled: bool = Field(
         default_factory=bool, description="False: nothing more is sent to it, and what waits is not either."
     )
 
-    def says(self, name: str) -> bool:
-        """Whether that field is there."""
+    def has(self, name: str) -> bool:
+        """Whether the request has that field."""
         return name in self.model_fields_set
 
 
@@ -87,7 +90,7 @@ class Rotation(RequestBody):
         int,
         Field(
             ge=0,
-            le=LONGEST_OVERLAP_SECONDS,
+            le=MAX_OVERLAP_SECONDS,
             description="For how long deliveries are signed with the old secret too.",
         ),
         BeforeValidator(whole),
@@ -98,24 +101,24 @@ Body = TypeVar("Body", bound=RequestBody)
 
 
 def read_body(model: type[Body], content: bytes) -> Body | list[Fault]:
-    """The body in `content`, or its faults, all of them. Raises `MalformedJson`."""
+    """The body in `content`, or all of its faults. Raises `MalformedJson`."""
     body = read_object(model, content)
     return body if isinstance(body, list) else body.faults() or body
 
 
 _BODY_SECONDS: Final = 10.0
-_NOTHING_DONE: Final = "Nothing was changed"
+_NOTHING_CHANGED: Final = "Nothing was changed"
 
 _UNSUPPORTED_MEDIA_TYPE: Final = requests.UNSUPPORTED_MEDIA_TYPE.problem(
     "The body must be JSON in UTF-8, not compressed, sent with Content-Type: application/json."
 )
 _BODY_TOO_LARGE: Final = requests.BODY_TOO_LARGE.problem(f"The body must have at most {MAX_BODY_BYTES} bytes.")
-_BODY_TIMED_OUT: Final = requests.BODY_TIMED_OUT.problem(f"{_NOTHING_DONE}.")
+_BODY_TIMED_OUT: Final = requests.BODY_TIMED_OUT.problem(f"{_NOTHING_CHANGED}.")
 
 
 @dataclass(frozen=True, slots=True)
 class PageQuery:
-    """A page of so many items; of deliveries those of one status, where one is given."""
+    """Which page to return. `status` selects deliveries."""
 
     cursor: int
     limit: int
@@ -123,8 +126,7 @@ class PageQuery:
 
 
 async def read_request_body(request: Request, model: type[Body], *, optional: bool = False) -> Body | Problem:
-    """The body of the call, with nothing wrong in it. Where it is `optional`, none at all says the same as an empty object. Raises
-    `ClientDisconnect`."""
+    """The valid body of the request. If it is `optional`, no body means an empty object. Raises `ClientDisconnect`."""
     received = HttpRequest(request.scope, request.receive)
     content = await received.body(MAX_BODY_BYTES, _BODY_SECONDS)
     if isinstance(content, BodyFault):
@@ -141,14 +143,14 @@ async def read_request_body(request: Request, model: type[Body], *, optional: bo
 
 
 def invalid(faults: Sequence[Fault]) -> Problem:
-    """Every fault in one answer."""
+    """All faults in one problem."""
     count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
     detail = f"The request has {count}; errors names each by JSON Pointer."
     return requests.VALIDATION_FAILED.problem(detail, faults=tuple(faults))
 
 
 def read_page_query(request: Request, *, of_status: bool = False) -> PageQuery | Problem:
-    """The page that the query parameters ask for. Parameters that mean nothing here are left alone."""
+    """The page that the query parameters ask for. Unknown parameters are ignored."""
     parameters = {name: request.query_params.getlist(name) for name in request.query_params}
     limit, cursor = read_limit(parameters), read_cursor(parameters)
     status = _status(parameters.get("status", ())) if of_status else None

@@ -27,11 +27,11 @@ LIVE_KEY_NEEDED: Final = webhooks.LIVE_KEY_NEEDED.problem("Use a live key of the
 Refusal = (
     NotKnown | NoDelivery | EndpointDisabled | TooManyEndpoints | BadTarget | TenancyUnavailable | StoreUnavailable
 )
-"""What an action may raise. Of the webhooks of another workspace it raises what it raises of those that are not there."""
+"""What an action may raise. For a webhook of another workspace it raises the same as for one that does not exist."""
 
 
 def problem_of(error: Refusal) -> Problem:
-    """What the caller is told."""
+    """The problem that the caller gets."""
     match error:
         case NotKnown():
             return webhooks.WEBHOOK_NOT_FOUND.problem("This workspace has no webhook of that id.")
@@ -54,18 +54,18 @@ _ONE: Final = _PATH + "/{id}"
 _DELIVERIES: Final = _ONE + "/deliveries"
 _DELIVERY: Final = _DELIVERIES + "/{delivery_id}"
 _UNREAD_BODY: Final = frozenset({408, 413})
-"""The rest of such a body is not read, so the connection cannot be used again."""
+"""The rest of the body is not read, so the connection cannot be used again."""
 
 _log = structlog.get_logger(__name__)
 
 Headers = Mapping[str, str]
 Action = Callable[[str, Request], Awaitable[Response | Problem]]
-"""Does, for a workspace, what a call asks for. May raise `Refusal`."""
+"""Handles a request of a workspace. May raise `Refusal`."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookApiParts:
-    """The ports of the API. `retry_after_seconds`: what callers are told in an outage."""
+    """The ports of the API. `retry_after_seconds` is sent to callers in an outage."""
 
     directory: Directory
     webhooks: Webhooks
@@ -74,36 +74,36 @@ class WebhookApiParts:
 
 def webhook_routes(parts: WebhookApiParts) -> Routes:
     """The routes of the API; HEAD wherever GET is."""
-    calls = _Calls(parts)
+    endpoints = _Endpoints(parts)
     hooks, deliveries = WebhookActions(parts.webhooks), DeliveryActions(parts.webhooks)
     return [
-        Route(_PATH, calls.answering("add", hooks.add), methods=["POST"]),
-        Route(_PATH, calls.answering("list", hooks.page)),
-        Route(_ONE, calls.answering("show", hooks.show)),
-        Route(_ONE, calls.answering("change", hooks.change), methods=["PATCH"]),
-        Route(_ONE, calls.answering("remove", hooks.remove), methods=["DELETE"]),
-        Route(_ONE + "/test", calls.answering("test", hooks.test), methods=["POST"]),
-        Route(_ONE + "/rotate", calls.answering("rotate", hooks.rotate), methods=["POST"]),
-        Route(_DELIVERIES, calls.answering("deliveries", deliveries.page)),
-        Route(_DELIVERY, calls.answering("delivery", deliveries.show)),
-        Route(_DELIVERY + "/resend", calls.answering("resend", deliveries.resend), methods=["POST"]),
+        Route(_PATH, endpoints.make("add", hooks.add), methods=["POST"]),
+        Route(_PATH, endpoints.make("list", hooks.page)),
+        Route(_ONE, endpoints.make("show", hooks.show)),
+        Route(_ONE, endpoints.make("change", hooks.change), methods=["PATCH"]),
+        Route(_ONE, endpoints.make("remove", hooks.remove), methods=["DELETE"]),
+        Route(_ONE + "/test", endpoints.make("test", hooks.test), methods=["POST"]),
+        Route(_ONE + "/rotate", endpoints.make("rotate", hooks.rotate), methods=["POST"]),
+        Route(_DELIVERIES, endpoints.make("deliveries", deliveries.page)),
+        Route(_DELIVERY, endpoints.make("delivery", deliveries.show)),
+        Route(_DELIVERY + "/resend", endpoints.make("resend", deliveries.resend), methods=["POST"]),
     ]
 
 
-class _Calls:
+class _Endpoints:
     def __init__(self, parts: WebhookApiParts) -> None:
         self._directory = parts.directory
         self._retry_after_seconds = parts.retry_after_seconds
 
-    def answering(self, name: str, action: Action) -> Callable[[Request], Awaitable[Response]]:
-        """The endpoint that does `action` for the workspace of the caller."""
+    def make(self, name: str, action: Action) -> Callable[[Request], Awaitable[Response]]:
+        """An endpoint that runs `action` for the caller's workspace."""
 
         async def endpoint(request: Request) -> Response:
             headers = header_map(request.scope)
             key = await self._authenticate(headers)
-            result = key if isinstance(key, Problem) else await _done(action, key, request)
-            _note(name, key, request, result)
-            return self._refused(result) if isinstance(result, Problem) else result
+            result = key if isinstance(key, Problem) else await _call(action, key, request)
+            _log_change(name, key, request, result)
+            return self._problem_response(result) if isinstance(result, Problem) else result
 
         return endpoint
 
@@ -114,20 +114,20 @@ class _Calls:
             return problem_of(error)
         return LIVE_KEY_NEEDED if isinstance(key, ApiKey) and key.test else key
 
-    def _refused(self, problem: Problem) -> Response:
+    def _problem_response(self, problem: Problem) -> Response:
         closing = ((b"connection", b"close"),) if problem.status in _UNREAD_BODY else ()
         return problem_response(problem, *closing, retry_after_seconds=self._retry_after_seconds)
 
 
-async def _done(action: Action, key: ApiKey, request: Request) -> Response | Problem:
+async def _call(action: Action, key: ApiKey, request: Request) -> Response | Problem:
     try:
         return await action(key.workspace_id, request)
     except get_args(Refusal) as error:
         return problem_of(error)
 
 
-def _note(action: str, key: ApiKey | Problem, request: Request, result: Response | Problem) -> None:
-    """Reads are measured as every request is; what changes something is written down."""
+def _log_change(action: str, key: ApiKey | Problem, request: Request, result: Response | Problem) -> None:
+    """Only requests that change something are logged. Reads are in the request metrics."""
     if request.method in {"GET", "HEAD"}:
         return
     known = key if isinstance(key, ApiKey) else None

@@ -1,4 +1,4 @@
-"""The SQLite file of the embedded log: its tables and statements, and the one place where its errors are translated:
+"""The SQLite file of the embedded log: tables, statements, the commands of a transaction, and where errors are translated:
 
     sqlite3.Error, OSError  ->  LogUnavailable, in `reaching_file`
 
@@ -8,13 +8,15 @@ Blocks: called from threads of the log. Uses the file, and lock files beside it.
 import fcntl
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, assert_never
 from urllib.parse import quote
 
 from forwarder.topics.port import ConsumedMessage, GroupBusy, Headers, LogUnavailable, Message
+from forwarder.topics.publishing import partition_of
 
 _VERSION = 1
 _BUSY_SECONDS = 5.0
@@ -231,3 +233,108 @@ def _headers_text(headers: Headers) -> str:
 
 def _headers(text: str) -> Headers:
     return tuple((name, value.encode("latin-1")) for name, value in json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Messages for a topic, prepared by `entry_of`. Creates the topic if it is missing."""
+
+    topic: str
+    entries: Sequence[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The offsets from which a group resumes, one for each partition. Without any, it only registers the group."""
+
+    topic: str
+    group: str
+    offsets: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create a topic unless it exists. `partitions`: None for the default number."""
+
+    topic: str
+    partitions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoOp:
+    """To check whether a transaction succeeds."""
+
+
+Command = Append | Commit | Create | NoOp
+
+
+def execute_all(
+    connection: sqlite3.Connection, commands: Iterable[Command], *, partitions: int, now_ms: int
+) -> list[bool]:
+    """Execute all of `commands`, or none. For each, whether it created its topic. New topics get `partitions` partitions."""
+    with writing(connection):
+        transaction = _Transaction(connection, partitions, now_ms)
+        results = [transaction.execute(command) for command in commands]
+        transaction.store()
+    return results
+
+
+@dataclass(slots=True)
+class _OpenTopic:
+    """A topic during the transaction: where its partitions end, and the rows to store."""
+
+    entry: TopicEntry
+    heads: dict[int, int]
+    rows: list[Row] = field(default_factory=list)
+
+
+class _Transaction:
+    def __init__(self, connection: sqlite3.Connection, partitions: int, now_ms: int) -> None:
+        self._connection = connection
+        self._partitions = partitions
+        self._now_ms = now_ms
+        self._topics: dict[str, _OpenTopic] = {}
+
+    def execute(self, command: Command) -> bool:
+        match command:
+            case Append(topic, entries):
+                return self._append(topic, entries)
+            case Commit(topic, group, offsets):
+                return self._commit(topic, group, offsets)
+            case Create(topic, partitions):
+                return self._open(topic, partitions or self._partitions)[1]
+            case NoOp():
+                return False
+            case _:
+                assert_never(command)
+
+    def store(self) -> None:
+        """Write what was appended, once for each topic, however many commands there were."""
+        for topic in self._topics.values():
+            if topic.rows:
+                append(self._connection, topic.entry, topic.rows, topic.heads)
+
+    def _append(self, name: str, entries: Sequence[Entry]) -> bool:
+        topic, created = self._open(name, self._partitions)
+        heads, rows, (topic_id, partitions) = topic.heads, topic.rows, topic.entry
+        for key, value, headers in entries:
+            partition = partition_of(key, partitions)
+            offset = heads[partition]
+            heads[partition] = offset + 1
+            rows.append((topic_id, partition, offset, self._now_ms, key, value, headers))
+        return created
+
+    def _commit(self, name: str, group: str, offsets: Mapping[int, int]) -> bool:
+        topic, created = self._open(name, self._partitions)
+        commit(self._connection, topic.entry, group, dict.fromkeys(topic.heads, 0) | dict(offsets))
+        return created
+
+    def _open(self, name: str, partitions: int) -> tuple[_OpenTopic, bool]:
+        found = self._topics.get(name)
+        if found is not None:
+            return found, False
+        entry = topic_entry(self._connection, name)
+        created = entry is None
+        entry = entry or create_topic(self._connection, name, partitions)
+        topic = self._topics[name] = _OpenTopic(entry, heads(self._connection, entry))
+        return topic, created

@@ -5,34 +5,28 @@ one consumer.
 """
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import datetime, timedelta
-from functools import partial
+from datetime import timedelta
 from pathlib import Path
 
 from forwarder.process.clock import Clock, SystemClock
-from forwarder.topics.embedded import file as embedded_file
-from forwarder.topics.embedded.file import TopicEntry, entry_of, list_topics, lock_group, topic_offsets
-from forwarder.topics.embedded.reader import EmbeddedReader
-from forwarder.topics.embedded.transaction import Append, Commit, Create, NoOp
-from forwarder.topics.embedded.writer import EmbeddedWriter, Retention
+from forwarder.topics.embedded.file import (
+    Create,
+    NoOp,
+    list_topics,
+    lock_group,
+    topic_offsets,
+)
+from forwarder.topics.embedded.reader import EmbeddedConsumer, EmbeddedReader, EmbeddedTail
+from forwarder.topics.embedded.writer import EmbeddedPublisher, EmbeddedWriter, Retention
 from forwarder.topics.port import (
-    ConsumedMessage,
     Consumer,
-    Lag,
-    LogUnavailable,
-    Message,
     PartitionsChanged,
     Publisher,
     Tail,
     TopicAdmin,
-    refuse_too_large,
 )
-from forwarder.topics.publishing import RecentFailure
-
-_READY_SECONDS = 0.8
 
 
 class EmbeddedLog:
@@ -141,108 +135,6 @@ class EmbeddedLog:
         for topic in topics:
             for news in self._news.get(topic, ()):
                 news.set()
-
-
-class EmbeddedPublisher:
-    """See `port.Publisher`. Calls within one process share transactions, and so the time for a sync to disk."""
-
-    def __init__(self, writer: EmbeddedWriter, time_limit: float) -> None:
-        self._writer = writer
-        self._time_limit = time_limit
-        self._failure = RecentFailure()
-
-    async def publish(self, topic: str, messages: Sequence[Message]) -> None:
-        refuse_too_large(messages)
-        if not messages:
-            return
-        append = Append(topic, [entry_of(message) for message in messages])
-        try:
-            await self._writer.execute(append, within=self._time_limit)
-        except LogUnavailable:
-            self._failure.record_failure()
-            raise
-        self._failure.record_success()
-
-    async def ready(self) -> bool:
-        if self._failure.recent():
-            return False
-        try:
-            await self._writer.execute(NoOp(), within=_READY_SECONDS)
-        except LogUnavailable:
-            return False
-        return True
-
-
-class EmbeddedConsumer:
-    """See `port.Consumer`. Owns every partition while it is open."""
-
-    def __init__(
-        self, topic: str, group: str, writer: EmbeddedWriter, reader: EmbeddedReader, time_limit: float
-    ) -> None:
-        self._topic = topic
-        self._group = group
-        self._writer = writer
-        self._reader = reader
-        self._time_limit = time_limit
-
-    async def open(self) -> frozenset[int]:
-        """Resume from the group's commits; returns the partitions. Creates the topic and the group if they are new."""
-        await self._commit({})
-        self._reader.next = await self._reader.query(self._committed)
-        return frozenset(self._reader.next)
-
-    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
-        return await self._reader.take(max_messages, wait_seconds)
-
-    async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
-        offsets: dict[int, int] = {}
-        for message in messages:
-            offsets[message.partition] = max(offsets.get(message.partition, 0), message.offset + 1)
-        if offsets:
-            await self._commit(offsets)
-
-    async def lag(self) -> Sequence[Lag]:
-        return await self._reader.query(self._lag)
-
-    async def _commit(self, offsets: Mapping[int, int]) -> None:
-        await self._writer.execute(Commit(self._topic, self._group, offsets), within=self._time_limit)
-
-    def _committed(self, connection: sqlite3.Connection, topic: TopicEntry) -> dict[int, int]:
-        return embedded_file.committed(connection, topic, self._group)
-
-    def _lag(self, connection: sqlite3.Connection, topic: TopicEntry) -> Sequence[Lag]:
-        done = self._committed(connection, topic)
-        first = embedded_file.first_offsets(connection, topic)  # earlier ones were deleted: nobody is behind them
-        heads = embedded_file.heads(connection, topic)
-        return [Lag(each, head - max(done[each], first.get(each, head))) for each, head in sorted(heads.items())]
-
-
-class EmbeddedTail:
-    """See `port.Tail`."""
-
-    def __init__(self, topic: str, writer: EmbeddedWriter, reader: EmbeddedReader, time_limit: float) -> None:
-        self._topic = topic
-        self._writer = writer
-        self._reader = reader
-        self._time_limit = time_limit
-
-    async def open(self, *, from_beginning: bool) -> None:
-        """Start at the beginning, or at the end. Creates the topic if it is new."""
-        await self._writer.execute(Create(self._topic), within=self._time_limit)
-        await self.seek_to_end()
-        if from_beginning:
-            self._reader.next = dict.fromkeys(self._reader.next, 0)
-
-    async def seek_to_end(self) -> None:
-        self._reader.next = await self._reader.query(embedded_file.heads)
-
-    async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
-        since_ms = round(moment.timestamp() * 1000)
-        self._reader.next = await self._reader.query(partial(embedded_file.offsets_since, since_ms=since_ms))
-        return dict(self._reader.next)
-
-    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
-        return await self._reader.take(max_messages, wait_seconds)
 
 
 class EmbeddedAdmin:

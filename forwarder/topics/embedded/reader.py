@@ -5,13 +5,15 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from forwarder.topics.embedded import file as embedded_file
-from forwarder.topics.embedded.file import TopicEntry, open_file, reaching_file
-from forwarder.topics.port import ConsumedMessage
+from forwarder.topics.embedded.file import Commit, Create, TopicEntry, open_file, reaching_file
+from forwarder.topics.embedded.writer import EmbeddedWriter
+from forwarder.topics.port import ConsumedMessage, Lag
 
 T = TypeVar("T")
 
@@ -109,3 +111,75 @@ class EmbeddedReader:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+class EmbeddedConsumer:
+    """See `port.Consumer`. Owns every partition while it is open."""
+
+    def __init__(
+        self, topic: str, group: str, writer: EmbeddedWriter, reader: EmbeddedReader, time_limit: float
+    ) -> None:
+        self._topic = topic
+        self._group = group
+        self._writer = writer
+        self._reader = reader
+        self._time_limit = time_limit
+
+    async def open(self) -> frozenset[int]:
+        """Resume from the group's commits; returns the partitions. Creates the topic and the group if they are new."""
+        await self._commit({})
+        self._reader.next = await self._reader.query(self._committed)
+        return frozenset(self._reader.next)
+
+    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        return await self._reader.take(max_messages, wait_seconds)
+
+    async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
+        offsets: dict[int, int] = {}
+        for message in messages:
+            offsets[message.partition] = max(offsets.get(message.partition, 0), message.offset + 1)
+        if offsets:
+            await self._commit(offsets)
+
+    async def lag(self) -> Sequence[Lag]:
+        return await self._reader.query(self._lag)
+
+    async def _commit(self, offsets: Mapping[int, int]) -> None:
+        await self._writer.execute(Commit(self._topic, self._group, offsets), within=self._time_limit)
+
+    def _committed(self, connection: sqlite3.Connection, topic: TopicEntry) -> dict[int, int]:
+        return embedded_file.committed(connection, topic, self._group)
+
+    def _lag(self, connection: sqlite3.Connection, topic: TopicEntry) -> Sequence[Lag]:
+        done = self._committed(connection, topic)
+        first = embedded_file.first_offsets(connection, topic)  # earlier ones were deleted: nobody is behind them
+        heads = embedded_file.heads(connection, topic)
+        return [Lag(each, head - max(done[each], first.get(each, head))) for each, head in sorted(heads.items())]
+
+
+class EmbeddedTail:
+    """See `port.Tail`."""
+
+    def __init__(self, topic: str, writer: EmbeddedWriter, reader: EmbeddedReader, time_limit: float) -> None:
+        self._topic = topic
+        self._writer = writer
+        self._reader = reader
+        self._time_limit = time_limit
+
+    async def open(self, *, from_beginning: bool) -> None:
+        """Start at the beginning, or at the end. Creates the topic if it is new."""
+        await self._writer.execute(Create(self._topic), within=self._time_limit)
+        await self.seek_to_end()
+        if from_beginning:
+            self._reader.next = dict.fromkeys(self._reader.next, 0)
+
+    async def seek_to_end(self) -> None:
+        self._reader.next = await self._reader.query(embedded_file.heads)
+
+    async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
+        since_ms = round(moment.timestamp() * 1000)
+        self._reader.next = await self._reader.query(partial(embedded_file.offsets_since, since_ms=since_ms))
+        return dict(self._reader.next)
+
+    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        return await self._reader.take(max_messages, wait_seconds)

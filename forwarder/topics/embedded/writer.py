@@ -18,10 +18,20 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from forwarder.process.clock import Clock
-from forwarder.topics.embedded.file import open_file, reaching_file, writing
-from forwarder.topics.embedded.transaction import Append, Command, NoOp, execute_all
-from forwarder.topics.port import LogUnavailable
+from forwarder.topics.embedded.file import (
+    Append,
+    Command,
+    NoOp,
+    entry_of,
+    execute_all,
+    open_file,
+    reaching_file,
+    writing,
+)
+from forwarder.topics.port import LogUnavailable, Message, refuse_too_large
+from forwarder.topics.publishing import RecentFailure
 
+_READY_SECONDS = 0.8
 _PRUNE_BATCH = 500  # so few that no publisher has to wait for it
 _PRUNE_INTERVAL_SECONDS = 600.0
 
@@ -213,3 +223,33 @@ def _copy_of(error: Exception) -> Exception:
     another = copy(error)
     another.__cause__ = error
     return another
+
+
+class EmbeddedPublisher:
+    """See `port.Publisher`. Calls within one process share transactions, and so the time for a sync to disk."""
+
+    def __init__(self, writer: EmbeddedWriter, time_limit: float) -> None:
+        self._writer = writer
+        self._time_limit = time_limit
+        self._failure = RecentFailure()
+
+    async def publish(self, topic: str, messages: Sequence[Message]) -> None:
+        refuse_too_large(messages)
+        if not messages:
+            return
+        append = Append(topic, [entry_of(message) for message in messages])
+        try:
+            await self._writer.execute(append, within=self._time_limit)
+        except LogUnavailable:
+            self._failure.record_failure()
+            raise
+        self._failure.record_success()
+
+    async def ready(self) -> bool:
+        if self._failure.recent():
+            return False
+        try:
+            await self._writer.execute(NoOp(), within=_READY_SECONDS)
+        except LogUnavailable:
+            return False
+        return True

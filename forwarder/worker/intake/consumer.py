@@ -21,8 +21,7 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.store.submissions.work import Arrival, Work
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, TenancyUnavailable
-from forwarder.topics.cancellations import decode_cancellation, is_cancellation
-from forwarder.topics.codec import Undecodable, decode_with_text, replay_revision
+from forwarder.topics.codec import Undecodable, decode_cancellation, decode_with_text, is_cancellation, replay_revision
 from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake.cancellations import CancellationIntake

@@ -24,8 +24,7 @@ from forwarder.process.clock import SystemClock
 from forwarder.reservation.request import SealedCard
 from forwarder.store.database import open_engine
 from forwarder.store.lists.reader import SqlOverview
-from forwarder.topics.cancellations import encode_cancellation
-from forwarder.topics.codec import Undecodable
+from forwarder.topics.codec import Undecodable, encode_cancellation
 from forwarder.topics.port import ConsumedMessage, Log, Message, Topics
 from forwarder.topics.reading import read_to_end
 from tests.support.backends import Backend, only

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.notifier.api.requests import LONGEST_URL
+from forwarder.notifier.api.requests import MAX_URL
 from forwarder.reservation.result import RESULT_TYPES
 from forwarder.tenancy.webhooks import MAX_ENDPOINTS
 from forwarder.webhooks import addresses
@@ -67,7 +67,7 @@ async def test_types_are_all_unless_named_and_each_counts_once(house: Stages) ->
         ({"url": "http://hooks.example"}, {"/url": "https_needed"}),
         ({"url": "https://inner.example"}, {"/url": "address_not_public"}),
         ({"url": "https://me:pass@hooks.example"}, {"/url": "credentials_in_url"}),
-        ({"url": "https://a.example/" + "x" * LONGEST_URL}, {"/url": "too_long"}),
+        ({"url": "https://a.example/" + "x" * MAX_URL}, {"/url": "too_long"}),
         ({"url": URL, "types": []}, {"/types": "invalid_value"}),
         ({"url": URL, "types": "all"}, {"/types": "wrong_type"}),
         ({"url": URL, "types": [RESULT_TYPES[0], "reservation.lost.v1"]}, {"/types/1": "invalid_value"}),
@@ -217,4 +217,4 @@ async def test_a_secret_is_replaced_and_the_old_one_signs_for_a_while(house: Sta
 
 
 def test_an_address_is_as_long_as_the_seam_takes_it() -> None:
-    assert addresses.LONGEST_URL == LONGEST_URL
+    assert addresses.MAX_URL == MAX_URL

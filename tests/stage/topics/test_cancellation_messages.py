@@ -16,8 +16,15 @@ from forwarder.reservation.cancellation import (
 )
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.result import ResultEvent, result_data
-from forwarder.topics.cancellations import decode_cancellation, encode_cancellation, is_cancellation
-from forwarder.topics.codec import Undecodable, encode_result, encode_submission, header
+from forwarder.topics.codec import (
+    Undecodable,
+    decode_cancellation,
+    encode_cancellation,
+    encode_result,
+    encode_submission,
+    header,
+    is_cancellation,
+)
 from forwarder.topics.port import Message
 from tests.support.worker.works import submission
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from forwarder.webhooks.addresses import LONGEST_URL, AddressRule, ResolvedTargets, Resolver
+from forwarder.webhooks.addresses import MAX_URL, AddressRule, ResolvedTargets, Resolver
 from forwarder.webhooks.port import BadTarget
 
 PUBLIC, TRYING, PRIVATE = AddressRule(), AddressRule(loopback=True), AddressRule(private=True)
@@ -72,7 +72,7 @@ async def test_what_is_no_address_is_refused(url: str) -> None:
 async def test_an_address_holds_no_password_and_is_not_endless() -> None:
     assert await refused("https://user:pass@example.com/", "8.8.8.8") == "credentials_in_url"
     assert await refused("https://user@example.com/", "8.8.8.8") == "credentials_in_url"
-    assert await refused("https://example.com/" + "x" * LONGEST_URL, "8.8.8.8") == "too_long"
+    assert await refused("https://example.com/" + "x" * MAX_URL, "8.8.8.8") == "too_long"
 
 
 async def test_where_the_name_leads_to_decides() -> None:

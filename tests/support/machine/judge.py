@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from forwarder.topics.cancellations import is_cancellation
-from forwarder.topics.codec import header, subject
+from forwarder.topics.codec import header, is_cancellation, subject
 from forwarder.topics.port import Message
 from tests.support.machine.site import CARD_NUMBER, Site
 from tests.support.machine.worlds.log import TOPICS

@@ -6,7 +6,7 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from forwarder.http.paging import DEFAULT_LIMIT, FIRST
-from forwarder.notifier.api.actions import delivery_shown, endpoint_shown
+from forwarder.notifier.api.actions import delivery_json, endpoint_json
 from forwarder.notifier.events import TEST_EVENT, body_of, decode_event
 from forwarder.store.webhooks.port import DeliveryAttempt, DeliveryEntry, DeliveryStatus
 from forwarder.tenancy.webhooks import Endpoint
@@ -58,7 +58,7 @@ _RECEIPT: Final = {
 
 def webhook_examples() -> dict[str, Any]:
     """By name."""
-    shown, delivery = endpoint_shown(_ENDPOINT), delivery_shown(_DELIVERY)
+    shown, delivery = endpoint_json(_ENDPOINT), delivery_json(_DELIVERY)
     meta = {"limit": DEFAULT_LIMIT, "cursors": {"previous": "", "current": str(FIRST), "next": ""}}
     return {
         "webhook": {"data": shown},
