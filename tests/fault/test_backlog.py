@@ -19,9 +19,10 @@ from tools.servers.postgres_process import PostgresServer
 from tools.servers.process_memory import peak_megabytes
 from tools.servers.real_servers import RealServers
 
-_DUE = {"short": 20_000, "long": 100_000}
+_HELD = {"short": 1_500, "long": 8_000}
+_DUE = {"short": 5_000, "long": 100_000}
 """Each of them is more than twice what the worker may hold."""
-_PUSHED = {"short": 1_000, "long": 5_000}
+_PUSHED = {"short": 500, "long": 5_000}
 _MOST_MEGABYTES = 300
 _VERY_SLOW_MILLISECONDS = 1_500
 _SLOW_MILLISECONDS = 100
@@ -30,12 +31,18 @@ _NOTES = "Late arrival, by the night train. " * 30
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def case(
-    kafka: KafkaCluster, postgres: PostgresServer, real_servers: RealServers, tmp_path: Path, new_case: NewCase
+    kafka: KafkaCluster,
+    postgres: PostgresServer,
+    real_servers: RealServers,
+    tmp_path: Path,
+    new_case: NewCase,
+    form: Form,
 ) -> AsyncIterator[Case]:
     """A case in a service with a database of its own, which is thrown away with the backlog in it."""
     await asyncio.gather(asyncio.to_thread(kafka.start), asyncio.to_thread(postgres.start))
     async with new_database(postgres.url) as database:
         settings = site_settings("distributed", tmp_path, kafka.bootstrap_servers, database)
+        settings["FORWARDER_HELD_AT_MOST"] = str(_HELD[form.length])
         site = Site("distributed", tmp_path, settings, real_servers.reaper)
         async with open_service(site, kafka, postgres) as service:
             yield new_case(service)
