@@ -83,7 +83,7 @@ async def test_what_waits_to_be_sent_is_not_sent_whatever_way_its_cancellation_c
     assert (bench.pms.asked, bench.pms.to_cancel) == ([], [])
 
 
-async def test_what_waits_in_a_lane_is_not_sent(bench: Bench) -> None:
+async def test_what_waits_in_a_queue_is_not_sent(bench: Bench) -> None:
     bench.accounts.one = replace(bench.accounts.one, concurrency=1)
     bench.pms.answering.clear()
     await bench.submit(fresh(1), fresh(2))

@@ -36,7 +36,7 @@ def work(
     attempts: tuple[Attempt, ...] = (),
     **more: Any,
 ) -> Work:
-    """A leased row; `more` goes to `submission`. What may have been made of a doubtful one carried all that a push can."""
+    """A leased row; `more` goes to `submission`. What may have been made of a possibly sent one carried all that a push can."""
     return Work(
         id=number,
         submission=submission(number, **more),

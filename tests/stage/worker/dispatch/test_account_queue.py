@@ -166,7 +166,7 @@ async def test_an_account_with_much_to_do_leaves_the_others_their_share() -> Non
     assert dispatcher.room_for(small) == 3
 
 
-async def test_a_lane_that_runs_low_asks_for_more() -> None:
+async def test_a_queue_that_runs_low_asks_for_more() -> None:
     pms = Pushes()
     dispatcher = _dispatcher(pms)
     dispatcher.offer(account(concurrency=2), [work(1), work(2)])
@@ -233,7 +233,7 @@ async def test_a_rate_that_is_raised_holds_at_once() -> None:
     assert pms.started == [1, 2]
 
 
-async def test_closing_a_lane_does_not_renew_its_budget() -> None:
+async def test_closing_a_queue_does_not_renew_its_budget() -> None:
     pms, clock = Pushes(), ManualClock()
     dispatcher = _dispatcher(pms, clock=clock)
     slow = account(rate_per_second=1.0)
@@ -249,7 +249,7 @@ async def test_closing_a_lane_does_not_renew_its_budget() -> None:
     assert pms.started == [1, 2]
 
 
-async def test_a_lane_that_opens_again_goes_by_the_settings_of_now() -> None:
+async def test_a_queue_that_opens_again_goes_by_the_settings_of_now() -> None:
     pms = Pushes()
     dispatcher = _dispatcher(pms)
     dispatcher.offer(account(rate_per_second=1.0), [work(1)])
@@ -261,7 +261,7 @@ async def test_a_lane_that_opens_again_goes_by_the_settings_of_now() -> None:
     assert pms.started == [1, 2, 3]
 
 
-async def test_a_lane_that_gave_up_all_its_rows_waits_for_nothing() -> None:
+async def test_a_queue_that_gave_up_all_its_rows_waits_for_nothing() -> None:
     pms = Pushes()
     dispatcher = _dispatcher(pms)
     before = asyncio.all_tasks()

@@ -126,7 +126,7 @@ async def test_another_account_goes_on() -> None:
     assert site.pushes.started[TEN:] == [100, 101]
 
 
-async def test_it_stays_open_when_the_lane_closes() -> None:
+async def test_it_stays_open_when_the_queue_closes() -> None:
     site = _site()
     await site.open_breaker()
     site.dispatcher.close_if_idle(site.account.id)
@@ -152,7 +152,7 @@ async def test_while_open_no_more_is_held_than_could_be_in_flight() -> None:
     assert site.dispatcher.room_for(account("well")) == 200
 
 
-async def test_a_lane_asks_for_more_once_its_pms_is_well_again() -> None:
+async def test_a_queue_asks_for_more_once_its_pms_is_well_again() -> None:
     site = _site(concurrency=TEN)
     await site.open_breaker()
     await site.offer(TEN)

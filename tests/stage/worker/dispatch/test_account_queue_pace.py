@@ -26,7 +26,7 @@ async def site() -> AsyncIterator[QueueSite]:
     await site.dispatcher.stop(0.0)
 
 
-async def test_a_lane_that_is_held_off_starts_nothing_while_what_is_in_flight_goes_on(site: QueueSite) -> None:
+async def test_a_queue_that_is_held_off_starts_nothing_while_what_is_in_flight_goes_on(site: QueueSite) -> None:
     await site.offer(2)
     site.throttle.hold_off(30.0)
     await site.offer(4)
@@ -49,7 +49,7 @@ async def test_the_longest_of_several_pauses_holds(site: QueueSite) -> None:
     assert site.pushes.started == [1]
 
 
-async def test_the_pause_outlasts_the_lane(site: QueueSite) -> None:
+async def test_the_pause_outlasts_the_queue(site: QueueSite) -> None:
     await site.offer(1)
     pace = site.throttle
     await site.pushes.answer()
@@ -121,7 +121,7 @@ def _hold_offs() -> float:
     return REGISTRY.get_sample_value("forwarder_hold_offs_total", {"kind": "a-kind-that-throttles"}) or 0.0
 
 
-async def test_the_throttled_answers_of_a_whole_flight_hold_the_lane_from_pms_to_lane(site: QueueSite) -> None:
+async def test_the_throttled_answers_of_a_whole_flight_hold_the_queue_from_pms_to_queue(site: QueueSite) -> None:
     """From the answer on the wire to the queue, over one throttle."""
     throttled = httpx.Response(429, headers={"Retry-After": "20"})
     async with open_directory(site.clock, transport=replying(lambda _: throttled)) as directory:

@@ -161,7 +161,7 @@ async def test_what_may_have_been_made_is_in_doubt_and_looked_for(worker: _Worke
     ]
 
 
-async def test_what_waits_in_a_lane_is_ended_and_what_is_being_pushed_is_left_to_its_push(worker: _Worker) -> None:
+async def test_what_waits_in_a_queue_is_ended_and_what_is_being_pushed_is_left_to_its_push(worker: _Worker) -> None:
     works = await worker.recorder.ingest(worker.lease.worker_id, arrivals([1, 2, 3]), now=NOW)
     worker.dispatcher.offer(account(concurrency=1), works)
     await settle()
@@ -175,7 +175,7 @@ async def test_what_waits_in_a_lane_is_ended_and_what_is_being_pushed_is_left_to
     assert worker.dispatcher.held == 0
 
 
-async def test_what_waits_in_a_lane_before_its_deadline_goes_on_waiting(worker: _Worker) -> None:
+async def test_what_waits_in_a_queue_before_its_deadline_goes_on_waiting(worker: _Worker) -> None:
     works = await worker.recorder.ingest(worker.lease.worker_id, arrivals([1, 2]), now=NOW)
     worker.dispatcher.offer(account(concurrency=1), works)
     await settle()

@@ -52,7 +52,7 @@ def log() -> MemoryLog:
     return MemoryLog(SystemClock())
 
 
-def announcer(recorder: SqlRecorder, log: MemoryLog) -> OutboxPublisher:
+def publisher_of(recorder: SqlRecorder, log: MemoryLog) -> OutboxPublisher:
     return OutboxPublisher(recorder, log, Topics(), SystemClock(), WorkerSettings())
 
 
@@ -73,12 +73,12 @@ def ids(log: MemoryLog) -> list[str]:
 
 async def test_what_is_published_while_others_are_deleted_is_deleted_together(recorder: _Slow, log: MemoryLog) -> None:
     entries = await recorded(recorder, 9)
-    announcing = announcer(recorder, log)
+    publishing = publisher_of(recorder, log)
     for entry in entries:
-        announcing.publish_soon([entry])
+        publishing.publish_soon([entry])
         await log.holds(RESULTS, len(ids(log)) + 1)
     recorder.may_delete.set()
-    await announcing.drain()
+    await publishing.drain()
     assert ids(log) == [entry.event.event_id for entry in entries]
     assert sum(recorder.told) == len(entries)
     assert len(recorder.told) == 2  # the first alone, and all that came while that was under way
@@ -89,14 +89,14 @@ async def test_a_later_event_follows_the_one_before_it_though_that_is_in_the_out
     recorder: _Slow, log: MemoryLog
 ) -> None:
     (entry,) = await recorded(recorder, 1)
-    announcing = announcer(recorder, log)
-    announcing.publish_soon([entry])
+    publishing = publisher_of(recorder, log)
+    publishing.publish_soon([entry])
     await log.holds(RESULTS, 1)
-    announcing.publish_soon([after(entry), after(after(entry))])
+    publishing.publish_soon([after(entry), after(after(entry))])
     await log.holds(RESULTS, 2)
     assert ids(log) == [entry.event.event_id, after(entry).event.event_id]
     recorder.may_delete.set()
-    await announcing.drain()
+    await publishing.drain()
 
 
 async def test_a_later_event_waits_where_it_is_not_known_what_became_of_the_one_before(
@@ -105,11 +105,11 @@ async def test_a_later_event_waits_where_it_is_not_known_what_became_of_the_one_
     (entry,) = await recorded(recorder, 1)
     log.away = True
     recorder.may_delete.set()
-    announcing = announcer(recorder, log)
-    announcing.publish_soon([entry])
+    publishing = publisher_of(recorder, log)
+    publishing.publish_soon([entry])
     await log.attempted(1)
     log.away = False
-    announcing.publish_soon([after(entry)])
-    await announcing.drain()
+    publishing.publish_soon([after(entry)])
+    await publishing.drain()
     assert ids(log) == []
     assert [each.id for each in await unpublished(recorder)] == [entry.id]

@@ -33,12 +33,12 @@ def _attempt(outcome: Outcome, number: int = 2) -> Attempt:
 @pytest.mark.parametrize(
     "outcome", [REFUSED, Deferred("unknown_kind", ""), Deferred("cannot_open", ""), InDoubt("cannot_be_checked", "")]
 )
-def test_what_never_asked_the_pms_leaves_it_untouched(outcome: Outcome, earlier: tuple[Attempt, ...]) -> None:
+def test_what_never_asked_the_pms_is_not_attempted(outcome: Outcome, earlier: tuple[Attempt, ...]) -> None:
     assert _found(work(attempts=earlier), outcome) == NOT_ATTEMPTED
 
 
 @pytest.mark.parametrize("reason", ["unknown_kind", "bad_options", "cannot_open"])
-def test_a_push_that_was_not_even_prepared_leaves_it_untouched(reason: str) -> None:
+def test_a_push_that_was_not_even_prepared_is_not_attempted(reason: str) -> None:
     outcome = Deferred(reason, "")
     prepared = Attempt(2, "prepare", "2027-01-01T00:00:01.000Z", 0, *describe(outcome))
     assert _found(work(), outcome, prepared) == NOT_ATTEMPTED

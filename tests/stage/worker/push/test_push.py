@@ -34,7 +34,7 @@ async def test_a_first_push_creates_once_and_says_what_came_of_it(answer: Outcom
 
 
 CASES = [
-    # capabilities, what the PMS answers, what it is asked, outcome, still doubtful
+    # capabilities, what the PMS answers, what it is asked, outcome, still possibly sent
     (KEY, [MADE], ["create"], MADE, False),
     (KEY, [LATER], ["create"], LATER, True),
     (FIND, [MADE], ["find"], MADE, False),
@@ -49,7 +49,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("capabilities", "answers", "asked", "outcome", "possibly_sent"), CASES)
-async def test_a_doubtful_push_is_resolved_by_what_the_pms_can_do(
+async def test_a_possibly_sent_push_is_resolved_by_what_the_pms_can_do(
     capabilities: Capabilities,
     answers: list[Outcome | LookupOutcome],
     asked: list[str],
@@ -61,7 +61,7 @@ async def test_a_doubtful_push_is_resolved_by_what_the_pms_can_do(
     assert (pms.calls, pushed.outcome, pushed.possibly_sent) == (asked, outcome, possibly_sent)
 
 
-async def test_where_nothing_can_tell_a_doubtful_push_is_never_made_again() -> None:
+async def test_where_nothing_can_tell_a_possibly_sent_push_is_never_made_again() -> None:
     pms = ScriptedPms(NEITHER)
     pushed = await pusher_to(pms).push(account(), work(possibly_sent=True, pushing=True))
     assert pms.calls == []
@@ -73,7 +73,7 @@ async def test_where_nothing_can_tell_a_doubtful_push_is_never_made_again() -> N
 
 TOO_LATE = too_late()
 LATE_CASES = [
-    # capabilities, may have been made, what the PMS answers, what it is asked, outcome, still doubtful
+    # capabilities, may have been made, what the PMS answers, what it is asked, outcome, still possibly sent
     (KEY, False, [], [], TOO_LATE, False),
     (KEY, True, [MADE], ["find"], MADE, False),
     (FIND, True, [Absent()], ["find"], TOO_LATE, False),

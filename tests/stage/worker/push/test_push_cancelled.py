@@ -81,7 +81,7 @@ async def test_nor_what_an_operator_would_have_to_repair_first() -> None:
 
 
 DOUBTFUL = [
-    # capabilities, what the PMS answers, what it is asked, outcome, still doubtful
+    # capabilities, what the PMS answers, what it is asked, outcome, still possibly sent
     (KEY, [MADE], ["find"], MADE, False),
     (KEY, [Absent()], ["find"], GONE, False),
     (KEY, [LATER], ["find"], LATER, True),
