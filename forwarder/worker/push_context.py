@@ -5,7 +5,7 @@
 The queue makes the context when the push starts. Each later step adds what it learnt, and nothing comes back but the release.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeVar
@@ -118,8 +118,10 @@ def health_signal(work: Work, result: PushResult) -> HealthSignal:
     return HealthSignal(Health.FAILING, last.reason or "")
 
 
-def combined_signal(signals: Iterable[HealthSignal]) -> HealthSignal:
+def combined_signal(signals: Sequence[HealthSignal]) -> HealthSignal:
     """Of several rows in one request: well, where one of them was answered; else the first that shows anything."""
+    if len(signals) == 1:
+        return signals[0]
     shown = [signal for signal in signals if signal.health is not Health.NOT_ATTEMPTED]
     well = [signal for signal in shown if signal.health is Health.WELL]
     return next(iter(well or shown), NOT_ATTEMPTED)

@@ -81,7 +81,7 @@ class PushPipeline:
                 results = await self._batch_pusher.push(account, [push.work for push in pushes])
             pairs = zip(pushes, results, strict=True)
             signal = combined_signal(
-                health_signal(push.work, result) for push, result in pairs if isinstance(result, PushResult)
+                [health_signal(push.work, result) for push, result in pairs if isinstance(result, PushResult)]
             )
         except Exception as error:  # noqa: BLE001 - these rows are at stake, not the worker
             results, signal = [error] * len(pushes), NOT_ATTEMPTED
