@@ -1,7 +1,7 @@
-"""Dead letters: a message of the requests topic, with headers that say where it stood and why it was set aside. Pure.
+"""Dead letters: messages of the requests topic, with headers that say where each came from and why it was set aside. Pure.
 
 The header names are those of Spring Kafka's dead letters, without their prefix. `dlt-event-id` is ours: the result event of the
-failure that a letter tells of. A letter that is put back on its topic carries it as `replay-of`, which is why it works once.
+failure that a letter is about. A letter that is put back on its topic carries it as `replay-of`, which is why it works once.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, T
 EVENT_ID: Final = "dlt-event-id"
 FAILURE_CLASS: Final = "dlt-failure-class"
 CUT: Final = "dlt-cut-from-bytes"
-"""Of a letter that has not all of its message, which was too large for it: how many bytes that has where it stands."""
+"""On a letter that holds only the beginning of its message, which was too large: how many bytes the message has."""
 
 _PREFIX: Final = "dlt-"
 _KEY_BYTES: Final = 1024
@@ -66,24 +66,24 @@ class DeadLetterWriter:
         self._group = group
         self.topic = topics.dead_letters
 
-    def undecodable(self, delivery: ConsumedMessage, error: Exception) -> Message:
-        """`delivery`'s message, which could not be read: as it came, or what the log takes of it. Whatever headers of a dead
-        letter it brought are not ours, and left out."""
-        headers = self._headers(delivery.partition, delivery.offset, delivery.timestamp_ms) | {
+    def undecodable(self, consumed: ConsumedMessage, error: Exception) -> Message:
+        """The letter for a message that could not be read: as it came, or as much as the log takes. If it brought headers of a
+        dead letter, they are not ours, and are dropped."""
+        headers = self._headers(consumed.partition, consumed.offset, consumed.timestamp_ms) | {
             "dlt-exception-class": type(error).__name__,
             "dlt-exception-message": str(error),
             "dlt-attempts": "1",
             FAILURE_CLASS: UNDECODABLE,
         }
-        message = delivery.message
+        message = consumed.message
         own = tuple(each for each in message.headers if not each[0].startswith(_PREFIX))
         letter = _with_headers(replace(message, headers=own), headers)
         return letter if letter.size <= MAX_MESSAGE_BYTES else _cut(message, headers)
 
-    def failed(self, work: Work, final: Ended) -> DeadLetter:
-        """The submission of `work`, its card sealed as it was, which ended FAILED by `final`."""
+    def failed(self, work: Work, ended: Ended) -> DeadLetter:
+        """The submission of `work`, its card sealed as it was, which ended FAILED by `ended`."""
         submission = work.submission
-        last = final.attempts[-1] if final.attempts else None
+        last = ended.attempts[-1] if ended.attempts else None
         reason = (last and last.reason) or "deadline_passed"
         message = encode_submission(submission, iso(submission.accepted_at), to_json(submission.reservation))
         headers = {name: value.decode() for name, value in message.headers}
@@ -92,7 +92,7 @@ class DeadLetterWriter:
             "dlt-exception-message": (last and last.detail) or "It had not been made when its deadline came.",
             "dlt-attempts": str(last.number if last else 0),
             FAILURE_CLASS: _CLASS_OF.get(reason, OTHER),
-            EVENT_ID: final.event.event_id,
+            EVENT_ID: ended.event.event_id,
         }
         return DeadLetter(message.key.decode(), message.value.decode(), headers)
 
@@ -120,7 +120,7 @@ def replayed(letter: Message) -> Message:
 
 
 def _cut(message: Message, headers: Mapping[str, str]) -> Message:
-    """The beginning of `message`, as much as fits. The headers say where all of it stands; its own are left there."""
+    """The beginning of `message`, as much as fits. The headers say where all of it is; its own headers are dropped."""
     begun = _with_headers(Message(message.key[:_KEY_BYTES], b""), {**headers, CUT: str(message.size)})
     return replace(begun, value=message.value[: MAX_MESSAGE_BYTES - begun.size])
 

@@ -1,5 +1,5 @@
-"""Dead letters as an operator sees them: read from the beginning of their topic to its end as of now, selected, held against the
-store, and shown. A card never is, sealed or not: where there is one, it says `sealed`."""
+"""Dead letters as an operator sees them: read from the beginning of their topic to its present end, filtered, compared with the
+store, and shown. A card is never shown, sealed or not: it reads `sealed`."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Sequence
 from contextlib import aclosing
@@ -16,7 +16,7 @@ from forwarder.topics.codec import Undecodable, decode_data, header
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Message
 from forwarder.topics.reading import read_to_end
 
-_ASKED_AT_A_TIME = 1000
+_QUERY_SIZE = 1000
 _SEALED = "sealed"
 _DIGITS = 9  # of a number that one of ours wrote
 
@@ -89,13 +89,13 @@ class DeadLetterReader:
     async def find(self, wanted: LetterFilter) -> Sequence[tuple[Letter, LetterState]]:
         """Those that are `wanted`, newest first, with how each stands. A letter that was written twice is one."""
         found: dict[str, Letter] = {}
-        async for delivery in self._all():
-            letter = letter_of(delivery)
+        async for consumed in self._all():
+            letter = letter_of(consumed)
             if wanted.includes(letter):
                 found[letter.id] = letter
         newest_first = sorted(found.values(), key=lambda letter: (letter.set_aside_at, letter.place), reverse=True)
         failed = await self._failed(letter.request_id for letter in newest_first if letter.revision is not None)
-        return [(letter, _standing(letter, failed)) for letter in newest_first]
+        return [(letter, _state(letter, failed)) for letter in newest_first]
 
     async def messages(self, letters: Collection[Letter]) -> AsyncGenerator[Sequence[Message], None]:
         """The messages of `letters`, in the order of their topic, some at a time. What was pruned meanwhile is left out."""
@@ -113,57 +113,57 @@ class DeadLetterReader:
     async def _all(self) -> AsyncIterator[ConsumedMessage]:
         async with aclosing(read_to_end(self._log, self._topic)) as batches:
             async for batch in batches:
-                for delivery in batch:
-                    yield delivery
+                for consumed in batch:
+                    yield consumed
 
     async def _failed(self, request_ids: Iterable[str]) -> set[tuple[str, int]]:
         """Those of these submissions that are FAILED now, with the revision by which they are."""
         asked, failed = sorted(set(request_ids)), set()
-        for first in range(0, len(asked), _ASKED_AT_A_TIME):
-            known = await self._overview.statuses(asked[first : first + _ASKED_AT_A_TIME])
+        for first in range(0, len(asked), _QUERY_SIZE):
+            known = await self._overview.statuses(asked[first : first + _QUERY_SIZE])
             failed |= {(each, revision) for each, (status, revision) in known.items() if status is Status.FAILED}
         return failed
 
 
-def letter_of(delivery: ConsumedMessage) -> Letter:
-    """The letter in a message of the dead-letter topic. One that is not of ours counts as undecodable."""
-    headers = delivery.message.headers
+def letter_of(consumed: ConsumedMessage) -> Letter:
+    """The letter in a message of the dead-letter topic. One that is not ours counts as undecodable."""
+    headers = consumed.message.headers
     event_id = header(headers, EVENT_ID) or ""
     request_id, _, text = event_id.rpartition(".")
     revision = _number(text) if request_id else None
-    told = revision is not None
+    known_event = revision is not None
     return Letter(
-        id=event_id if told else _original_place(delivery),
-        place=(delivery.partition, delivery.offset),
-        set_aside_at=_moment(delivery.timestamp_ms),
-        account=_account(delivery.message),
+        id=event_id if known_event else _original_place(consumed),
+        place=(consumed.partition, consumed.offset),
+        set_aside_at=_moment(consumed.timestamp_ms),
+        account=_account(consumed.message),
         failure_class=header(headers, FAILURE_CLASS) or UNDECODABLE,
         reason=header(headers, "dlt-exception-class") or "",
         detail=header(headers, "dlt-exception-message") or "",
         attempts=_number(header(headers, "dlt-attempts")) or 0,
-        request_id=request_id if told else "",
+        request_id=request_id if known_event else "",
         revision=revision,
-        whole=header(headers, CUT) is None and replayed(delivery.message).size <= MAX_MESSAGE_BYTES,
+        whole=header(headers, CUT) is None and replayed(consumed.message).size <= MAX_MESSAGE_BYTES,
     )
 
 
 def _moment(milliseconds: int) -> datetime:
-    """Where the log lets its writers say when they wrote, they may say anything."""
+    """The log may let its writers set the time: then it can be anything."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (OverflowError, OSError, ValueError):
         return datetime.fromtimestamp(0, UTC)
 
 
-def _original_place(delivery: ConsumedMessage) -> str:
-    """Where the message stood that could not be read; of a message without a word about that, where the letter stands."""
-    original = [header(delivery.message.headers, f"dlt-original-{name}") for name in ("partition", "offset")]
-    known = [each for each in original if each is not None]
-    return ":".join(known) if len(known) == len(original) else f"dlt:{delivery.partition}:{delivery.offset}"
+def _original_place(consumed: ConsumedMessage) -> str:
+    """Where the unreadable message was; if no header says so, where the letter is."""
+    original = [header(consumed.message.headers, f"dlt-original-{name}") for name in ("partition", "offset")]
+    given = [each for each in original if each is not None]
+    return ":".join(given) if len(given) == len(original) else f"dlt:{consumed.partition}:{consumed.offset}"
 
 
 def _account(message: Message) -> str:
-    """As the value has it, or else the key, which begins with it."""
+    """From the value, or else from the key, which begins with it."""
     try:
         named = decode_data(message).get("integrationAccountId")
     except Undecodable:
@@ -175,7 +175,7 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() and len(text) <= _DIGITS else None
 
 
-def _standing(letter: Letter, failed: Collection[tuple[str, int]]) -> LetterState:
+def _state(letter: Letter, failed: Collection[tuple[str, int]]) -> LetterState:
     if not letter.whole:
         return LetterState.TOO_LARGE
     if letter.revision is None:
@@ -183,7 +183,7 @@ def _standing(letter: Letter, failed: Collection[tuple[str, int]]) -> LetterStat
     return LetterState.OPEN if (letter.request_id, letter.revision) in failed else LetterState.REPLAYED
 
 
-def row(letter: Letter, standing: LetterState) -> dict[str, Any]:
+def row(letter: Letter, state: LetterState) -> dict[str, Any]:
     """A letter in a list."""
     return {
         "id": letter.id,
@@ -193,7 +193,7 @@ def row(letter: Letter, standing: LetterState) -> dict[str, Any]:
         "reason": letter.reason,
         "attempts": letter.attempts,
         "requestId": letter.request_id or None,
-        "standing": standing.value,
+        "standing": state.value,
     }
 
 

@@ -1,17 +1,35 @@
-"""Putting dead letters back on the topic that they came from, at a rate, until the last or until it is interrupted."""
+"""Replaying dead letters: which of them, and putting them back on the topic that they came from, at a rate, until interrupted."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterable, Callable, Sequence
+from dataclasses import dataclass
 
 from forwarder.operations.dead_letter_messages import replayed
+from forwarder.operations.dead_letters import Letter, LetterState
 from forwarder.process.clock import Clock
 from forwarder.topics.port import Message, Publisher
 
 _STEPS_A_SECOND = 10
-"""How often letters are published: what falls to one step goes out together."""
+"""How often letters are published; those of one step go out together."""
 
 OnPublished = Callable[[int], None]
 """Called with how many more letters the log has acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPlan:
+    """Which letters are put back, and how many are passed over, by their state."""
+
+    chosen: Sequence[tuple[Letter, LetterState]]
+    passed_over: Counter[LetterState]
+
+
+def plan_replay(found: Sequence[tuple[Letter, LetterState]], *, by_id: bool) -> ReplayPlan:
+    """The open ones of `found`; those that are undecodable too, if the operator named them by their ids."""
+    replayable = {LetterState.OPEN, LetterState.UNDECODABLE} if by_id else {LetterState.OPEN}
+    chosen = [(letter, state) for letter, state in found if state in replayable]
+    return ReplayPlan(chosen, Counter(state for _, state in found if state not in replayable))
 
 
 class Replay:
@@ -28,7 +46,7 @@ class Replay:
         """How many the log has acknowledged so far."""
 
     async def run(self, letters: AsyncIterable[Sequence[Message]], on_published: OnPublished) -> None:
-        """Put `letters` back in their order. Raises `LogUnavailable`: then of the last few it is not known whether they are."""
+        """Put `letters` back in their order. Raises `LogUnavailable`: then the last few may or may not be back."""
         at_once = max(1, int(self._rate / _STEPS_A_SECOND))
         async for some in letters:
             for first in range(0, len(some), at_once):
@@ -38,7 +56,7 @@ class Replay:
                 on_published(await self._put_back(some[first : first + at_once]))
 
     async def _put_back(self, letters: Sequence[Message]) -> int:
-        # The next turn counts from this one's beginning, late or not: what an outage held up is not made up for.
+        # The next step is timed from the beginning of this one, late or not: time lost to an outage is not made up for.
         self._due_at = self._clock.monotonic() + len(letters) / self._rate
         await self._publisher.publish(self._topic, [replayed(letter) for letter in letters])
         self.put_back += len(letters)

@@ -1,4 +1,4 @@
-"""An operator's word on a submission that is in doubt: it was made, it was not, or it is not to be."""
+"""What an operator decides about a submission that is in doubt: it was made, it was not made, or it is given up."""
 
 from datetime import timedelta
 
@@ -17,9 +17,10 @@ class NotInDoubt(Exception):
 
 
 class Repair:
-    """Settles by hand what no look-up can. Each call changes all or nothing, and raises `NotInDoubt` or `StoreUnavailable`.
+    """Settles what no look-up can. Each call changes everything or nothing, and raises `NotInDoubt` or `StoreUnavailable`.
 
-    Its event is in the outbox with it: a worker publishes it. The operator's word shows among the attempts, as `settle`.
+    The result event is put in the outbox in the same step; a worker publishes it. The decision is listed among the attempts, as
+    `settle`.
     """
 
     def __init__(self, repairs: Repairs, clock: Clock) -> None:
@@ -29,24 +30,24 @@ class Repair:
     async def confirm(
         self, request_id: str, pms_reservation_id: str, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS
     ) -> None:
-        """The PMS has it, under that id. Where it is to be cancelled, that is tried for so long."""
-        work, word = await self._in_doubt(request_id), Confirmed(pms_reservation_id)
-        attempts, now = self._with_word(work, word), self._clock.now()
+        """The PMS has it, under that id. If it is to be cancelled, that is tried for `deadline_seconds`."""
+        work, decision = await self._in_doubt(request_id), Confirmed(pms_reservation_id)
+        attempts, now = self._with_decision(work, decision), self._clock.now()
         cancel_by = now + timedelta(seconds=deadline_seconds)
-        final = completed(work, attempts, Status.CONFIRMED, now=now, confirmed=word, cancel_by=cancel_by)
-        self._check(await self._repairs.settle(final))
+        ended = completed(work, attempts, Status.CONFIRMED, now=now, confirmed=decision, cancel_by=cancel_by)
+        self._check(await self._repairs.settle(ended))
 
     async def reject(self, request_id: str, reason: str) -> None:
-        """The PMS has it not, and it is not to be tried again, because of `reason`, which the caller reads."""
+        """The PMS does not have it, and it is not tried again, because of `reason`, which the caller can read."""
         problem = endings.REJECTED_BY_OPERATOR.problem(reason)
         work = await self._in_doubt(request_id)
-        attempts, now = self._with_word(work, Rejected(problem)), self._clock.now()
+        attempts, now = self._with_decision(work, Rejected(problem)), self._clock.now()
         self._check(await self._repairs.settle(completed(work, attempts, Status.REJECTED, now=now, problem=problem)))
 
     async def push_again(self, request_id: str, *, deadline_seconds: float) -> None:
-        """The PMS has it not: it is PENDING again, due at once, for so long."""
+        """The PMS does not have it: it is PENDING again, due at once, for `deadline_seconds`."""
         work, now = await self._in_doubt(request_id), self._clock.now()
-        attempts, deadline_at = self._with_word(work, Absent()), now + timedelta(seconds=deadline_seconds)
+        attempts, deadline_at = self._with_decision(work, Absent()), now + timedelta(seconds=deadline_seconds)
         self._check(await self._repairs.reopen(work, attempts=attempts, now=now, deadline_at=deadline_at))
 
     async def _in_doubt(self, request_id: str) -> Work:
@@ -55,8 +56,8 @@ class Repair:
             raise NotInDoubt
         return work
 
-    def _with_word(self, work: Work, word: LookupOutcome | Rejected) -> tuple[Attempt, ...]:
-        return with_attempt(work.attempts, "settle", iso(self._clock.now()), 0, word)
+    def _with_decision(self, work: Work, decision: LookupOutcome | Rejected) -> tuple[Attempt, ...]:
+        return with_attempt(work.attempts, "settle", iso(self._clock.now()), 0, decision)
 
     def _check(self, changed: bool) -> None:  # noqa: FBT001 - what the store answered
         if not changed:
@@ -64,8 +65,8 @@ class Repair:
 
 
 async def account_deadline_seconds(request_id: str, overview: Overview, directory: Directory) -> int:
-    """For how long the submission's account has it tried. Raises `NotInDoubt` where there is no such submission, `NotKnown` where
-    its account is gone."""
+    """How long the submission's account has it tried. Raises `NotInDoubt` if there is no such submission, `NotKnown` if its account
+    is gone."""
     found = await overview.find(request_id)
     if found is None:
         raise NotInDoubt

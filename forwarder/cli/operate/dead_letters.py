@@ -34,7 +34,7 @@ from forwarder.operations.dead_letters import (
     row,
     value_of,
 )
-from forwarder.operations.replay import Replay
+from forwarder.operations.replay import Replay, ReplayPlan, plan_replay
 from forwarder.process.clock import SystemClock
 from forwarder.topics.port import LogUnavailable, Message
 
@@ -76,7 +76,7 @@ def list_letters(
     """
     wanted = _wanted(account, failure_class, since, until)
     found = with_backend(lambda backend: _letters(backend).find(wanted))
-    rows = [row(letter, standing) for letter, standing in found if everything or standing is not LetterState.REPLAYED]
+    rows = [row(letter, state) for letter, state in found if everything or state is not LetterState.REPLAYED]
     show_rows(rows[:limit], _COLUMNS, as_json=as_json)
     if len(rows) > limit:
         note(f"The newest {limit} of {len(rows)}; --limit shows more.")
@@ -90,10 +90,10 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one dead letter: why it was set aside, its headers, its value without the card."""
-    letter, standing, message = with_backend(partial(_read, letter_id))
+    letter, state, message = with_backend(partial(_read, letter_id))
     if raw and letter.revision is not None:
         raise WrongUsage(f"{letter_id} can be read, and is shown without its card: leave out --raw.")
-    about = {**row(letter, standing), "detail": letter.detail, "sizeBytes": len(message.value)}
+    about = {**row(letter, state), "detail": letter.detail, "sizeBytes": len(message.value)}
     value = message.value.decode("utf-8", "backslashreplace") if raw else value_of(letter, message)
     if as_json:
         show_json({**about, "headers": headers_of(message), "raw" if raw else "value": value})
@@ -103,11 +103,11 @@ def show(
 
 async def _read(letter_id: str, backend: Backend) -> tuple[Letter, LetterState, Message]:
     letters = _letters(backend)
-    ((letter, standing),) = _all_of([letter_id], await letters.find(LetterFilter(ids=[letter_id])))
+    ((letter, state),) = _all_of([letter_id], await letters.find(LetterFilter(ids=[letter_id])))
     message = await letters.message(letter)
     if message is None:
         raise Failed(f"the dead letter {letter_id} has just been pruned from the log")
-    return letter, standing, message
+    return letter, state, message
 
 
 def _show_whole(about: Mapping[str, Any], headers: Mapping[str, str], value: Mapping[str, Any] | str | None) -> None:
@@ -149,25 +149,22 @@ async def _replay(
     ids: Sequence[str], wanted: LetterFilter, dry_run: bool, rate: float, as_json: bool, backend: Backend
 ) -> None:
     found = _all_of(ids, await _letters(backend).find(wanted))
-    goes_back = {LetterState.OPEN, LetterState.UNDECODABLE} if ids else {LetterState.OPEN}
-    chosen = [each for each in found if each[1] in goes_back]
-    passed_over = Counter(standing for _, standing in found if standing not in goes_back)
+    plan = plan_replay(found, by_id=bool(ids))
     if dry_run:
-        _show_plan(chosen, passed_over, as_json=as_json)
+        _show_plan(plan, as_json=as_json)
     else:
-        await _put_back(backend, [letter for letter, _ in chosen], passed_over, rate, as_json=as_json)
+        await _put_back(backend, plan, rate, as_json=as_json)
 
 
-async def _put_back(
-    backend: Backend, letters: Sequence[Letter], passed_over: Counter[LetterState], rate: float, *, as_json: bool
-) -> None:
+async def _put_back(backend: Backend, plan: ReplayPlan, rate: float, *, as_json: bool) -> None:
+    letters, passed_over = [letter for letter, _ in plan.chosen], plan.passed_over
     outage: LogUnavailable | None = None
     async with backend.log.publisher() as publisher:
-        with stop_on_signal() as stop, progress(len(letters), "Putting back") as told:
+        with stop_on_signal() as stop, progress(len(letters), "Putting back") as on_published:
             running = Replay(publisher, backend.settings.topics.requests, backend.clock, rate=rate, stop=stop)
             async with aclosing(_letters(backend).messages(letters)) as messages:
                 try:
-                    await running.run(messages, told)
+                    await running.run(messages, on_published)
                 except LogUnavailable as error:
                     outage = error
     done, selected = running.put_back, len(letters)
@@ -182,8 +179,8 @@ async def _put_back(
         raise Failed(f"{selected - done} were not put back: {why}. The same command goes on where this one was.")
 
 
-def _show_plan(chosen: _Found, passed_over: Counter[LetterState], *, as_json: bool) -> None:
-    rows = [row(letter, standing) for letter, standing in chosen]
+def _show_plan(plan: ReplayPlan, *, as_json: bool) -> None:
+    rows, passed_over = [row(letter, state) for letter, state in plan.chosen], plan.passed_over
     if as_json:
         show_json({**_summary(len(rows), 0, passed_over, dry_run=True, interrupted=False), "letters": rows})
         return
