@@ -25,7 +25,7 @@ _SIMULATOR = "/simulator"
 
 
 async def run_everything(settings: Settings, listening: Listening, stop: Stop, ready: Ready) -> None:
-    """All stages and simulated PMSs in this process, on one port, until `stop`. `ready` is told when they work."""
+    """All stages and simulated PMSs in this process, on one port, until `stop`. `ready` is called once they run."""
     settings = _with_own_simulator(settings, listening)
     with _alone(settings):
         async with AsyncExitStack() as stack:
@@ -48,7 +48,7 @@ async def run_everything(settings: Settings, listening: Listening, stop: Stop, r
 
 
 def _with_own_simulator(settings: Settings, listening: Listening) -> Settings:
-    """Test keys reach the simulator of this very process, unless another one is set."""
+    """Test keys use this process's own simulator, unless another one is set."""
     if settings.environment.simulator_url is not None:
         return settings
     own = {"simulator_url": own_url(listening) + _SIMULATOR}
@@ -56,5 +56,5 @@ def _with_own_simulator(settings: Settings, listening: Listening) -> Settings:
 
 
 def _alone(settings: Settings) -> AbstractContextManager[None]:
-    """Embedded, the data directory is this process's own; Kafka and PostgreSQL are there for many."""
+    """Embedded, only one process may use the data directory; Kafka and PostgreSQL serve many."""
     return alone_in(settings.backend.data_dir) if isinstance(settings.backend, Embedded) else nullcontext()

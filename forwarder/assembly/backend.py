@@ -55,7 +55,7 @@ class Backend:
 async def open_log(
     backend: Embedded | Distributed, *, partitions: int, session_seconds: float = 10.0
 ) -> AsyncIterator[Log]:
-    """The log; its parts connect when they are entered."""
+    """The log. Its parts connect when they are opened."""
     match backend:
         case Embedded(data_dir):
             data_dir.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ async def open_backend(settings: Settings) -> AsyncIterator[Backend]:
 
 
 def migrate_backend(settings: Settings) -> Sequence[str]:
-    """Bring the database up to date and publish the public key; the revisions applied."""
+    """Upgrade the database and publish the public key; the revisions applied."""
 
     async def run() -> Sequence[str]:
         applied = await migrate(_database(settings))
@@ -111,7 +111,7 @@ def _database(settings: Settings) -> str | Path:
 
 
 def _seal(settings: Settings) -> Callable[[str], str] | None:
-    """What seals to the workers' key, in a process that knows their secret: those that do not, open nothing."""
+    """Seals to the workers' key, in a process that knows their secret; None in any other."""
     unknown = isinstance(settings.backend, Distributed) and settings.secret_key is None
     return None if unknown else sealer_of(secret_of(settings)).seal_text
 

@@ -1,4 +1,4 @@
-"""The conformance kit put to work: an adapter of this process, against its simulator or against any other PMS."""
+"""Runs the conformance kit: on an adapter of this process, against its simulator or any other PMS."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -17,12 +17,12 @@ __all__ = ["CHECKS", "Check", "Result", "Site", "is_simulated", "pause_for", "re
 
 
 def is_simulated(kind: str) -> bool:
-    """Whether the simulator speaks that kind, so that it can be tried with nothing from outside."""
+    """Whether the simulator has that kind, so that it can be tried locally."""
     return kind in SITES
 
 
 def pause_for(kind: str) -> float:
-    """Seconds for each request by which a PMS of that kind, which is somebody's, is not asked more than it publishes."""
+    """Seconds between requests that keep within the limits which a real PMS of that kind publishes."""
     return max((limit.seconds / limit.requests for limit in registered().kinds[kind].limits.each), default=0.0)
 
 
@@ -48,7 +48,7 @@ async def simulated_site(kind: str) -> AsyncIterator[Site]:
 
 
 async def results(kind: str, site: Site | None, checks: Sequence[Check]) -> AsyncIterator[Result]:
-    """What comes of each check, as it ends, at `site` or else at the simulator. Raises `UnknownKind`, `BadOptions`."""
+    """The result of each check, as it ends, at `site` or else at the simulator. Raises `UnknownKind`, `BadOptions`."""
     if site is None:
         async with simulated_site(kind) as simulated:
             async for result in results(kind, simulated, checks):

@@ -22,7 +22,7 @@ from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher
 
 _CAN_CANCEL: Final = "forwarder.operations.cancellation:takes_cancellations"
-"""Loaded with the first cancellation, and with it the kind of its account: an ingress needs the PMSs for nothing else."""
+"""Loaded with the first cancellation, with the adapter of its account: an ingress uses adapters for nothing else."""
 
 
 async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> None:
@@ -39,7 +39,7 @@ async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> N
 async def open_ingress(
     stack: AsyncExitStack, backend: Backend, publisher: Publisher, outcomes: OutcomeListener, stop: Stop
 ) -> Routes:
-    """The ingress' routes. What they use beside `backend` is closed with `stack`."""
+    """The ingress's routes. Everything they use except `backend` is closed with `stack`."""
     environment, topics = backend.settings.environment, backend.settings.topics
     limits = RateLimits(backend.clock, backend.settings.rate_limit)
     usage = exchange_usage(limits, SqlUsage(backend.engine), backend.clock)

@@ -15,7 +15,7 @@ from forwarder.store.lists.reader import SqlReader
 
 
 async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> None:
-    """Post results to customers' endpoints until `stop`; the port answers the management of webhooks, health and metrics."""
+    """Post results to customers' endpoints until `stop`; the port serves the management of webhooks, health and metrics."""
     async with AsyncExitStack() as stack:
         backend = await stack.enter_async_context(open_backend(settings))
         notifier = await open_notifier(stack, backend)

@@ -1,4 +1,4 @@
-"""What the code says of its kinds of PMS."""
+"""The kinds of PMS and what each can do, for `forwarder adapters list`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,8 +19,8 @@ def pms_kinds() -> Sequence[str]:
 
 
 def adapters() -> Sequence[Mapping[str, Any]]:
-    """Every kind: what it can do, how much its PMS may be asked, the options of its accounts, and who brings it. Then those that
-    could not be loaded, each with its `error`."""
+    """Every kind: its capabilities, request limits, account options, and the distribution that it comes from. Then those that could
+    not be loaded, each with its `error`."""
     registry = registered()
     there = [
         {"kind": kind, "from": registry.origins.get(kind, BUILT_IN), **_described(registry.kinds[kind])}
@@ -63,7 +63,7 @@ def _options(model: type[BaseModel]) -> Iterator[Mapping[str, Any]]:
 
 
 def _forms(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Every form that a value may have, but null: not to give an option says the same."""
+    """Every form that a value may have, except null: leaving the option out means the same."""
     if "$ref" in schema:
         yield from _forms(parts[schema["$ref"].rpartition("/")[2]], parts)
     elif choices := schema.get("anyOf") or schema.get("oneOf"):

@@ -1,4 +1,4 @@
-"""What the processes of every stage do alike: wait for outcomes, ask whether they consume, serve their routes."""
+"""What the processes of all stages share: listening for outcomes, the health check of a consumer, serving routes."""
 
 import socket
 from contextlib import AsyncExitStack
@@ -36,7 +36,7 @@ def consuming_check(stage: Consuming) -> Check:
 
 
 async def open_outcomes(stack: AsyncExitStack, backend: Backend, stop: Stop) -> OutcomeListener:
-    """For all who wait in this process, whatever they wait for."""
+    """The listener for outcomes that all waiting requests of this process share."""
     tail = await stack.enter_async_context(backend.log.tail(backend.settings.topics.results))
     outcomes = OutcomeListener(tail, backend.clock)
     await stack.enter_async_context(side_by_side(outcomes.run(), stop, until_stopped=True))

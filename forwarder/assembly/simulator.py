@@ -19,7 +19,7 @@ _log = structlog.get_logger(__name__)
 
 
 def simulated_world(*, delay_ms: float, fault: str, fault_rate: float, calendars: bool, state: Path | None) -> World:
-    """The simulated PMSs of `forwarder simulate`. Raises `BadSettings` where there is no such fault."""
+    """The simulated PMSs of `forwarder simulate`. Raises `BadSettings` if there is no such fault."""
     wanted = {"delay_ms": delay_ms, "mode": fault if fault_rate else "none", "rate": fault_rate}
     try:
         faults = Faults.model_validate(wanted)

@@ -1,4 +1,4 @@
-"""The shadows of integration accounts, in which test keys act: each at the simulator, with nothing of its account's secrets."""
+"""The shadows of integration accounts, which test keys use: each at the simulator, with none of its account's secrets."""
 
 from collections.abc import Callable
 from functools import cache
@@ -10,7 +10,7 @@ from forwarder.simulator.sites import SITES
 from forwarder.tenancy.port import Account
 
 _ANY_OTHER_KIND: Final = "generic"
-"""What the simulator speaks in place of a kind that it does not know: no integration rule is another kind's than its own."""
+"""The kind simulated for kinds that the simulator does not have."""
 
 
 class Shadows:

@@ -1,4 +1,4 @@
-"""Webhooks put together: their management for any process, and the notifier for those that hold the secret."""
+"""Builds the management of webhooks, for any process, and the notifier, for those that hold the secret."""
 
 from contextlib import AsyncExitStack
 
@@ -28,7 +28,7 @@ async def webhooks_of(backend: Backend) -> Webhooks:
 
 
 async def open_notifier(stack: AsyncExitStack, backend: Backend) -> Notifier:
-    """A notifier, whose parts are closed with `stack`. Raises `BadSettings` where there is no secret to open those of endpoints."""
+    """A notifier, whose parts are closed with `stack`. Raises `BadSettings` if the secret of this deployment is not set."""
     settings, clock = backend.settings, backend.clock
     secret = secret_of(settings)
     await publish_key(backend.engine, secret)

@@ -24,7 +24,7 @@ from forwarder.worker.service import Worker
 
 
 async def run_worker(settings: Settings, listening: Listening, stop: Stop) -> None:
-    """Work until `stop`; the port answers health and metrics."""
+    """Work until `stop`; the port serves health and metrics."""
     async with AsyncExitStack() as stack:
         backend = await stack.enter_async_context(open_backend(settings))
         publisher = await stack.enter_async_context(backend.log.publisher())
@@ -35,8 +35,8 @@ async def run_worker(settings: Settings, listening: Listening, stop: Stop) -> No
 
 
 async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publisher) -> Worker:
-    """A worker, with the kinds of PMS loaded that its accounts are of: a kind that cannot be is found here, and not by a
-    reservation. What it uses beside `backend` is closed with `stack`."""
+    """A worker, with the adapters of its accounts loaded: one that cannot be loaded is reported now, and not by a reservation.
+    Everything it uses except `backend` is closed with `stack`."""
     settings, clock = backend.settings, backend.clock
     secret = secret_of(settings)
     await publish_key(backend.engine, secret)
@@ -68,14 +68,14 @@ def worker_checks(backend: Backend, worker: Worker) -> Mapping[str, Check]:
 
 
 async def _load_kinds(backend: Backend) -> None:
-    """Now, rather than in the middle of the work. What has no such kind waits until it is repaired, as ever."""
+    """Now, rather than in the middle of the work. Submissions of a kind that is missing wait until it is there."""
     kinds = registered().kinds
     for kind in await backend.tenancy.kinds():
         kinds.get(kind)
 
 
 def _grants(backend: Backend, secret: str, unsealer: SecretUnsealer, push_seconds: float) -> SharedGrantKeeper:
-    """Sealed to this worker's own secret, which every worker has."""
+    """Grants are sealed to the secret that all workers share."""
     rows = SqlGrants(backend.engine, sealer_of(secret), unsealer)
     outages = (TenancyUnavailable, CannotOpen)
     return SharedGrantKeeper(rows, backend.clock, RenewalTimes.within(push_seconds), outages)

@@ -1,4 +1,4 @@
-"""Running an asynchronous command against the configured backend, opened before and closed after."""
+"""Runs asynchronous commands against the configured backend, which is opened before and closed after."""
 
 import asyncio
 import signal
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def with_backend(command: Callable[[Backend], Awaitable[R]]) -> R:
-    """What `command` returns. Raises `BadSettings`, `NotMigrated`, and what the seams raise."""
+    """Run `command`; its result. Raises `BadSettings`, `NotMigrated`, and what the seams raise."""
     settings = settings_and_logging("warning")
 
     async def run() -> R:
@@ -25,7 +25,7 @@ def with_backend(command: Callable[[Backend], Awaitable[R]]) -> R:
 
 
 def with_log(command: Callable[[Log, Topics], Awaitable[R]]) -> R:
-    """What `command` returns, which needs the log alone. Raises `BadSettings`, `LogUnavailable`."""
+    """Run `command`, which needs only the log; its result. Raises `BadSettings`, `LogUnavailable`."""
     settings = settings_and_logging("warning")
 
     async def run() -> R:

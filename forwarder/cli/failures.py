@@ -1,4 +1,4 @@
-"""Which exit code a command's failure has. Imported when there was one: what raised it is imported by then."""
+"""The exit code of a failed command. Imported only after a failure."""
 
 from forwarder.cli.output import Failed, WrongUsage
 from forwarder.process.data_dir import AlreadyRunning
@@ -24,7 +24,7 @@ _FAILED = (
 
 
 def exit_code(error: Exception) -> int | None:
-    """2 where the command was asked for something wrong, 1 where it could not do what it was asked for; None for a bug."""
+    """2 for wrong usage, 1 for a failure; None for a bug."""
     if isinstance(error, _WRONG):
         return 2
     return 1 if isinstance(error, _FAILED) else None

@@ -25,11 +25,11 @@ _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u20
 
 
 class Failed(Exception):
-    """The command could not do what it was asked to. The message is for the person who asked."""
+    """The command failed. The message is for the person who ran it."""
 
 
 class WrongUsage(Exception):
-    """The command was asked for something that makes no sense. The message says what would."""
+    """The command makes no sense as given. The message says what would."""
 
 
 def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
@@ -78,7 +78,7 @@ def show_lines(lines: Iterable[str]) -> None:
 
 @contextmanager
 def while_read() -> Iterator[None]:
-    """End the block in silence where nobody reads standard output any more, as after `| head`."""
+    """End the block silently if nobody reads standard output any more, as after `| head`."""
     try:
         yield
     except BrokenPipeError:
@@ -97,7 +97,7 @@ def note(text: str) -> None:
 
 @contextmanager
 def progress(total: int, doing: str) -> Iterator[Callable[[int], None]]:
-    """Take in how many more of `total` are done, and show it on standard error, if that is a terminal."""
+    """A progress bar on standard error, if that is a terminal. Call what it yields with how many more of `total` are done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as shown:
         task = shown.add_task(doing, total=total)
@@ -114,5 +114,5 @@ def _unbounded() -> Console:
 
 
 def printable(text: str) -> str:
-    """Values come from anywhere: what a terminal would obey is written out instead."""
+    """`text` with control characters escaped: values come from anywhere, and a terminal would obey them."""
     return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)

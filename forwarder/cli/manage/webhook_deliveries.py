@@ -24,7 +24,7 @@ OfWorkspace = Annotated[str | None, typer.Option("--workspace", help="Only if it
 
 @contextmanager
 def in_words() -> Iterator[None]:
-    """What the block refuses, for the person who asked: `WrongUsage` where another command would do, else `Failed`."""
+    """Turns what the block raises into `WrongUsage`, where another command would do, or into `Failed`."""
     try:
         yield
     except (BadTarget, UnknownType) as error:

@@ -30,7 +30,7 @@ Event = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Which events, as far as they are given: of an account, of a workspace, of one of `types`; and how many of them at most."""
+    """Which events: of an account, of a workspace, of one of `types`, each if given; and at most `count` of them."""
 
     account: str | None = None
     workspace: str | None = None
@@ -49,8 +49,8 @@ class EventFilter:
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """What is read of a topic: from its beginning, or what was taken `since`, or from its end; and whether the reader stays for
-    what comes after."""
+    """What is read of a topic: from its beginning, or from the time `since`, or from its end; and whether to `follow` what comes
+    later."""
 
     beginning: bool = False
     since: datetime | None = None
@@ -60,9 +60,9 @@ class ReadRange:
 async def print_events(
     log: Log, topic: str, read_range: ReadRange, wanted: EventFilter, clock: Clock, *, as_json: bool
 ) -> None:
-    """Print what is wanted, each batch as it comes. Returns when there are enough, or at the end where it does not `follow`.
+    """Print the events that are wanted, as they come. Returns after `count` of them, or at the end if it does not `follow`.
 
-    What cannot be read is noted on standard error and passed over, and so is an outage once it is known that the topic is there.
+    What cannot be read is reported on standard error and skipped; so is an outage, once the topic is known to exist.
     Raises `LogUnavailable`.
     """
     left = wanted.count
@@ -118,7 +118,7 @@ def line(event: Event) -> str:
 
 
 def _object(value: Any) -> Mapping[str, Any]:
-    """`value` where it is a JSON object: whoever else writes to the topic may put anything there."""
+    """`value` if it is a JSON object, else an empty one: others may write anything to the topic."""
     return value if isinstance(value, dict) else {}
 
 

@@ -99,7 +99,7 @@ def settle(
 
 
 async def _settle(request_id: str, confirmed: str | None, rejected: str | None, backend: Backend) -> tuple[Status, str]:
-    """What it is now, and what happens next."""
+    """Its status now, and what happens next."""
     repair = Repair(backend.repairs, backend.clock)
     try:
         if confirmed is not None:
@@ -116,7 +116,7 @@ async def _settle(request_id: str, confirmed: str | None, rejected: str | None, 
 
 
 async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
-    """What the submission is instead, and what can be done."""
+    """Why it cannot be settled, and what to do instead."""
     found = await backend.overview.find(request_id)
     if found is None:
         return _not_taken_in(request_id)
@@ -151,7 +151,7 @@ def cancel(
 
 
 async def _cancel(request_id: str, reason: str | None, backend: Backend) -> tuple[Status, str]:
-    """How it stands, and what happens next."""
+    """Its status, and what happens next."""
     topic = backend.settings.topics.requests
     cancellations = Cancellations(backend.overview, backend.directory, backend.log, topic, backend.clock)
     try:
@@ -166,12 +166,12 @@ async def _cancel(request_id: str, reason: str | None, backend: Backend) -> tupl
 
 
 def _not_taken_in(request_id: str) -> Failed:
-    """Nothing is known of it here."""
+    """No worker has taken it in."""
     return Failed(f"no submission {request_id} was taken in; if it was just accepted, the worker has yet to reach it")
 
 
 def _letter_id(summary: Summary) -> str:
-    """The id of the dead letter that tells of its failure."""
+    """The id of the dead letter about its failure."""
     return f"{summary.request_id}.{summary.revision}"
 
 

@@ -34,7 +34,7 @@ _ACCOUNTS = {
 
 @dataclass(frozen=True, slots=True)
 class DemoWorld:
-    """What a new user needs to try it."""
+    """What a new user needs to try the forwarder."""
 
     url: str
     token: str
@@ -66,7 +66,7 @@ def up(
 
 
 def _quiet() -> bool:
-    """On a terminal the start-up text is what a person wants to see, not a log line for each reservation."""
+    """On a terminal people want to see the start-up text, not a log line for each reservation."""
     return sys.stderr.isatty() and "FORWARDER_LOG_LEVEL" not in os.environ
 
 
@@ -103,7 +103,7 @@ Then:
 
 
 async def prepare_demo_world(backend: Backend, url: str, data_dir: Path) -> DemoWorld:
-    """Make what is missing, point the accounts at the simulator of `url`, and write `demo.env` (mode 0600)."""
+    """Create what is missing, point the accounts at the simulator of `url`, and write `demo.env` (mode 0600)."""
     await _add_workspace(backend)
     known = {account.id: account for account in await backend.tenancy.accounts(WORKSPACE)}
     for account_id, (kind, path) in _ACCOUNTS.items():
@@ -135,7 +135,7 @@ def _last_token(path: Path) -> str | None:
 
 
 async def _in_force(backend: Backend, token: str | None) -> str:
-    """The token of the last start while its key is in force, else a new one."""
+    """The token of the last start if its key still works, else a new one."""
     if token and await backend.directory.key(token) is not None:
         return token
     _, token = await backend.tenancy.add_key(WORKSPACE)
