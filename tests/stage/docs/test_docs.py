@@ -7,12 +7,25 @@ from pathlib import Path
 
 import pytest
 
+from forwarder.settings import Environment
+from tools.reference.log_events import MEANINGS
+
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 FOLDERS = ("forwarder", "tests", "tools", "bench", "docs", "deploy", "schemas", "clients")
+OTHER_VARIABLES = {  # of the demo, of the tests and their tools
+    "FORWARDER_URL",
+    "FORWARDER_TOKEN",
+    "FORWARDER_WORKSPACE",
+    "FORWARDER_TEST_KAFKA",
+    "FORWARDER_TEST_DATABASE_URL",
+    "FORWARDER_TEST_REQUIRE",
+    "FORWARDER_CONTRACTS",
+}
+NOT_EVENTS = {"min.insync.replicas"}
 NOT_YET = {"schemas/released"}  # the first release makes it
 MODULE = re.compile(r"(?:forwarder|tools|bench|tests)(?:\.[a-z_0-9]+)+")
 
@@ -31,6 +44,21 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 def test_every_file_that_is_named_exists(page: Path) -> None:
     missing = [name for name in _named(_text(page)) if not _exists(name)]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_setting_and_metric_that_is_named_exists(page: Path) -> None:
+    known = {f"FORWARDER_{name.upper()}" for name in Environment.model_fields} | OTHER_VARIABLES
+    metrics = set(re.findall(r"`(forwarder_\w+)`", _text(ROOT / "docs" / "reference" / "metrics.md")))
+    named = re.findall(r"\bFORWARDER_[A-Z_]+[A-Z]\b|\bforwarder_[a-z_]+[a-z]\b", _text(page))
+    assert {name for name in named if name.isupper()} <= known
+    assert {name for name in named if name.islower()} <= metrics
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "operations").glob("*.md")), ids=ids)
+def test_every_log_event_that_operators_read_of_exists(page: Path) -> None:
+    named = {code for code in CODE.findall(_text(page)) if re.fullmatch(r"[a-z_]+\.[a-z_]+", code)}
+    assert {name for name in named if not name.endswith((".yml", ".conf", ".md", ".py"))} <= set(MEANINGS) | NOT_EVENTS
 
 
 def test_the_readme_is_short() -> None:
