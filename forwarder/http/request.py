@@ -1,17 +1,18 @@
 """A request: its headers, and its body up to a limit and within a time. Touches the web framework's types alone."""
 
+import asyncio
 import functools
 import re
-from collections.abc import Mapping, Sequence
+import types
+from collections.abc import Coroutine, Generator, Mapping, Sequence
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final, TypeVar, cast
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
-from forwarder.process.loops import wait_within
-
 Header = tuple[bytes, bytes]
+T = TypeVar("T")
 
 _CHARSET: Final = r'\s*(;\s*charset\s*=\s*("utf-8"|utf-8)\s*)?;?'
 JSON: Final = re.compile("application/json" + _CHARSET, re.IGNORECASE)
@@ -99,6 +100,32 @@ async def _chunk(receive: Receive) -> tuple[bytes, bool]:
     if message["type"] == "http.disconnect":
         raise ClientDisconnect
     return message.get("body", b""), message.get("more_body", False)
+
+
+async def wait_within(seconds: float, coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of `coroutine`. Raises `TimeoutError` where it takes longer. `asyncio.timeout` costs more than reading most
+    requests: it is set only once there is something to wait for."""
+    try:
+        waiting_for = coroutine.send(None)
+    except StopIteration as finished:
+        return cast("T", finished.value)
+    async with asyncio.timeout(seconds):
+        return cast("T", await _resume(coroutine, waiting_for))
+
+
+@types.coroutine
+def _resume(coroutine: Coroutine[Any, Any, T], waiting_for: Any) -> Generator[Any, Any, Any]:
+    """Await the rest of a coroutine that was begun, and waits."""
+    try:
+        while True:
+            try:
+                sent = yield waiting_for
+            except BaseException as error:  # noqa: BLE001 - a cancellation above all
+                waiting_for = coroutine.throw(error)
+            else:
+                waiting_for = coroutine.send(sent)
+    except StopIteration as finished:
+        return finished.value
 
 
 @functools.lru_cache(maxsize=256)

@@ -5,9 +5,8 @@ What fails because something outside is away is tried again; what fails as a bug
 
 import asyncio
 import random
-import types
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator, Sequence
-from typing import Any, Final, TypeVar, cast
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -85,32 +84,6 @@ async def cancel_all(tasks: Collection["asyncio.Future[Any]"]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def wait_within(seconds: float, coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of `coroutine`. Raises `TimeoutError` where it takes longer. `asyncio.timeout` costs more than reading most
-    requests: it is set only once there is something to wait for."""
-    try:
-        waiting_for = coroutine.send(None)
-    except StopIteration as finished:
-        return cast("T", finished.value)
-    async with asyncio.timeout(seconds):
-        return cast("T", await _resume(coroutine, waiting_for))
-
-
-@types.coroutine
-def _resume(coroutine: Coroutine[Any, Any, T], waiting_for: Any) -> Generator[Any, Any, Any]:
-    """Await the rest of a coroutine that was begun, and waits."""
-    try:
-        while True:
-            try:
-                sent = yield waiting_for
-            except BaseException as error:  # noqa: BLE001 - a cancellation above all
-                waiting_for = coroutine.throw(error)
-            else:
-                waiting_for = coroutine.send(sent)
-    except StopIteration as finished:
-        return finished.value
 
 
 class TimeSlice:
