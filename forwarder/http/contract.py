@@ -103,7 +103,7 @@ class Deprecation:
             raise ValueError(f"{self.method} {self.path} ends less than {NOTICE.days} days after it was deprecated")
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Those that each of its answers carries."""
+        """Those that each of its responses carries."""
         links = [f'<{self.about}>; rel="deprecation"; type="text/html"']
         if self.successor and "{" not in self.successor:  # a template is no address
             links.append(f'<{self.successor}>; rel="successor-version"')
@@ -118,7 +118,7 @@ DEPRECATED: Final[tuple[Deprecation, ...]] = ()
 
 
 def announcing(routes: Routes, table: Sequence[Deprecation] = DEPRECATED) -> Routes:
-    """`routes`, of which those in the `table` say so in every answer of their own, refusals included."""
+    """`routes`, of which those in the `table` say so in every response of their own, refusals included."""
     return [_announcing(route, table) for route in routes] if table else routes
 
 
@@ -134,7 +134,7 @@ def _announcing(route: BaseRoute, table: Sequence[Deprecation]) -> BaseRoute:
 
 
 class _Announcing:
-    """Adds to the answers of each method its headers; HEAD is GET."""
+    """Adds to the responses of each method its headers; HEAD is GET."""
 
     def __init__(self, app: ASGIApp, headers: dict[str, list[tuple[bytes, bytes]]]) -> None:
         self._app = app

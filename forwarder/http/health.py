@@ -1,4 +1,4 @@
-"""What every process answers about itself: alive, ready, and its numbers. May touch the web framework and the metrics."""
+"""What every process says about itself: alive, ready, and its numbers. May touch the web framework and the metrics."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,1 +1,2 @@
-"""STAGE 1: HTTP → topic. Takes reservations in once they are safe on the log; `routes` is the way in, `acceptance` the flow."""
+"""STAGE 1: HTTP → topic. Accepts reservations once they are safe on the log. `routes` has the addresses, `guard` what all
+pass, `submit` the main flow."""

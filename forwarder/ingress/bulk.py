@@ -55,7 +55,7 @@ _AN_ITEM: Final = 512
 
 
 class SafeItem(NamedTuple):
-    """An item that is safe on the log, and what its caller is told of it."""
+    """An item that is safe on the log, and its receipt."""
 
     submission: NewSubmission
     receipt: Receipt
@@ -156,7 +156,7 @@ class BulkEndpoint:
         return (admit(len(made)) or made) if made else INVALID_BULK_SIZE
 
     async def _items(self, request: HttpRequest) -> Iterator[_Item | None] | Problem:
-        """The items, each read when its turn comes; None to let others work. Going through them raises `MalformedJson`."""
+        """The items, each read when it is asked for; None to let others work. Going through them raises `MalformedJson`."""
         array = request.is_sent_as(JSON)
         if not array and not request.is_sent_as(NDJSON):
             return BULK_MEDIA_TYPE

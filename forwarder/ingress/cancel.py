@@ -1,7 +1,7 @@
 """One cancellation that was admitted: read → find what it is about → publish, unless it is over already → respond.
 
-It is accepted from the moment at which its submission was, whether a worker has taken that in or not: the id itself vouches for it.
-A worker that takes in the cancellation first keeps it for the submission.
+It is accepted from the moment at which its submission was, whether a worker has ingested that or not: the id itself vouches for it.
+A worker that ingests the cancellation first keeps it for the submission.
 """
 
 import re

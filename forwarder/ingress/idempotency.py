@@ -24,7 +24,7 @@ class Receipt(NamedTuple):
 
 
 def receipt_of(stored: Stored) -> Receipt:
-    """The receipt of a submission that was taken in before."""
+    """The receipt of a submission that was ingested before."""
     if stored.status is Status.PENDING:
         return Receipt(stored.request_id, stored.accepted_at)
     settled = OutcomeEvent(stored.status, stored.id, stored.record.encode(), stored.problem)
@@ -50,13 +50,13 @@ class Attempt:
 
     def __init__(self, recent: _Recent, accepted_at: str) -> None:
         self._recent = recent
-        # Others under way say the same, so that it does not matter whose message the worker takes in. A moment of before is
+        # Others under way say the same, so that it does not matter whose message the worker ingests. A moment of before is
         # not kept where its publish failed: the deadline counts from it, and it may be days ago by now.
         self.accepted_at = recent.publishing_as = recent.publishing_as or accepted_at
         recent.under_way += 1
 
     def acknowledged(self) -> str:
-        """The log has it: what comes again need not be published again. When it was accepted, as everybody is told."""
+        """The log has it: what comes again need not be published again. When it was accepted, as every caller is told."""
         self._recent.acknowledged_as = self._recent.acknowledged_as or self.accepted_at
         return self._recent.acknowledged_as
 
@@ -72,7 +72,7 @@ class Attempt:
 class IdempotencyCache:
     """Knows keyed submissions. Of those that are not in the store yet it remembers the last `max_remembered`, of this
     process, and all that are being published: a key that comes again elsewhere within that moment is left for the worker, which
-    takes in the first alone."""
+    ingests the first alone."""
 
     def __init__(self, reader: Reader, max_remembered: int) -> None:
         self._reader = reader

@@ -18,7 +18,7 @@ class IngressSettings:
 
     `wait_seconds`: how long the general operation waits for an outcome when the caller does not say.
     `max_wait_seconds`: the most that `Prefer: wait=N` is given.
-    `retry_after_seconds`: what callers are told who should come again, for an outcome or because something is away.
+    `retry_after_seconds`: when callers should come again, for an outcome or because something is away.
     `body_seconds`: how long a body may take to come.
     `max_requests`, `max_bytes`: requests under way, those who wait included, and the bytes of their bodies; what is beyond is
     refused. `max_in_flight`: submissions handed to the log and not yet acknowledged; one more is refused. At least as many as

@@ -16,7 +16,8 @@ from forwarder.topics.port import LogUnavailable, Message
 
 
 class SubmissionPublisher:
-    """Publishes submissions to the log. No more than `max_in_flight` are not yet acknowledged, in however few calls they came."""
+    """Publishes submissions to the log. No more than `max_in_flight` are not yet acknowledged, in however few requests they
+    came."""
 
     def __init__(self, parts: IngressParts) -> None:
         self._publisher = parts.publisher
@@ -32,14 +33,14 @@ class SubmissionPublisher:
             problem = await self._send((submission.message(submission.accepted_at),))
             return problem or Receipt(submission.request_id, submission.accepted_at)
         try:
-            earlier = await self._idempotency.look_up(submission)
+            found = await self._idempotency.look_up(submission)
         except StoreUnavailable:
             return STORE_UNAVAILABLE
-        if not isinstance(earlier, Attempt):
-            return earlier
-        with earlier:
-            problem = await self._send((submission.message(earlier.accepted_at),))
-            return problem or Receipt(submission.request_id, earlier.acknowledged())
+        if not isinstance(found, Attempt):
+            return found
+        with found:
+            problem = await self._send((submission.message(found.accepted_at),))
+            return problem or Receipt(submission.request_id, found.acknowledged())
 
     async def publish_all(
         self, account_id: str, submissions: Sequence[NewSubmission]
@@ -54,9 +55,9 @@ class SubmissionPublisher:
         except StoreUnavailable:
             return STORE_UNAVAILABLE
         with ExitStack() as attempts:
-            for earlier in known:
-                if isinstance(earlier, Attempt):
-                    attempts.enter_context(earlier)
+            for found in known:
+                if isinstance(found, Attempt):
+                    attempts.enter_context(found)
             return await self._publish_new(submissions, iter(known))
 
     async def _publish_new(
@@ -67,10 +68,10 @@ class SubmissionPublisher:
         messages: dict[str, Message] = {}
         time_slice = TimeSlice()
         for submission in submissions:
-            earlier = next(known) if submission.keyed else Receipt(submission.request_id, submission.accepted_at)
-            results.append(earlier)
-            if isinstance(earlier, Attempt) or not submission.keyed:
-                accepted_at = earlier.accepted_at if isinstance(earlier, Attempt) else submission.accepted_at
+            found = next(known) if submission.keyed else Receipt(submission.request_id, submission.accepted_at)
+            results.append(found)
+            if isinstance(found, Attempt) or not submission.keyed:
+                accepted_at = found.accepted_at if isinstance(found, Attempt) else submission.accepted_at
                 message = messages.setdefault(submission.request_id, submission.message(accepted_at))
                 if time_slice.used_up(len(message.value)):
                     await yield_to_loop()

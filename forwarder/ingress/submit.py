@@ -1,5 +1,5 @@
 """One submission that was admitted: read the terms → validate → identify and seal → publish → respond. What is counted and
-logged of it, and what its caller is told.
+logged of it, and the response.
 """
 
 from typing import Any, Final, NamedTuple, assert_never
@@ -32,7 +32,7 @@ _log = structlog.get_logger()
 
 
 class Accepted(NamedTuple):
-    """A submission that is safe on the log, what its caller is told of it, and how long it waited at the most."""
+    """A submission that is safe on the log, its receipt, and how long its caller is ready to wait."""
 
     submission: NewSubmission
     receipt: Receipt
@@ -179,7 +179,7 @@ def receipt_response(receipt: Receipt, wait: Wait, origin: str, retry_after_seco
 
 
 def receipt_json(receipt: Receipt, origin: str) -> dict[str, Any]:
-    """What a caller who does not wait is told."""
+    """The receipt as a caller reads it who does not wait."""
     # In the header a path, which stays true behind any proxy; here the address to paste.
     return {
         "requestId": receipt.request_id,

@@ -45,7 +45,7 @@ class Poster:
         self._sender = sender
         self._clock = clock
         self._jitter = jitter
-        self._records: Batcher[TriedDelivery, None] = Batcher(self._record, at_most=record_batch)
+        self._records: Batcher[TriedDelivery, None] = Batcher(self._record, max_items=record_batch)
 
     def secrets_of(self, endpoint: Endpoint) -> Sequence[str]:
         """The secrets that sign for the endpoint now: its own, and the previous one during a rotation."""

@@ -1,6 +1,6 @@
 """Logging: structlog, one event per line on standard error, JSON or for the eye. Guest and card data are never logged.
 
-Events are named `noun.verbed`. Each message's way through a stage ends in one wide event with everything that was learnt.
+Events are named `noun.verbed`. A stage ends its work on a message with one wide event that has everything it learnt.
 """
 
 import asyncio

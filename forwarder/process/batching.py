@@ -12,18 +12,18 @@ R = TypeVar("R")
 
 
 class Batcher(Generic[T, R]):
-    """Collects items and hands them on in batches, one batch at a time, in the order of their coming.
+    """Collects items and passes them on in batches, one batch at a time, in the order of their coming.
 
     While one batch is under way the next one gathers: a lone item goes at once, and under load batches grow by themselves; after a
     crowd the next batch gathers for `pause_seconds` more, since what a batch costs hardly goes by its size.
-    `flush` answers with one result for each item. Whatever it raises, every waiter of that batch gets.
+    `flush` returns one result for each item. Whatever it raises, every waiter of that batch gets.
     """
 
     def __init__(
-        self, flush: Callable[[Sequence[T]], Awaitable[Sequence[R]]], *, at_most: int, pause_seconds: float = 0.0
+        self, flush: Callable[[Sequence[T]], Awaitable[Sequence[R]]], *, max_items: int, pause_seconds: float = 0.0
     ) -> None:
         self._flush = flush
-        self._at_most = at_most
+        self._max_items = max_items
         self._pause_seconds = pause_seconds
         self._not_before = 0.0
         self._waiting: list[tuple[T, asyncio.Future[R] | None]] = []
@@ -31,16 +31,16 @@ class Batcher(Generic[T, R]):
 
     async def submit(self, item: T) -> R:
         """The result for `item`, once its batch is through. Giving up waiting does not take the item back."""
-        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._enter(item, answer)
-        return await answer
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._enter(item, future)
+        return await future
 
     def post(self, item: T) -> None:
         """As `submit`, for whom the result is all the same."""
         self._enter(item, None)
 
-    def _enter(self, item: T, answer: asyncio.Future[R] | None) -> None:
-        self._waiting.append((item, answer))
+    def _enter(self, item: T, future: asyncio.Future[R] | None) -> None:
+        self._waiting.append((item, future))
         if self._runner is None:
             self._runner = asyncio.create_task(self._run())
 
@@ -54,9 +54,9 @@ class Batcher(Generic[T, R]):
         clock = asyncio.get_running_loop().time
         try:
             while True:
-                # One turn of the event loop at least, so that what became ready together goes together.
+                # One iteration of the event loop at least, so that what became ready together goes together.
                 await asyncio.sleep(max(self._not_before - clock(), 0.0))
-                batch, self._waiting = self._waiting[: self._at_most], self._waiting[self._at_most :]
+                batch, self._waiting = self._waiting[: self._max_items], self._waiting[self._max_items :]
                 await self._run_one(batch)
                 if len(batch) >= CROWD:
                     self._not_before = clock() + self._pause_seconds
@@ -69,12 +69,12 @@ class Batcher(Generic[T, R]):
         try:
             results = await self._flush([item for item, _ in batch])
         except BaseException as error:  # Each waiter must learn of it, a cancellation too.
-            for _, answer in batch:
-                if answer is not None and not answer.done():
-                    answer.set_exception(error)
+            for _, future in batch:
+                if future is not None and not future.done():
+                    future.set_exception(error)
             if not isinstance(error, Exception):
                 raise
             return
-        for (_, answer), result in zip(batch, results, strict=True):
-            if answer is not None and not answer.done():
-                answer.set_result(result)
+        for (_, future), result in zip(batch, results, strict=True):
+            if future is not None and not future.done():
+                future.set_result(result)

@@ -1,7 +1,7 @@
-"""Conditional requests (RFC 9110, section 13): what an answer is tagged with, and whether a caller has it already. Pure but for the
-form of an answer.
+"""Conditional requests (RFC 9110, section 13): what a response is tagged with, and whether a caller has it already. Pure but
+for the form of a response.
 
-Answers stay `no-store`: a tag is for a caller who keeps a record on purpose, in a place that it chose. A cache on the way or in a
+Responses stay `no-store`: a tag is for a caller who keeps a record on purpose, in a place that it chose. A cache on the way or in a
 browser that kept guests' data only to revalidate it would be nobody's choice.
 """
 
@@ -37,18 +37,18 @@ def entity_tag(body: bytes) -> str:
     return f'"{urlsafe_b64encode(blake2b(body, digest_size=_DIGEST_BYTES).digest()).decode()}"'
 
 
-def names(if_none_match: str, tag: str) -> bool:
-    """Whether the header's list of tags names `tag`, by the weak comparison, or is `*`. One that is not written as it should be
-    names none: then the caller is sent what there is."""
+def matches(if_none_match: str, tag: str) -> bool:
+    """Whether the header's list of tags matches `tag`, by the weak comparison, or is `*`. One that is not written as it should be
+    matches none: then the caller is sent what there is."""
     if if_none_match.strip() == "*":
         return True
     return _TAGS.fullmatch(if_none_match) is not None and tag in _TAG.findall(if_none_match)
 
 
-def conditional_answer(body: bytes, if_none_match: str | None, *headers: Header) -> Response | NotModified:
+def conditional_response(body: bytes, if_none_match: str | None, *headers: Header) -> Response | NotModified:
     """`body`, unless the caller has it already."""
     tag = entity_tag(body)
     headers = (NO_STORE, (b"etag", tag.encode()), *headers)
-    if if_none_match is not None and names(if_none_match, tag):
+    if if_none_match is not None and matches(if_none_match, tag):
         return NotModified(headers)
     return Response(200, body, headers)

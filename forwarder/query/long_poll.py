@@ -1,7 +1,7 @@
 """The status of a submission as soon as it is news to the caller, or its wait (RFC 7240) is over. Touches the store and the log.
 
 Without If-None-Match it is news once the submission is settled; with it, once the tag differs. An event wakes who waits; nothing is
-asked for meanwhile. What changes without one (it was taken in, a try was put off) is seen when the wait is over.
+asked for meanwhile. What changes without one (it was ingested, a try was put off) is seen when the wait is over.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from forwarder.http.fields import Wait, read_wait
 from forwarder.http.request import header_map
 from forwarder.http.responses import Response
-from forwarder.query.conditional import NotModified, conditional_answer, entity_tag, names
+from forwarder.query.conditional import NotModified, conditional_response, entity_tag, matches
 from forwarder.query.parts import QueryParts
 from forwarder.query.status import untaken_status, write_status
 from forwarder.reservation.outcome import Status
@@ -22,7 +22,7 @@ _NO_WAIT = Wait(0)
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """How the submission stands: as it is answered, and by which of its events."""
+    """Where the submission stands: its status as a response shows it, and after which of its events."""
 
     body: bytes
     status: Status
@@ -31,7 +31,7 @@ class _Seen:
     def is_news(self, if_none_match: str | None) -> bool:
         if if_none_match is None:
             return self.status is not Status.PENDING
-        return not names(if_none_match, entity_tag(self.body))
+        return not matches(if_none_match, entity_tag(self.body))
 
 
 class _Later:
@@ -69,7 +69,7 @@ class LongPoll:
     def __init__(self, parts: QueryParts) -> None:
         self._parts = parts
 
-    async def answer(self, account_id: str, request_id: str, request: Request) -> Response | NotModified | None:
+    async def respond(self, account_id: str, request_id: str, request: Request) -> Response | NotModified | None:
         """The status, from the moment of acceptance on; None where the account has no such submission."""
         poll = _Poll(account_id, request_id, request)
         wait = self._wait(poll)
@@ -80,10 +80,10 @@ class LongPoll:
         if waited and not seen.is_news(poll.if_none_match):
             seen, waited = await self._news(poll, seen, wait.seconds)
         applied = ((b"preference-applied", wait.applied.encode()),) if waited else ()
-        return conditional_answer(seen.body, poll.if_none_match, *applied)
+        return conditional_response(seen.body, poll.if_none_match, *applied)
 
     def _wait(self, poll: _Poll) -> Wait:
-        return _NO_WAIT if poll.prefer is None else read_wait(poll.prefer, _NO_WAIT, self._parts.longest_wait_seconds)
+        return _NO_WAIT if poll.prefer is None else read_wait(poll.prefer, _NO_WAIT, self._parts.max_wait_seconds)
 
     async def _news(self, poll: _Poll, seen: _Seen, seconds: float) -> tuple[_Seen, bool]:
         """What was seen last, within `seconds`; and False where there was no waiting: too many do, or the log is away."""
@@ -106,7 +106,7 @@ class LongPoll:
                 return await self._look(poll) or seen, True
 
     async def _look(self, poll: _Poll) -> _Seen | None:
-        """How it stands in the store; of what is still on its way there the identifier itself vouches."""
+        """Where it stands in the store; of what is still on its way there the identifier itself vouches."""
         stored = await self._parts.reader.submission(poll.account_id, poll.request_id)
         if stored is not None:
             return _Seen(write_status(stored), stored.status, stored.revision)

@@ -11,7 +11,7 @@ from forwarder.topics.outcomes import OutcomeListener
 
 @dataclass(frozen=True, slots=True)
 class QueryParts:
-    """The ports of the query stage. `longest_wait_seconds`: the most that `Prefer: wait=N` is given. `retry_after_seconds`: what
+    """The ports of the query stage. `max_wait_seconds`: the most that `Prefer: wait=N` is given. `retry_after_seconds`: what
     callers are told while the store is away."""
 
     directory: Directory
@@ -19,5 +19,5 @@ class QueryParts:
     ids: RequestIds
     outcomes: OutcomeListener
     clock: Clock
-    longest_wait_seconds: int = 60
+    max_wait_seconds: int = 60
     retry_after_seconds: int = 1

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from forwarder.http.paging import LARGEST_ID, positive
 from forwarder.http.request import header_map
 from forwarder.http.responses import NO_STORE, Response, Routes, problem_response
-from forwarder.query.conditional import NotModified, conditional_answer
+from forwarder.query.conditional import NotModified, conditional_response
 from forwarder.query.long_poll import LongPoll
 from forwarder.query.pages import read_page_request, write_page
 from forwarder.query.parts import QueryParts
@@ -32,17 +32,17 @@ _NO_SUBMISSION = requests.SUBMISSION_NOT_FOUND.problem(
 _NO_RESERVATION = requests.RESERVATION_NOT_FOUND.problem("This integration account has no reservation with that id.")
 
 _Read = Callable[[str, Request], Awaitable[Response | NotModified | Problem]]
-"""Reads, for one integration account, what answers a request."""
+"""Reads the response to a request of one integration account."""
 
 
 def query_routes(parts: QueryParts) -> Routes:
     """The routes of the query stage; HEAD wherever GET is."""
     queries = _Queries(parts)
-    pages = queries.answering(queries.page)
+    pages = queries.endpoint(queries.page)
     return [
-        Route("/api/v1/vrs/submissions/{request_id}", queries.answering(queries.status)),
+        Route("/api/v1/vrs/submissions/{request_id}", queries.endpoint(queries.status)),
         *(Route(path + slash, pages) for path in _LIST_PATHS for slash in ("", "/")),
-        Route("/api/v1/vrs/reservations/{id}", queries.answering(queries.reservation)),
+        Route("/api/v1/vrs/reservations/{id}", queries.endpoint(queries.reservation)),
     ]
 
 
@@ -53,16 +53,16 @@ class _Queries:
         self._long_poll = LongPoll(parts)
         self._retry_after_seconds = parts.retry_after_seconds
 
-    def answering(self, read: _Read) -> Callable[[Request], Awaitable[Response | NotModified]]:
-        """The endpoint that answers with what `read` reads for the account of the caller."""
+    def endpoint(self, read: _Read) -> Callable[[Request], Awaitable[Response | NotModified]]:
+        """The endpoint that responds with what `read` reads for the account of the caller."""
 
-        async def endpoint(request: Request) -> Response | NotModified:
+        async def respond(request: Request) -> Response | NotModified:
             result = await self._read_as_caller(read, request)
             if isinstance(result, Problem):
                 return problem_response(result, retry_after_seconds=self._retry_after_seconds)
             return result
 
-        return endpoint
+        return respond
 
     async def _read_as_caller(self, read: _Read, request: Request) -> Response | NotModified | Problem:
         try:
@@ -78,7 +78,7 @@ class _Queries:
         request_id = request.path_params["request_id"]
         if not _REQUEST_ID.fullmatch(request_id):
             return _NO_SUBMISSION
-        return await self._long_poll.answer(account_id, request_id, request) or _NO_SUBMISSION
+        return await self._long_poll.respond(account_id, request_id, request) or _NO_SUBMISSION
 
     async def page(self, account_id: str, request: Request) -> Response | Problem:
         """A page of the account's reservations, those that the filters let through."""
@@ -97,7 +97,7 @@ class _Queries:
         if not stored:
             return _NO_RESERVATION
         body = b'{"success":true,"data":' + stored.record.encode() + b"}"
-        return conditional_answer(body, header_map(request.scope).get("if-none-match"))
+        return conditional_response(body, header_map(request.scope).get("if-none-match"))
 
 
 def _parameters(request: Request) -> Mapping[str, Sequence[str]]:

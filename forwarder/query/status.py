@@ -1,4 +1,4 @@
-"""The status of a submission, as `GET /api/v1/vrs/submissions/{requestId}` answers it. Pure."""
+"""The status of a submission, as `GET /api/v1/vrs/submissions/{requestId}` shows it. Pure."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from forwarder.store.submissions.work import Attempt
 
 
 def write_status(stored: Stored) -> bytes:
-    """Of a submission that was taken in: every attempt, the record, the problem where there is one, and its cancellation."""
+    """Of a submission that was ingested: every attempt, the record, the problem where there is one, and its cancellation."""
     head = to_json(
         {
             "requestId": stored.request_id,

@@ -45,7 +45,7 @@ class Worker:
         letters = DeadLetterWriter(parts.topics, settings.group)
         self._outbox = OutboxPublisher(recorder, parts.publisher, parts.topics, clock, settings)
         self._outcomes = OutcomeRecorder(recorder, self._outbox, letters, self._lease, clock, settings)
-        self._intents: Batcher[int, bool] = Batcher(self._mark_pushing, at_most=settings.record_batch)
+        self._intents: Batcher[int, bool] = Batcher(self._mark_pushing, max_items=settings.record_batch)
         throttles = Throttles(clock, parts.pms.limits)
         pusher = Pusher(
             parts.pms,

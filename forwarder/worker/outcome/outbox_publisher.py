@@ -41,11 +41,11 @@ class OutboxPublisher:
         self._republish_seconds = settings.republish_seconds
         self._in_memory = 0
         self._batches: Batcher[OutboxEvent, None] = Batcher(
-            self._publish, at_most=_BATCH, pause_seconds=settings.pause_seconds
+            self._publish, max_items=_BATCH, pause_seconds=settings.pause_seconds
         )
         self._published: set[tuple[str, int]] = set()
         self._to_delete: Batcher[OutboxEvent, None] = Batcher(
-            self._delete, at_most=_MAX_IN_MEMORY, pause_seconds=settings.delete_pause_seconds
+            self._delete, max_items=_MAX_IN_MEMORY, pause_seconds=settings.delete_pause_seconds
         )
 
     def publish_soon(self, events: Sequence[OutboxEvent]) -> None:

@@ -47,7 +47,7 @@ class OutcomeRecorder:
         self._lease = lease
         self._clock = clock
         self._batches: Batcher[PushContext, bool] = Batcher(
-            self._record, at_most=settings.record_batch, pause_seconds=settings.pause_seconds
+            self._record, max_items=settings.record_batch, pause_seconds=settings.pause_seconds
         )
 
     def enqueue(self, push: PushContext) -> None:
