@@ -112,5 +112,5 @@ lock: | $(VENV)/.created ## pin what pyproject.toml asks for
 	$(LOCK) --group client --output-file tests/support/contracts/openapi_client/requirements.lock
 
 clean: ## remove the environment and every cache; the data in .forwarder stays
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
