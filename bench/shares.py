@@ -17,30 +17,26 @@ _REST: Final = "event loop"
 _PARTS: Final[Sequence[tuple[str, str]]] = (
     ("structlog/", "log line"),
     ("prometheus_client/", "metrics"),
-    ("worker/intake.py", "intake"),
+    ("worker/intake/", "intake"),
     ("aiokafka/consumer/", "intake"),
-    ("topics/kafka_consumer.py", "intake"),
-    ("topics/kafka_reader.py", "intake"),
-    ("worker/push.py", "push"),
-    ("worker/attempts.py", "push"),
+    ("topics/kafka/consumer.py", "intake"),
+    ("topics/kafka/reader.py", "intake"),
+    ("worker/push/", "push"),
     ("forwarder/pms/", "push"),
-    ("worker/verdict.py", "verdict"),
-    ("worker/settlement.py", "record"),
-    ("worker/announcer.py", "announce"),
-    ("topics/kafka_publisher.py", "announce"),
-    ("topics/kafka_batches.py", "announce"),
-    ("topics/time_limits.py", "announce"),
-    ("aiokafka/producer/", "announce"),
+    ("worker/outcome/policy.py", "policy"),
+    ("worker/outcome/recorder.py", "record"),
+    ("worker/outcome/outbox_publisher.py", "publish"),
+    ("topics/kafka/", "publish"),
+    ("topics/publishing.py", "publish"),
+    ("aiokafka/producer/", "publish"),
     ("aiokafka/", "kafka, both ways"),
-    ("worker/delivery.py", "lane"),
-    ("worker/lane.py", "lane"),
-    ("worker/lanes.py", "lane"),
-    ("runtime/batching.py", "lane"),
+    ("worker/dispatch/", "dispatch"),
+    ("process/batching.py", "dispatch"),
     ("worker/", "lease, sweep"),
     ("sqlalchemy/", "statements"),
     ("asyncpg/", "statements"),
 )
-"""What is in a file's path, and the part that it is of. Of one file the first counts."""
+"""A part of a file's path, and the part of the work it belongs to. The first match counts."""
 
 
 class Shares:
