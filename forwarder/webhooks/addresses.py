@@ -19,6 +19,12 @@ from forwarder.webhooks.port import BadTarget
 
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _IPV4_BITS: Final = 0xFFFFFFFF
+MAX_URL: Final = 2000
+_PORTS: Final = {"http": 80, "https": 443}
+_LIMIT_SECONDS: Final = 5.0
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The IP addresses of a host, best first. Raises `OSError` where there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +61,6 @@ def _effective(address: str) -> IPv4Address | IPv6Address:
         return IPv4Address(int(parsed) & _IPV4_BITS)
     inner = parsed.ipv4_mapped or parsed.sixtofour or (parsed.teredo and parsed.teredo[1])
     return inner or parsed
-
-
-MAX_URL: Final = 2000
-_PORTS: Final = {"http": 80, "https": 443}
-_LIMIT_SECONDS: Final = 5.0
-
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The IP addresses of a host, best first. Raises `OSError` where there are none."""
 
 
 class Resolver:

@@ -51,7 +51,7 @@ class HttpSender:
             async with asyncio.timeout(self._seconds):
                 return await self._exchange(url, headers, body)
         except TimeoutError:
-            return NoResponse("timed_out", f"No whole answer within {self._seconds:g} s.")
+            return NoResponse("timed_out", f"No complete response within {self._seconds:g} s.")
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, OSError) as error:
             return _no_response(error)
         except (httpcore.UnsupportedProtocol, KeyError, ValueError):
@@ -163,11 +163,11 @@ def _no_response(error: Exception) -> NoResponse:
         case httpcore.ConnectError() if any(isinstance(cause, ssl.SSLError) for cause in _causes(error)):
             return NoResponse("tls_failed", detail)
         case httpcore.ConnectTimeout():
-            return NoResponse("connect_timed_out", "The connection was not taken in time.")
+            return NoResponse("connect_timed_out", "The connection was not accepted in time.")
         case httpcore.ConnectError():
             return NoResponse("connect_failed", detail)
         case httpcore.TimeoutException():
-            return NoResponse("timed_out", "No whole answer in time.")
+            return NoResponse("timed_out", "No complete response in time.")
         case httpcore.ProtocolError():
             return NoResponse("not_http", detail)
         case _:

@@ -23,6 +23,134 @@ from forwarder.store.webhooks.port import DeliveryAttempt, DeliveryEntry
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.webhooks import Endpoint
 
+_ID: Final = re.compile(r"whk_[A-Za-z0-9_-]{1,64}")
+
+
+class NoDelivery(LookupError):
+    """The webhook is there, and has no such delivery."""
+
+
+class _DeliveryMethod(Protocol):
+    async def __call__(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry: ...
+
+
+class WebhookActions:
+    """Endpoints for the webhooks themselves."""
+
+    def __init__(self, hooks: Webhooks) -> None:
+        self._hooks = hooks
+
+    async def add(self, workspace_id: str, request: Request) -> Response | Problem:
+        """Add a webhook. Its secret is in this response and in no other."""
+        body = await read_request_body(request, NewWebhook)
+        if isinstance(body, Problem):
+            return body
+        endpoint, secret = await self._hooks.add(
+            workspace_id, body.url, types=_each_once(body.types), description=body.description
+        )
+        location = f"{request.scope['path']}/{endpoint.id}".encode()
+        return _response({**endpoint_json(endpoint), "secret": secret}, 201, (b"location", location))
+
+    async def page(self, workspace_id: str, request: Request) -> Response | Problem:
+        """List webhooks in the order in which they were added. A cursor is that time, in microseconds since 1970."""
+        asked = read_page_query(request)
+        if isinstance(asked, Problem):
+            return asked
+        every = await self._hooks.endpoints(workspace_id)
+        before = [_added(each) for each in reversed(every) if _added(each) < asked.cursor]
+        onward = [each for each in every if _added(each) >= asked.cursor]
+        others = neighbours(before, [_added(each) for each in onward], asked.limit)
+        cursors = Cursors(others.previous, asked.cursor, others.next)
+        return _page([endpoint_json(each) for each in onward[: asked.limit]], cursors, asked.limit)
+
+    async def show(self, workspace_id: str, request: Request) -> Response | Problem:
+        """Show one webhook."""
+        return _response(endpoint_json(await self._hooks.get(_id(request), workspace_id=workspace_id)))
+
+    async def change(self, workspace_id: str, request: Request) -> Response | Problem:
+        """What is read_request_body is changed, and then it is enabled or disabled, if that is read_request_body too."""
+        body = await read_request_body(request, WebhookChange)
+        if isinstance(body, Problem):
+            return body
+        return _response(endpoint_json(await self._change(_id(request), workspace_id, body)))
+
+    async def _change(self, endpoint_id: str, workspace_id: str, body: WebhookChange) -> Endpoint:
+        changed = await self._hooks.change(
+            endpoint_id,
+            workspace_id=workspace_id,
+            url=body.url if body.has("url") else None,
+            types=_each_once(body.types) if body.has("types") else UNCHANGED,
+            description=body.description if body.has("description") else None,
+        )
+        if not body.has("enabled") or body.enabled == changed.enabled:
+            return changed
+        switch = self._hooks.enable if body.enabled else self._hooks.disable
+        return await switch(endpoint_id, workspace_id=workspace_id)
+
+    async def remove(self, workspace_id: str, request: Request) -> Response | Problem:
+        """Remove the webhook, with its pending deliveries and its log."""
+        await self._hooks.remove(_id(request), workspace_id=workspace_id)
+        return _response({"id": _id(request), "removed": True})
+
+    async def test(self, workspace_id: str, request: Request) -> Response | Problem:
+        """Queue a test event for this webhook only; its delivery is in the log."""
+        delivery_id = await self._hooks.test(_id(request), workspace_id=workspace_id)
+        path = request.scope["path"].removesuffix("/test")
+        return _response({"deliveryId": delivery_id}, 202, (b"location", f"{path}/deliveries/{delivery_id}".encode()))
+
+    async def rotate(self, workspace_id: str, request: Request) -> Response | Problem:
+        """Replace the secret. The new one is in this response and in no other."""
+        body = await read_request_body(request, Rotation, optional=True)
+        if isinstance(body, Problem):
+            return body
+        endpoint, secret = await self._hooks.rotate(
+            _id(request), workspace_id=workspace_id, overlap_seconds=body.overlap_seconds
+        )
+        return _response({**endpoint_json(endpoint), "secret": secret})
+
+
+class DeliveryActions:
+    """Endpoints for the deliveries of a webhook."""
+
+    def __init__(self, hooks: Webhooks) -> None:
+        self._hooks = hooks
+
+    async def page(self, workspace_id: str, request: Request) -> Response | Problem:
+        """List deliveries, newest first. A cursor is the first id, counted downwards, that is not on the page; 1 for none."""
+        asked = read_page_query(request, of_status=True)
+        if isinstance(asked, Problem):
+            return asked
+        read = partial(
+            self._hooks.deliveries,
+            _id(request),
+            workspace_id=workspace_id,
+            status=asked.status,
+            limit=asked.limit + 1,
+        )
+        before = None if asked.cursor == FIRST else asked.cursor
+        onward = await read(before=before)
+        newer = () if before is None else await read(after=before - 1)
+        others = neighbours([each.id + 1 for each in reversed(newer)], [each.id + 1 for each in onward], asked.limit)
+        cursors = Cursors(others.previous, asked.cursor, others.next)
+        return _page([delivery_json(each) for each in onward[: asked.limit]], cursors, asked.limit)
+
+    async def show(self, workspace_id: str, request: Request) -> Response | Problem:
+        """Show one delivery."""
+        return _response(delivery_json(await self._of_delivery(self._hooks.delivery, workspace_id, request)))
+
+    async def resend(self, workspace_id: str, request: Request) -> Response | Problem:
+        """Make the delivery due now, whatever its state."""
+        return _response(delivery_json(await self._of_delivery(self._hooks.resend, workspace_id, request)), 202)
+
+    async def _of_delivery(self, act: _DeliveryMethod, workspace_id: str, request: Request) -> DeliveryEntry:
+        """The result of `act` for the delivery in the path. Raises `NoDelivery` if the webhook has none with that id."""
+        endpoint_id, delivery_id = _id(request), positive(request.path_params["delivery_id"], LARGEST_ID)
+        try:
+            return await act(endpoint_id, delivery_id or 0, workspace_id=workspace_id)
+        except NotKnown as error:
+            await self._hooks.get(endpoint_id, workspace_id=workspace_id)  # raises if there is not even the webhook
+            raise NoDelivery from error
+
 
 def endpoint_json(endpoint: Endpoint) -> dict[str, Any]:
     """A webhook, without its secrets."""
@@ -68,135 +196,6 @@ def _moment(moment: datetime | None) -> str | None:
     return None if moment is None else iso(moment)
 
 
-_ID: Final = re.compile(r"whk_[A-Za-z0-9_-]{1,64}")
-
-
-class NoDelivery(LookupError):
-    """The webhook is there, and has no such delivery."""
-
-
-class _DeliveryMethod(Protocol):
-    async def __call__(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry: ...
-
-
-class WebhookActions:
-    """Endpoints for the webhooks themselves."""
-
-    def __init__(self, hooks: Webhooks) -> None:
-        self._hooks = hooks
-
-    async def add(self, workspace_id: str, request: Request) -> Response | Problem:
-        """Add a webhook. Its secret is in this response and in no other."""
-        body = await read_request_body(request, NewWebhook)
-        if isinstance(body, Problem):
-            return body
-        endpoint, secret = await self._hooks.add(
-            workspace_id, body.url, types=_each_once(body.types), description=body.description
-        )
-        location = f"{request.scope['path']}/{endpoint.id}".encode()
-        return _answer({**endpoint_json(endpoint), "secret": secret}, 201, (b"location", location))
-
-    async def page(self, workspace_id: str, request: Request) -> Response | Problem:
-        """List webhooks in the order in which they were added. A cursor is that time, in microseconds since 1970."""
-        asked = read_page_query(request)
-        if isinstance(asked, Problem):
-            return asked
-        every = await self._hooks.endpoints(workspace_id)
-        before = [_added(each) for each in reversed(every) if _added(each) < asked.cursor]
-        onward = [each for each in every if _added(each) >= asked.cursor]
-        others = neighbours(before, [_added(each) for each in onward], asked.limit)
-        cursors = Cursors(others.previous, asked.cursor, others.next)
-        return _page([endpoint_json(each) for each in onward[: asked.limit]], cursors, asked.limit)
-
-    async def show(self, workspace_id: str, request: Request) -> Response | Problem:
-        """Show one webhook."""
-        return _answer(endpoint_json(await self._hooks.get(_id(request), workspace_id=workspace_id)))
-
-    async def change(self, workspace_id: str, request: Request) -> Response | Problem:
-        """What is read_request_body is changed, and then it is enabled or disabled, if that is read_request_body too."""
-        body = await read_request_body(request, WebhookChange)
-        if isinstance(body, Problem):
-            return body
-        return _answer(endpoint_json(await self._change(_id(request), workspace_id, body)))
-
-    async def _change(self, endpoint_id: str, workspace_id: str, body: WebhookChange) -> Endpoint:
-        changed = await self._hooks.change(
-            endpoint_id,
-            workspace_id=workspace_id,
-            url=body.url if body.has("url") else None,
-            types=_each_once(body.types) if body.has("types") else UNCHANGED,
-            description=body.description if body.has("description") else None,
-        )
-        if not body.has("enabled") or body.enabled == changed.enabled:
-            return changed
-        switch = self._hooks.enable if body.enabled else self._hooks.disable
-        return await switch(endpoint_id, workspace_id=workspace_id)
-
-    async def remove(self, workspace_id: str, request: Request) -> Response | Problem:
-        """Remove the webhook, with its pending deliveries and its log."""
-        await self._hooks.remove(_id(request), workspace_id=workspace_id)
-        return _answer({"id": _id(request), "removed": True})
-
-    async def test(self, workspace_id: str, request: Request) -> Response | Problem:
-        """Queue a test event for this webhook only; its delivery is in the log."""
-        delivery_id = await self._hooks.test(_id(request), workspace_id=workspace_id)
-        path = request.scope["path"].removesuffix("/test")
-        return _answer({"deliveryId": delivery_id}, 202, (b"location", f"{path}/deliveries/{delivery_id}".encode()))
-
-    async def rotate(self, workspace_id: str, request: Request) -> Response | Problem:
-        """Replace the secret. The new one is in this response and in no other."""
-        body = await read_request_body(request, Rotation, optional=True)
-        if isinstance(body, Problem):
-            return body
-        endpoint, secret = await self._hooks.rotate(
-            _id(request), workspace_id=workspace_id, overlap_seconds=body.overlap_seconds
-        )
-        return _answer({**endpoint_json(endpoint), "secret": secret})
-
-
-class DeliveryActions:
-    """Endpoints for the deliveries of a webhook."""
-
-    def __init__(self, hooks: Webhooks) -> None:
-        self._hooks = hooks
-
-    async def page(self, workspace_id: str, request: Request) -> Response | Problem:
-        """List deliveries, newest first. A cursor is the first id, counted downwards, that is not on the page; 1 for none."""
-        asked = read_page_query(request, of_status=True)
-        if isinstance(asked, Problem):
-            return asked
-        read = partial(
-            self._hooks.deliveries,
-            _id(request),
-            workspace_id=workspace_id,
-            status=asked.status,
-            limit=asked.limit + 1,
-        )
-        before = None if asked.cursor == FIRST else asked.cursor
-        onward = await read(before=before)
-        newer = () if before is None else await read(after=before - 1)
-        others = neighbours([each.id + 1 for each in reversed(newer)], [each.id + 1 for each in onward], asked.limit)
-        cursors = Cursors(others.previous, asked.cursor, others.next)
-        return _page([delivery_json(each) for each in onward[: asked.limit]], cursors, asked.limit)
-
-    async def show(self, workspace_id: str, request: Request) -> Response | Problem:
-        """Show one delivery."""
-        return _answer(delivery_json(await self._of_delivery(self._hooks.delivery, workspace_id, request)))
-
-    async def resend(self, workspace_id: str, request: Request) -> Response | Problem:
-        """Make the delivery due now, whatever its state."""
-        return _answer(delivery_json(await self._of_delivery(self._hooks.resend, workspace_id, request)), 202)
-
-    async def _of_delivery(self, act: _DeliveryMethod, workspace_id: str, request: Request) -> DeliveryEntry:
-        """The result of `act` for the delivery in the path. Raises `NoDelivery` if the webhook has none with that id."""
-        endpoint_id, delivery_id = _id(request), positive(request.path_params["delivery_id"], LARGEST_ID)
-        try:
-            return await act(endpoint_id, delivery_id or 0, workspace_id=workspace_id)
-        except NotKnown as error:
-            await self._hooks.get(endpoint_id, workspace_id=workspace_id)  # raises if there is not even the webhook
-            raise NoDelivery from error
-
-
 def _id(request: Request) -> str:
     """The webhook id in the path. Raises `NotKnown` if it has another form, without asking the database."""
     endpoint_id: str = request.path_params["id"]
@@ -213,7 +212,7 @@ def _each_once(types: Sequence[str] | None) -> Sequence[str] | None:
     return None if types is None else list(dict.fromkeys(types))
 
 
-def _answer(data: Mapping[str, Any], status: int = 200, *headers: tuple[bytes, bytes]) -> Response:
+def _response(data: Mapping[str, Any], status: int = 200, *headers: tuple[bytes, bytes]) -> Response:
     return Response(status, to_json({"data": data}), (NO_STORE, *headers))
 
 

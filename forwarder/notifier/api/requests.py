@@ -21,6 +21,15 @@ from forwarder.reservation.result import RESULT_TYPES
 from forwarder.reservation.validation import MalformedJson, read_object
 from forwarder.store.webhooks.port import DeliveryStatus
 
+_BODY_SECONDS: Final = 10.0
+_NOTHING_CHANGED: Final = "Nothing was changed"
+
+_UNSUPPORTED_MEDIA_TYPE: Final = requests.UNSUPPORTED_MEDIA_TYPE.problem(
+    "The body must be JSON in UTF-8, not compressed, sent with Content-Type: application/json."
+)
+_BODY_TOO_LARGE: Final = requests.BODY_TOO_LARGE.problem(f"The body must have at most {MAX_BODY_BYTES} bytes.")
+_BODY_TIMED_OUT: Final = requests.BODY_TIMED_OUT.problem(f"{_NOTHING_CHANGED}.")
+
 MAX_URL: Final = 2000
 
 _Url = Annotated[
@@ -104,16 +113,6 @@ def read_body(model: type[Body], content: bytes) -> Body | list[Fault]:
     """The body in `content`, or all of its faults. Raises `MalformedJson`."""
     body = read_object(model, content)
     return body if isinstance(body, list) else body.faults() or body
-
-
-_BODY_SECONDS: Final = 10.0
-_NOTHING_CHANGED: Final = "Nothing was changed"
-
-_UNSUPPORTED_MEDIA_TYPE: Final = requests.UNSUPPORTED_MEDIA_TYPE.problem(
-    "The body must be JSON in UTF-8, not compressed, sent with Content-Type: application/json."
-)
-_BODY_TOO_LARGE: Final = requests.BODY_TOO_LARGE.problem(f"The body must have at most {MAX_BODY_BYTES} bytes.")
-_BODY_TIMED_OUT: Final = requests.BODY_TIMED_OUT.problem(f"{_NOTHING_CHANGED}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,40 +21,19 @@ from forwarder.tenancy.port import ApiKey, Directory, NotKnown, TenancyUnavailab
 from forwarder.tenancy.webhooks import TooManyEndpoints
 from forwarder.webhooks.port import BadTarget
 
-LIVE_KEY_NEEDED: Final = webhooks.LIVE_KEY_NEEDED.problem("Use a live key of the workspace: fwd_live_….")
-
-
-Refusal = (
-    NotKnown | NoDelivery | EndpointDisabled | TooManyEndpoints | BadTarget | TenancyUnavailable | StoreUnavailable
-)
-"""What an action may raise. For a webhook of another workspace it raises the same as for one that does not exist."""
-
-
-def problem_of(error: Refusal) -> Problem:
-    """The problem that the caller gets."""
-    match error:
-        case NotKnown():
-            return webhooks.WEBHOOK_NOT_FOUND.problem("This workspace has no webhook of that id.")
-        case NoDelivery():
-            return webhooks.DELIVERY_NOT_FOUND.problem("This webhook has no delivery of that id.")
-        case EndpointDisabled():
-            return webhooks.WEBHOOK_DISABLED.problem('Enable it first: PATCH it with {"enabled": true}.')
-        case TooManyEndpoints():
-            return webhooks.TOO_MANY_WEBHOOKS.problem(str(error))
-        case BadTarget():
-            return invalid([Fault("/url", error.code, str(error))])
-        case TenancyUnavailable():
-            return service.TENANCY_UNAVAILABLE.problem("Ask again in a moment.")
-        case StoreUnavailable():
-            return service.STORE_UNAVAILABLE.problem("Ask again in a moment.")
-
-
 _PATH: Final = "/api/v1/vrs/webhooks"
 _ONE: Final = _PATH + "/{id}"
 _DELIVERIES: Final = _ONE + "/deliveries"
 _DELIVERY: Final = _DELIVERIES + "/{delivery_id}"
 _UNREAD_BODY: Final = frozenset({408, 413})
 """The rest of the body is not read, so the connection cannot be used again."""
+
+LIVE_KEY_NEEDED: Final = webhooks.LIVE_KEY_NEEDED.problem("Use a live key of the workspace: fwd_live_….")
+
+Refusal = (
+    NotKnown | NoDelivery | EndpointDisabled | TooManyEndpoints | BadTarget | TenancyUnavailable | StoreUnavailable
+)
+"""What an action may raise. For a webhook of another workspace it raises the same as for one that does not exist."""
 
 _log = structlog.get_logger(__name__)
 
@@ -140,3 +119,22 @@ def _log_change(action: str, key: ApiKey | Problem, request: Request, result: Re
         status=result.status,
         code=result.code if isinstance(result, Problem) else None,
     )
+
+
+def problem_of(error: Refusal) -> Problem:
+    """The problem that the caller gets."""
+    match error:
+        case NotKnown():
+            return webhooks.WEBHOOK_NOT_FOUND.problem("This workspace has no webhook of that id.")
+        case NoDelivery():
+            return webhooks.DELIVERY_NOT_FOUND.problem("This webhook has no delivery of that id.")
+        case EndpointDisabled():
+            return webhooks.WEBHOOK_DISABLED.problem('Enable it first: PATCH it with {"enabled": true}.')
+        case TooManyEndpoints():
+            return webhooks.TOO_MANY_WEBHOOKS.problem(str(error))
+        case BadTarget():
+            return invalid([Fault("/url", error.code, str(error))])
+        case TenancyUnavailable():
+            return service.TENANCY_UNAVAILABLE.problem("Ask again in a moment.")
+        case StoreUnavailable():
+            return service.STORE_UNAVAILABLE.problem("Ask again in a moment.")

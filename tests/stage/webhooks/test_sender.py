@@ -124,7 +124,7 @@ async def test_one_that_never_answers_is_given_up() -> None:
         await caller.gone()
 
     said = await reply_to(script, seconds=0.05)
-    assert said == NoResponse("timed_out", "No whole answer within 0.05 s.")
+    assert said == NoResponse("timed_out", "No complete response within 0.05 s.")
 
 
 async def test_one_whose_answer_has_no_end_is_given_up_after_the_same_time() -> None:
@@ -133,7 +133,7 @@ async def test_one_whose_answer_has_no_end_is_given_up_after_the_same_time() -> 
         await caller.say(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n")
         await caller.gone()
 
-    assert await reply_to(script, seconds=0.1) == NoResponse("timed_out", "No whole answer within 0.1 s.")
+    assert await reply_to(script, seconds=0.1) == NoResponse("timed_out", "No complete response within 0.1 s.")
 
 
 async def test_a_connection_that_is_reset_is_lost() -> None:
