@@ -38,7 +38,7 @@ HEADERS = {
 
 
 class _Directory:
-    """Implements `Directory` and `Remembering`, with the memory that the real one has in front of the database."""
+    """Implements `CachingDirectory`, with the cache that the real one has in front of the database."""
 
     def __init__(self) -> None:
         clock = SystemClock()
