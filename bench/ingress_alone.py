@@ -14,7 +14,7 @@ from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.routes import ingress_routes
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.identity import RequestIds
-from forwarder.store.lists.port import EVERYTHING, Filters, Order, Page, Stored
+from forwarder.store.lists.port import EVERYTHING, Filters, Order, Page, StoredSubmission
 from forwarder.tenancy.access import Caller, caller_valid_until, new_token, token_hash
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey
@@ -79,7 +79,7 @@ class _EmptyStore:
     async def submission(self, account_id: str, request_id: str) -> None:
         return None
 
-    async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, Stored]:
+    async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
         return {}
 
     async def reservation(self, account_id: str, reservation_id: int) -> None:

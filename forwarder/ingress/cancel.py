@@ -41,7 +41,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.reservation.validation import MalformedJson, read_cancellation
-from forwarder.store.lists.port import Stored
+from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Caller
 from forwarder.topics.codec import encode_cancellation
@@ -159,7 +159,12 @@ class CancelEndpoint:
         return Requested(request_id, status, wait)
 
     def _message_of(
-        self, caller: Caller, request: HttpRequest, request_id: str, body: CancellationBody, stored: Stored | None
+        self,
+        caller: Caller,
+        request: HttpRequest,
+        request_id: str,
+        body: CancellationBody,
+        stored: StoredSubmission | None,
     ) -> CancellationRequest:
         # The key of its submission, where that is known, brings it to the worker that has its room. Nothing hangs on it.
         place = request_id if stored is None else stored.property_id
@@ -213,11 +218,11 @@ class CancelEndpoint:
         return refusal(problem, self._parts.settings.retry_after_seconds)
 
 
-def _asked_for(stored: Stored) -> bool:
+def _asked_for(stored: StoredSubmission) -> bool:
     return stored.cancellation is not None and stored.cancellation.status is CancellationStatus.REQUESTED
 
 
-def _settled(stored: Stored) -> OutcomeEvent:
+def _settled(stored: StoredSubmission) -> OutcomeEvent:
     return OutcomeEvent(stored.status, stored.id, stored.record.encode(), stored.problem, revision=stored.revision)
 
 

@@ -11,7 +11,7 @@ from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.problems import key_reused
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.lists.port import Reader, Stored
+from forwarder.store.lists.port import Reader, StoredSubmission
 from forwarder.topics.outcomes import OutcomeEvent
 
 
@@ -23,7 +23,7 @@ class Receipt(NamedTuple):
     settled: OutcomeEvent | None = None
 
 
-def receipt_of(stored: Stored) -> Receipt:
+def receipt_of(stored: StoredSubmission) -> Receipt:
     """The receipt of a submission that was ingested before."""
     if stored.status is Status.PENDING:
         return Receipt(stored.request_id, stored.accepted_at)
@@ -94,7 +94,7 @@ class IdempotencyCache:
         stored = await self._reader.submissions(account_id, {submission.request_id for submission in submissions})
         return [self._decide(submission, stored.get(submission.request_id)) for submission in submissions]
 
-    def _decide(self, submission: NewSubmission, stored: Stored | None) -> Receipt | Problem | Attempt:
+    def _decide(self, submission: NewSubmission, stored: StoredSubmission | None) -> Receipt | Problem | Attempt:
         if stored is not None:
             same = stored.fingerprint == submission.fingerprint
             return receipt_of(stored) if same else key_reused(submission.request_id)

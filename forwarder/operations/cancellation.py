@@ -7,7 +7,7 @@ from forwarder.pms.registry import check_options, registered
 from forwarder.process.clock import Clock
 from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.port import Overview, Stored, Summary
+from forwarder.store.lists.port import Overview, StoredSubmission, SubmissionSummary
 from forwarder.tenancy.port import Account, Directory
 from forwarder.topics.codec import encode_cancellation
 from forwarder.topics.port import Log
@@ -40,7 +40,7 @@ class Cancellations:
             await self._publish(summary, stored, reason)
         return stored.status
 
-    async def _publish(self, summary: Summary, stored: Stored, reason: str | None) -> None:
+    async def _publish(self, summary: SubmissionSummary, stored: StoredSubmission, reason: str | None) -> None:
         account = await self.directory.account(summary.account_id)
         if account is not None and not takes_cancellations(account, self.clock):
             raise CannotCancel(f"a PMS of kind {account.kind} takes no cancellations: cancel it there.")

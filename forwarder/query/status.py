@@ -5,11 +5,11 @@ from typing import Any
 from pydantic_core import to_json
 
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.port import Stored
+from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.work import Attempt
 
 
-def write_status(stored: Stored) -> bytes:
+def write_status(stored: StoredSubmission) -> bytes:
     """Of a submission that was ingested: every attempt, the record, the problem where there is one, and its cancellation."""
     head = to_json(
         {

@@ -13,7 +13,7 @@ from forwarder.operations.cancellation import Cancellations, CannotCancel
 from forwarder.operations.settle import NotInDoubt, Repair, account_deadline_seconds
 from forwarder.reservation.cancellation import MAX_REASON
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.port import Summary
+from forwarder.store.lists.port import SubmissionSummary
 
 RequestId = Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")]
 
@@ -170,12 +170,12 @@ def _not_taken_in(request_id: str) -> Failed:
     return Failed(f"no submission {request_id} was taken in; if it was just accepted, the worker has yet to reach it")
 
 
-def _letter_id(summary: Summary) -> str:
+def _letter_id(summary: SubmissionSummary) -> str:
     """The id of the dead letter about its failure."""
     return f"{summary.request_id}.{summary.revision}"
 
 
-def _row(summary: Summary) -> dict[str, Any]:
+def _row(summary: SubmissionSummary) -> dict[str, Any]:
     return {
         "id": summary.id,
         "requestId": summary.request_id,

@@ -61,7 +61,7 @@ _FEW_DAYS: Final = 92
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ListShape:
     """What the text of a list's statements depends on: the filters given, which of them leads, and the order. `every_day`: the
     leading range has so few days that each is looked into; otherwise the days that have anything are found first."""
 
@@ -71,7 +71,7 @@ class Shape:
     every_day: bool = False
 
 
-def shape_of(filters: Filters, order: Order) -> Shape:
+def shape_of(filters: Filters, order: Order) -> ListShape:
     """The shape of the list with these `filters`."""
     is_given: dict[Filter, bool] = {
         "property": filters.property_id is not None,
@@ -83,7 +83,7 @@ def shape_of(filters: Filters, order: Order) -> Shape:
     given = tuple(name for name, given in is_given.items() if given)
     ranked = sorted(given, key=lambda name: _rank(name, filters))
     lead = ranked[0] if ranked else None
-    return Shape(given, lead, order == "desc", every_day=_days(lead, filters) <= _FEW_DAYS)
+    return ListShape(given, lead, order == "desc", every_day=_days(lead, filters) <= _FEW_DAYS)
 
 
 def _rank(name: Filter, filters: Filters) -> tuple[int, int]:

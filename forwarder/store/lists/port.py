@@ -14,7 +14,7 @@ from forwarder.store.submissions.work import Attempt
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredSubmission:
     """One submission as a reader sees it. `record`: the record of section 2.5 as JSON text, ready to be sent. `revision`: that of
     its last event, 0 before the first."""
 
@@ -72,15 +72,15 @@ class Page:
 class Reader(Protocol):
     """The reading side; sees one integration account at a time."""
 
-    async def submission(self, account_id: str, request_id: str) -> Stored | None:
+    async def submission(self, account_id: str, request_id: str) -> StoredSubmission | None:
         """The submission with that request id."""
         ...
 
-    async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, Stored]:
+    async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
         """The submissions with these request ids, as far as they are known, in one read."""
         ...
 
-    async def reservation(self, account_id: str, reservation_id: int) -> Stored | None:
+    async def reservation(self, account_id: str, reservation_id: int) -> StoredSubmission | None:
         """The submission with that id."""
         ...
 
@@ -100,7 +100,7 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class SubmissionSummary:
     """One submission in an operator's list. Timestamps and dates are ISO 8601; `due_at` is None where nothing is left to do.
     `revision`: that of its last event, 0 before the first."""
 
@@ -121,11 +121,11 @@ class Summary:
 class Overview(Protocol):
     """The operator's side: every workspace's submissions."""
 
-    async def find(self, request_id: str) -> tuple[Summary, Stored] | None:
+    async def find(self, request_id: str) -> tuple[SubmissionSummary, StoredSubmission] | None:
         """The submission with that request id, of any account."""
         ...
 
-    async def latest(self, *, status: Status | None, account_id: str | None, limit: int) -> Sequence[Summary]:
+    async def latest(self, *, status: Status | None, account_id: str | None, limit: int) -> Sequence[SubmissionSummary]:
         """The newest submissions, of one status or account if given."""
         ...
 

@@ -26,8 +26,8 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.store.database import Database, Lookup, Mistake
 from forwarder.store.lists import statements
-from forwarder.store.lists.paging import FIRST, Shape, neighbours, shape_of, sides
-from forwarder.store.lists.port import EVERYTHING, Filters, Order, Page, Stored, Summary
+from forwarder.store.lists.paging import FIRST, ListShape, neighbours, shape_of, sides
+from forwarder.store.lists.port import EVERYTHING, Filters, Order, Page, StoredSubmission, SubmissionSummary
 from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, key_among
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.rows import attempts_of
@@ -106,16 +106,16 @@ class SqlReader:
         self._by_request_ids = self._database.lookup(_BY_REQUEST_IDS)
         self._by_id = self._database.lookup(_BY_ID)
         self._probe = self._database.lookup(_PROBE)
-        self._pages: dict[tuple[Shape, bool], Lookup] = {}
+        self._pages: dict[tuple[ListShape, bool], Lookup] = {}
 
-    async def submission(self, account_id: str, request_id: str) -> Stored | None:
+    async def submission(self, account_id: str, request_id: str) -> StoredSubmission | None:
         return await self._stored(self._by_request_id, {"account_id": account_id, "request_id": request_id})
 
-    async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, Stored]:
+    async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
         parameters = {"account_id": account_id, BATCH: as_batch([{"request_id": each} for each in request_ids])}
         return {row.request_id: _stored(row) for row in await self._by_request_ids(parameters)}
 
-    async def reservation(self, account_id: str, reservation_id: int) -> Stored | None:
+    async def reservation(self, account_id: str, reservation_id: int) -> StoredSubmission | None:
         return await self._stored(self._by_id, {"account_id": account_id, "id": reservation_id})
 
     async def page(
@@ -137,13 +137,13 @@ class SqlReader:
             return False
         return True
 
-    def _page(self, shape: Shape, *, is_first: bool) -> Lookup:
+    def _page(self, shape: ListShape, *, is_first: bool) -> Lookup:
         if (shape, is_first) not in self._pages:
             statement = page_statement(self._database.dialect, shape, is_first=is_first)
             self._pages[shape, is_first] = self._database.lookup(statement)
         return self._pages[shape, is_first]
 
-    async def _stored(self, lookup: Lookup, parameters: dict[str, Any]) -> Stored | None:
+    async def _stored(self, lookup: Lookup, parameters: dict[str, Any]) -> StoredSubmission | None:
         rows = await lookup(parameters)
         return _stored(rows[0]) if rows else None
 
@@ -155,7 +155,7 @@ class SqlOverview:
         self._database = Database(engine)
         self._reader = SqlReader(engine)
 
-    async def find(self, request_id: str) -> tuple[Summary, Stored] | None:
+    async def find(self, request_id: str) -> tuple[SubmissionSummary, StoredSubmission] | None:
         rows = await self._database.read(select(*_SUMMARY).where(_row.request_id == request_id))
         if not rows:
             return None
@@ -163,7 +163,7 @@ class SqlOverview:
         stored = await self._reader.submission(summary.account_id, request_id)
         return None if stored is None else (summary, stored)
 
-    async def latest(self, *, status: Status | None, account_id: str | None, limit: int) -> Sequence[Summary]:
+    async def latest(self, *, status: Status | None, account_id: str | None, limit: int) -> Sequence[SubmissionSummary]:
         wanted: Select[Any] = select(*_SUMMARY).order_by(_row.id.desc()).limit(limit)
         if status is not None:
             wanted = wanted.where(_row.status == status.value)
@@ -177,12 +177,12 @@ class SqlOverview:
         return {row.request_id: (Status(row.status), row.revision) for row in rows}
 
 
-def page_statement(dialect: DialectName, shape: Shape, *, is_first: bool) -> Executable:
+def page_statement(dialect: DialectName, shape: ListShape, *, is_first: bool) -> Executable:
     """The statement that reads a page and the ids before it; before the first page there are none."""
     return statements.onward(dialect, shape, LISTED) if is_first else statements.around(dialect, shape, LISTED)
 
 
-def parameters_of(filters: Filters, shape: Shape, cursor: int) -> dict[str, Any]:
+def parameters_of(filters: Filters, shape: ListShape, cursor: int) -> dict[str, Any]:
     """The parameters of a list's statements, except its account and size."""
     since, statuses = filters.updated_since, sorted(filters.statuses)
     keys = [filters.property_id] if shape.lead == "property" else statuses if shape.lead == "status" else []
@@ -202,8 +202,8 @@ def parameters_of(filters: Filters, shape: Shape, cursor: int) -> dict[str, Any]
     }
 
 
-def _stored(row: Row[Any]) -> Stored:
-    return Stored(
+def _stored(row: Row[Any]) -> StoredSubmission:
+    return StoredSubmission(
         id=row.id,
         request_id=row.request_id,
         status=Status(row.status),
@@ -252,8 +252,8 @@ def _statuses() -> Select[Any]:
     )
 
 
-def _summary(row: Row[Any]) -> Summary:
-    return Summary(
+def _summary(row: Row[Any]) -> SubmissionSummary:
+    return SubmissionSummary(
         id=row.id,
         request_id=row.request_id,
         account_id=row.account_id,

@@ -37,7 +37,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from forwarder.store.lists.paging import Filter, Shape
+from forwarder.store.lists.paging import Filter, ListShape
 from forwarder.store.sql import DialectName, Moment, batch_of, utc_day
 from forwarder.store.tables import reservations
 
@@ -60,13 +60,13 @@ _KEYS: Final[dict[Filter, ColumnElement[Any]]] = {
 
 
 @cache
-def onward(dialect: DialectName, shape: Shape, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
+def onward(dialect: DialectName, shape: ListShape, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
     """These columns, including the id, of the rows from the cursor on, in the list's order."""
     return _rows(dialect, shape, columns, upward=not shape.descending)
 
 
 @cache
-def around(dialect: DialectName, shape: Shape, columns: tuple[ColumnElement[Any], ...]) -> CompoundSelect[Any]:
+def around(dialect: DialectName, shape: ListShape, columns: tuple[ColumnElement[Any], ...]) -> CompoundSelect[Any]:
     """The same and, of the rows before the cursor, as many ids and nothing else. In no order."""
     here = onward(dialect, shape, columns).subquery("onward")
     there = _ids(dialect, shape, upward=shape.descending).subquery("before")
@@ -74,7 +74,9 @@ def around(dialect: DialectName, shape: Shape, columns: tuple[ColumnElement[Any]
     return select(here).union_all(select(there.c.id, *nothing))
 
 
-def _rows(dialect: DialectName, shape: Shape, columns: Sequence[ColumnElement[Any]], *, upward: bool) -> Select[Any]:
+def _rows(
+    dialect: DialectName, shape: ListShape, columns: Sequence[ColumnElement[Any]], *, upward: bool
+) -> Select[Any]:
     if shape.lead is None:
         return _range(select(*columns), _row.account_id, _account, upward=upward).limit(_max_rows)
     ids = _ids(dialect, shape, upward=upward).subquery("page")
@@ -82,7 +84,7 @@ def _rows(dialect: DialectName, shape: Shape, columns: Sequence[ColumnElement[An
     return rows.order_by(_sorted(rows, upward=upward))
 
 
-def _ids(dialect: DialectName, shape: Shape, *, upward: bool) -> Select[Any]:
+def _ids(dialect: DialectName, shape: ListShape, *, upward: bool) -> Select[Any]:
     """The ids of the rows from the cursor on, in order."""
     if shape.lead is None:
         return _range(select(_row.id), _row.account_id, _account, upward=upward).limit(_max_rows)
@@ -92,7 +94,7 @@ def _ids(dialect: DialectName, shape: Shape, *, upward: bool) -> Select[Any]:
     return _first(_of_each(dialect, runs, _run(dialect, shape, runs, upward=upward).limit(_max_rows)), upward=upward)
 
 
-def _ids_by_day(shape: Shape, days: FromClause, *, upward: bool) -> Select[Any]:
+def _ids_by_day(shape: ListShape, days: FromClause, *, upward: bool) -> Select[Any]:
     """Like `_ids`, merged from the runs of many days, on PostgreSQL. A few days' runs are read first: where they fill the page, it
     ends no later than there, and no other day's run is read any further."""
     is_sample = days.c.number % _SAMPLED == _ZERO
@@ -111,7 +113,7 @@ def _first(page: Select[Any], *, upward: bool) -> Select[Any]:
     return page.order_by(_sorted(page, upward=upward)).limit(_max_rows)
 
 
-def _run(dialect: DialectName, shape: Shape, runs: FromClause, *, upward: bool) -> Select[Any]:
+def _run(dialect: DialectName, shape: ListShape, runs: FromClause, *, upward: bool) -> Select[Any]:
     """The ids of one run that the other filters select, from the cursor on: upwards including it, downwards without."""
     key, value, rows = _KEYS[cast("Filter", shape.lead)], runs.c.value, _filtered(dialect, shape, runs)
     if dialect == "postgresql":
@@ -120,7 +122,7 @@ def _run(dialect: DialectName, shape: Shape, runs: FromClause, *, upward: bool) 
     return rows.where(key == value, _from_cursor(upward=upward)).order_by(_sorted(rows, upward=upward))
 
 
-def _run_up_to(end: ColumnElement[int], shape: Shape, runs: FromClause, *, upward: bool) -> Select[Any]:
+def _run_up_to(end: ColumnElement[int], shape: ListShape, runs: FromClause, *, upward: bool) -> Select[Any]:
     """Like `_run`, up to and including this id; all of the run where it is NULL.
 
     With an equality PostgreSQL stops at the last id, which it does not with bounds of the key (see `_range`). But for equalities a
@@ -142,7 +144,7 @@ def _from_cursor(*, upward: bool) -> ColumnElement[bool]:
     return _row.id >= _cursor if upward else _row.id < _cursor
 
 
-def _filtered(dialect: DialectName, shape: Shape, runs: FromClause) -> Select[Any]:
+def _filtered(dialect: DialectName, shape: ListShape, runs: FromClause) -> Select[Any]:
     """The ids of the account's rows that the filters select, except the leading one."""
     lead = cast("Filter", shape.lead)
     others = [_matches(dialect, name) for name in shape.given if name != lead]
@@ -176,7 +178,7 @@ def with_id(rows: Select[Any], wanted: ColumnElement[int]) -> Select[Any]:
 
 
 @cache  # one object for both sides of a cursor, so that it is executed once
-def _values(dialect: DialectName, shape: Shape) -> Select[Any]:
+def _values(dialect: DialectName, shape: ListShape) -> Select[Any]:
     """The keys of the runs: the given statuses or property, or days, numbered from 0."""
     if shape.lead in {"property", "status"}:
         return select(batch_of(column("value", Text())).c.value)

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.port import Stored
+from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
 from forwarder.store.submissions.work import CancellationArrival, NotedCancellation, PmsReservation, Work
@@ -77,7 +77,7 @@ async def claimed(recorder: SqlRecorder, *, at: Any = LATER) -> Sequence[Work]:
     return await recorder.claim("w1", "acc", ALL, now=at, limit=10)
 
 
-async def stored(engine: AsyncEngine, number: int = 1) -> Stored:
+async def stored(engine: AsyncEngine, number: int = 1) -> StoredSubmission:
     found = await SqlReader(engine).submission("acc", submission(number).request_id)
     assert found is not None
     return found

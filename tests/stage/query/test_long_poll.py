@@ -9,7 +9,7 @@ import pytest
 
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.result import ResultEvent
-from forwarder.store.lists.port import Stored
+from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.work import Attempt
 from forwarder.topics.codec import decode_submission, encode_result
 from tests.support.memory.clock import settle
@@ -142,7 +142,7 @@ async def test_an_event_that_comes_again_does_not_end_the_wait(house: Stages) ->
     assert (await polled).json()["data"]["status"] == "CONFIRMED"
 
 
-async def _tell(house: Stages, stored: Stored) -> None:
+async def _tell(house: Stages, stored: StoredSubmission) -> None:
     submission = decode_submission(house.requests[-1])
     data = {"requestId": stored.request_id, "status": stored.status.value, "reservation": {"id": stored.id}}
     event = ResultEvent(stored.request_id, stored.revision, stored.status, submission.key, stored.updated_at, data)

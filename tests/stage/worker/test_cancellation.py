@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Cancelled, Deferred, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
-from forwarder.store.lists.port import Stored
+from forwarder.store.lists.port import StoredSubmission
 from forwarder.topics.codec import decode_data, header
 from forwarder.topics.port import Message
 from tests.support.worker.worker_bench import PATIENCE_SECONDS, TOPICS, Bench, cancellation, fresh, open_bench
@@ -37,7 +37,7 @@ async def told(bench: Bench, count: int) -> list[tuple[str | None, str | None]]:
     return events
 
 
-async def standing(bench: Bench, wanted: CancellationStatus, *, revision: int = 0) -> Stored:
+async def standing(bench: Bench, wanted: CancellationStatus, *, revision: int = 0) -> StoredSubmission:
     """The first submission, once its cancellation stands so."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:

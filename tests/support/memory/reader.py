@@ -7,7 +7,7 @@ from datetime import date, datetime
 from pydantic_core import from_json
 
 from forwarder.store.lists.paging import FIRST, neighbours
-from forwarder.store.lists.port import EVERYTHING, Filters, Order, Page, Stored
+from forwarder.store.lists.port import EVERYTHING, Filters, Order, Page, StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
 
 
@@ -15,23 +15,23 @@ from forwarder.store.submissions.port import StoreUnavailable
 class MemoryReader:
     """Implements `Reader` over what `put` was given."""
 
-    rows: list[tuple[str, Stored]] = field(default_factory=list)
+    rows: list[tuple[str, StoredSubmission]] = field(default_factory=list)
     away: bool = False
     reads: int = 0
 
-    def put(self, account_id: str, stored: Stored) -> None:
+    def put(self, account_id: str, stored: StoredSubmission) -> None:
         """Keep `stored`, in the place of an earlier one of its id."""
         self.rows = sorted(
             [*(row for row in self.rows if row[1].id != stored.id), (account_id, stored)], key=lambda row: row[1].id
         )
 
-    async def submission(self, account_id: str, request_id: str) -> Stored | None:
+    async def submission(self, account_id: str, request_id: str) -> StoredSubmission | None:
         return next((stored for stored in self._of(account_id) if stored.request_id == request_id), None)
 
-    async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, Stored]:
+    async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
         return {stored.request_id: stored for stored in self._of(account_id) if stored.request_id in request_ids}
 
-    async def reservation(self, account_id: str, reservation_id: int) -> Stored | None:
+    async def reservation(self, account_id: str, reservation_id: int) -> StoredSubmission | None:
         return next((stored for stored in self._of(account_id) if stored.id == reservation_id), None)
 
     async def page(
@@ -50,14 +50,14 @@ class MemoryReader:
     async def ready(self) -> bool:
         return not self.away
 
-    def _of(self, account_id: str) -> list[Stored]:
+    def _of(self, account_id: str) -> list[StoredSubmission]:
         self.reads += 1
         if self.away:
             raise StoreUnavailable("the store is away")
         return [stored for owner, stored in self.rows if owner == account_id]
 
 
-def _matches(stored: Stored, filters: Filters) -> bool:
+def _matches(stored: StoredSubmission, filters: Filters) -> bool:
     record = from_json(stored.record)
     spans = ((record["arrivalDate"], filters.arrival), (record["departureDate"], filters.departure))
     return (

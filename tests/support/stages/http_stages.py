@@ -24,7 +24,7 @@ from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.reservation.result import ResultEvent, result_data
-from forwarder.store.lists.port import Stored
+from forwarder.store.lists.port import StoredSubmission
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
 from forwarder.tenancy.sealing import KeyPair, PublicKeySealer, SecretUnsealer
@@ -140,7 +140,7 @@ class Stages:
         revision: int = 0,
         cancellation: Cancellation | None = None,
         **known: Any,
-    ) -> Stored:
+    ) -> StoredSubmission:
         """Store a submission as the worker would; the id counts up from 1 and stays with it."""
         submission = decode_submission(message)
         earlier = [row.id for _, row in self.reader.rows if row.request_id == submission.request_id]
@@ -153,7 +153,7 @@ class Stages:
             **known,
         )
         record = to_json(compose_record(submission.reservation, standing)).decode()
-        stored = Stored(
+        stored = StoredSubmission(
             standing.id,
             submission.request_id,
             status,
@@ -178,7 +178,7 @@ class Stages:
         revision: int = 1,
         cancellation: Cancellation | None = None,
         **known: Any,
-    ) -> Stored:
+    ) -> StoredSubmission:
         """Store the outcome of a submission and announce it, as the worker would."""
         stored = self.ingest(message, status, revision=revision, cancellation=cancellation, **known)
         submission = decode_submission(message)

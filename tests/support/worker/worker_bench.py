@@ -16,7 +16,7 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Absent, Cancelled, CancelOutcome, Confirmed, Deferred, LookupOutcome, Outcome
 from forwarder.reservation.submission import Submission
 from forwarder.store.database import Engine, open_engine
-from forwarder.store.lists.port import Stored, Summary
+from forwarder.store.lists.port import StoredSubmission, SubmissionSummary
 from forwarder.store.lists.reader import SqlOverview, SqlReader
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
@@ -176,12 +176,12 @@ class Bench:
     async def cancel(self, *requests: CancellationRequest) -> None:
         await self.publisher.publish(TOPICS.requests, [encode_cancellation(request) for request in requests])
 
-    async def stored(self, number: int = 1) -> Stored:
+    async def stored(self, number: int = 1) -> StoredSubmission:
         stored = await SqlReader(self.engine).submission("acc", submission(number).request_id)
         assert stored is not None
         return stored
 
-    async def rows(self, status: str, count: int) -> Sequence[Summary]:
+    async def rows(self, status: str, count: int) -> Sequence[SubmissionSummary]:
         overview = SqlOverview(self.engine)
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:

@@ -19,7 +19,7 @@ from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import BookingEngineRequest
 from forwarder.reservation.rules import BOOKING_SYNC
-from forwarder.store.lists.port import Page, Stored
+from forwarder.store.lists.port import Page, StoredSubmission
 from forwarder.store.submissions.work import Attempt
 from forwarder.tenancy.port import Account
 from forwarder.topics.outcomes import OutcomeEvent
@@ -78,10 +78,10 @@ def _settled(status: Status) -> OutcomeEvent:
     return OutcomeEvent(status, 1, _record(status).encode(), examples.problem(status))
 
 
-def _stored(status: Status) -> Stored:
+def _stored(status: Status) -> StoredSubmission:
     record = examples.record(status)
     asked = examples.cancellation(CancellationStatus.DONE) if status is Status.CANCELLED else None
-    return Stored(
+    return StoredSubmission(
         id=record["id"],
         request_id=examples.request_id(),
         status=status,

@@ -12,7 +12,7 @@ from forwarder.operations.completion import with_attempt
 from forwarder.operations.settle import NotInDoubt, Repair
 from forwarder.reservation.outcome import InDoubt, Status
 from forwarder.store.database import Engine, open_engine
-from forwarder.store.lists.port import Stored
+from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
@@ -41,7 +41,7 @@ class _Desk:
         for entry in (await self.recorder.record("w1", [parked], [])).values():
             await self.recorder.published([entry.id])
 
-    async def stored(self) -> Stored:
+    async def stored(self) -> StoredSubmission:
         stored = await SqlReader(self.engine).submission("acc", REQUEST_ID)
         assert stored is not None
         return stored
