@@ -1,4 +1,4 @@
-"""A reservation as a PMS is asked for it: the submission after the rules, with the card open. Lives in memory only."""
+"""The reservation that a PMS is asked to make: the submission after the rules, with the card unsealed. Kept in memory only."""
 
 from collections.abc import Mapping
 from dataclasses import field

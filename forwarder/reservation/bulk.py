@@ -1,4 +1,4 @@
-"""A bulk of reservations: what an item of it is, and from its text to the item or to every fault that it has. Pure."""
+"""Bulk submission: what an item is, and how its text is read, with every fault it has. Pure."""
 
 from typing import Annotated, Final, Literal
 
@@ -27,7 +27,7 @@ from forwarder.reservation.validation import (
 MAX_ITEMS: Final = 1_000
 MAX_BULK_BYTES: Final = 8 * 1024 * 1024
 MAX_ITEM_BYTES: Final = MAX_BODY_BYTES + 1024
-"""As much as a single operation takes, and something for what is around it."""
+"""What a single operation takes, and a little for the item around it."""
 
 RESERVATION: Final = "/reservation"
 """Where in an item its reservation is, as a JSON Pointer."""

@@ -1,4 +1,4 @@
-"""Cancelling what was submitted: how it is asked for, how that stands, and why it may come to nothing. Pure.
+"""Cancelling a submission: the request, its status, and why it may fail. Pure.
 
 REQUESTED → DONE         the reservation is CANCELLED
           → REFUSED      the PMS said no: the reservation stays CONFIRMED      may be asked for again
@@ -35,7 +35,7 @@ class CancellationStatus(StrEnum):
 
 
 class CancellationBody(BaseModel):
-    """What a caller may say with a cancellation. Unknown fields are dropped."""
+    """The body of a cancellation request. Unknown fields are dropped."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -44,7 +44,7 @@ class CancellationBody(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class CancellationRequest:
-    """That the submission is to be cancelled, as it travels from the ingress to the worker.
+    """A request to cancel a submission, as it travels from the ingress to the worker.
 
     `revision`: that of the submission's last event when this was asked for, 0 before the first or where it was not known. A
     cancellation that came to nothing is asked for anew only by a request that knew of that: one that is delivered again did not.
@@ -61,7 +61,7 @@ class CancellationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Cancellation:
-    """How a cancellation stands. `requested_at` is ISO 8601; `problem` says why it came to nothing."""
+    """A cancellation and its status. `requested_at` is ISO 8601; `problem` says why it failed."""
 
     status: CancellationStatus
     requested_at: str
@@ -78,7 +78,7 @@ class Cancellation:
 
 
 def cancellation_status(status: Status, problem: Mapping[str, Any] | None) -> CancellationStatus:
-    """How the cancellation of a submission of that `status` stands; `problem` is its own, where it came to nothing."""
+    """The cancellation's status, from the submission's `status`, and from the cancellation's own `problem` if it failed."""
     if problem is not None:
         return CancellationStatus.FAILED if problem.get("code") == _FAILED else CancellationStatus.REFUSED
     match status:
@@ -107,7 +107,7 @@ def not_supported(request_id: str, kind: str) -> Problem:
 
 
 def cancellation_failed(request_id: str, reason: str, detail: str) -> Problem:
-    """The PMS could not be asked in time; the last that came of it was `reason`."""
+    """The PMS could not be asked in time; the last try failed with `reason`."""
     return endings.CANCELLATION_FAILED.problem(
         f"The PMS could not be made to cancel it before the deadline. It may be asked for again. Last: {reason}: {detail}",
         request_id,

@@ -34,7 +34,7 @@ _SHIFTS: Final = tuple(range(8 * (_NAME_BYTES + _MAC_BYTES) - 10, -1, -10))
 
 
 def _random_names() -> Iterator[bytes]:
-    """Random ends of names. They keep names apart and are no secret: the system is asked for many at once."""
+    """Random ends of names. They keep names apart and are not secret, so the system is asked for many at once."""
     while True:
         block = secrets.token_bytes(_RANDOM_BYTES * _RANDOM_AT_ONCE)
         for at in range(0, len(block), _RANDOM_BYTES):
@@ -55,12 +55,12 @@ class RequestIds:
         return self._seal(account_id, milliseconds.to_bytes(_TIME_BYTES, "big") + next(self._random))
 
     def derive(self, account_id: str, idempotency_key: str) -> str:
-        """The identifier of this key in this account: the same for ever, and of no other account's key."""
+        """The identifier of this key in this account: always the same, and never that of another account's key."""
         name = self._mac(b"idempotency", _NAME_BYTES, account_id, idempotency_key.encode())
         return self._seal(account_id, name)
 
     def vouches(self, account_id: str, request_id: str) -> bool:
-        """True when `request_id` was issued to, or derived for, `account_id` under this key."""
+        """Whether `request_id` was issued to, or derived for, `account_id` with this MAC key."""
         try:
             raw = base64.b32decode(request_id.removeprefix(_PREFIX).upper())
         except (binascii.Error, ValueError):

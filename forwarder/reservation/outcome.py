@@ -1,7 +1,7 @@
-"""What a push came to, decided once at the PMS seam; and the states that a submission goes through.
+"""The outcome of a push, decided once at the PMS seam; and the states that a submission goes through.
 
 PENDING → CONFIRMED | REJECTED | FAILED | IN_DOUBT;  IN_DOUBT → CONFIRMED | REJECTED | PENDING;  FAILED → PENDING on replay;
-CONFIRMED → CANCELLED;  PENDING | IN_DOUBT → CANCELLED where it was surely not made and is not to be any more.
+CONFIRMED → CANCELLED;  PENDING | IN_DOUBT → CANCELLED if it was certainly not made and is no longer wanted.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Status(StrEnum):
 
 @value(frozen=True, slots=True)
 class Confirmed:
-    """The PMS has the reservation. `record` holds what of section 2.5's record the PMS gave, by its field names."""
+    """The PMS has the reservation. `record` holds the fields of section 2.5's record that the PMS gave."""
 
     pms_reservation_id: str
     record: Mapping[str, Any] = field(default_factory=dict)
@@ -34,14 +34,14 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A rule, or the PMS, said no. Asking again would bring the same answer."""
+    """A rule, or the PMS, refused. Asking again would bring the same response."""
 
     problem: Problem
 
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """Surely not done: try again, no earlier than `retry_after_seconds` from now where the PMS said so.
+    """Certainly not done: try again, no earlier than `retry_after_seconds` from now if the PMS asked for that.
 
     `reason` is a stable snake_case code, `detail` one sentence for a person; neither holds guest or card data.
     """
@@ -53,7 +53,7 @@ class Deferred:
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """May have been done: bytes were sent and no answer that we understand came back. Fields as in `Deferred`."""
+    """Possibly done: bytes were sent, and no response that we understand came back. Fields as in `Deferred`."""
 
     reason: str
     detail: str
@@ -70,10 +70,10 @@ class Cancelled:
 
 
 Outcome = Confirmed | Rejected | Deferred | InDoubt
-"""What a create came to."""
+"""The outcome of a create."""
 
 LookupOutcome = Confirmed | Absent | Deferred
-"""What a look-up by our reference came to."""
+"""The outcome of a look-up by our reference."""
 
 CancelOutcome = Cancelled | Rejected | Deferred
-"""What a cancellation came to. It may be asked for any number of times, so that a doubt about one is only a delay."""
+"""The outcome of a cancellation. It may be repeated any number of times, so that an ambiguous one is only a delay."""

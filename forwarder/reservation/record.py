@@ -1,4 +1,4 @@
-"""The reservation record (section 2.5): from the request, the PMS's answer and what we know of the submission. Pure."""
+"""The reservation record (section 2.5), composed of the request, the PMS's response and the submission's state. Pure."""
 
 from collections.abc import Iterable, Mapping
 from datetime import date
@@ -21,12 +21,12 @@ _NAMES = ("name", "firstName", "lastName")
 _FROM_THE_PMS = frozenset(
     ("source", "codes", "notes", "paymentUrl", "finances", "totalPrice", "currency", "primaryGuest")
 )
-"""Fields that are the PMS's to say; in all others the record answers for what was asked."""
+"""Fields that the PMS decides; all others are as they were requested."""
 
 
 @value(frozen=True, slots=True)
 class SubmissionState:
-    """What is known of a submission at one moment, beside the request itself."""
+    """A submission at one moment: all that its record needs besides the request."""
 
     id: int
     request_id: str
@@ -74,8 +74,8 @@ def compose_record(request: Mapping[str, Any], state: SubmissionState) -> dict[s
 
 
 def can_compose(request: Mapping[str, Any]) -> bool:
-    """Whether `request` is of the usual kind: then its record can be composed, and its property and its room have texts. Of others
-    only to compose it tells that."""
+    """Whether `request` has the usual form: then its record can be composed, and its property and room written as text. For
+    any other form only composing it tells."""
     try:
         _ = date.fromisoformat(request["departureDate"]) - date.fromisoformat(request["arrivalDate"])
     except (LookupError, TypeError, ValueError):
@@ -104,7 +104,7 @@ def _add_ours(record: dict[str, Any], request: Mapping[str, Any], state: Submiss
 
 
 def _number_where_it_is_one(identifier: str | int) -> str | int:
-    """A number for "1001", the string itself for "00123" or "A7": what a number would not give back as it was."""
+    """A number for "1001"; the string itself for "00123" or "A7", which a number would not give back."""
     if isinstance(identifier, str) and identifier.isascii() and identifier.isdigit():
         number = int(identifier)
         if str(number) == identifier and number <= _MAX_EXACT_INTEGER:
@@ -113,7 +113,7 @@ def _number_where_it_is_one(identifier: str | int) -> str | int:
 
 
 def _guests(request: Mapping[str, Any]) -> int:
-    """The number of guests; where it was not given, the adults, children and infants that were."""
+    """The number of guests; if it was not given, the sum of adults, children and infants."""
     total: int | None = request.get("numberOfGuests")
     if total is not None:
         return total
@@ -135,7 +135,7 @@ def _text(value: str | float | None) -> str:
 
 
 def _finances(total: float, currency: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The breakdown that the PMS gave; what it left out is derived: the whole price as one room rate, nothing paid yet."""
+    """The breakdown that the PMS gave. What it left out is derived: the whole price as one room rate, nothing paid yet."""
     paid = given.get("totalPaid", 0)
     line = {"name": "Room rate", "type": "RoomRate", "total": total}
     derived: dict[str, Any] = {

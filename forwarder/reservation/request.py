@@ -37,7 +37,7 @@ def _number_only(value: object) -> object:
 
 
 def whole(value: object) -> object:
-    """A whole number however it is written; anything else as it is, to be refused."""
+    """A whole number, however it is written; anything else unchanged, to be refused."""
     # To JSON Schema, and to many programs, 2.0 is as whole a number as 2. Beyond 2^53 it may not be the number that was written.
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) <= 2**53 else value
 
@@ -50,7 +50,7 @@ def _written_as_a_day(value: object) -> str:
 
 
 def json_number(amount: Decimal) -> float | int:
-    """An exact decimal amount as the JSON number that reads the same."""
+    """An exact decimal amount as the JSON number with the same digits."""
     return int(amount) if amount == amount.to_integral_value() else float(amount)
 
 
@@ -210,7 +210,7 @@ Operation = Literal["booking-engine", "general"]
 
 
 def fields_given(request: ReservationRequest) -> int:
-    """How many fields of ours its JSON had, those of the guest, the address and the card included."""
+    """How many known fields its JSON had, including those of the guest, the address and the card."""
     guest = request.guest
     given = len(request.model_fields_set) + len(guest.model_fields_set)
     if guest.address is not None:

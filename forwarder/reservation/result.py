@@ -24,7 +24,7 @@ _UNSUCCESSFUL_CANCELLATIONS: dict[str, str] = {
     CancellationStatus.REFUSED.value: "reservation.cancellation_refused.v1",
     CancellationStatus.FAILED.value: "reservation.cancellation_failed.v1",
 }
-"""The type of an event that tells of a cancellation which left the reservation as it was."""
+"""The event type of a cancellation that left the reservation as it was."""
 
 RESULT_TYPES: tuple[str, ...] = (*EVENT_TYPES.values(), *_UNSUCCESSFUL_CANCELLATIONS.values())
 """Every type of result event."""
@@ -43,7 +43,7 @@ class SerializedData(NamedTuple):
 @value(frozen=True, slots=False)  # no slots: it keeps what is written of it
 class ResultEvent:
     """One change of status. `event_id` stays the same when the event is published again; `revision` counts a submission's
-    changes from 1, so that a consumer can put them in order and pass over what it has seen."""
+    changes from 1, so that a consumer can order them and skip those that it has seen."""
 
     request_id: str
     revision: int
@@ -65,7 +65,7 @@ class ResultEvent:
 
     @cached_property
     def written(self) -> SerializedData:
-        """`data` written out, once for all whom it goes to. What JSON has no number for (NaN, infinity) is null."""
+        """`data` as JSON, written once for all readers. NaN and infinity, which JSON lacks, are null."""
         # Within a text its quotes would be escaped: where this is first found is the member itself.
         if [*self.data][-1] == "reservation":  # as nearly always
             before, _, rest = to_json(self.data, inf_nan_mode="null").partition(_RECORD)
@@ -84,8 +84,8 @@ def result_data(
     record: Mapping[str, Any],
     cancellation: Cancellation | None = None,
 ) -> dict[str, Any]:
-    """The body of a result event: whose it is, how it ended, and the record in full (with its `problem`, if any); how its
-    cancellation stands, where the event is about that; and that it is of test mode, where it is."""
+    """The body of a result event: whose it is, how it ended, and the whole record (with its `problem`, if any); the cancellation,
+    if the event is about one; and `test`, if it belongs to test mode."""
     data: dict[str, Any] = {
         "requestId": request_id,
         "workspaceId": workspace_id,

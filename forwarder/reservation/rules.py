@@ -23,7 +23,7 @@ def apply_rules(kind: str, submission: Submission, card: CardDetails | None) -> 
 
 
 def refusals(kind: str, reservation: Mapping[str, Any], card: CardDetails | None) -> Iterator[Problem]:
-    """What each rule that a PMS of this `kind` has against `reservation` says, in the order of the rules."""
+    """The refusal of each rule for this `kind` of PMS that `reservation` breaks, in the order of the rules."""
     for rule in _RULES:
         refusal = rule(kind, reservation, card)
         if refusal is not None:
@@ -31,7 +31,7 @@ def refusals(kind: str, reservation: Mapping[str, Any], card: CardDetails | None
 
 
 def booking_of(kind: str, reference: str, reservation: Mapping[str, Any], card: CardDetails | None) -> Booking:
-    """The booking that a PMS of this `kind` is asked for, where no rule refuses it."""
+    """The booking that a PMS of this `kind` is asked to make, if no rule refuses it."""
     fields = {**reservation}
     fields.pop("cardDetails", None)
     if fields.get("roomId") is None:
@@ -41,12 +41,12 @@ def booking_of(kind: str, reference: str, reservation: Mapping[str, Any], card: 
 
 
 def booking_without_card(kind: str, submission: Submission) -> Booking:
-    """The booking as it was made, for it to be cancelled: the rules held then, and the card is gone."""
+    """The booking as it was made, to cancel it: it passed the rules then, and its card is erased."""
     return booking_of(kind, submission.request_id, submission.reservation, None)
 
 
 def _card_required(kind: str, reservation: Mapping[str, Any], card: CardDetails | None) -> Problem | None:
-    """Where the PMS takes the payment, booking-sync cannot make the reservation without a card."""
+    """If the PMS takes the payment, booking-sync cannot make the reservation without a card."""
     if kind != BOOKING_SYNC or reservation.get("morChannel") != "PMS":
         return None
     if card is not None and card.card_number:

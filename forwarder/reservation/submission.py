@@ -1,4 +1,4 @@
-"""One accepted submission, as it travels from the ingress to the worker and as it is kept."""
+"""One accepted submission, as it travels from the ingress to the worker and as it is stored."""
 
 from collections.abc import Mapping
 from datetime import date, datetime
@@ -9,7 +9,7 @@ from forwarder.reservation.request import Operation, SealedCard
 from forwarder.reservation.value import value
 
 MAX_DEADLINE_SECONDS: Final = 7 * 24 * 60 * 60
-"""The most that a caller may ask for; the account's own deadline may be shorter, and then counts."""
+"""The longest that a caller may ask for. The account's own deadline applies if it is shorter."""
 
 
 @value(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Submission:
 
     @property
     def room_id(self) -> str:
-        """The room's identifier; the property's where the request names no room."""
+        """The room's identifier; the property's if the request names no room."""
         room = self.reservation.get("roomId")
         return self.property_id if room is None else str(room)
 

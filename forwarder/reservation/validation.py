@@ -1,4 +1,4 @@
-"""From the bytes of a body to a request, or to every fault it has. Pure.
+"""Reads the bytes of a body as a request, or reports every fault it has. Pure.
 
 No fault ever quotes the value at fault: it may be a card number.
 """
@@ -35,7 +35,7 @@ _Place = tuple[int | str, ...]
 
 
 class MalformedJson(ValueError):
-    """The body is not one JSON document. The message says where it stops being one."""
+    """The body is not a JSON document. The message says where it stops being one."""
 
 
 def read_request(operation: Operation, body: bytes) -> ReservationRequest | list[Fault]:
@@ -50,27 +50,27 @@ def read_request(operation: Operation, body: bytes) -> ReservationRequest | list
 
 
 def refuse_hidden(body: bytes, given: int) -> None:
-    """Refuse what the reader of a valid `body` did not look at, where it is no JSON. `given`: how many fields it took. No more
-    names than those, and there is nothing else in it. Raises `MalformedJson`."""
+    """Refuse what is not JSON in the parts of a valid `body` that its reader skipped. `given`: how many fields it read; if there
+    are no more names than that, it skipped nothing. Raises `MalformedJson`."""
     if max_names(body) != given:
         refuse_what_is_no_number(body)
         refuse_names_given_twice(body)
 
 
 def between_fields(request: ReservationRequest) -> list[Fault]:
-    """The faults of a request of which each value by itself is right."""
+    """The faults between the fields of a request whose single values are right."""
     return _date_faults(request.arrival_date, request.departure_date) + _price_faults(
         request.total_price, request.currency
     )
 
 
 def read_cancellation(body: bytes) -> CancellationBody | list[Fault]:
-    """What `body` says with a cancellation, or its faults. Raises `MalformedJson`."""
+    """The cancellation in `body`, or its faults. Raises `MalformedJson`."""
     return read_object(CancellationBody, body)
 
 
 def read_object(model: type[M], body: bytes) -> M | list[Fault]:
-    """The `model` that `body` is, or the faults of its values: all of them. Raises `MalformedJson`."""
+    """`body` as a `model`, or all the faults of its values. Raises `MalformedJson`."""
     refuse_what_is_no_number(body)
     try:
         said = model.model_validate_json(body)
@@ -135,7 +135,7 @@ _WRONG_TYPES = {
 
 
 def _fault(pointer: str, branches: list[ErrorDetails]) -> Fault:
-    """One value has one fault, in our words: a limit that it broke, or else the types that it may have."""
+    """A value has one fault, in our words: the limit that it breaks, or else the types that it may have."""
     for detail in branches:
         if detail["type"] not in _WRONG_TYPES:
             return Fault(pointer, *_in_our_words(detail))
@@ -214,11 +214,11 @@ def _price_faults(price: Decimal | None, currency: str | None) -> list[Fault]:
 
 
 _SMALLEST: Final = {decimals: Decimal(1).scaleb(-decimals) for decimals in set(CURRENCY_DECIMALS.values())}
-"""The smallest amount of a currency that has so many decimals."""
+"""The smallest amount of a currency with that many decimals."""
 
 
 def cross_faults(document: Any) -> Iterator[Fault]:
-    """The rules between fields, on a document that may be wrong in any way: checked as far as its values are right."""
+    """The rules between fields, for a document that may be wrong in any way: checked as far as its values allow."""
     if not isinstance(document, dict):
         return
     try:
@@ -247,12 +247,12 @@ class _Twice(Exception):
 
 
 def max_names(document: bytes) -> int:
-    """No fewer than the names in all of its objects, told without reading it; just as many where no text in it looks like one."""
+    """An upper bound of the names in all its objects, found without parsing it; exact if no text in it looks like a name."""
     return document.translate(None, _BLANK).count(b'":')
 
 
 def names_are_unique(document: bytes) -> bool:
-    """Of a document that was read already, and so is JSON of no great depth."""
+    """For a document that was parsed before, and so is JSON of moderate depth."""
     try:
         _DECODER.decode(document.decode())
     except _Twice:

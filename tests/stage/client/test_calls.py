@@ -13,9 +13,9 @@ from forwarder.store.lists.port import EVERYTHING
 from reservation_forwarder_client import Item, RateLimited, Refused, RetryPolicy, Unavailable, Unexpected
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.stages.scripted_service import ScriptedService, Step, problem
-from tools.contracts.openapi.response_examples import answer_examples
+from tools.contracts.openapi.response_examples import response_examples
 
-EXAMPLES = answer_examples()
+EXAMPLES = response_examples()
 REQUEST_ID = EXAMPLES["submissionAccepted"]["data"]["requestId"]
 ACCEPTED = httpx.Response(202, json=EXAMPLES["submissionAccepted"])
 PENDING = httpx.Response(200, json=EXAMPLES["submissionUntaken"])

@@ -10,7 +10,7 @@ import pytest
 from reservation_forwarder_client import Submission, listing, problems, records, responses
 from reservation_forwarder_client.wire import RAW, Malformed, members_of, read
 from tools.contracts.openapi.document import openapi
-from tools.contracts.openapi.response_examples import answer_examples
+from tools.contracts.openapi.response_examples import response_examples
 
 SCHEMAS = openapi()["components"]["schemas"]
 SHAPES = [
@@ -28,7 +28,7 @@ OWN = {"idempotencyKey", RAW}
 
 def example_of(name: str) -> Any:
     """An answer of the contract, as it comes over the wire."""
-    return members_of(json.dumps(answer_examples()[name]).encode())
+    return members_of(json.dumps(response_examples()[name]).encode())
 
 
 def camel(name: str) -> str:
@@ -43,7 +43,7 @@ def test_a_shape_has_the_fields_that_the_contract_has(shape: Any, name: str) -> 
     }
 
 
-@pytest.mark.parametrize("name", [name for name in answer_examples() if name.startswith("submission")])
+@pytest.mark.parametrize("name", [name for name in response_examples() if name.startswith("submission")])
 def test_every_submission_that_is_shown_is_read(name: str) -> None:
     example = example_of(name)
     submission = responses.submission(example)

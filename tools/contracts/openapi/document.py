@@ -10,11 +10,11 @@ from forwarder.http.contract import DEPRECATED, Deprecation
 from forwarder.reservation.problems.catalogue import CATALOGUE
 from forwarder.reservation.problems.requests import NOT_FOUND
 from tools.contracts.json_schema import schema_of
-from tools.contracts.openapi import response_bodies as answers
+from tools.contracts.openapi import response_bodies as bodies
 from tools.contracts.openapi.parameters import PARAMETERS
 from tools.contracts.openapi.reading import reading_paths
 from tools.contracts.openapi.request_bodies import body_schemas
-from tools.contracts.openapi.response_examples import answer_examples
+from tools.contracts.openapi.response_examples import response_examples
 from tools.contracts.openapi.responses import HEADERS, Json, limited, problem_examples, problems, references
 from tools.contracts.openapi.submitting import submitting_paths
 from tools.contracts.openapi.webhook_events import webhook_events, webhook_examples
@@ -23,14 +23,14 @@ from tools.contracts.record import Problem
 
 VERSION: Final = "1.0.0"
 _REF: Final = "#/components/schemas/"
-_ANSWERS: Final = (
-    answers.ReceiptEnvelope,
-    answers.BulkEnvelope,
-    answers.DryRunEnvelope,
-    answers.ReservationEnvelope,
-    answers.CancellationReceiptEnvelope,
-    answers.SubmissionEnvelope,
-    answers.ReservationPage,
+_RESPONSES: Final = (
+    bodies.ReceiptEnvelope,
+    bodies.BulkEnvelope,
+    bodies.DryRunEnvelope,
+    bodies.ReservationEnvelope,
+    bodies.CancellationReceiptEnvelope,
+    bodies.SubmissionEnvelope,
+    bodies.ReservationPage,
     Problem,
 )
 _ABOUT: Final = """\
@@ -92,12 +92,12 @@ def _paths() -> Json:
 
 
 def _examples() -> Json:
-    return answer_examples() | webhook_examples() | problem_examples()
+    return response_examples() | webhook_examples() | problem_examples()
 
 
 def _schemas() -> Json:
     parts: Json = {}
-    for model in _ANSWERS:
+    for model in _RESPONSES:
         parts[model.__name__] = schema_of(model, parts, ref=_REF)
     parts["Problem"]["properties"]["code"]["examples"] = list(CATALOGUE)
     return body_schemas(_REF) | dict(sorted((webhook_schemas(_REF) | parts).items())) | SCHEMAS

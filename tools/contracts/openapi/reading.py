@@ -5,7 +5,7 @@ from typing import Final
 from forwarder.reservation.problems import requests, service
 from forwarder.reservation.problems.problem import ProblemType
 from tools.contracts.openapi.parameters import CALLER, references
-from tools.contracts.openapi.responses import Json, answer, not_modified, problems
+from tools.contracts.openapi.responses import Json, not_modified, problems, success
 
 _COMMON: Final = (
     requests.UNAUTHENTICATED,
@@ -50,7 +50,7 @@ def _submission() -> Json:
         "Where a submission stands",
         "From the moment at which it was accepted: never unknown. A caller may wait for news of it instead of asking again.",
         ("requestId", "PreferNews", "IfNoneMatch"),
-        answer("It stands so.", "SubmissionEnvelope", [f"submission{state}" for state in states], *headers),
+        success("It stands so.", "SubmissionEnvelope", [f"submission{state}" for state in states], *headers),
         requests.SUBMISSION_NOT_FOUND,
         unchanged=not_modified(*headers),
     )
@@ -62,7 +62,7 @@ def _reservation() -> Json:
         "One reservation",
         "Whatever its status.",
         ("reservationId", "IfNoneMatch"),
-        answer("The reservation.", "ReservationEnvelope", ("reservationMade",), "ETag", "Cache-Control"),
+        success("The reservation.", "ReservationEnvelope", ("reservationMade",), "ETag", "Cache-Control"),
         requests.RESERVATION_NOT_FOUND,
         unchanged=not_modified("ETag", "Cache-Control"),
     )
@@ -76,7 +76,7 @@ def _page(operation_id: str) -> Json:
         "`meta.cursors.next` until it is empty: each reservation that was there when you began, and that the filters let through "
         "all the while, comes exactly once, whatever is added and changed meanwhile. The four addresses are one.",
         ("limit", "cursor", "order", *_FILTERS),
-        answer("A page.", "ReservationPage", ("page",), "Cache-Control"),
+        success("A page.", "ReservationPage", ("page",), "Cache-Control"),
         requests.INVALID_QUERY,
     )
 

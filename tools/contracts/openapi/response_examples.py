@@ -43,7 +43,7 @@ _ATTEMPTS: Final = {
 }
 
 
-def answer_examples() -> dict[str, Any]:
+def response_examples() -> dict[str, Any]:
     """By name."""
     bodies = {
         "submissionAccepted": receipt_response(

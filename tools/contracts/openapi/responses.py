@@ -85,7 +85,7 @@ _WITH_STATUS: Final[Mapping[int, tuple[str, ...]]] = {
 }
 
 
-def answer(description: str, schema: str, shown: Sequence[str], *headers: str) -> Json:
+def success(description: str, schema: str, shown: Sequence[str], *headers: str) -> Json:
     """One that is not a problem. `shown`: the names of its examples."""
     return {
         "description": description,

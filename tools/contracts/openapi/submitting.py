@@ -8,7 +8,7 @@ from forwarder.reservation.problems.problem import ProblemType
 from forwarder.reservation.request import MAX_BODY_BYTES
 from tools.contracts import examples
 from tools.contracts.openapi.parameters import CALLER, references
-from tools.contracts.openapi.responses import BODY_PROBLEMS, Json, answer, problems
+from tools.contracts.openapi.responses import BODY_PROBLEMS, Json, problems, success
 
 _CALLER: Final = (
     requests.UNAUTHENTICATED,
@@ -53,9 +53,9 @@ def submit_operation(operation_id: str, summary: str, about: str, schema: str, e
         "parameters": references((*CALLER, "IdempotencyKey", "Prefer", "ForwardDeadline", "dryRun", "traceparent")),
         "requestBody": _body(schema, example, required=True),
         "responses": {
-            "200": answer("To `dryRun=true`.", "DryRunEnvelope", ("dryRun", "dryRunRefused"), "Cache-Control"),
-            "201": answer(made, "ReservationEnvelope", ("reservationMade",), "Location", *_APPLIED),
-            "202": answer(
+            "200": success("To `dryRun=true`.", "DryRunEnvelope", ("dryRun", "dryRunRefused"), "Cache-Control"),
+            "201": success(made, "ReservationEnvelope", ("reservationMade",), "Location", *_APPLIED),
+            "202": success(
                 accepted,
                 "ReceiptEnvelope",
                 ("submissionAccepted",),
@@ -89,7 +89,7 @@ def bulk_operation() -> Json:
             "content": {"application/json": {"schema": items, "examples": shown}},
         },
         "responses": {
-            "200": answer("What became of each item.", "BulkEnvelope", ("bulkAnswered", "bulkTried"), "Cache-Control"),
+            "200": success("What became of each item.", "BulkEnvelope", ("bulkAnswered", "bulkTried"), "Cache-Control"),
             **problems((*_CALLER, *BODY_PROBLEMS, *refused, *_SERVICE)),
         },
     }
@@ -120,8 +120,8 @@ def cancel_operation() -> Json:
         "parameters": references(("eitherId", *CALLER, "Prefer", "traceparent")),
         "requestBody": _body("CancellationBody", examples.CANCELLATION, required=False),
         "responses": {
-            "200": answer("Cancelled.", "ReservationEnvelope", ("reservationCancelled",), "Location", *_APPLIED),
-            "202": answer(
+            "200": success("Cancelled.", "ReservationEnvelope", ("reservationCancelled",), "Location", *_APPLIED),
+            "202": success(
                 accepted,
                 "CancellationReceiptEnvelope",
                 ("cancellationAccepted",),

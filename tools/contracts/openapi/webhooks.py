@@ -11,7 +11,7 @@ from forwarder.reservation.request import MAX_BODY_BYTES
 from tools.contracts.json_schema import schema_of
 from tools.contracts.openapi import webhook_bodies as shapes
 from tools.contracts.openapi.parameters import references
-from tools.contracts.openapi.responses import BODY_PROBLEMS, Json, answer, problems
+from tools.contracts.openapi.responses import BODY_PROBLEMS, Json, problems, success
 
 TAG: Final = "Webhooks"
 _PATH: Final = "/api/v1/vrs/webhooks"
@@ -67,7 +67,7 @@ def webhook_paths() -> Json:
 
 
 def _add() -> Json:
-    made = answer("Added.", "WebhookWithSecretEnvelope", ("webhookAdded",), "Location", "Cache-Control")
+    made = success("Added.", "WebhookWithSecretEnvelope", ("webhookAdded",), "Location", "Cache-Control")
     return _operation(
         "addWebhook",
         "Add a webhook",
@@ -81,7 +81,7 @@ def _add() -> Json:
 
 
 def _list() -> Json:
-    found = answer("A page.", "WebhookPage", ("webhookPage",), "Cache-Control")
+    found = success("A page.", "WebhookPage", ("webhookPage",), "Cache-Control")
     about = "In the order in which they were added."
     parameters = ("limit", "cursor")
     return _operation(
@@ -95,12 +95,12 @@ def _list() -> Json:
 
 
 def _show() -> Json:
-    found = answer("The webhook.", "WebhookEnvelope", ("webhook",), "Cache-Control")
+    found = success("The webhook.", "WebhookEnvelope", ("webhook",), "Cache-Control")
     return _operation("getWebhook", "One webhook", "", ("webhookId",), {"200": found}, webhooks.WEBHOOK_NOT_FOUND)
 
 
 def _change() -> Json:
-    changed = answer("As it is now.", "WebhookEnvelope", ("webhook",), "Cache-Control")
+    changed = success("As it is now.", "WebhookEnvelope", ("webhook",), "Cache-Control")
     return _operation(
         "changeWebhook",
         "Change, enable or disable a webhook",
@@ -113,7 +113,7 @@ def _change() -> Json:
 
 
 def _remove() -> Json:
-    removed = answer("Removed.", "WebhookRemovedEnvelope", ("webhookRemoved",), "Cache-Control")
+    removed = success("Removed.", "WebhookRemovedEnvelope", ("webhookRemoved",), "Cache-Control")
     return _operation(
         "removeWebhook",
         "Remove a webhook",
@@ -125,7 +125,7 @@ def _remove() -> Json:
 
 
 def _test() -> Json:
-    queued = answer("On its way.", "TestQueuedEnvelope", ("webhookTestQueued",), "Location", "Cache-Control")
+    queued = success("On its way.", "TestQueuedEnvelope", ("webhookTestQueued",), "Location", "Cache-Control")
     return _operation(
         "testWebhook",
         "Send a test event",
@@ -137,7 +137,7 @@ def _test() -> Json:
 
 
 def _rotate() -> Json:
-    rotated = answer("The new secret.", "WebhookWithSecretEnvelope", ("webhookAdded",), "Cache-Control")
+    rotated = success("The new secret.", "WebhookWithSecretEnvelope", ("webhookAdded",), "Cache-Control")
     return _operation(
         "rotateWebhookSecret",
         "Replace a webhook's secret",
@@ -152,7 +152,7 @@ def _rotate() -> Json:
 
 
 def _deliveries() -> Json:
-    found = answer("A page.", "WebhookDeliveryPage", ("webhookDeliveryPage",), "Cache-Control")
+    found = success("A page.", "WebhookDeliveryPage", ("webhookDeliveryPage",), "Cache-Control")
     return _operation(
         "listWebhookDeliveries",
         "What was sent to a webhook, page by page",
@@ -164,7 +164,7 @@ def _deliveries() -> Json:
 
 
 def _delivery() -> Json:
-    found = answer("The delivery.", "WebhookDeliveryEnvelope", ("webhookDelivery",), "Cache-Control")
+    found = success("The delivery.", "WebhookDeliveryEnvelope", ("webhookDelivery",), "Cache-Control")
     return _operation(
         "getWebhookDelivery",
         "One delivery",
@@ -176,7 +176,7 @@ def _delivery() -> Json:
 
 
 def _resend() -> Json:
-    queued = answer("On its way.", "WebhookDeliveryEnvelope", ("webhookDelivery",), "Cache-Control")
+    queued = success("On its way.", "WebhookDeliveryEnvelope", ("webhookDelivery",), "Cache-Control")
     return _operation(
         "resendWebhookDelivery",
         "Send a delivery again",
