@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from tools.reference.settings import settings_page
 FOLDER: Final = Path(__file__).parents[2] / "docs"
 
 
+@cache
 def pages() -> Mapping[str, str]:
     """Path below docs/ → text."""
     return {

@@ -1,6 +1,7 @@
 """docs/reference/log-events.md: every event that the package logs, with what an operator should make of it."""
 
 import ast
+import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -36,6 +37,10 @@ def log_events_page() -> str:
     unknown, gone = sorted(events.keys() - MEANINGS), sorted(MEANINGS.keys() - events.keys())
     if unknown or gone:
         raise ValueError(f"tools/reference/log_events.toml lacks {unknown}, and has {gone}, which nothing logs")
+    for name, event in events.items():
+        foreign = set(re.findall(r"`([a-z_]+)`", MEANINGS[name])) - set(event.fields)
+        if foreign:
+            raise ValueError(f"tools/reference/log_events.toml names {sorted(foreign)}, no fields of {name}")
     rows = [
         [
             f"`{name}`",

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -9,10 +10,11 @@ PACKAGE: Final = Path(__file__).parents[2] / "forwarder"
 HEAD: Final = "<!-- Generated from the code. Run `python -m tools.reference write`; do not edit. -->\n"
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
+@cache
+def modules() -> tuple[tuple[Path, ast.Module], ...]:
     """Every module of the package, in the order of their paths: its path below the package, and its tree."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE), ast.parse(path.read_text(encoding="utf-8"))
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return tuple((path.relative_to(PACKAGE), ast.parse(path.read_text(encoding="utf-8"))) for path in paths)
 
 
 def documented(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:
