@@ -21,7 +21,7 @@ SUBMISSIONS = Counter("forwarder_submissions_total", "Submissions answered by th
 code. Of a bulk each item counts; one that is refused as a whole counts once."""
 
 PUBLISH_SECONDS = Histogram(
-    "forwarder_publish_seconds", "From handing a submission to the log to its acknowledgement.", buckets=_FAST
+    "forwarder_publish_seconds", "From passing a submission to the log to its acknowledgement.", buckets=_FAST
 )
 WAITING = Gauge("forwarder_waiting_requests", "Requests that wait for their outcome.", multiprocess_mode="livesum")
 REQUEST_SECONDS = Histogram(
@@ -31,23 +31,25 @@ REQUEST_SECONDS = Histogram(
     buckets=_FAST,
 )
 
-TAKEN_IN = Counter("forwarder_taken_in_total", "Messages by what the intake made of them.", ["result"])
+TAKEN_IN = Counter(
+    "forwarder_taken_in_total", "Messages of the requests topic, by what intake did with them.", ["result"]
+)
 """`result`: taken_in, cancellation (those delivered before included, which change nothing), undecodable."""
 
 LAG_MESSAGES = Gauge(
     "forwarder_lag_messages",
-    "Messages of the requests topic not yet taken in.",
+    "Messages of the requests topic that were not ingested yet.",
     ["partition"],
     multiprocess_mode="livemax",
 )
 LAG_SECONDS = Gauge(
     "forwarder_lag_seconds",
-    "Age of the oldest message of the last batch taken in; 0 when none waits.",
+    "Age of the oldest message in the last ingested batch; 0 when none waits.",
     multiprocess_mode="livemax",
 )
 DUE = Gauge("forwarder_due_reservations", "Reservations due and not held by any worker.", multiprocess_mode="livemax")
 OLDEST_DUE_SECONDS = Gauge(
-    "forwarder_oldest_due_seconds", "For how long the oldest of them has been due.", multiprocess_mode="livemax"
+    "forwarder_oldest_due_seconds", "How long the oldest due reservation has been due.", multiprocess_mode="livemax"
 )
 HELD = Gauge(
     "forwarder_held_reservations", "Reservations that this worker holds in memory.", multiprocess_mode="livesum"
@@ -57,7 +59,7 @@ PUSHES = Counter("forwarder_pushes_total", "Pushes to PMSs.", ["kind", "action",
 PUSH_SECONDS = Histogram("forwarder_push_seconds", "How long a push took.", ["kind", "action"], buckets=_FAST)
 BREAKERS = Gauge(
     "forwarder_circuit_breakers",
-    "Accounts whose circuit breaker is not closed: their PMS fails, and is left alone but for a probe now and then.",
+    "Accounts whose circuit breaker is not closed: their PMS fails and gets only an occasional probe.",
     ["kind", "state"],
     multiprocess_mode="livesum",
 )
@@ -68,7 +70,9 @@ BREAKER_OPENINGS = Counter(
 )
 HOLD_OFFS = Counter("forwarder_hold_offs_total", "Times that a PMS asked for a pause.", ["kind"])
 WINDOW_CUTS = Counter(
-    "forwarder_window_cuts_total", "Times that fewer pushes were let in flight, for a PMS overloaded.", ["kind"]
+    "forwarder_window_cuts_total",
+    "Times that the concurrency limit was lowered because a PMS was overloaded.",
+    ["kind"],
 )
 OUTCOMES = Counter("forwarder_outcomes_total", "Submissions that reached an outcome.", ["kind", "status"])
 OUTCOME_SECONDS = Histogram(
@@ -81,28 +85,28 @@ RESULTS_PUBLISHED = Counter("forwarder_results_published_total", "Result events 
 DEAD_LETTERS = Counter("forwarder_dead_letters_total", "Dead letters acknowledged by the log.")
 UNREADABLE_RESULTS = Counter(
     "forwarder_unreadable_results_total",
-    "Messages of the results topic that no worker can have written, passed over.",
+    "Messages of the results topic that cannot be read and were skipped.",
     ["reader"],
 )
 """`reader`: notifier; waiters, who read only what is about a submission whose outcome somebody waits for."""
 
 UNPUBLISHED_RESULTS = Gauge(
     "forwarder_unpublished_results",
-    "Result events recorded and not yet published, when last looked.",
+    "Result events recorded and not published yet, at the last count.",
     multiprocess_mode="livemax",
 )
 
-WEBHOOKS_QUEUED = Counter("forwarder_webhooks_queued_total", "Deliveries that the notifier took in of result events.")
+WEBHOOKS_QUEUED = Counter("forwarder_webhooks_queued_total", "Deliveries that the notifier queued for result events.")
 WEBHOOK_DELIVERIES = Counter("forwarder_webhook_deliveries_total", "Posts to customers' endpoints.", ["outcome"])
 """`outcome`: delivered, put_off (tried again later), failed (given up), gone (410)."""
 
 WEBHOOK_SECONDS = Histogram("forwarder_webhook_seconds", "How long a post to an endpoint took.", buckets=_FAST)
 WEBHOOKS_PENDING = Gauge(
-    "forwarder_webhooks_pending", "Deliveries still to be made, when last counted.", multiprocess_mode="livemax"
+    "forwarder_webhooks_pending", "Deliveries still to be made, at the last count.", multiprocess_mode="livemax"
 )
 WEBHOOKS_OLDEST_DUE_SECONDS = Gauge(
     "forwarder_webhooks_oldest_due_seconds",
-    "For how long the oldest of them that is due has been due, when last counted.",
+    "How long the oldest due delivery has been due, at the last count.",
     multiprocess_mode="livemax",
 )
 WEBHOOK_ENDPOINTS_DISABLED = Counter(
