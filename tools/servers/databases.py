@@ -34,10 +34,8 @@ from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', '
 _EMPTY = """
 select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid();
 do $$ declare each text; begin
-  for each in select relname from pg_class
-    where relnamespace = 'public'::regnamespace and relkind = 'r' and relname <> 'alembic_version'
-    order by exists (select from pg_constraint where confrelid = pg_class.oid)  -- tables that others refer to come last
-  loop
+  for each in select relname from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r'
+    and relname <> 'alembic_version' order by oid desc loop  -- what refers to others was made after them
     execute format('delete from %I', each);
   end loop;
   for each in select sequencename from pg_sequences where schemaname = 'public' loop

@@ -155,6 +155,8 @@ def _become(request: Mapping[str, Any], output: Sequence[int], status: int) -> l
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    added = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path]
+    sys.path[:0] = added
     arguments: list[str] = request["arguments"]
     return arguments
 
