@@ -148,7 +148,7 @@ async def test_a_worker_that_was_stopped_past_its_lease_pushes_nothing_until_it_
 
 
 class _Overtaken(SqlRecorder):
-    """While the store's first answer to an intake is under way, all of it is taken over, and the worker has a new lease."""
+    """While the store's first response to an intake is under way, all of it is taken over, and the worker has a new lease."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -165,7 +165,8 @@ class _Overtaken(SqlRecorder):
         works = await super().ingest(worker_id, arrivals, now=now)
         if works and not self._overtaken:
             self._overtaken = worker_id
-            await take_over(self, worker_id, now=now)
+            while not await take_over(self, worker_id, now=now):
+                pass  # It renewed meanwhile.
             await self._renewed.wait()
         return works
 
