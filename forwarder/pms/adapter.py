@@ -23,7 +23,7 @@ class NoOptions(BaseModel):
 
 
 class Adapter(Protocol):
-    """One kind of PMS, spoken to as one account. Says what answers mean; `send` says what no answer means, by raising."""
+    """One kind of PMS, spoken to as one account. Says what responses mean; `send` says what no response means, by raising."""
 
     @property
     def capabilities(self) -> Capabilities: ...

@@ -109,7 +109,7 @@ class PrimaryGuest(_Part):
 
 
 class RecordFields(_Part):
-    """The fields of the reservation record (section 2.5) that a PMS may answer with. Null is the same as absent."""
+    """The fields of the reservation record (section 2.5) that a PMS may give. Null is the same as absent."""
 
     source: _Line | None = None
     codes: Codes | None = None
@@ -134,23 +134,23 @@ def identifier(value: object) -> str | None:
     return text if 0 < len(text) <= _MAX_ID_LENGTH and "\0" not in text else None
 
 
-def record_fields(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The record's fields that `answer` holds, by section 2.5's names; those that are not well formed are left out."""
-    if _FIELD_NAMES.isdisjoint(answer):
+def record_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The record's fields that `given` holds, by section 2.5's names; those that are not well formed are left out."""
+    if _FIELD_NAMES.isdisjoint(given):
         return {}
     try:
-        fields = RecordFields.model_validate(answer)
+        fields = RecordFields.model_validate(given)
     except ValidationError as error:
-        return record_fields(_without_faults(answer, error))
+        return record_fields(_without_faults(given, error))
     record = _given(fields.model_dump(mode="json", by_alias=True))
     if "finances" in record:
         record["finances"] = _given(record["finances"])
     return record
 
 
-def _without_faults(answer: Mapping[str, Any], error: ValidationError) -> dict[str, Any]:
-    """`answer` without each field that has a fault; of the finances, without the faulty ones among their parts."""
-    kept = dict(answer)
+def _without_faults(given: Mapping[str, Any], error: ValidationError) -> dict[str, Any]:
+    """`given` without each field that has a fault; of the finances, without the faulty ones among their parts."""
+    kept = dict(given)
     for path in {detail["loc"][:2] for detail in error.errors(include_url=False, include_input=False)}:
         name = str(path[0])
         part = kept.get(name)

@@ -53,18 +53,18 @@ def simulator_below(path: str, world: World) -> BaseRoute:
 
 
 def _developers_routes(world: World) -> list[BaseRoute]:
-    desk = _Desk(world)
+    controls = _Controls(world)
     return [
-        Route("/count", desk.count, methods=["GET"]),
-        Route("/stats", desk.stats, methods=["GET"]),
-        Route("/reset", desk.reset, methods=["POST"]),
-        Route("/{name}/faults", desk.order_faults, methods=["PUT"]),
-        Route("/{name}/faults", desk.show_faults, methods=["GET"]),
-        Route("/{name}/faults", desk.lift_faults, methods=["DELETE"]),
+        Route("/count", controls.count, methods=["GET"]),
+        Route("/stats", controls.stats, methods=["GET"]),
+        Route("/reset", controls.reset, methods=["POST"]),
+        Route("/{name}/faults", controls.order_faults, methods=["PUT"]),
+        Route("/{name}/faults", controls.show_faults, methods=["GET"]),
+        Route("/{name}/faults", controls.lift_faults, methods=["DELETE"]),
     ]
 
 
-class _Desk:
+class _Controls:
     """Where the world is looked at and changed."""
 
     def __init__(self, world: World) -> None:

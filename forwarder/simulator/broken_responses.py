@@ -122,7 +122,7 @@ class Drip:
 
 
 async def reset(_scope: Scope, receive: Receive, _send: Send) -> None:
-    """Resets the connection. Raises `ConnectionResetError` where there is none: then that is the answer."""
+    """Resets the connection. Raises `ConnectionResetError` where there is none: then that is the response."""
     # Of uvicorn, `receive` is a method of the object that holds the connection.
     connection: asyncio.Transport | None = getattr(getattr(receive, "__self__", None), "transport", None)
     if connection is None:

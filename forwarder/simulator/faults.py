@@ -22,7 +22,7 @@ Mode = Literal[
     "garbage",  # 201, and a body that is not JSON
     "huge",  # 201, and a body of 10 MB
     "wrong_types",  # 201, and JSON of other types than agreed: each time in another way
-    "hang",  # no answer until the fault is lifted, and then none either
+    "hang",  # no response until the fault is lifted, and then none either
     "drip",  # status and headers at once, then the body a byte at a time: never whole within a push, even if the fault is lifted
     "reset",  # the connection is reset
     "hang_after_booking",
@@ -35,7 +35,7 @@ Mode = Literal[
 
 
 class Faults(BaseModel):
-    """An order. `delay_ms` delays every answer; `mode` strikes a share of `rate` of the requests, `count` of them at most,
+    """An order. `delay_ms` delays every response; `mode` strikes a share of `rate` of the requests, `count` of them at most,
     and none from `until` on. `scope`: every request, or those alone that make bookings. Modes that end in `_after_booking`
     strike when a booking has just been made."""
 

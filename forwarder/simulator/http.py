@@ -54,7 +54,7 @@ def bearer_of(request: Request) -> str:
 
 
 def book(world: World, request: Request, wanted: Wanted) -> Booked:
-    """What comes of `wanted`, which `request` asks for. The gate is told what is to become of the answer. Raises `Down`."""
+    """What comes of `wanted`, which `request` asks for. The guard learns what is to become of the response. Raises `Down`."""
     booked = world.book(wanted)
     if wanted.effect is not None and isinstance(booked, Made):
         request.state.effects = {*_effects(request), wanted.effect}
@@ -68,13 +68,13 @@ def _effects(request: Request) -> set[Effect]:
 
 
 class Failing(Protocol):
-    """How a kind of PMS words an answer that is no more than a status, with the wait that it asks for."""
+    """How a kind of PMS words a response that is no more than a status, with the wait that it asks for."""
 
     def __call__(self, status: int, retry_after: float | None = None) -> Response: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class Guard:
     """The way into the PMSs of one kind: `endpoint` makes Starlette's endpoint of a handler. `credential_of`: where a request
     of that kind carries its credential."""
 
@@ -86,7 +86,7 @@ class Gate:
         """`handler` for those who bring a credential, under the faults in force. `books`: it makes bookings."""
         world, failing = self.world, self.failing
         if books:
-            handler = self._bewitched(handler)
+            handler = self._with_magic(handler)
 
         async def answered(request: Request) -> ASGIApp:
             name = name_of(request)
@@ -109,8 +109,8 @@ class Gate:
 
         return answered
 
-    def _bewitched(self, handler: Handler) -> Handler:
-        """`handler` under the magic values in what it books."""
+    def _with_magic(self, handler: Handler) -> Handler:
+        """`handler` with the effects of the magic values in what it books."""
 
         async def answered(request: Request) -> ASGIApp:
             try:

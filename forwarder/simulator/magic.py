@@ -24,7 +24,7 @@ class Effect(Enum):
     DOWN = auto()
     """503 for `DOWN_SECONDS` from the first time that it is asked for; then it is made."""
     ANSWER_LOST = auto()
-    """It is made, and the connection breaks before the answer."""
+    """It is made, and the connection breaks before the response."""
 
 
 @dataclass(frozen=True, slots=True)

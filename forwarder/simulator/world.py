@@ -202,7 +202,7 @@ class World:
                 self.require_up(wanted)
                 return None
             case Effect.SLOW | Effect.ANSWER_LOST:
-                return None  # it is made: what becomes of the answer is the gate's matter
+                return None  # it is made: what becomes of the response is the guard's matter
             case _:
                 assert_never(effect)
 

@@ -48,8 +48,8 @@ class Authorization:
         self._ended = ended
 
     async def send(self, build: Callable[[str], Request], send: Send) -> Response:
-        """The answer to the request that `build` makes for an access token. Raises what `send` raises, and `NotSent` where there is
-        no token to be had."""
+        """The response to the request that `build` makes for an access token. Raises what `send` raises, and `NotSent` where no
+        token can be had."""
         grant = await self._usable(send)
         response = await send(build(grant.access_token))
         if not self._ended(response):

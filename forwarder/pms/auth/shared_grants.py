@@ -10,7 +10,7 @@ One renewal of an account, in all processes together:
 Nothing is locked meanwhile, and no wall clock is read. A claim whose holder died is overtaken by whoever has seen it unchanged for
 `overtake_seconds` on their own monotonic clock, which is longer than an `ask` may take.
 
-Two windows are left. A process that dies between the server's answer and `store` leaves the old refresh token in place: that is
+Two windows are left. A process that dies between the server's response and `store` leaves the old refresh token in place: that is
 well where the server keeps it until the new access token is first used (Doorkeeper does, where its table has the column
 `previous_refresh_token`), and needs a new credential where it does not. A process that is stopped (not killed) within an `ask` for
 longer than `overtake_seconds` asks beside the one that overtook it; the first to store wins, and the other takes that one's.
@@ -64,7 +64,7 @@ class GrantRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RenewalTimes:
-    """How processes take turns. Times are in seconds.
+    """How long processes wait for each other's renewals. Times are in seconds.
 
     `wait_seconds`: how long one waits for another's renewal before it gives up for now. `ask_seconds`: the longest that an `ask`
     may take. `overtake_seconds`: how long a claim is seen unchanged before it is overtaken; longer than an `ask` and its
@@ -86,18 +86,18 @@ class SharedGrantKeeper:
     """`GrantKeeper` over rows. `outages`: what the rows raise when they cannot be read or written."""
 
     def __init__(
-        self, rows: GrantRows, clock: Clock, turns: RenewalTimes, outages: tuple[type[Exception], ...]
+        self, rows: GrantRows, clock: Clock, times: RenewalTimes, outages: tuple[type[Exception], ...]
     ) -> None:
         self._rows = rows
         self._clock = clock
-        self._turns = turns
+        self._times = times
         self._outages = outages
         self._kept: dict[str, SharedGrants] = {}
 
     def under(self, credential: str) -> Grants:
         digest = credential_digest(credential)
         if digest not in self._kept:
-            self._kept[digest] = SharedGrants(self._rows, digest, self._clock, self._turns, self._outages)
+            self._kept[digest] = SharedGrants(self._rows, digest, self._clock, self._times, self._outages)
         return self._kept[digest]
 
     async def finish(self) -> None:
@@ -110,12 +110,12 @@ class SharedGrants:
     goes on when they are cancelled, since what the server answers must not be lost."""
 
     def __init__(
-        self, rows: GrantRows, credential: str, clock: Clock, turns: RenewalTimes, outages: tuple[type[Exception], ...]
+        self, rows: GrantRows, credential: str, clock: Clock, times: RenewalTimes, outages: tuple[type[Exception], ...]
     ) -> None:
         self._rows = rows
         self._credential = credential
         self._clock = clock
-        self._turns = turns
+        self._times = times
         self._outages = outages
         self._claimant = secrets.token_hex(8)
         self._known: dict[str, Grant] = {}
@@ -156,7 +156,7 @@ class SharedGrants:
             self._known[account_id] = task.result()
 
     async def _renewed(self, account_id: str, used: Grant | None, ask: Ask) -> Grant:
-        give_up = self._clock.monotonic() + self._turns.wait_seconds
+        give_up = self._clock.monotonic() + self._times.wait_seconds
         while True:
             kept = await self._read(account_id)
             grant = None if kept is None else _grant_in(kept)
@@ -168,7 +168,7 @@ class SharedGrants:
                     return await self._follow(account_id, version, grant or used, ask)
             elif self._clock.monotonic() >= give_up:
                 raise GrantsUnavailable("another process is renewing it")
-            await self._clock.sleep(self._turns.pause_seconds)
+            await self._clock.sleep(self._times.pause_seconds)
 
     async def _claim(self, account_id: str, kept: KeptGrant | None) -> int | None:
         seen, seen_claim = (None, None) if kept is None else (kept.version, kept.claim)
@@ -183,7 +183,7 @@ class SharedGrants:
         seen = self._claim_seen.get(account_id)
         if seen is None or seen[:2] != (version, claim):
             seen = self._claim_seen[account_id] = (version, claim, now)
-        return claim == self._claimant or now - seen[2] >= self._turns.overtake_seconds
+        return claim == self._claimant or now - seen[2] >= self._times.overtake_seconds
 
     async def _follow(self, account_id: str, version: int, latest: Grant | None, ask: Ask) -> Grant:
         """Ask, then store; the claim is ours. What could not be stored the last time is stored now, and nobody asked again."""
@@ -191,7 +191,7 @@ class SharedGrants:
         if unstored is not None and unstored[0] == version:
             return await self._store(account_id, *unstored)
         try:
-            async with asyncio.timeout(self._turns.ask_seconds):
+            async with asyncio.timeout(self._times.ask_seconds):
                 grant = await ask(latest)
         except Exception as error:  # noqa: BLE001 - raised again, once the claim is ended
             return await self._not_granted(account_id, version, error)
@@ -235,7 +235,7 @@ class SharedGrants:
 
 
 def credential_digest(credential: str) -> str:
-    """What a credential is told from others by. It says nothing of a credential that cannot be guessed."""
+    """What distinguishes a credential from others. It says nothing of a credential that cannot be guessed."""
     return blake2b(credential.encode(), digest_size=16, person=b"forwarder-grant").hexdigest()
 
 

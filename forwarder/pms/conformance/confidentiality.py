@@ -74,7 +74,7 @@ async def _with_card(trial: Trial) -> object:
 
 
 async def _repeated_by_the_pms(trial: Trial, spelling: str, at: int) -> object:
-    """What comes of a reservation that was made, where the PMS put the card into the free texts of its answer."""
+    """What comes of a reservation that was made, where the PMS put the card into the free texts of its response."""
     disruption = next(after([("a card in free texts", of_body(lambda body: _with_free_texts(body, spelling)))]))
     booking = trial.site.booking(card=CARD)
     made = await trial.disrupted(disruption, at, lambda: trial.create(booking))

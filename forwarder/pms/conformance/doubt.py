@@ -14,7 +14,7 @@ _STILL_WORKING: Final = "pms_still_working"
 
 
 async def doubts_what_may_be_made(trial: Trial) -> Findings:
-    """Where the answer to a create was lost or cannot be read, and the reservation was made, it is InDoubt: never put off, and
+    """Where the response to a create was lost or cannot be read, and the reservation was made, it is InDoubt: never put off, and
     never refused. It is then found, or made again by its key, as one reservation."""
     normal = await trial.normal_push()
     for disruption in chain(after(LOST), after(UNREADABLE)):

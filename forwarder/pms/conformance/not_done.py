@@ -134,9 +134,9 @@ async def tells_nothing_of_the_guest(trial: Trial) -> Findings:
         secrets = [str(booking.guest[name]) for name in ("name", "email", "phone")]
         disruption = next(before([(f"HTTP {status} that repeats the guest", say(status, _repeating(secrets)))]))
         outcome = await trial.disrupted(disruption, normal.booking_exchange, lambda b=booking: trial.create(b))  # type: ignore[misc]
-        told = [secret for secret in secrets if secret in str(outcome)]
-        if told:
-            yield f"{disruption}: it passed on {told}"
+        passed_on = [secret for secret in secrets if secret in str(outcome)]
+        if passed_on:
+            yield f"{disruption}: it passed on {passed_on}"
         if isinstance(outcome, Confirmed | Misbehaved):
             yield f"{disruption}: it said {outcome}"
         elif isinstance(outcome, Rejected) and (wrong := _not_refused(outcome, booking, None)):

@@ -196,7 +196,7 @@ async def _drip(writer: asyncio.StreamWriter) -> None:
 async def _write(
     writer: asyncio.StreamWriter, response: PmsResponse, share: float = 1.0, *, head_only: bool = False
 ) -> None:
-    """The answer, or the first `share` of its bytes; with a length that it never reaches where only its head is wanted."""
+    """The response, or the first `share` of its bytes; with a length that it never reaches where only its head is wanted."""
     length = 10**6 if head_only else len(response.body)
     lines = [f"HTTP/1.1 {response.status} -", *(f"{name}: {value}" for name, value in response.headers)]
     head = "\r\n".join([*lines, f"content-length: {length}", "", ""]).encode("latin-1")

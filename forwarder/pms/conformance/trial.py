@@ -183,7 +183,7 @@ class Trial:
         return 1 if isinstance(await self.find(booking), Confirmed) else 0
 
     async def normal_push(self) -> NormalPush:
-        """Found out by a push that goes well, and others whose answers are lost."""
+        """Found out by a push that goes well, and others whose responses are lost."""
         if self._normal_push is None:
             self._normal_push = await self._found_out()
         return self._normal_push

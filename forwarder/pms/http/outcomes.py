@@ -35,13 +35,13 @@ def harmless(outcome: Deferred | InDoubt) -> Deferred:
 
 
 def not_understood(response: Response) -> InDoubt:
-    """An answer in the right status and the wrong form."""
+    """A response in the right status and the wrong form."""
     detail = f"The PMS answered HTTP {response.status_code} with a body that is not as agreed."
     return InDoubt("pms_answer_not_understood", detail)
 
 
 def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
-    """What an answer means that the adapter did not decide, by its status alone.
+    """What a response means that the adapter did not decide, by its status alone.
 
     Deferred, never Rejected, where an operator can repair the account (credential, address): nothing is lost meanwhile.
     """

@@ -1,7 +1,7 @@
 """Simulated Beds24 API v2, as its OpenAPI file and wiki describe it, at base URLs that end in `/beds24/v2`.
 
 No idempotency: every item without an id books. Room 404 is not known; a guest at `refused.example` is refused. A token is had
-for any refresh token but `wrong`. Errors of an item stand in its answer, which is 201 whatever becomes of the items.
+for any refresh token but `wrong`. Errors of an item stand in its response, which is 201 whatever becomes of the items.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from forwarder.http.responses import Response
 from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
-from forwarder.simulator.http import Gate, below_base_ending_in, book, name_of, place_of
+from forwarder.simulator.http import Guard, below_base_ending_in, book, name_of, place_of
 from forwarder.simulator.magic import Effect, effect_of
 from forwarder.simulator.world import World
 
@@ -40,17 +40,17 @@ class _Fault(Exception):
 def beds24_routes(world: World) -> list[BaseRoute]:
     """The routes of the kind."""
     pms = _Beds24(world)
-    gate = Gate(world, failing, _credential_of)
-    create, change = gate.endpoint(pms.post, books=True), gate.endpoint(pms.post)
+    guard = Guard(world, failing, _credential_of)
+    create, change = guard.endpoint(pms.post, books=True), guard.endpoint(pms.post)
 
     async def post(request: Request) -> ASGIApp:
         changes = all("id" in item for item in _items(await request.body()))
         return await (change if changes else create)(request)
 
     endpoints = {
-        ("GET", "/authentication/token"): gate.endpoint(pms.token),
+        ("GET", "/authentication/token"): guard.endpoint(pms.token),
         ("POST", "/bookings"): post,
-        ("GET", "/bookings"): gate.endpoint(pms.list_bookings),
+        ("GET", "/bookings"): guard.endpoint(pms.list_bookings),
     }
     return [
         route

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 
 from forwarder.http.responses import Response
 from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken
-from forwarder.simulator.http import Endpoint, Gate, Handler, below_any_base, book, name_of, place_of
+from forwarder.simulator.http import Endpoint, Guard, Handler, below_any_base, book, name_of, place_of
 from forwarder.simulator.kinds.booking_sync_forms import (
     MEDIA_TYPE,
     UNKNOWN,
@@ -47,18 +47,18 @@ def booking_sync_routes(world: World) -> list[BaseRoute]:
     """The routes of the kind."""
     tokens = TokenServer(world.clock)
     pms = _BookingSync(world)
-    gate, open_gate = Gate(world, pms.failing), Gate(world, pms.failing, lambda _: "none is needed")
+    guard, open_guard = Guard(world, pms.failing), Guard(world, pms.failing, lambda _: "none is needed")
 
     def let_in(handler: Handler, *, books: bool = False) -> Endpoint:
         async def checked(request: Request) -> ASGIApp:
             return await handler(request) if tokens.lets_in(request) else pms.failing(401)
 
-        return gate.endpoint(checked, books=books)
+        return guard.endpoint(checked, books=books)
 
     endpoints = {
-        ("POST", "/oauth/token"): open_gate.endpoint(tokens.token),
-        ("POST", "/oauth/revoke"): open_gate.endpoint(tokens.revoke),
-        ("POST", "/api/bookingsync/instant_bookings"): open_gate.endpoint(pms.charge),
+        ("POST", "/oauth/token"): open_guard.endpoint(tokens.token),
+        ("POST", "/oauth/revoke"): open_guard.endpoint(tokens.revoke),
+        ("POST", "/api/bookingsync/instant_bookings"): open_guard.endpoint(pms.charge),
         ("GET", "/rentals/search"): let_in(pms.search),
         ("GET", "/rentals/{rental}"): let_in(pms.show_rental),
         ("POST", "/clients"): let_in(pms.create_client),

@@ -29,7 +29,7 @@ class Invalid(Exception):
 
 
 def answer_of(status: int, body: Mapping[str, Any], headers: Headers = ()) -> Response:
-    """An answer in BookingSync's media type."""
+    """A response in BookingSync's media type."""
     return Response(status, to_json(body), headers, MEDIA_TYPE)
 
 

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute
 
 from forwarder.http.responses import Response
 from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
-from forwarder.simulator.http import Gate, bearer_of, below_any_base, book, name_of, place_of
+from forwarder.simulator.http import Guard, bearer_of, below_any_base, book, name_of, place_of
 from forwarder.simulator.magic import effect_of
 from forwarder.simulator.world import World
 
@@ -39,12 +39,12 @@ class _Refusal(Exception):
 def cloudbeds_routes(world: World) -> list[BaseRoute]:
     """The routes of the kind."""
     pms = _Cloudbeds(world)
-    gate = Gate(world, _failing, _credential_of)
+    guard = Guard(world, _failing, _credential_of)
     endpoints = {
-        ("POST", "/postReservation"): gate.endpoint(pms.create, books=True),
-        ("GET", "/getReservation"): gate.endpoint(pms.show),
-        ("GET", "/getReservations"): gate.endpoint(pms.search),
-        ("PUT", "/putReservation"): gate.endpoint(pms.change),
+        ("POST", "/postReservation"): guard.endpoint(pms.create, books=True),
+        ("GET", "/getReservation"): guard.endpoint(pms.show),
+        ("GET", "/getReservations"): guard.endpoint(pms.search),
+        ("PUT", "/putReservation"): guard.endpoint(pms.change),
     }
     return [route for (method, path), endpoint in endpoints.items() for route in below_any_base(path, method, endpoint)]
 

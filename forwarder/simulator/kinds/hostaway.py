@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute
 
 from forwarder.http.responses import Response
 from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
-from forwarder.simulator.http import Gate, bearer_of, below_base_ending_in, book, name_of, place_of
+from forwarder.simulator.http import Guard, bearer_of, below_base_ending_in, book, name_of, place_of
 from forwarder.simulator.magic import effect_of
 from forwarder.simulator.world import World
 
@@ -38,13 +38,13 @@ class _Fail(Exception):
 def hostaway_routes(world: World) -> list[BaseRoute]:
     """The routes of the kind."""
     pms = _Hostaway(world)
-    gate, open_gate = Gate(world, failing, _credential_of), Gate(world, failing, lambda _: "in the form")
+    guard, open_guard = Guard(world, failing, _credential_of), Guard(world, failing, lambda _: "in the form")
     endpoints = {
-        ("POST", "/accessTokens"): open_gate.endpoint(pms.token),
-        ("POST", "/reservations"): gate.endpoint(pms.create, books=True),
-        ("GET", "/reservations"): gate.endpoint(pms.list_reservations),
-        ("GET", "/reservations/{id:int}"): gate.endpoint(pms.show),
-        ("PUT", "/reservations/{id:int}/statuses/cancelled"): gate.endpoint(pms.cancel),
+        ("POST", "/accessTokens"): open_guard.endpoint(pms.token),
+        ("POST", "/reservations"): guard.endpoint(pms.create, books=True),
+        ("GET", "/reservations"): guard.endpoint(pms.list_reservations),
+        ("GET", "/reservations/{id:int}"): guard.endpoint(pms.show),
+        ("PUT", "/reservations/{id:int}/statuses/cancelled"): guard.endpoint(pms.cancel),
     }
     return [
         route

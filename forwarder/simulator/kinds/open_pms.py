@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from forwarder.http.responses import PROBLEM_JSON, Response, problem_response
 from forwarder.reservation.problems.problem import Problem
 from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
-from forwarder.simulator.http import Gate, below_any_base, book, name_of, place_of
+from forwarder.simulator.http import Guard, below_any_base, book, name_of, place_of
 from forwarder.simulator.magic import Effect, effect_of
 from forwarder.simulator.world import World
 
@@ -37,12 +37,12 @@ class _Refusal(Exception):
 
 def open_pms_routes(world: World) -> list[BaseRoute]:
     """The routes of both kinds."""
-    gate = Gate(world, failing)
+    guard = Guard(world, failing)
     pms = _OpenPms(world)
     endpoints = (
-        ("POST", "", gate.endpoint(pms.create, books=True)),
-        ("GET", "", gate.endpoint(pms.find)),
-        ("DELETE", "/{id}", gate.endpoint(pms.cancel)),
+        ("POST", "", guard.endpoint(pms.create, books=True)),
+        ("GET", "", guard.endpoint(pms.find)),
+        ("DELETE", "/{id}", guard.endpoint(pms.cancel)),
     )
     return [
         route

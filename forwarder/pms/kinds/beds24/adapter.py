@@ -81,7 +81,7 @@ from forwarder.pms.sdk import (
 )
 
 _MOST_AT_ONCE: Final = 20
-"""Beds24 takes more; but all of them are in doubt together when an answer is lost, and are then looked up one by one."""
+"""Beds24 takes more; but all of them are in doubt together when a response is lost, and are then looked up one by one."""
 _MOST_PAGES: Final = 20
 _JSON: Final = (b"Accept", b"application/json")
 _JSON_BODY: Final = (b"Content-Type", b"application/json")

@@ -80,26 +80,26 @@ class _Token(BaseModel):
 def token_in(response: Response) -> tuple[str, int] | None:
     """The access token in the body and the seconds for which it is good; None where there is none."""
     try:
-        answer = _Token.model_validate_json(response.content)
+        token = _Token.model_validate_json(response.content)
     except ValidationError:
         return None
-    return answer.token, answer.expiresIn
+    return token.token, token.expiresIn
 
 
 def posted_in(response: Response, items: int, reference_field: str) -> list[Posted | None] | None:
-    """What the body says of each item, None for those of which it is not clear; None where it does not answer so many."""
+    """What the body says of each item, None for those of which it is not clear; None where it does not hold so many."""
     try:
-        answers = from_json(response.content, allow_inf_nan=False)
+        items_in = from_json(response.content, allow_inf_nan=False)
     except ValueError:
         return None
-    if not isinstance(answers, list) or len(answers) != items:
+    if not isinstance(items_in, list) or len(items_in) != items:
         return None
-    return [_posted(answer, reference_field) for answer in answers]
+    return [_posted(item, reference_field) for item in items_in]
 
 
-def _posted(answer: object, reference_field: str) -> Posted | None:
+def _posted(given: object, reference_field: str) -> Posted | None:
     try:
-        item = _Item.model_validate(answer)
+        item = _Item.model_validate(given)
     except ValidationError:
         return None
     # A new booking is shown in part only: its status is the one asked for, unless it says otherwise.

@@ -61,7 +61,7 @@ class BookingSyncApi:
         self._authorization = Authorization(connection.account_id, connection.grants, clock, self._renew)
 
     async def ask(self, send: Send, method: str, path: str, content: bytes = b"", *, query: str = "") -> Response:
-        """The answer to a request below the base URL. Raises `NotSent` and `NoResponse`."""
+        """The response to a request below the base URL. Raises `NotSent` and `NoResponse`."""
 
         def build(token: str) -> Request:
             headers = [*bearer(token), (b"Accept", MEDIA_TYPE)]
@@ -81,14 +81,14 @@ class BookingSyncApi:
     async def ask_again_at_will(
         self, send: Send, method: str, path: str, content: bytes = b"", *, query: str = ""
     ) -> Response | Deferred:
-        """The same for a request that may be made any number of times: no answer is no more than a delay."""
+        """The same for a request that may be made any number of times: no response is no more than a delay."""
         try:
             return await self.ask(send, method, path, content, query=query)
         except (NotSent, NoResponse) as failure:
             return harmless(outcome_of(failure))
 
     def unexpected(self, response: Response) -> Deferred | InDoubt:
-        """What an answer means that was not decided by itself."""
+        """What a response means that was not decided by itself."""
         if response.status_code == HTTPStatus.FORBIDDEN:
             # The vendor's word for a good token whose application was not given the scope: the operator can ask for it.
             detail = "The account's application may not do this (HTTP 403): it lacks a scope, or another one owns the booking."

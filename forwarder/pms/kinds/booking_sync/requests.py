@@ -1,4 +1,4 @@
-"""BookingSync's own words: the bodies that it takes. Pure."""
+"""What BookingSync is asked: the bodies of requests. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -67,7 +67,7 @@ def booking_body(
         "client_id": client_id,
         "source_id": options.source_id,
         **_price(booking, quote),
-        **_words(booking),
+        **_texts(booking),
     }
     return to_json({"bookings": [given(body)]})
 
@@ -82,7 +82,7 @@ def strict_booking_body(booking: Booking, options: BookingSyncOptions, quote: Qu
         "price_to_pay_now": None if quote is None or quote.to_pay_now is None else format(quote.to_pay_now, "f"),
         "source_id": None if options.source_id is None else str(options.source_id),
         "client": _strict_client(booking),
-        **_words(booking),
+        **_texts(booking),
     }
     return to_json({"bookings": [given(body)]})
 
@@ -129,7 +129,7 @@ def _price(booking: Booking, quote: Quote | None) -> dict[str, Any]:
     }
 
 
-def _words(booking: Booking) -> dict[str, Any]:
+def _texts(booking: Booking) -> dict[str, Any]:
     fields = booking.fields
     return {
         "external_reference": booking.reference,

@@ -1,4 +1,4 @@
-"""BookingSync's own words: the bodies that it answers with, and what its 422 says. Pure."""
+"""What BookingSync responds with, and what its 422 means. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -73,7 +73,7 @@ class SyncBooking(BaseModel):
         left = amount(self.payment_left_to_collect)
         if paid_since:
             paid, left = (paid or Decimal(0)) + paid_since, None
-        answer = {
+        fields = {
             "totalPrice": None if price is None else json_number(price),
             "currency": self.currency,
             "notes": self.notes,
@@ -81,7 +81,7 @@ class SyncBooking(BaseModel):
             "codes": {"accessCode": [self.door_key_code]} if self.door_key_code else None,
             "finances": finances(price, paid, left) | {"currency": self.currency} | self._breakdown(),
         }
-        return record_fields(answer)
+        return record_fields(fields)
 
     def _breakdown(self) -> dict[str, Any]:
         """Of what the price is made, where more than the rental is in it. A tax or a fee that is part of another amount already is

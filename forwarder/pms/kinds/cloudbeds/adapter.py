@@ -5,7 +5,7 @@
     GET  {base_url}/getReservations?sourceReservationId=…   to look one up
     PUT  {base_url}/putReservation                          to cancel, with `status=canceled`
 
-Requests are forms. Answers are 200 with `success`; of one that is false, `message` alone tells what it means. Our room is a room
+Requests are forms. Responses are 200 with `success`; of one that is false, `message` alone tells what it means. Our room is a room
 type there. No card travels: Cloudbeds forbids card data in its API, but for tokens of a payment gateway.
 
 Chosen where the vendor's documents differ or say little:

@@ -44,7 +44,7 @@ _NOT_DONE = {HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSAB
 
 
 def answer_in(response: Response) -> dict[str, Any] | None:
-    """The body of an answer that says whether the request was completed. None for any other, and where body and HTTP status
+    """The body of a response that says whether the request was completed. None for any other, and where body and HTTP status
     contradict each other."""
     body = read_object(response) or {}
     match body.get("success"):
@@ -63,7 +63,7 @@ def status_of(reservation: Mapping[str, Any]) -> str:
 
 
 def record_of(reservation: Mapping[str, Any]) -> dict[str, Any]:
-    """What of section 2.5's record is in an answer of postReservation, getReservations or getReservation. No currency is."""
+    """What of section 2.5's record is in a response of postReservation, getReservations or getReservation. No currency is."""
     total = _number(reservation.get("grandTotal", reservation.get("total")))
     sums = _sums(reservation.get("balanceDetailed"))
     finances = {
@@ -74,12 +74,12 @@ def record_of(reservation: Mapping[str, Any]) -> dict[str, Any]:
         "fee": _one_line("totalFee", "Additional items", "Fee", sums.get("additionalItems")),
         "tax": _one_line("totalTax", "Taxes and fees", "Tax", sums.get("taxesFees")),
     }
-    answer = {
+    fields = {
         "source": reservation.get("source") or reservation.get("sourceName"),
         "totalPrice": total,
         "finances": finances,
     }
-    record = record_fields(answer)
+    record = record_fields(fields)
     return record if record.get("finances") else {name: value for name, value in record.items() if name != "finances"}
 
 

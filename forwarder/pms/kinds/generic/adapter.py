@@ -110,11 +110,11 @@ class GenericAdapter:
         if base is None or identifier_ is None:
             return refusal(booking, "cancellation_refused", "No address can hold the identifier.")
         response = await send(Request("DELETE", f"{base}/reservations/{identifier_}", self._headers))
-        answer = read_object(response) or {}
-        if _is_cancelled(response.status_code, answer):
+        body = read_object(response) or {}
+        if _is_cancelled(response.status_code, body):
             return Cancelled()
         if response.status_code in _REFUSING:
-            return refusal(booking, "cancellation_refused", _words(answer))
+            return refusal(booking, "cancellation_refused", _words(body))
         return harmless(unexpected(response, self._clock.now()))
 
     @cached_property
@@ -155,29 +155,27 @@ def _body(booking: Booking) -> bytes:
     return to_json(fields)
 
 
-def _is_cancelled(status: int, answer: Mapping[str, Any]) -> bool:
-    """Of what any server may answer, a page in HTTP 200 or a bare 404, nothing tells that the PMS holds it no longer."""
+def _is_cancelled(status: int, body: Mapping[str, Any]) -> bool:
+    """Of what any server may answer, a page in HTTP 200 or a bare 404, none says that the PMS holds it no longer."""
     match status:
         case HTTPStatus.NO_CONTENT:
             return True
         case HTTPStatus.OK:
-            return _status(answer) in _CANCELLED
+            return _status(body) in _CANCELLED
         case _:
-            return status in _NO_LONGER_THERE and answer.get("code") == NOT_THERE
+            return status in _NO_LONGER_THERE and body.get("code") == NOT_THERE
 
 
 def _made(response: Response, booking: Booking) -> Outcome:
-    answer = read_object(response)
-    confirmed = None if answer is None else _confirmed(answer, booking)
-    if answer is None or confirmed is None:
+    body = read_object(response)
+    confirmed = None if body is None else _confirmed(body, booking)
+    if body is None or confirmed is None:
         return not_understood(response)
-    match _status(answer):
+    match _status(body):
         case "CONFIRMED":
             return confirmed
         case status if status in _NO | _CANCELLED:
-            return refusal(
-                booking, str(answer.get("code")), _words(answer) or f"The PMS answered with status {status}."
-            )
+            return refusal(booking, str(body.get("code")), _words(body) or f"The PMS answered with status {status}.")
         case _:
             return not_understood(response)
 
@@ -202,17 +200,17 @@ def _is_ours(item: object, booking: Booking) -> bool:
     return isinstance(item, dict) and item.get("reference") == booking.reference
 
 
-def _confirmed(answer: Mapping[str, Any], booking: Booking) -> Confirmed | None:
-    """The reservation in `answer`; None where it has no id, or is about another reservation than ours."""
-    pms_id = identifier(answer.get("id"))
-    if pms_id is None or answer.get("reference", booking.reference) != booking.reference:
+def _confirmed(body: Mapping[str, Any], booking: Booking) -> Confirmed | None:
+    """The reservation in `body`; None where it has no id, or is about another reservation than ours."""
+    pms_id = identifier(body.get("id"))
+    if pms_id is None or body.get("reference", booking.reference) != booking.reference:
         return None
-    return Confirmed(pms_id, without_card(record_fields(answer), booking.card))
+    return Confirmed(pms_id, without_card(record_fields(body), booking.card))
 
 
-def _status(answer: Mapping[str, Any]) -> str:
+def _status(body: Mapping[str, Any]) -> str:
     """In capitals; CONFIRMED where it is absent or null, empty for what is no text."""
-    status = answer.get("status")
+    status = body.get("status")
     if status is None:
         return "CONFIRMED"
     return status.upper() if isinstance(status, str) else ""

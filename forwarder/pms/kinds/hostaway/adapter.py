@@ -12,7 +12,7 @@ this adapter never does. No card travels.
 Chosen where the vendor's documents differ or say little:
 - Of the fields that a new reservation may have, `customerUserId` alone is free for an id of the caller's and is listed again. The
   list could be filtered by it too; that is not relied on: the listing's reservations of those days are searched.
-- A token is good for 24 months by the text and for 184 days by the example: what its answer says is gone by. A token may be used
+- A token is good for 24 months by the text and for 184 days by the example: what its response says is gone by. A token may be used
   one second after it was given.
 - Why something failed stands in `result` by the text, and in `message` by the example of a 429: both are read.
 """

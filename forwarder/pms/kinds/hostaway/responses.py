@@ -56,7 +56,7 @@ class ShownReservation:
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What every answer comes in. `words`: why it failed, in Hostaway's own."""
+    """What every response comes in. `words`: why it failed, in Hostaway's own."""
 
     success: bool
     result: object
@@ -80,14 +80,14 @@ class _Token(BaseModel):
 def token_in(response: Response) -> Token | None:
     """The token in the body; None where there is none."""
     try:
-        answer = _Token.model_validate_json(response.content)
+        token = _Token.model_validate_json(response.content)
     except ValidationError:
         return None
-    return Token(answer.access_token, answer.expires_in)
+    return Token(token.access_token, token.expires_in)
 
 
 def envelope_in(response: Response) -> Envelope | None:
-    """The envelope that the body is; None for any other body. A failure is told in `result`, and in places in `message`."""
+    """The envelope that the body is; None for any other body. A failure has its reason in `result`, or in `message`."""
     body = read_object(response) or {}
     result, count = body.get("result"), body.get("count")
     if body.get("status") not in ("success", "fail"):
