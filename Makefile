@@ -31,8 +31,9 @@ check: $(VENV)/.development ## format, lint, types, layers, private names, publi
 	$(BIN)/python -m tools.contracts check
 	$(BIN)/python -m tools.reference check
 
+# Not --quiet: it would let warnings pass.
 docs: $(VENV)/.docs ## the docs as a site in site/, strict: a dead link fails
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html"
 
 format: $(VENV)/.development ## put the sources into their one format
