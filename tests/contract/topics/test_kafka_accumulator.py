@@ -1,4 +1,4 @@
-"""When what gathers for Kafka leaves: after a crowd it waits for others, and no longer than until enough of them have come."""
+"""When a batch is sent to Kafka: at once, or after a burst when others have joined it, and no later than when enough have."""
 
 from asyncio import Future, gather, sleep, timeout
 from collections.abc import AsyncIterator, Sequence
@@ -15,7 +15,7 @@ from forwarder.topics.publishing import partition_of
 from tests.support.log.deliveries import SOON, new_topic, numbered, numbers, take
 
 FOR_EVER = 3600.0
-CROWD = 3
+BURST = 3
 ENOUGH = 24
 PARTITIONS = 4
 ELSEWHERE = next(
@@ -63,31 +63,31 @@ async def acknowledged(added: Sequence[Future[None]]) -> None:
 async def test_a_few_never_wait(producer: AIOKafkaProducer, topic: str) -> None:
     batches = patient(producer)
     for each in range(5):
-        await acknowledged(add(batches, topic, CROWD - 1, first=each))
+        await acknowledged(add(batches, topic, BURST - 1, first=each))
 
 
 async def test_after_a_crowd_they_wait_until_there_are_enough(
     log: KafkaLog, producer: AIOKafkaProducer, topic: str
 ) -> None:
     batches = patient(producer)
-    await acknowledged(add(batches, topic, CROWD))
-    waiting = add(batches, topic, ENOUGH - 1, first=CROWD)
+    await acknowledged(add(batches, topic, BURST))
+    waiting = add(batches, topic, ENOUGH - 1, first=BURST)
     await acknowledged(add(patient(producer), topic, 1, first=99))  # what leaves is acknowledged by then
     assert not any(each.done() for each in waiting)
-    waiting = [*waiting, *add(batches, topic, 1, first=CROWD + ENOUGH - 1)]
+    waiting = [*waiting, *add(batches, topic, 1, first=BURST + ENOUGH - 1)]
     await acknowledged(waiting)
     async with log.tail(topic, from_beginning=True) as tail:
-        assert numbers(await take(tail, CROWD + ENOUGH + 1)) == [*range(CROWD + ENOUGH), 99]
+        assert numbers(await take(tail, BURST + ENOUGH + 1)) == [*range(BURST + ENOUGH), 99]
 
 
 async def test_enough_of_one_partition_leave_as_soon_as_it_is_free(producer: AIOKafkaProducer, topic: str) -> None:
     batches = patient(producer)
-    on_their_way = add(batches, topic, CROWD, keys=1)
+    on_their_way = add(batches, topic, BURST, keys=1)
     for _ in range(5):
         await sleep(0)  # they have left
     enough = add(batches, topic, ENOUGH, keys=1)
     # A crowd for another partition, which leaves before them.
-    others = [batches.enqueue(topic, Message(ELSEWHERE, b"%d" % each)) for each in range(CROWD)]
+    others = [batches.enqueue(topic, Message(ELSEWHERE, b"%d" % each)) for each in range(BURST)]
     await acknowledged([*on_their_way, *enough, *(each for each in others if each)])
     assert None not in others
 
