@@ -83,7 +83,6 @@ def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) ->
         (("dead-letters", "show", "rsv_none.1"), 1, "rsv_none.1"),
         (("dead-letters", "replay", "rsv_none.1"), 1, "rsv_none.1"),
         (("simulate", "--fault", "gremlins", "--fault-rate", "1", "--port", "0"), 2, "hang"),
-        (("demo",), 1, "make run"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_words_and_by_exit_code(
