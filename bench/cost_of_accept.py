@@ -5,7 +5,7 @@ Each layer holds those above it:
 read       the body is checked
 draft      it is identified and written out as the message for the log
 app        the whole ASGI application, called in this process; the log is a publisher that does nothing
-socket     the same behind uvicorn, as `runtime.http_server.serve` runs it; the load is a process of its own
+socket     the same behind uvicorn, as `forwarder.http.server.serve` runs it; the load is a process of its own
 kafka      the same with the publisher for Kafka, on the broker that `--kafka HOST:PORT` names; its topic is made here
 
 and of `--bulk N` reservations in one call: `app bulk`, `kafka bulk`. What is counted is the CPU time of this process, user and

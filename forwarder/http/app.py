@@ -3,6 +3,7 @@
 May touch the web framework and the metrics; knows nothing of reservations.
 """
 
+import asyncio
 import functools
 import secrets
 import traceback
@@ -79,6 +80,9 @@ class _Application:
             except Exception as error:  # noqa: BLE001 - the last resort
                 response = _internal_error(_log_failure(scope["path"], error))
             status = response.status
+            # The responses of one iteration of the event loop leave together. Clients that wake one by one ask one by one: each
+            # iteration then serves few, which costs a tenth more a reservation.
+            await asyncio.sleep(0)
             await response(scope, receive, send)
         finally:
             self._measure(scope["path"], scope["method"], status, started)
