@@ -5,7 +5,7 @@ one consumer.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -52,7 +52,6 @@ class EmbeddedLog:
         self._clock = clock or SystemClock()
         self._writer: EmbeddedWriter | None = None
         self._open_parts = 0
-        self._news: dict[str, set[asyncio.Event]] = {}
 
     def publisher(self) -> AbstractAsyncContextManager[Publisher]:
         return self._publisher()
@@ -77,14 +76,14 @@ class EmbeddedLog:
     @asynccontextmanager
     async def _consumer(self, topic: str, group: str, on_partitions: PartitionsChanged) -> AsyncIterator[Consumer]:
         with await asyncio.to_thread(lock_group, self._path, topic, group):
-            async with self._writing() as writer, self._reading(topic) as reader:
+            async with self._writing() as writer, self._reading(topic, writer) as reader:
                 consumer = EmbeddedConsumer(topic, group, writer, reader, self._time_limit)
                 await on_partitions(await consumer.open())
                 yield consumer
 
     @asynccontextmanager
     async def _tail(self, topic: str, *, from_beginning: bool) -> AsyncIterator[Tail]:
-        async with self._writing() as writer, self._reading(topic) as reader:
+        async with self._writing() as writer, self._reading(topic, writer) as reader:
             tail = EmbeddedTail(topic, writer, reader, self._time_limit)
             await tail.open(from_beginning=from_beginning)
             yield tail
@@ -114,27 +113,18 @@ class EmbeddedLog:
             partitions=self._partitions,
             retention=Retention(self._retention, self._clock),
             clock=self._clock,
-            on_append=self._notify,
         )
         writer.start()
         return writer
 
     @asynccontextmanager
-    async def _reading(self, topic: str) -> AsyncIterator[EmbeddedReader]:
-        news = asyncio.Event()
-        self._news.setdefault(topic, set()).add(news)
-        reader = EmbeddedReader(self._path, topic, news)
-        try:
-            yield reader
-        finally:
-            self._news[topic].discard(news)
-            await reader.close()
-
-    def _notify(self, topics: Collection[str]) -> None:
-        """Wake the readers that wait for new messages in `topics`."""
-        for topic in topics:
-            for news in self._news.get(topic, ()):
-                news.set()
+    async def _reading(self, topic: str, writer: EmbeddedWriter) -> AsyncIterator[EmbeddedReader]:
+        with writer.subscribed(topic) as published:
+            reader = EmbeddedReader(self._path, topic, published)
+            try:
+                yield reader
+            finally:
+                await reader.close()
 
 
 class EmbeddedAdmin:

@@ -8,8 +8,8 @@ import logging
 import sqlite3
 import threading
 from asyncio import Future
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
@@ -99,7 +99,7 @@ class _Pending:
 class EmbeddedWriter:
     """Runs from `start` to `close`. New topics get `partitions` partitions.
 
-    `on_append` is called in the event loop with the topics that have new messages.
+    `subscribed` tells the readers of this process that a topic has new messages.
     """
 
     def __init__(
@@ -109,13 +109,12 @@ class EmbeddedWriter:
         partitions: int,
         retention: Retention,
         clock: Clock,
-        on_append: Callable[[Collection[str]], None],
     ) -> None:
         self._path = path
         self._partitions = partitions
         self._retention = retention
         self._clock = clock
-        self._on_append = on_append
+        self._subscribers: dict[str, set[asyncio.Event]] = {}
         self._queue: SimpleQueue[_Pending | None] = SimpleQueue()
         self._slots = asyncio.Semaphore(_MAX_CALLS)
         self._loop = asyncio.get_running_loop()
@@ -130,6 +129,16 @@ class EmbeddedWriter:
         """Stop, once every queued command is done."""
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
+
+    @contextmanager
+    def subscribed(self, topic: str) -> Iterator[asyncio.Event]:
+        """An event that is set whenever this process has published to `topic`, as long as the block runs."""
+        published = asyncio.Event()
+        self._subscribers.setdefault(topic, set()).add(published)
+        try:
+            yield published
+        finally:
+            self._subscribers[topic].discard(published)
 
     async def execute(self, command: Command, *, within: float) -> bool:
         """Return once `command` is synced to the disk, and whether it created its topic.
@@ -203,8 +212,9 @@ class EmbeddedWriter:
             else:
                 pending.result.set_result(result)
         appended = {pending.command.topic for pending in batch if isinstance(pending.command, Append)}
-        if appended:
-            self._on_append(appended)
+        for topic in appended:
+            for published in self._subscribers.get(topic, ()):
+                published.set()
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
