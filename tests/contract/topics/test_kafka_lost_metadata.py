@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Never
 
@@ -37,9 +38,16 @@ async def fail(client: AIOKafkaClient) -> None:
     update.cancel()
 
 
-def open_connections() -> int:
-    """Of all clients in this process."""
-    return sum(isinstance(each, AIOKafkaConnection) and each.connected() for each in gc.get_objects())
+@pytest.fixture
+def open_connections() -> Callable[[], int]:
+    """How many connections the clients of this test have open."""
+
+    def of_this_process() -> set[AIOKafkaConnection]:
+        return {each for each in gc.get_objects() if isinstance(each, AIOKafkaConnection) and each.connected()}
+
+    gc.collect()
+    of_others = of_this_process()
+    return lambda: len(of_this_process() - of_others)
 
 
 def client_in_use(publisher: KafkaPublisher) -> AIOKafkaClient:
@@ -57,7 +65,7 @@ async def test_a_healthy_client_keeps_its_metadata_task(log: KafkaLog) -> None:
         assert not metadata_task(accumulator.producer.client).done()
 
 
-async def test_a_publisher_goes_on_with_another(log: KafkaLog) -> None:
+async def test_a_publisher_goes_on_with_another(log: KafkaLog, open_connections: Callable[[], int]) -> None:
     topic = await new_topic(log, 1)
     async with AsyncExitStack() as stack:
         publisher = await stack.enter_async_context(log.publisher())
@@ -71,7 +79,9 @@ async def test_a_publisher_goes_on_with_another(log: KafkaLog) -> None:
         assert open_connections() == 0
 
 
-async def test_a_consumer_is_closed_with_all_its_connections(log: KafkaLog) -> None:
+async def test_a_consumer_is_closed_with_all_its_connections(
+    log: KafkaLog, open_connections: Callable[[], int]
+) -> None:
     topic = await new_topic(log, 1)
     async with AsyncExitStack() as stack:
         publisher = await stack.enter_async_context(log.publisher())
@@ -85,7 +95,9 @@ async def test_a_consumer_is_closed_with_all_its_connections(log: KafkaLog) -> N
         assert open_connections() == 0
 
 
-async def test_a_publisher_that_nobody_asks_whether_it_is_ready_goes_on_with_another_too(log: KafkaLog) -> None:
+async def test_a_publisher_that_nobody_asks_whether_it_is_ready_goes_on_with_another_too(
+    log: KafkaLog, open_connections: Callable[[], int]
+) -> None:
     topic = await new_topic(log, 1)
     async with AsyncExitStack() as stack:
         publisher = await stack.enter_async_context(log.publisher())
