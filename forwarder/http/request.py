@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import Any, Final, TypeVar, cast
 
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope
+from starlette.types import Message, Receive, Scope
 
 Header = tuple[bytes, bytes]
 T = TypeVar("T")
@@ -84,19 +84,18 @@ class HttpRequest:
 
 
 async def _read_body(receive: Receive, max_bytes: int) -> bytes | BodyFault:
-    chunk, more = await _chunk(receive)
+    chunk, more = _chunk(await receive())
     if not more:  # most come in one piece
         return chunk if len(chunk) <= max_bytes else BodyFault.TOO_LARGE
     body = bytearray(chunk)
     while more and len(body) <= max_bytes:
-        chunk, more = await _chunk(receive)
+        chunk, more = _chunk(await receive())
         body += chunk
     return bytes(body) if len(body) <= max_bytes else BodyFault.TOO_LARGE
 
 
-async def _chunk(receive: Receive) -> tuple[bytes, bool]:
-    """The next one, and whether more come."""
-    message = await receive()
+def _chunk(message: Message) -> tuple[bytes, bool]:
+    """A piece of a body, and whether more come."""
     if message["type"] == "http.disconnect":
         raise ClientDisconnect
     return message.get("body", b""), message.get("more_body", False)

@@ -4,8 +4,6 @@
 """
 
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -63,9 +61,10 @@ class Guard:
 
     async def respond(self, endpoint: Endpoint, request: HttpRequest, max_bytes: int, *, limited: bool) -> Response:
         """The response of `endpoint`, or the refusal that keeps the request from it."""
-        with self._admission.place(request.max_body_bytes(max_bytes)) as admitted:
-            if not admitted:
-                return endpoint.refuse(OVERLOADED, None)
+        body_bytes = request.max_body_bytes(max_bytes)
+        if not self._admission.enter(body_bytes):
+            return endpoint.refuse(OVERLOADED, None)
+        try:
             caller = self._callers.find(request.fields, request.started) or await self._caller(request)
             if isinstance(caller, Problem):
                 return endpoint.refuse(caller, None)
@@ -75,6 +74,8 @@ class Guard:
             if not allowance.admitted:
                 return with_allowance(endpoint.refuse(rate_limited(allowance), caller), allowance)
             return with_allowance(await endpoint.respond(caller, request), allowance)
+        finally:
+            self._admission.leave(body_bytes)
 
     async def _caller(self, request: HttpRequest) -> Caller | Problem:
         """Who calls, and for which integration account."""
@@ -117,19 +118,18 @@ class Admission:
         self._requests = 0
         self._bytes = 0
 
-    @contextmanager
-    def place(self, body_bytes: int) -> Iterator[bool]:
-        """A place for a request with a body of so many bytes, for the block; False where there is none."""
+    def enter(self, body_bytes: int) -> bool:
+        """Take a place for a request with a body of so many bytes; False where there is none. It is kept until `leave`."""
         if self._requests >= self._max_requests or self._bytes + body_bytes > self.max_bytes:
-            yield False
-            return
+            return False
         self._requests += 1
         self._bytes += body_bytes
-        try:
-            yield True
-        finally:
-            self._requests -= 1
-            self._bytes -= body_bytes
+        return True
+
+    def leave(self, body_bytes: int) -> None:
+        """Give a place back."""
+        self._requests -= 1
+        self._bytes -= body_bytes
 
 
 class ItemLimit:

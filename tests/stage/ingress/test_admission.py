@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -32,25 +31,23 @@ JSON = {**HEADERS, "Content-Type": "application/json"}
 )
 def test_calls_and_the_bytes_of_their_bodies_are_counted(lengths: list[int], admitted: list[bool]) -> None:
     admission = Admission(max_requests=5, max_bytes=MAX_BODY_BYTES + 1000)
-    with admission.place(_size(str(MAX_BODY_BYTES))):
-        with ExitStack() as places:
-            assert [places.enter_context(admission.place(_size(str(length)))) for length in lengths] == admitted
-        with admission.place(_size("1000")) as again:
-            assert again
+    assert admission.enter(_size(str(MAX_BODY_BYTES)))
+    assert [admission.enter(_size(str(length))) for length in lengths] == admitted
+    for length, took in zip(lengths, admitted, strict=True):
+        if took:
+            admission.leave(_size(str(length)))
+    assert admission.enter(_size("1000"))
 
 
 @pytest.mark.parametrize("length", [None, "", "-1", "1e3", str(MAX_BODY_BYTES), str(10 * MAX_BODY_BYTES)])
 def test_a_body_of_unknown_length_counts_as_a_whole_one_and_none_as_more(length: str | None) -> None:
     admission = Admission(max_requests=9, max_bytes=2 * MAX_BODY_BYTES - 1)
-    with admission.place(_size(length)) as first, admission.place(_size(length)) as second:
-        assert (first, second) == (True, False)
-        with admission.place(_size(str(MAX_BODY_BYTES - 1))) as third:
-            assert third
+    assert [admission.enter(_size(length)), admission.enter(_size(length))] == [True, False]
+    assert admission.enter(_size(str(MAX_BODY_BYTES - 1)))
 
 
 def test_one_body_has_a_place_whatever_the_bound_is() -> None:
-    with Admission(max_requests=1, max_bytes=0).place(_size(None)) as admitted:
-        assert admitted
+    assert Admission(max_requests=1, max_bytes=0).enter(_size(None))
 
 
 def _size(length: str | None) -> int:
