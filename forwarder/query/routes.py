@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from forwarder.http.paging import LARGEST_ID, positive
-from forwarder.http.request import header_map
+from forwarder.http.request import header_fields, header_map
 from forwarder.http.responses import NO_STORE, Response, Routes, problem_response
 from forwarder.query.conditional import NotModified, conditional_response
 from forwarder.query.long_poll import LongPoll
@@ -17,7 +17,7 @@ from forwarder.query.parts import QueryParts
 from forwarder.reservation.problems import requests, service
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.access import authenticate
+from forwarder.tenancy.access import Caller, CallerCache, authenticate
 from forwarder.tenancy.port import TenancyUnavailable
 
 # Anything else was never issued: the store is not asked for it.
@@ -49,6 +49,8 @@ def query_routes(parts: QueryParts) -> Routes:
 class _Queries:
     def __init__(self, parts: QueryParts) -> None:
         self._directory = parts.directory
+        self._callers = CallerCache(parts.directory)
+        self._clock = parts.clock
         self._reader = parts.reader
         self._long_poll = LongPoll(parts)
         self._retry_after_seconds = parts.retry_after_seconds
@@ -66,12 +68,22 @@ class _Queries:
 
     async def _read_as_caller(self, read: _Read, request: Request) -> Response | NotModified | Problem:
         try:
-            caller = await authenticate(self._directory, header_map(request.scope))
+            caller = await self._caller(request)
             return caller if isinstance(caller, Problem) else await read(caller.account.id, request)
         except TenancyUnavailable:
             return _TENANCY_UNAVAILABLE
         except StoreUnavailable:
             return _STORE_UNAVAILABLE
+
+    async def _caller(self, request: Request) -> Caller | Problem:
+        fields = header_fields(request.scope)
+        caller = self._callers.find(fields, self._clock.monotonic())
+        if caller is not None:
+            return caller
+        found = await authenticate(self._directory, header_map(request.scope))
+        if isinstance(found, Caller):
+            self._callers.remember(fields, found)
+        return found
 
     async def status(self, account_id: str, request: Request) -> Response | NotModified | Problem:
         """Where a submission stands, from the moment of its acceptance."""

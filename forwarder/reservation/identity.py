@@ -1,8 +1,9 @@
-"""Request identifiers: unique, sortable by time, derived from the idempotency key where there is one, and vouched for.
+"""What tells submissions apart: request identifiers, shadows of accounts, the keys of messages, and fingerprints.
 
-An identifier is `rsv_` and 32 characters of base32: 14 bytes that name the submission and a 6-byte MAC (BLAKE2b, RFC 7693)
-that binds them to one integration account. Whoever holds the MAC key can tell, without asking any store, whether this service
-ever issued an identifier to that account: so the status of an accepted submission is never "unknown".
+Request identifiers are unique, sortable by time, derived from the idempotency key where there is one, and vouched for. One is
+`rsv_` and 32 characters of base32: 14 bytes that name the submission and a 6-byte MAC (BLAKE2b, RFC 7693) that binds them to one
+integration account. Whoever holds the MAC key can tell, without asking any store, whether this service ever issued an identifier
+to that account: so the status of an accepted submission is never "unknown".
 
 A test key acts in the shadow of the integration account that it names, whose PMS is the simulator. A shadow is an account of its
 own: nothing of it (reservations, idempotency keys, request ids, account queues, message keys) ever meets what is live. Its
@@ -18,6 +19,8 @@ from datetime import datetime
 from hashlib import blake2b
 from hmac import compare_digest
 from typing import Final
+
+from forwarder.reservation.request import Operation
 
 _PREFIX = "rsv_"
 _NAME_BYTES = 14
@@ -98,3 +101,14 @@ def is_test(account_id: str) -> bool:
 def live_account_id(account_id: str) -> str:
     """The account whose shadow it is."""
     return account_id.removeprefix(_SHADOW_PREFIX)
+
+
+def key_of(account_id: str, property_id: str | int) -> str:
+    """The key of the messages about a property's reservations in that account."""
+    return f"{account_id}:{property_id}"
+
+
+def fingerprint(operation: Operation, reservation: bytes) -> str:
+    """A 128-bit BLAKE2b of what was asked for. `reservation` is the request as published: with the card masked, because
+    a hash of a card number can be searched for its number."""
+    return blake2b(operation.encode() + b"\n" + reservation, digest_size=16).hexdigest()

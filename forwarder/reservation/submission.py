@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from datetime import date, datetime
-from hashlib import blake2b
 from typing import Any, Final
 
+from forwarder.reservation.identity import key_of
 from forwarder.reservation.request import Operation, SealedCard
 from forwarder.reservation.value import value
 
@@ -55,14 +55,3 @@ class Submission:
     def key(self) -> str:
         """Submissions with one key keep their order: those of one property in one account."""
         return key_of(self.account_id, self.property_id)
-
-
-def key_of(account_id: str, property_id: str | int) -> str:
-    """The key of the messages about a property's reservations in that account."""
-    return f"{account_id}:{property_id}"
-
-
-def fingerprint(operation: Operation, reservation: bytes) -> str:
-    """A 128-bit BLAKE2b of what was asked for. `reservation` is the request as published: with the card masked, because
-    a hash of a card number can be searched for its number."""
-    return blake2b(operation.encode() + b"\n" + reservation, digest_size=16).hexdigest()
