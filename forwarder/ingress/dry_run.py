@@ -12,10 +12,10 @@ from pydantic_core import from_json
 
 from forwarder.http.request import HttpRequest
 from forwarder.ingress.message import card_of, published_form
+from forwarder.reservation.booking import booking_of, refusals
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import ReservationRequest
-from forwarder.reservation.rules import booking_of, refusals
 from forwarder.tenancy.port import Account
 
 _VALUES: Final[Mapping[str, bool]] = {"true": True, "false": False}

@@ -5,7 +5,7 @@ from typing import Final
 
 from pydantic_core import to_json
 
-from forwarder.reservation.result import RESULT_TYPES
+from forwarder.reservation.record import RESULT_TYPES
 from forwarder.topics.codec import MAX_ID, Undecodable, decode_data, header
 from forwarder.topics.port import Message
 

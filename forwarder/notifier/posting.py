@@ -12,8 +12,8 @@ import structlog
 
 from forwarder.notifier.policy import Decision, adjusted_start, attempt_of, decide
 from forwarder.observability import metrics
-from forwarder.process.batching import Batcher
 from forwarder.process.clock import Clock, iso
+from forwarder.process.loops import Batcher
 from forwarder.store.webhooks.port import DeliveryQueue, DueDelivery, TriedDelivery
 from forwarder.tenancy.port import Unsealer
 from forwarder.tenancy.webhooks import Disabled, Endpoint, EndpointReader

@@ -21,8 +21,7 @@ from forwarder.reservation.outcome import (
     Status,
 )
 from forwarder.reservation.problems.problem import Problem
-from forwarder.reservation.record import SubmissionState, compose_record
-from forwarder.reservation.result import ResultEvent, result_data
+from forwarder.reservation.record import ResultEvent, SubmissionState, compose_record, result_data
 from forwarder.store.submissions.work import Attempt, Ended, Work
 
 _ATTEMPTS_KEPT = 50

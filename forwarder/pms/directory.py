@@ -6,10 +6,9 @@ from dataclasses import replace
 
 from forwarder.pms.adapter import Adapter, BatchAdapter
 from forwarder.pms.auth.grants import GrantKeeper
-from forwarder.pms.http.client import PmsClient, PushPolicy, Send, Transport, always
+from forwarder.pms.http.client import ConnectionPool, PmsClient, PoolLimits, PushPolicy, Send, Transport, always
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import harmless, outcome_of
-from forwarder.pms.http.pool import ConnectionPool, PoolLimits
 from forwarder.pms.port import AccountConnection, Capabilities, Limits, Pace, Pms, PmsDirectory
 from forwarder.pms.registry import Registry, check_options, registered
 from forwarder.process.clock import Clock

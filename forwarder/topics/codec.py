@@ -15,9 +15,8 @@ from pydantic_core import from_json, to_json
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.record import SubmissionState, can_compose, compose_record
+from forwarder.reservation.record import ResultEvent, SubmissionState, can_compose, compose_record
 from forwarder.reservation.request import Operation, SealedCard
-from forwarder.reservation.result import ResultEvent
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, Submission
 from forwarder.topics.port import Headers, Message
 

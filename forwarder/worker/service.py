@@ -11,8 +11,7 @@ import structlog
 
 from forwarder.observability import metrics
 from forwarder.operations.dead_letter_messages import DeadLetterWriter
-from forwarder.process.batching import Batcher
-from forwarder.process.loops import cancel_all, forever, keep_trying
+from forwarder.process.loops import Batcher, cancel_all, forever, keep_trying
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import Consumer, LogUnavailable
@@ -22,8 +21,7 @@ from forwarder.worker.intake.consumer import Intake
 from forwarder.worker.intake.sweep import Sweep
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.deadlines import DeadlineKeeper
-from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
-from forwarder.worker.outcome.recorder import OutcomeRecorder
+from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
 from forwarder.worker.parts import WorkerParts
 from forwarder.worker.push.pipeline import PushPipeline
 from forwarder.worker.push.pusher import Pusher

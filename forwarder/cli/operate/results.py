@@ -14,7 +14,7 @@ from forwarder.cli.options import moment
 from forwarder.cli.output import Failed, WrongUsage, json_line, note, printable, show_lines, while_read
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.loops import first_of
-from forwarder.reservation.result import RESULT_TYPES
+from forwarder.reservation.record import RESULT_TYPES
 from forwarder.topics.codec import Undecodable, structured_event
 from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable
 from forwarder.topics.reading import read_to_end

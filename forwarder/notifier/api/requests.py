@@ -16,8 +16,8 @@ from forwarder.http.request import JSON, BodyFault, HttpRequest
 from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SECONDS
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.record import RESULT_TYPES
 from forwarder.reservation.request import MAX_BODY_BYTES, NO_NUL, whole
-from forwarder.reservation.result import RESULT_TYPES
 from forwarder.reservation.validation import MalformedJson, read_object
 from forwarder.store.webhooks.port import DeliveryStatus
 

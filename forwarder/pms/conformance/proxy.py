@@ -15,9 +15,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from forwarder.pms.conformance.faults import TRAP, Close, Disruption, Drip, Instead, Noise, PmsResponse, Reset, Silence
-from forwarder.pms.http.client import Transport
+from forwarder.pms.http.client import ConnectionPool, PoolLimits, Transport
 from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.pool import ConnectionPool, PoolLimits
 from forwarder.pms.http.request import Request
 
 _HOP_BY_HOP: Final = {"connection", "content-length", "host", "keep-alive", "transfer-encoding", "accept-encoding"}

@@ -9,8 +9,8 @@ from sqlalchemy import Row
 
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.record import ResultEvent
 from forwarder.reservation.request import SealedCard
-from forwarder.reservation.result import ResultEvent
 from forwarder.reservation.submission import Submission
 from forwarder.store.sql import DialectName, batch_with_texts
 from forwarder.store.submissions.work import (

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.result import ResultEvent
+from forwarder.reservation.record import ResultEvent
 from forwarder.reservation.submission import Submission
 from forwarder.reservation.value import value
 

@@ -14,8 +14,7 @@ import structlog
 
 from forwarder.observability import metrics
 from forwarder.operations.dead_letter_messages import DeadLetterWriter
-from forwarder.process.batching import CROWD
-from forwarder.process.loops import by_halves, keep_trying
+from forwarder.process.loops import CROWD, by_halves, keep_trying
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable

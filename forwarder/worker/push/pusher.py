@@ -29,7 +29,7 @@ from forwarder.pms.port import (
     UnknownKind,
 )
 from forwarder.process.clock import Clock, iso
-from forwarder.reservation.booking import Booking
+from forwarder.reservation.booking import Booking, apply_rules, booking_without_card
 from forwarder.reservation.cancellation import not_supported
 from forwarder.reservation.outcome import (
     Absent,
@@ -45,7 +45,6 @@ from forwarder.reservation.outcome import (
 )
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails
-from forwarder.reservation.rules import apply_rules, booking_without_card
 from forwarder.store.submissions.work import Attempt, PmsReservation, Work
 from forwarder.tenancy.port import Account, CannotOpen, Unsealer
 from forwarder.worker.push.ambiguity import NONE, Safeguards, read_safeguards, safeguards_of

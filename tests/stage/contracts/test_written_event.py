@@ -7,7 +7,7 @@ from pydantic_core import from_json, to_json
 
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.result import ResultEvent, result_data
+from forwarder.reservation.record import ResultEvent, result_data
 
 MISLEADING = '","reservation":null,"'
 

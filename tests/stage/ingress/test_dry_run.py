@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import structlog
 
-from forwarder.reservation.booking import Booking
-from forwarder.reservation.rules import apply_rules
+from forwarder.reservation.booking import Booking, apply_rules
 from forwarder.topics.codec import decode_submission
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed
 from tests.support.stages.contract_stages import contract_stages
@@ -90,7 +89,7 @@ async def test_what_the_rules_refuse(house: Stages, kind: str, fields: dict[str,
 
 async def test_every_rule_that_refuses_is_told(house: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
     # No kind has two rules today.
-    monkeypatch.setattr("forwarder.reservation.rules.WEBSITE_BUILDER", "booking-sync")
+    monkeypatch.setattr("forwarder.reservation.booking.WEBSITE_BUILDER", "booking-sync")
     _is(house, "booking-sync")
     data = await _tried(house, BOOKING_ENGINE | {"morChannel": "PMS", "paymentProviderId": ""})
     assert [problem["code"] for problem in data["refusals"]] == ["card_required", "website_id_required"]

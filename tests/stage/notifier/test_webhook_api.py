@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from forwarder.notifier.api.requests import MAX_URL
-from forwarder.reservation.result import RESULT_TYPES
+from forwarder.reservation.record import RESULT_TYPES
 from forwarder.tenancy.webhooks import MAX_ENDPOINTS
 from forwarder.webhooks import addresses
 from tests.support.stages.http_stages import OTHER_WORKSPACE, Stages

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from forwarder.process.batching import Batcher
+from forwarder.process.loops import Batcher
 
 
 class _Recorder:

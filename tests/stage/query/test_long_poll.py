@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.result import ResultEvent
+from forwarder.reservation.record import ResultEvent
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.work import Attempt
 from forwarder.topics.codec import decode_submission, encode_result

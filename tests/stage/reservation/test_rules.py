@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from forwarder.reservation.booking import Booking
+from forwarder.reservation.booking import Booking, apply_rules
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails, Operation, SealedCard
-from forwarder.reservation.rules import apply_rules
 from forwarder.reservation.submission import Submission
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed
 

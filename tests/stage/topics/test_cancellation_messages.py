@@ -15,7 +15,7 @@ from forwarder.reservation.cancellation import (
     cancellation_status,
 )
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.result import ResultEvent, result_data
+from forwarder.reservation.record import ResultEvent, result_data
 from forwarder.topics.codec import (
     Undecodable,
     decode_cancellation,

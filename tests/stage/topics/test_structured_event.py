@@ -2,7 +2,7 @@
 
 import pytest
 
-from forwarder.reservation.result import RESULT_TYPES
+from forwarder.reservation.record import RESULT_TYPES
 from forwarder.topics.codec import TEST_MODE, Undecodable, decode_data, structured_event
 from forwarder.topics.port import Message
 from tools.contracts.messages.messages import result_messages

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forwarder.process.clock import SystemClock, iso
-from forwarder.reservation.rules import apply_rules
+from forwarder.reservation.booking import apply_rules
 from forwarder.reservation.submission import Submission
 from forwarder.store.database import Engine
 from forwarder.store.submissions.recorder import SqlRecorder

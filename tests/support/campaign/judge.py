@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.result import EVENT_TYPES
+from forwarder.reservation.record import EVENT_TYPES
 from tests.support.campaign.ledger import Event
 from tests.support.campaign.load import Submission, accepted
 from tests.support.campaign.reading import Record

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from forwarder.reservation.rules import WEBSITE_BUILDER
+from forwarder.reservation.booking import WEBSITE_BUILDER
 from forwarder.tenancy.port import Account, TenancyUnavailable
 from tests.support.machine.worlds.pms import KINDS
 from tests.support.machine.worlds.process import Process

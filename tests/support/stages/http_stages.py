@@ -22,8 +22,7 @@ from forwarder.query.routes import query_routes
 from forwarder.reservation.cancellation import Cancellation
 from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.record import SubmissionState, compose_record
-from forwarder.reservation.result import ResultEvent, result_data
+from forwarder.reservation.record import ResultEvent, SubmissionState, compose_record, result_data
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable

@@ -9,9 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.record import SubmissionState, compose_record
+from forwarder.reservation.record import ResultEvent, SubmissionState, compose_record, result_data
 from forwarder.reservation.request import SealedCard
-from forwarder.reservation.result import ResultEvent, result_data
 from forwarder.store.submissions.port import Recorder
 from forwarder.store.submissions.work import Arrival, Attempt, Ended, OutboxEvent, Postponed, Work
 from forwarder.store.tables import reservations

@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.result import EVENT_TYPES, ResultEvent, result_data
+from forwarder.reservation.record import EVENT_TYPES, ResultEvent, result_data
 from forwarder.topics.codec import encode_cancellation, encode_result, encode_submission
 from forwarder.topics.port import Message
 from tools.contracts import examples

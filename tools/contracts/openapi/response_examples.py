@@ -15,10 +15,10 @@ from forwarder.ingress.problems import validation_failed
 from forwarder.ingress.submit import receipt_response
 from forwarder.query.pages import write_page
 from forwarder.query.status import untaken_status, write_status
+from forwarder.reservation.booking import BOOKING_SYNC
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import BookingEngineRequest
-from forwarder.reservation.rules import BOOKING_SYNC
 from forwarder.store.lists.port import Page, StoredSubmission
 from forwarder.store.submissions.work import Attempt
 from forwarder.tenancy.port import Account

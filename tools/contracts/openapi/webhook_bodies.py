@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from forwarder.reservation.result import RESULT_TYPES
+from forwarder.reservation.record import RESULT_TYPES
 from forwarder.store.webhooks.port import DeliveryStatus
 from forwarder.tenancy.webhooks import Disabled
 from tools.contracts.messages.event_data import ResultData

@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from forwarder.pms.http.client import PmsClient, PushPolicy
+from forwarder.pms.http.client import ConnectionPool, PmsClient, PoolLimits, PushPolicy
 from forwarder.pms.http.errors import NoResponse
-from forwarder.pms.http.pool import ConnectionPool, PoolLimits
 from forwarder.pms.http.request import Request, destination_of, encoded
 from forwarder.pms.http.response import Response
 from forwarder.process.clock import SystemClock

@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
+from forwarder.pms.http.client import ConnectionPool
 from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.pool import ConnectionPool
 from forwarder.pms.http.response import Response
 from tests.support.network.raw_server import Caller, Script
 from tests.support.network.transports import CREATED, Way, ask

@@ -20,8 +20,7 @@ from forwarder.topics.port import Message, Topics
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.deadlines import DeadlineKeeper
-from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
-from forwarder.worker.outcome.recorder import OutcomeRecorder
+from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
 from forwarder.worker.parts import WorkerSettings
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog

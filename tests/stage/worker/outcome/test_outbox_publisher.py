@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from forwarder.process.clock import SystemClock
-from forwarder.reservation.result import ResultEvent
+from forwarder.reservation.record import ResultEvent
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import OutboxEvent
 from forwarder.topics.port import Topics
-from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
+from forwarder.worker.outcome.recorder import OutboxPublisher
 from forwarder.worker.parts import WorkerSettings
 from tests.support.memory.log import MemoryLog
 from tests.support.store.stored import arrivals, final, lease, unpublished

@@ -13,8 +13,7 @@ from forwarder.store.submissions.port import Recorder
 from forwarder.store.submissions.work import Ended, OutboxEvent, Postponed
 from forwarder.topics.port import Topics
 from forwarder.worker.lease import Lease
-from forwarder.worker.outcome.outbox_publisher import OutboxPublisher
-from forwarder.worker.outcome.recorder import OutcomeRecorder
+from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
 from forwarder.worker.parts import WorkerSettings
 from forwarder.worker.push_context import PushContext, PushResult
 from tests.support.memory.clock import ManualClock
