@@ -7,7 +7,7 @@ from forwarder.assembly.role import Listening, consuming_check, serve_role
 from forwarder.assembly.webhooks import open_notifier, webhooks_of
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
-from forwarder.http.responses import Routes
+from forwarder.http.messages import Routes
 from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Settings

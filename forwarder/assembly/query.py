@@ -6,7 +6,7 @@ from forwarder.assembly.backend import Backend, open_backend
 from forwarder.assembly.role import Listening, open_outcomes, serve_role
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
-from forwarder.http.responses import Routes
+from forwarder.http.messages import Routes
 from forwarder.process.supervision import Stop
 from forwarder.query.parts import QueryParts
 from forwarder.query.routes import query_routes

@@ -10,7 +10,7 @@ from forwarder.assembly.backend import Backend
 from forwarder.http.app import http_app
 from forwarder.http.contract import announcing
 from forwarder.http.health import Check
-from forwarder.http.responses import Routes
+from forwarder.http.messages import Routes
 from forwarder.http.server import serve
 from forwarder.process.supervision import BACKLOG, Stop, side_by_side
 from forwarder.topics.outcomes import OutcomeListener

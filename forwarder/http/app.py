@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forwarder.http.responses import DirectEndpoint, Response, Routes, problem_response
+from forwarder.http.messages import DirectEndpoint, Response, Routes, problem_response
 from forwarder.observability.metrics import DEFERRED, REQUEST_SECONDS
 from forwarder.process.clock import Clock
 from forwarder.reservation.problems import requests, service

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forwarder.http.responses import JSON, Response, Routes, problem_response
+from forwarder.http.messages import JSON, Response, Routes, problem_response
 from forwarder.reservation.problems.requests import NOT_FOUND
 
 _PUBLISHED: Final = Path(__file__).parent / "published"

@@ -8,7 +8,7 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.routing import Route
 
-from forwarder.http.responses import NO_STORE, Response, Routes
+from forwarder.http.messages import NO_STORE, Response, Routes
 from forwarder.observability.metrics import registry
 
 Check = Callable[[], Awaitable[bool]]

@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar, assert_never
 import structlog
 from pydantic_core import to_json
 
-from forwarder.http.request import JSON, NDJSON, BodyFault, HttpRequest
-from forwarder.http.responses import NO_STORE, Response
+from forwarder.http.messages import JSON_BODY, NDJSON_BODY, NO_STORE, BodyFault, HttpRequest, Response
 from forwarder.ingress.bulk_items import begins_array, elements, lines
 from forwarder.ingress.dry_run import DryRun, asks_for_dry_run, dry_run
 from forwarder.ingress.guard import ItemLimit
@@ -157,8 +156,8 @@ class BulkEndpoint:
 
     async def _items(self, request: HttpRequest) -> Iterator[_Item | None] | Problem:
         """The items, each read when it is asked for; None to let others work. Going through them raises `MalformedJson`."""
-        array = request.is_sent_as(JSON)
-        if not array and not request.is_sent_as(NDJSON):
+        array = request.is_sent_as(JSON_BODY)
+        if not array and not request.is_sent_as(NDJSON_BODY):
             return BULK_MEDIA_TYPE
         body = await request.body(self.max_bytes, self._settings.body_seconds)
         if isinstance(body, BodyFault):

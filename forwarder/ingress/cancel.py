@@ -14,8 +14,16 @@ import structlog
 from pydantic_core import to_json
 
 from forwarder.http.fields import Wait, read_wait
-from forwarder.http.request import JSON, BodyFault, HttpRequest
-from forwarder.http.responses import NO_STORE, PROBLEM_JSON, Response, problem_response, retry_after
+from forwarder.http.messages import (
+    JSON_BODY,
+    NO_STORE,
+    PROBLEM_JSON,
+    BodyFault,
+    HttpRequest,
+    Response,
+    problem_response,
+    retry_after,
+)
 from forwarder.ingress.message import read_traceparent
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import (
@@ -119,7 +127,7 @@ class CancelEndpoint:
             return unread_body(body)
         if not body:
             return CancellationBody()
-        if not request.is_sent_as(JSON):
+        if not request.is_sent_as(JSON_BODY):
             return UNSUPPORTED_MEDIA_TYPE
         try:
             cancellation = read_cancellation(body)

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 
 from pydantic_core import from_json
 
-from forwarder.http.request import HttpRequest
+from forwarder.http.messages import HttpRequest
 from forwarder.ingress.message import card_of, published_form
 from forwarder.reservation.booking import booking_of, refusals
 from forwarder.reservation.problems import requests

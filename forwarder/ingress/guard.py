@@ -9,8 +9,7 @@ from typing import Final, Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from forwarder.http.request import HttpRequest
-from forwarder.http.responses import DirectEndpoint, Response, retry_after
+from forwarder.http.messages import DirectEndpoint, HttpRequest, Response, retry_after
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import OVERLOADED, TENANCY_UNAVAILABLE, TEST_MODE_UNAVAILABLE
 from forwarder.process.clock import Clock

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from pydantic_core import to_json
 
-from forwarder.http.request import HttpRequest
+from forwarder.http.messages import HttpRequest
 from forwarder.process.clock import iso
 from forwarder.reservation.identity import RequestIds, fingerprint, key_of
 from forwarder.reservation.problems import requests

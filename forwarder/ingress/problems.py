@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from forwarder.http.request import BodyFault
-from forwarder.http.responses import Response, problem_response
+from forwarder.http.messages import BodyFault, Response, problem_response
 from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS
 from forwarder.reservation.problems import requests, service
 from forwarder.reservation.problems.problem import Fault, Problem

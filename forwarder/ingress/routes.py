@@ -2,7 +2,7 @@
 
 from starlette.routing import Route
 
-from forwarder.http.responses import Routes
+from forwarder.http.messages import Routes
 from forwarder.ingress.bulk import BulkEndpoint
 from forwarder.ingress.cancel import CancelEndpoint
 from forwarder.ingress.guard import Guard

@@ -8,8 +8,7 @@ import structlog
 from pydantic_core import to_json
 
 from forwarder.http.fields import Wait, read_wait
-from forwarder.http.request import JSON, BodyFault, HttpRequest
-from forwarder.http.responses import NO_STORE, PROBLEM_JSON, Response, retry_after
+from forwarder.http.messages import JSON_BODY, NO_STORE, PROBLEM_JSON, BodyFault, HttpRequest, Response, retry_after
 from forwarder.ingress.dry_run import DryRun, asks_for_dry_run, dry_run
 from forwarder.ingress.idempotency import Receipt
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, read_terms
@@ -81,7 +80,7 @@ class SubmitEndpoint:
 
     async def _read(self, request: HttpRequest) -> ReservationRequest | Problem:
         """What the body asks for, with nothing wrong in it."""
-        if not request.is_sent_as(JSON):
+        if not request.is_sent_as(JSON_BODY):
             return UNSUPPORTED_MEDIA_TYPE
         body = await request.body(MAX_BODY_BYTES, self._parts.settings.body_seconds)
         if isinstance(body, BodyFault):

@@ -12,9 +12,7 @@ from hashlib import blake2b
 
 from starlette.types import Receive, Scope, Send
 
-from forwarder.http.responses import NO_STORE, Response
-
-Header = tuple[bytes, bytes]
+from forwarder.http.messages import NO_STORE, Header, Response
 
 _TAG = re.compile(r'(?:W/)?("[!#-~\x80-\xff]*")')
 _TAGS = re.compile(rf"[\t ,]*(?:{_TAG.pattern}[\t ]*(?:,[\t ,]*|$))+")

@@ -7,9 +7,8 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.routing import Route
 
+from forwarder.http.messages import NO_STORE, Response, Routes, header_fields, header_map, problem_response
 from forwarder.http.paging import LARGEST_ID, positive
-from forwarder.http.request import header_fields, header_map
-from forwarder.http.responses import NO_STORE, Response, Routes, problem_response
 from forwarder.query.conditional import NotModified, conditional_response
 from forwarder.query.long_poll import LongPoll
 from forwarder.query.pages import read_page_request, write_page

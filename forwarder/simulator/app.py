@@ -20,7 +20,7 @@ from starlette.responses import Response as StarletteResponse
 from starlette.routing import BaseRoute, Mount, Route
 
 from forwarder.http.health import health_routes
-from forwarder.http.responses import Response, problem_response
+from forwarder.http.messages import Response, problem_response
 from forwarder.reservation.problems.problem import Problem
 from forwarder.simulator.faults import Faults
 from forwarder.simulator.kinds.beds24 import beds24_routes

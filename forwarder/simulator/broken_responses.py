@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic_core import from_json, to_json
 from starlette.types import Receive, Scope, Send
 
-from forwarder.http.responses import Response
+from forwarder.http.messages import Response
 from forwarder.process.clock import Clock
 from forwarder.process.loops import first_of
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from forwarder.http.responses import Response, retry_after
+from forwarder.http.messages import Response, retry_after
 from forwarder.process.clock import Clock
 from forwarder.simulator.bookings import Booked, Down, Made, Wanted
 from forwarder.simulator.broken_responses import UNBOOKED, Drip, Hang, mistyped, reset

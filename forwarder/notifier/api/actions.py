@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 from pydantic_core import to_json
 from starlette.requests import Request
 
+from forwarder.http.messages import NO_STORE, Response
 from forwarder.http.paging import FIRST, LARGEST_ID, Cursors, positive, write_list
-from forwarder.http.responses import NO_STORE, Response
 from forwarder.notifier.api.requests import NewWebhook, Rotation, WebhookChange, read_page_query, read_request_body
 from forwarder.notifier.webhooks import UNCHANGED, Webhooks
 from forwarder.process.clock import iso

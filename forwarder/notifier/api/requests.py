@@ -11,8 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from starlette.requests import Request
 
+from forwarder.http.messages import JSON_BODY, BodyFault, HttpRequest
 from forwarder.http.paging import invalid_query, read_cursor, read_limit
-from forwarder.http.request import JSON, BodyFault, HttpRequest
 from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SECONDS
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Fault, Problem
@@ -132,7 +132,7 @@ async def read_request_body(request: Request, model: type[Body], *, optional: bo
         return _BODY_TOO_LARGE if content is BodyFault.TOO_LARGE else _BODY_TIMED_OUT
     if optional and not content:
         content = b"{}"
-    elif not received.is_sent_as(JSON):
+    elif not received.is_sent_as(JSON_BODY):
         return _UNSUPPORTED_MEDIA_TYPE
     try:
         body = read_body(model, content)

@@ -8,8 +8,7 @@ import structlog
 from starlette.requests import Request
 from starlette.routing import Route
 
-from forwarder.http.request import header_map
-from forwarder.http.responses import Response, Routes, problem_response
+from forwarder.http.messages import Response, Routes, header_map, problem_response
 from forwarder.notifier.api.actions import DeliveryActions, NoDelivery, WebhookActions
 from forwarder.notifier.api.requests import invalid
 from forwarder.notifier.webhooks import EndpointDisabled, Webhooks

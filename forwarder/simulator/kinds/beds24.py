@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from forwarder.http.responses import Response
+from forwarder.http.messages import Response
 from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
 from forwarder.simulator.http import Guard, below_base_ending_in, book, name_of, place_of
 from forwarder.simulator.magic import Effect, effect_of

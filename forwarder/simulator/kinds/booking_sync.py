@@ -17,7 +17,7 @@ from starlette.responses import Response as StarletteResponse
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from forwarder.http.responses import Response
+from forwarder.http.messages import Response
 from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken
 from forwarder.simulator.http import Endpoint, Guard, Handler, below_any_base, book, name_of, place_of
 from forwarder.simulator.kinds.booking_sync_forms import (

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from forwarder.http.responses import Response
+from forwarder.http.messages import Response
 from forwarder.simulator.bookings import Wanted
 from forwarder.simulator.magic import Effect
 

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 from pydantic_core import to_json
 from starlette.requests import Request
 
-from forwarder.http.responses import Response
+from forwarder.http.messages import Response
 from forwarder.process.clock import Clock
 from forwarder.simulator.http import bearer_of, place_of
 

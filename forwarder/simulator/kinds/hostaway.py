@@ -13,7 +13,7 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from forwarder.http.responses import Response
+from forwarder.http.messages import Response
 from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
 from forwarder.simulator.http import Guard, bearer_of, below_base_ending_in, book, name_of, place_of
 from forwarder.simulator.magic import effect_of

@@ -15,7 +15,7 @@ from starlette.responses import Response as StarletteResponse
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from forwarder.http.responses import PROBLEM_JSON, Response, problem_response
+from forwarder.http.messages import PROBLEM_JSON, Response, problem_response
 from forwarder.reservation.problems.problem import Problem
 from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
 from forwarder.simulator.http import Guard, below_any_base, book, name_of, place_of

@@ -13,8 +13,7 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from forwarder.http.app import http_app
-from forwarder.http.request import header_map
-from forwarder.http.responses import Response, problem_response
+from forwarder.http.messages import Response, header_map, problem_response
 from forwarder.observability.metrics import DEFERRED
 from forwarder.reservation.problems.problem import Fault, Problem
 from tests.support.memory.clock import ManualClock

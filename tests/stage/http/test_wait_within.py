@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from forwarder.http.request import wait_within
+from forwarder.http.messages import wait_within
 
 
 async def _at_once() -> int:

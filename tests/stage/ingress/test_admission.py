@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.types import Message, Scope
 
-from forwarder.http.request import HttpRequest
+from forwarder.http.messages import HttpRequest
 from forwarder.ingress.guard import Admission
 from forwarder.ingress.parts import IngressSettings
 from forwarder.reservation.request import MAX_BODY_BYTES

@@ -1,4 +1,5 @@
-"""A request: its headers, and its body up to a limit and within a time. Touches the web framework's types alone."""
+"""HTTP messages: requests, with bodies read up to a limit and within a time; responses, and problems (RFC 9457). Touches the web
+framework's types alone, and knows nothing of reservations beyond `Problem`."""
 
 import asyncio
 import functools
@@ -6,17 +7,28 @@ import re
 import types
 from collections.abc import Coroutine, Generator, Mapping, Sequence
 from enum import Enum, auto
-from typing import Any, Final, TypeVar, cast
+from http import HTTPStatus
+from typing import Any, Final, Protocol, TypeVar, cast, runtime_checkable
 
+from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
-from starlette.types import Message, Receive, Scope
+from starlette.routing import BaseRoute
+from starlette.types import Message, Receive, Scope, Send
+
+from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.value import value
 
 Header = tuple[bytes, bytes]
+"""A header's line as ASGI has it."""
+
 T = TypeVar("T")
 
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
 _CHARSET: Final = r'\s*(;\s*charset\s*=\s*("utf-8"|utf-8)\s*)?;?'
-JSON: Final = re.compile("application/json" + _CHARSET, re.IGNORECASE)
-NDJSON: Final = re.compile("application/x-ndjson" + _CHARSET, re.IGNORECASE)
+JSON_BODY: Final = re.compile("application/json" + _CHARSET, re.IGNORECASE)
+NDJSON_BODY: Final = re.compile("application/x-ndjson" + _CHARSET, re.IGNORECASE)
 _HOST: Final = re.compile(r"[A-Za-z0-9._\-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 
 
@@ -157,3 +169,61 @@ def _joined(lines: Sequence[Header]) -> dict[bytes, bytes]:
     for name, line in lines:
         fields[name] = b"%s, %s" % (fields[name], line) if name in fields else line
     return fields
+
+
+# --- responses --------------------------------------------------------------------------------------------------------
+
+JSON: Final = b"application/json"
+PROBLEM_JSON: Final = b"application/problem+json"
+NO_STORE: Final = (b"cache-control", b"no-store")
+"""For responses with guests in them: no cache on the way may keep them."""
+
+Routes = Sequence[BaseRoute]
+"""What a stage contributes to an application: its addresses and what responds there."""
+
+
+@runtime_checkable
+class DirectEndpoint(Protocol):
+    """What responds at one address, and needs nothing of the framework for it. It is an ASGI application too."""
+
+    async def respond(self, scope: Scope, receive: Receive) -> "Response":
+        """The response. Raises `ClientDisconnect`."""
+        ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
+@value(frozen=True, slots=True)
+class Response:
+    """One whole response, and the ASGI application that sends it. `headers` are as ASGI has them: lower-case names."""
+
+    status: int
+    body: bytes
+    headers: tuple[Header, ...] = ()
+    media_type: bytes = JSON
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        headers = [
+            (b"content-type", self.media_type),
+            (b"content-length", b"%d" % len(self.body)),
+            *self.headers,
+        ]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+def problem_response(problem: Problem, *headers: Header, retry_after_seconds: int = 1) -> Response:
+    """The response that refuses with `problem`. A 401 says which credential is asked for (RFC 9110, section 11.6.1), a 503 when
+    to come again."""
+    match problem.status:
+        case HTTPStatus.UNAUTHORIZED:
+            headers = (*headers, (b"www-authenticate", b"Bearer"))
+        case HTTPStatus.SERVICE_UNAVAILABLE:
+            headers = (*headers, retry_after(retry_after_seconds))
+    return Response(problem.status, to_json(problem.as_json()), headers, PROBLEM_JSON)
+
+
+@functools.lru_cache(maxsize=64)
+def retry_after(seconds: int) -> Header:
+    """When to come again."""
+    return (b"retry-after", b"%d" % seconds)
