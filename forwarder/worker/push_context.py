@@ -1,16 +1,18 @@
-"""One push, from its account queue to the record: its context, its result, and what it showed of the PMS. No I/O.
+"""One push, from its account queue to the record: its context, what it carried, its result, and what it showed of the PMS. No I/O.
 
     ingest → queue → rules → push → decide → record → publish
 
 The queue makes the context when the push starts. Each later step adds what it learnt, and nothing comes back but the release.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Final, TypeVar
 
-from forwarder.pms.port import LEASE_LOST, NOT_ABOUT_THE_PMS
+from forwarder.pms.port import LEASE_LOST, NOT_ABOUT_THE_PMS, Capabilities
 from forwarder.reservation.outcome import CancelOutcome, Deferred, LookupOutcome, Outcome
 from forwarder.reservation.value import value
 from forwarder.store.submissions.work import Attempt, Ended, Postponed, Work
@@ -79,6 +81,53 @@ def is_lease_lost(outcome: Outcome | LookupOutcome | CancelOutcome) -> bool:
 def too_late() -> Deferred:
     """What becomes of a submission that was surely not made by its deadline."""
     return Deferred("deadline_passed", "It had not been made when its deadline came.")
+
+
+@dataclass(frozen=True, slots=True)
+class Safeguards:
+    """What a push carried that keeps it from being made twice: `key`, an idempotency key that the PMS honours; `reference`, our
+    reference, by which it can be found. `endpoint` identifies the PMS that it went to: another one cannot be asked about it.
+
+    An account's options may change between a push and the next look at it, and so may what its kind of PMS can do. So what an
+    earlier push carried is recorded with its row; what the current settings could do says nothing about it.
+    """
+
+    endpoint: str = ""
+    key: bool = False
+    reference: bool = False
+
+    def __bool__(self) -> bool:
+        return self.key or self.reference
+
+    def __str__(self) -> str:
+        """As the store keeps it; empty for none."""
+        names = (name for name, carried in (("key", self.key), ("reference", self.reference)) if carried)
+        return " ".join((self.endpoint, *names)) if self else ""
+
+    def common_with(self, other: "Safeguards") -> "Safeguards":
+        """What both have: of two pushes what either may be asked about; of a push and the current settings what is of use now."""
+        if self.endpoint != other.endpoint:
+            return NO_SAFEGUARDS
+        return Safeguards(self.endpoint, self.key and other.key, self.reference and other.reference)
+
+
+NO_SAFEGUARDS = Safeguards()
+"""Nothing can be asked: it may be sent once, and only a person can find out what became of it."""
+
+
+def safeguards_of(kind: str, base_url: str, can: Capabilities) -> Safeguards:
+    """What a push to such a PMS carries."""
+    endpoint = hashlib.sha256(f"{kind} {base_url}".encode()).hexdigest()[:16]
+    return Safeguards(endpoint, can.idempotent_create, can.find_by_reference)
+
+
+@lru_cache(maxsize=1024)
+def read_safeguards(written: str) -> Safeguards:
+    """What `str` of safeguards gave. What cannot be read counts as none: only what is certain is trusted."""
+    endpoint, *names = written.split(" ")
+    if not names or not set(names) <= {"key", "reference"}:
+        return NO_SAFEGUARDS
+    return Safeguards(endpoint, "key" in names, "reference" in names)
 
 
 class Health(Enum):

@@ -17,8 +17,7 @@ from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import Consumer, LogUnavailable
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.throttle import Throttles
-from forwarder.worker.intake.consumer import Intake
-from forwarder.worker.intake.sweep import Sweep
+from forwarder.worker.intake.sources import Intake, Sweep
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.deadlines import DeadlineKeeper
 from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder

@@ -10,12 +10,11 @@ from datetime import timedelta
 import structlog
 
 from forwarder.process.clock import Clock
-from forwarder.store.submissions.work import Ended, Postponed, Work
+from forwarder.store.submissions.work import Attempt, Ended, Postponed, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.outcome.recorder import OutcomeRecorder
-from forwarder.worker.push.ambiguity import QuietPeriods, read_safeguards
 from forwarder.worker.push.batch_push import BatchPusher
 from forwarder.worker.push.pusher import Pusher
 from forwarder.worker.push_context import (
@@ -26,11 +25,16 @@ from forwarder.worker.push_context import (
     PushResult,
     combined_signal,
     health_signal,
+    read_safeguards,
 )
 
 _log = structlog.get_logger(__name__)
 
 _AFTER_A_BUG = timedelta(minutes=5)
+_MAX_REMEMBERED = 100_000
+
+_PushId = tuple[int, int]
+"""Which push it is that may have been made: how often the row was taken over, and the number of the last that is recorded so."""
 
 
 class PushPipeline:
@@ -128,3 +132,53 @@ class PushPipeline:
         return Postponed(
             work.id, work.attempts, now, now + _AFTER_A_BUG, possibly_sent=True, sent_safeguards=str(sent_safeguards)
         )
+
+
+class QuietPeriods:
+    """Leaves pushes that may have been made alone for `seconds`; one that is new to this worker, from when it first sees it.
+
+    A row is due by a wall clock, perhaps another host's. Where that clock jumps, or two differ, the PMS would be searched before
+    the push has come to rest, and what it has not made yet would be pushed again. So whoever looks has also waited by its own
+    monotonic clock.
+
+    A worker that died over a push recorded nothing of it. Its last byte was sent before its lease ended, and so before the row was
+    taken over: whoever sees the row for the first time after that waits as long as for a push whose end it saw itself.
+    """
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._since: dict[int, tuple[_PushId, float]] = {}
+
+    def seconds_left(self, work: Work) -> float:
+        """For how long `work` must be neither looked for nor pushed; 0.0 where that is over, or nothing may have been made."""
+        if not work.possibly_sent:
+            return 0.0
+        last = work.takeovers, _last_push(work.attempts)
+        push, since = self._since.get(work.id, (None, 0.0))
+        if push != last:
+            since = self._begin(work, last)
+        return max(since + self._seconds - self._clock.monotonic(), 0.0)
+
+    def note(self, work: Work, result: PushResult) -> None:
+        """What a push has come to just now."""
+        if not result.possibly_sent:
+            self._since.pop(work.id, None)
+            return
+        number = _last_push(result.attempts)
+        if number != _last_push(work.attempts):
+            self._begin(work, (work.takeovers, number))
+
+    def _begin(self, work: Work, push: _PushId) -> float:
+        self._since.pop(work.id, None)
+        if len(self._since) >= _MAX_REMEMBERED:
+            # A row that is forgotten only waits once more.
+            del self._since[next(iter(self._since))]
+        now = self._clock.monotonic()
+        self._since[work.id] = push, now
+        return now
+
+
+def _last_push(attempts: Sequence[Attempt]) -> int:
+    in_doubt = (a.number for a in reversed(attempts) if a.action == "create" and a.outcome == "in_doubt")
+    return next(in_doubt, 0)

@@ -47,8 +47,16 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.store.submissions.work import Attempt, PmsReservation, Work
 from forwarder.tenancy.port import Account, CannotOpen, Unsealer
-from forwarder.worker.push.ambiguity import NONE, Safeguards, read_safeguards, safeguards_of
-from forwarder.worker.push_context import LeaseLost, PushResult, too_late, while_leased
+from forwarder.worker.push_context import (
+    NO_SAFEGUARDS,
+    LeaseLost,
+    PushResult,
+    Safeguards,
+    read_safeguards,
+    safeguards_of,
+    too_late,
+    while_leased,
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -206,7 +214,7 @@ class _PushRun:
         self._work = prepared.work
         self._attempts = Attempts(clock, kind, prepared.booking.reference, prepared.work.attempts)
         self._current = prepared.safeguards
-        self._sent_safeguards = NONE
+        self._sent_safeguards = NO_SAFEGUARDS
 
     async def create(self) -> PushResult:
         """Create it: nothing was sent of it before."""
@@ -247,7 +255,7 @@ class _PushRun:
     async def _look_before_cancelling(self, *, maybe_made: bool) -> PushResult:
         """Find out whether there is something to cancel."""
         if not maybe_made:
-            return self._result(Cancelled(), NONE)
+            return self._result(Cancelled(), NO_SAFEGUARDS)
         only_by_key = self._usable.key and not self._usable.reference and self._refused is None
         if only_by_key and not self._late() and self._work.status is Status.PENDING:
             return await self._create_again()
@@ -260,9 +268,9 @@ class _PushRun:
         found = await self._find()
         match found:
             case Confirmed():
-                return self._result(found, NONE)
+                return self._result(found, NO_SAFEGUARDS)
             case Deferred(reason) if reason == CANCELLED_IN_PMS and self._work.cancellation is not None:
-                return self._result(Cancelled(), NONE)
+                return self._result(Cancelled(), NO_SAFEGUARDS)
             case Deferred():
                 return self._result(found, self._sent_safeguards, still_possibly_sent=True)
             case Absent():
@@ -275,7 +283,7 @@ class _PushRun:
         # The no may be to ourselves: an earlier push that came through only now holds these nights.
         late = await self._find()
         if isinstance(late, Absent):
-            return self._result(outcome, NONE)
+            return self._result(outcome, NO_SAFEGUARDS)
         return self._result(late, self._sent_safeguards, still_possibly_sent=True)
 
     def _result(

@@ -11,7 +11,7 @@ from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.dispatcher import Dispatcher
-from forwarder.worker.intake.sweep import Sweep
+from forwarder.worker.intake.sources import Sweep
 from forwarder.worker.lease import Lease
 from forwarder.worker.parts import WorkerSettings
 from tests.support.memory.clock import ManualClock

@@ -8,7 +8,7 @@ from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.work import Attempt, Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.push.ambiguity import safeguards_of
+from forwarder.worker.push_context import safeguards_of
 
 BASE_URL = "http://pms.test"
 NOW = datetime(2027, 1, 1, tzinfo=UTC)

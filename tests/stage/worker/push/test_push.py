@@ -11,8 +11,7 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.work import Ended
 from forwarder.worker.outcome.policy import decide
-from forwarder.worker.push.ambiguity import read_safeguards
-from forwarder.worker.push_context import LeaseLost, too_late
+from forwarder.worker.push_context import LeaseLost, read_safeguards, too_late
 from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, ScriptedPms, pusher_to
 from tests.support.worker.works import NOW, account, carried, work
 

@@ -6,7 +6,7 @@ import pytest
 
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome
 from forwarder.store.submissions.work import Attempt, Work
-from forwarder.worker.push.ambiguity import QuietPeriods
+from forwarder.worker.push.pipeline import QuietPeriods
 from forwarder.worker.push_context import PushResult
 from tests.support.memory.clock import ManualClock
 from tests.support.worker.works import work
@@ -110,7 +110,7 @@ async def test_what_is_settled_is_forgotten(quiet_periods: QuietPeriods, clock: 
 async def test_of_very_many_the_oldest_are_forgotten_and_wait_once_more(
     quiet_periods: QuietPeriods, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forwarder.worker.push.ambiguity._MAX_REMEMBERED", 2)
+    monkeypatch.setattr("forwarder.worker.push.pipeline._MAX_REMEMBERED", 2)
     rows = [replace(work(number, possibly_sent=True), attempts=(UNANSWERED,)) for number in (1, 2, 3)]
     assert [quiet_periods.seconds_left(row) for row in rows] == [SECONDS] * 3
     await clock.advance(SECONDS)
