@@ -33,8 +33,7 @@ from forwarder.ingress.problems import (
     unread_body,
     validation_failed,
 )
-from forwarder.ingress.publisher import SubmissionPublisher
-from forwarder.ingress.submit import receipt_json
+from forwarder.ingress.submit import SubmissionPublisher, receipt_json
 from forwarder.observability.metrics import submissions
 from forwarder.process.loops import TimeSlice, yield_to_loop
 from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS, RESERVATION, BulkItem, read_item
