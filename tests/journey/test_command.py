@@ -11,14 +11,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import httpx
 import pytest
 
+from tests.support.deployment import warm
 from tests.support.deployment.children import children
 from tests.support.deployment.deployment import Deployment, booking
 from tools.servers.server_process import free_ports
 
+_PATIENCE_SECONDS = 60.0
 _ESTABLISHED, _LISTENING = "01", "0A"  # in /proc/net/tcp
 
 
@@ -32,6 +35,17 @@ def _forwarder(directory: Path, *arguments: str, **environment: str) -> subproce
         text=True,
         check=False,
     )
+
+
+def _forked(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same, started in a tenth of the time."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")}
+    environment = {**clean, "FORWARDER_DATA_DIR": str(directory / ".forwarder")}
+    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+        code = warm.start(arguments, environment, out, err).wait(_PATIENCE_SECONDS)
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
 
 
 def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) -> None:
@@ -49,9 +63,9 @@ def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) ->
         "secret",
     ]
     limits = ["--concurrency", "3", "--rate", "1.5", "--id", "acme-pms"]
-    assert json.loads(_forwarder(tmp_path, "account", "add", *options, *limits, "--json").stdout) == {"id": "acme-pms"}
-    _forwarder(tmp_path, "account", "pause", "acme-pms")
-    (account,) = json.loads(_forwarder(tmp_path, "account", "list", "--json").stdout)
+    assert json.loads(_forked(tmp_path, "account", "add", *options, *limits, "--json").stdout) == {"id": "acme-pms"}
+    _forked(tmp_path, "account", "pause", "acme-pms")
+    (account,) = json.loads(_forked(tmp_path, "account", "list", "--json").stdout)
     assert account == {
         "id": "acme-pms",
         "workspace": "acme",
@@ -63,8 +77,8 @@ def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) ->
         "paused": True,
         "options": {},
     }
-    assert "secret" not in _forwarder(tmp_path, "account", "list").stdout
-    assert json.loads(_forwarder(tmp_path, "key", "revoke", key["id"], "--json").stdout)["revoked"] is True
+    assert "secret" not in _forked(tmp_path, "account", "list").stdout
+    assert json.loads(_forked(tmp_path, "key", "revoke", key["id"], "--json").stdout)["revoked"] is True
 
 
 @pytest.mark.parametrize(
@@ -88,7 +102,7 @@ def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) ->
 def test_what_cannot_be_done_is_said_in_words_and_by_exit_code(
     tmp_path: Path, arguments: tuple[str, ...], code: int, says: str
 ) -> None:
-    done = _forwarder(tmp_path, *arguments)
+    done = _forked(tmp_path, *arguments)
     assert done.returncode == code, done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr
@@ -105,7 +119,7 @@ def test_a_taken_port_is_said_in_words(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        done = _forwarder(tmp_path, "up", "--port", str(taken.getsockname()[1]))
+        done = _forked(tmp_path, "up", "--port", str(taken.getsockname()[1]))
     assert (done.returncode, "cannot listen" in done.stderr) == (1, True)
 
 

@@ -215,3 +215,4 @@ async def _every_word_was_announced(deployment: Deployment, doubted: Sequence[st
             ]
             if {*events} >= expected:
                 break
+            await asyncio.sleep(0.1)

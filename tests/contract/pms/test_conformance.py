@@ -10,13 +10,14 @@ import pytest
 import pytest_asyncio
 
 from forwarder.assembly.conformance import simulated_site
-from forwarder.pms.conformance import CHECKS, Site, averify, examine
+from forwarder.pms.conformance import CHECKS, Site, averify, behaviour, examine
 from forwarder.pms.conformance.site import Stays
 from forwarder.pms.conformance.trial import trial
 from forwarder.pms.kinds.generic.adapter import GenericAdapter
 from forwarder.reservation.outcome import Confirmed
 from tests.support.pms.wrong_adapters import (
     CAUGHT_BY,
+    GRACE_SECONDS,
     CancelsNothing,
     ClientOfItsOwn,
     ConnectsAtOnce,
@@ -58,7 +59,12 @@ async def test_every_check_promises_something_in_a_sentence() -> None:
 
 
 @pytest.mark.parametrize(("adapter", "check", "said"), CAUGHT_BY, ids=[f"{a.__name__}-{c}" for a, c, _ in CAUGHT_BY])
-async def test_a_wrong_adapter_is_found_out(site: Site, adapter: Any, check: str, said: str) -> None:
+async def test_a_wrong_adapter_is_found_out(
+    site: Site, monkeypatch: pytest.MonkeyPatch, adapter: Any, check: str, said: str
+) -> None:
+    # A wrong one is waited for as long as this; how long a right one may take is in `test_pms_conformance.py`.
+    monkeypatch.setattr(behaviour, "GRACE_SECONDS", GRACE_SECONDS)
+    monkeypatch.setattr(behaviour, "_IDLE_SECONDS", 1.0)
     (result,) = [result async for result in examine("wrong", adapter, site, [BY_NAME[check]])]
     assert result.verdict == "failed", result
     assert any(said in finding for finding in result.findings), result.findings

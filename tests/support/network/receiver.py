@@ -48,6 +48,10 @@ class Receiver:
         """Return once each was posted."""
         await self._wait_for(lambda: set(ids) <= {one.id for one in self.begun})
 
+    async def has_begun_any(self, ids: set[str]) -> None:
+        """Return once any of them was posted."""
+        await self._wait_for(lambda: any(one.id in ids for one in self.begun))
+
     async def has_begun_one(self, prefix: str) -> None:
         """Return once one whose id begins so was posted."""
         await self._wait_for(lambda: any(one.id.startswith(prefix) for one in self.begun))

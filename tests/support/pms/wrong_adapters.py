@@ -34,6 +34,8 @@ from forwarder.reservation.outcome import (
     Rejected,
 )
 
+GRACE_SECONDS: Final = 0.5
+"""How much later than the push time-out the checks may see a push of theirs end: each is waited for as long as this, and longer."""
 _LOOKS_UP: Final = Capabilities(idempotent_create=False, find_by_reference=True, cancel=True)
 
 
@@ -249,7 +251,7 @@ class TakesItsTime(GenericAdapter):
         except NoResponse as failure:
             if failure.reason == "pms_timed_out" and not TakesItsTime.taken:
                 TakesItsTime.taken = True
-                await asyncio.sleep(6)
+                await asyncio.sleep(GRACE_SECONDS + 1)
             raise
 
 
@@ -268,7 +270,8 @@ class LeavesTasksBehind(GenericAdapter):
         try:
             return await super().create(booking, send)
         except asyncio.CancelledError:
-            self.left.add(asyncio.create_task(asyncio.sleep(60)))
+            if not self.left:  # once will do: each task is waited for
+                self.left.add(asyncio.create_task(asyncio.sleep(60)))
             raise
 
 
@@ -279,7 +282,7 @@ class ClientOfItsOwn(GenericAdapter):
 
     async def create(self, booking: Booking, send: Send) -> Outcome:
         async def around(request: Request) -> Response:
-            client = httpx.AsyncClient(timeout=2)
+            client = httpx.AsyncClient(timeout=1)
             self.clients.append(client)
             try:
                 around_it = await client.request(
