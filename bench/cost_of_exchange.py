@@ -24,9 +24,8 @@ import uvloop
 
 from bench.bodies import reservation
 from bench.processes import Role, local_url, port_of, running
-from forwarder.pms.http.client import ConnectionPool, PoolLimits, Transport
-from forwarder.pms.http.connection import Held
-from forwarder.pms.http.request import Request
+from forwarder.pms.http.client import Held, Request, Transport
+from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.response import Response
 from forwarder.process.loading import collect_rarely
 from tools.servers.reaper import Reaper

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from forwarder.pms.adapter import Adapter, BatchAdapter
 from forwarder.pms.auth.grants import GrantKeeper
-from forwarder.pms.http.client import ConnectionPool, PmsClient, PoolLimits, PushPolicy, Send, Transport, always
+from forwarder.pms.http.client import PmsClient, PushPolicy, Send, Transport, always
+from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import harmless, outcome_of
 from forwarder.pms.port import AccountConnection, Capabilities, Limits, Pace, Pms, PmsDirectory

@@ -7,10 +7,9 @@ A kind of PMS is a class that `Adapter` describes. See docs/guides/write-an-adap
 from forwarder.pms.adapter import Adapter, AdapterKind, BatchAdapter, Kind, NoOptions
 from forwarder.pms.auth.authorization import Authorization, no_token
 from forwarder.pms.auth.grants import Grant, Grants
-from forwarder.pms.http.client import Send
+from forwarder.pms.http.client import Request, Send, bearer, credential_header, path_segment
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import gateway_failure, harmless, not_understood, outcome_of, unexpected
-from forwarder.pms.http.request import Request, bearer, credential_header, path_segment
 from forwarder.pms.http.response import Headers, Response, bounded, hold_off_asked, read_object, retry_after
 from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
 from forwarder.pms.record import amount, discreet, finances, identifier, record_fields, shortened, without_card

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from forwarder.pms.http.client import ConnectionPool
+from forwarder.pms.http.connections import ConnectionPool
 from tests.support.network.transports import SCHEMES, Way
 
 

@@ -9,10 +9,9 @@ from http import HTTPStatus
 from typing import Final
 
 from forwarder.pms.auth.grants import Grant, Grants, GrantsUnavailable
-from forwarder.pms.http.client import Send
+from forwarder.pms.http.client import Request, Send
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import harmless, unexpected
-from forwarder.pms.http.request import Request
 from forwarder.pms.http.response import Response, hold_off_asked
 from forwarder.process.clock import Clock
 

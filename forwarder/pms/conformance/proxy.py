@@ -15,9 +15,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from forwarder.pms.conformance.faults import TRAP, Close, Disruption, Drip, Instead, Noise, PmsResponse, Reset, Silence
-from forwarder.pms.http.client import ConnectionPool, PoolLimits, Transport
+from forwarder.pms.http.client import Request, Transport
+from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.request import Request
 
 _HOP_BY_HOP: Final = {"connection", "content-length", "host", "keep-alive", "transfer-encoding", "accept-encoding"}
 _PMS_SECONDS: Final = 30.0

@@ -1,24 +1,195 @@
-"""The requests of one push: within the push time-out, at the account's pace, and tried again only where surely nothing was sent;
-and the pool of connections that they go over.
+"""Requests to a PMS: the bytes that each is on a connection, and those of one push together: within the push time-out, at the
+account's pace, and tried again only where surely nothing was sent.
 
 An adapter builds a `Request`, gives it to the `Send` of its push, and reads a `Response` whose body is in memory.
+
+What HTTP cannot carry is refused with `NotSent` (`pms_address_invalid`), before anything is connected to. The refusal quotes
+neither the address nor a header: they may hold a password.
 """
 
 import asyncio
-import ssl
-from collections import deque
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Final, Protocol, Self
+import re
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
+from urllib.parse import quote, unquote_to_bytes
 
+import httpx
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
-from forwarder.pms.http.connection import Connection, Held, connect
-from forwarder.pms.http.errors import NoResponse, NotSent, unreachable
-from forwarder.pms.http.request import Origin, Request, destination_of, encoded
-from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Response, hold_off_asked
+from forwarder.pms.http.errors import NoResponse, NotSent, invalid_address
+from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Headers, Response, hold_off_asked
 from forwarder.pms.port import UNPACED, Pace
 from forwarder.process.clock import Clock
+
+_PORTS: Final = {"http": 80, "https": 443}
+_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HOST = re.compile(rb"[0-9A-Za-z._~-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
+"""A name or an address; one of IPv6 comes without its brackets."""
+_FRAMING: Final = {b"content-length", b"transfer-encoding"}
+"""What says how long the body is. It is sent whole, so that its length alone does."""
+_ANNOUNCED_IF_EMPTY: Final = {"POST", "PUT", "PATCH"}
+_VISIBLE_ASCII = re.compile(rb"[\x21-\x7e]+")
+_DOT_SEGMENTS = {"", ".", ".."}
+_OF_A_QUERY: Final = "!$%&'()*+,;:@/?=~[]"
+"""What stands in a query as it is; an encoded one has nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`url` is without its query, which comes encoded. `Host` and `Content-Length` are added as it is sent. What may hold a
+    credential, a card or the guest is not in its `repr`."""
+
+    method: str
+    url: str
+    headers: Headers = field(default=(), repr=False)
+    content: bytes = field(default=b"", repr=False)
+    query: str = field(default="", repr=False)
+
+
+def bearer(credential: str) -> Headers:
+    """The `Authorization` header; as `credential_header`."""
+    return credential_header(b"Authorization", credential, scheme=b"Bearer ")
+
+
+def credential_header(name: bytes, credential: str, *, scheme: bytes = b"") -> Headers:
+    """The header that carries it; none for an account without a credential. Raises `NotSent` where no header can carry it."""
+    token = credential.encode()
+    if not token:
+        return ()
+    if _VISIBLE_ASCII.fullmatch(token) is None:
+        raise NotSent("pms_credential_invalid", "The account's credential is not made of visible ASCII characters.")
+    return ((name, scheme + token),)
+
+
+def path_segment(identifier: str) -> str | None:
+    """`identifier` as one segment of a path; None for the few that no path can name, since they would mean another one."""
+    return None if identifier in _DOT_SEGMENTS else quote(identifier, safe="")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """Where connections lead to; those to the same one stand in for each other. `headers`: the lines that a request to it has
+    unless it brings its own, by their names in lower case."""
+
+    host: str
+    port: int
+    tls: bool
+    headers: Mapping[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """What an address says of a request to it: where it goes, what it asks for there, and the line that its user information
+    makes, if any."""
+
+    origin: Origin
+    target: bytes
+    authorization: bytes | None
+
+
+@lru_cache(maxsize=4096)
+def destination_of(url: str) -> Destination:
+    """Cached, because an account's pushes all go to one address or a few, and parsing one costs 15 µs."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise invalid_address("The account's base URL is not a URL.") from error
+    origin = _origin(parsed.scheme, parsed.raw_host, parsed.port)
+    return Destination(origin, parsed.raw_path, _basic(parsed.userinfo) if parsed.userinfo else None)
+
+
+@lru_cache(maxsize=4096)
+def _origin(scheme: str, host: bytes, port: int | None) -> Origin:
+    """The one object for that scheme, host and port."""
+    if scheme not in _PORTS or _HOST.fullmatch(host) is None:
+        raise invalid_address("The account's base URL is not an http or https address.")
+    name = b"[%b]" % host if b":" in host else host
+    if port is not None:
+        name += b":%d" % port
+    lines = {
+        b"host": b"Host: " + name,
+        b"user-agent": b"User-Agent: reservation-forwarder",
+        b"accept-encoding": b"Accept-Encoding: identity",
+    }
+    return Origin(host.decode("ascii"), port or _PORTS[scheme], scheme == "https", MappingProxyType(lines))
+
+
+def encoded(request: Request, destination: Destination) -> bytes:
+    """Head and body. Raises `NotSent` for a method, a name or a value that would not be read as one."""
+    headers, content = request.headers, request.content
+    form = _form(request.method, destination.origin, tuple([name for name, _ in headers]))
+    values = [value for _, value in headers]
+    if form.left_out:
+        values = [value for place, value in enumerate(values) if place not in form.left_out]
+    head = form.text % (_target(destination, request.query), *values)
+    if not form.lines == head.count(b"\n") == head.count(b"\r") or b"\0" in head:
+        raise invalid_address("A header of the request is not one that HTTP can carry.")
+    last = b""
+    if content or request.method in _ANNOUNCED_IF_EMPTY:
+        last = b"Content-Length: %d\r\n" % len(content)
+    if destination.authorization is not None and not form.authorized:
+        last += destination.authorization
+    return b"%b%b\r\n%b" % (head, last, content)
+
+
+def _target(destination: Destination, query: str) -> bytes:
+    if not query:
+        return destination.target
+    return b"%b?%b" % (destination.target.partition(b"?")[0], quote(query, safe=_OF_A_QUERY).encode("ascii"))
+
+
+class _Form(NamedTuple):
+    """Requests with the same headers, but for their values: the text with gaps for the target and the values, how many lines that
+    is, the places of the headers that are left out, and whether one of them authorizes."""
+
+    text: bytes
+    lines: int
+    left_out: frozenset[int]
+    authorized: bool
+
+
+@lru_cache(maxsize=1024)
+def _form(method: str, origin: Origin, names: tuple[bytes, ...]) -> _Form:
+    lower = [_lower(name) for name in names]
+    defaults = [line for name, line in origin.headers.items() if name not in lower]
+    left_out = frozenset(place for place, name in enumerate(lower) if name in _FRAMING)
+    own = [_verbatim(name) + b": %b" for place, name in enumerate(names) if place not in left_out]
+    lines = [_verbatim(_method(method)) + b" %b HTTP/1.1", *map(_verbatim, defaults), *own, b""]
+    return _Form(b"\r\n".join(lines), len(lines) - 1, left_out, b"authorization" in lower)
+
+
+def _verbatim(text: bytes) -> bytes:
+    return text.replace(b"%", b"%%")
+
+
+def _lower(name: bytes) -> bytes:
+    """A header's name, to compare by."""
+    if _TOKEN.fullmatch(name) is None:
+        raise invalid_address("A header of the request is not one that HTTP can carry.")
+    return name.lower()
+
+
+def _method(method: str) -> bytes:
+    named = method.encode("ascii", "replace")
+    if _TOKEN.fullmatch(named) is None:
+        raise invalid_address("The method of the request is not one that HTTP can carry.")
+    return named
+
+
+def _basic(userinfo: bytes) -> bytes:
+    user, _, password = userinfo.partition(b":")
+    pair = unquote_to_bytes(user) + b":" + unquote_to_bytes(password)
+    return b"Authorization: Basic %b\r\n" % b64encode(pair)
+
+
+# --- the requests of one push ---
+
+Held = Callable[[], bool]
+"""Whether what is to be sent may still be sent. Asked in the very step of the event loop that then writes it; must not wait."""
 
 Send = Callable[[Request], Awaitable[Response]]
 """Sends a request of one push. Raises `NotSent` or `NoResponse`, nothing else; being cancelled leaves it in doubt."""
@@ -133,187 +304,3 @@ class _Push:
         if len(response.content) > MAX_RESPONSE_BYTES:
             raise NoResponse("pms_answer_too_large", f"The PMS answered with more than {MAX_RESPONSE_BYTES} bytes.")
         return response
-
-
-# --- the connections: how many are in use at once, and which are kept for the next request ---
-
-_LOOK_SECONDS: Final = 0.1
-"""How often all connections are looked at for those whose time is over: a timer for each exchange would cost 2 µs."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolLimits:
-    """`max_connections`: in use at once, of all PMSs together; `pool_seconds`: how long to wait for one.
-
-    `max_idle_per_pms` are kept open, for `idle_seconds`: less than the 5 s after which common servers close theirs, so that a
-    request seldom meets a connection that is just being closed, which would leave it in doubt.
-    """
-
-    max_connections: int = 2048
-    pool_seconds: float = 2.0
-    connect_seconds: float = 5.0
-    max_idle_per_pms: int = 64
-    idle_seconds: float = 4.0
-
-
-class ConnectionPool:
-    """A `Transport`. Belongs to the event loop of its first request. `aclose` it in the end: it leaves nothing open.
-
-    What can be relied on: `NotSent` is raised only when it is certain that nothing was sent. After the first byte was written it is
-    `NoResponse`. No request is sent a second time, and no other connection is tried. It follows no redirect, keeps no cookie, uses
-    no proxy of the environment, and reads no more of a response than its limit.
-
-    `trusted`: whose certificates are believed; the system's, unless given.
-
-    Of the connections that are kept, the one that was used last is used next. Exchanges whose time is over fail within
-    `_LOOK_SECONDS`.
-    """
-
-    def __init__(self, limits: PoolLimits, trusted: ssl.SSLContext | None = None) -> None:
-        self._limits = limits
-        self._trusted = trusted
-        self._free = limits.max_connections
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._idle: dict[Origin, list[Connection]] = {}
-        self._open: dict[Connection, Origin] = {}
-        self._look: asyncio.TimerHandle | None = None
-        self._emptied: asyncio.Future[None] | None = None
-        self._closed = False
-
-    async def exchange(self, request: Request, deadline: float, held: Held | None = None) -> Response:
-        """The response, with its body in memory. `held` is asked when the connection stands, in the very step of the event loop
-        that then hands the request to the system: nothing else that the loop has to do comes between the two.
-
-        Cancelling it ends its connection, and nothing of it goes on; what was written by then may reach the PMS all the same.
-        """
-        destination = destination_of(request.url)
-        content = encoded(request, destination)
-        origin = destination.origin
-        connection = self._kept(origin) or await self._obtained(origin, deadline)
-        try:
-            return await connection.exchange(content, deadline, held=held, bodiless=request.method == "HEAD")
-        finally:
-            self._give_back(connection)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """End all connections, and the exchanges on them. Nothing is open when it returns, and nothing can be opened any more."""
-        self._closed = True
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_result(None)
-        if self._look is not None:
-            self._look.cancel()
-        for connection in list(self._open):
-            connection.abort()
-        if self._open:
-            self._emptied = asyncio.get_running_loop().create_future()
-            await self._emptied
-
-    def _kept(self, origin: Origin) -> Connection | None:
-        """One that is fit to be used at once, if there is any."""
-        if not self._free or (connection := self._fit(origin)) is None:
-            return None
-        self._free -= 1
-        return connection
-
-    async def _obtained(self, origin: Origin, until: float) -> Connection:
-        """One that is kept or new, in turn. Raises `NotSent`."""
-        await self._turn(until)
-        try:
-            return self._fit(origin) or await self._opened(origin, until)
-        except BaseException:
-            self._pass_on()
-            raise
-
-    def _give_back(self, connection: Connection) -> None:
-        """After an exchange, or instead of one."""
-        idle = self._idle.setdefault(self._open[connection], []) if connection in self._open else None
-        if idle is None or len(idle) >= self._limits.max_idle_per_pms or not connection.is_reusable():
-            connection.abort()
-        else:
-            connection.keep_for(self._limits.idle_seconds)
-            idle.append(connection)
-        self._pass_on()
-
-    def _fit(self, origin: Origin) -> Connection | None:
-        idle = self._idle.get(origin)
-        while idle:
-            connection = idle.pop()
-            if connection.is_fit():
-                return connection
-            connection.abort()
-        return None
-
-    async def _turn(self, until: float) -> None:
-        """Return when one more may be in use: first come, first served."""
-        if self._free:
-            self._free -= 1
-            return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            async with asyncio.timeout_at(self._sooner(until, self._limits.pool_seconds)):
-                await turn
-        except BaseException as error:
-            if turn.done() and not turn.cancelled():
-                self._pass_on()
-            if isinstance(error, TimeoutError):
-                raise NotSent("no_connection_free", "All connections to PMSs were in use.", passing=True) from error
-            raise
-
-    def _pass_on(self) -> None:
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._free += 1
-
-    async def _opened(self, origin: Origin, until: float) -> Connection:
-        if self._is_closed():
-            raise unreachable("no connections are opened any more")
-        try:
-            async with asyncio.timeout_at(self._sooner(until, self._limits.connect_seconds)):
-                connection = await connect(lambda: Connection(MAX_RESPONSE_BYTES, self._lost), origin, self._trusted)
-        except TimeoutError as error:
-            detail = "The PMS did not take the connection in time."
-            raise NotSent("pms_connect_timed_out", detail, passing=True) from error
-        if self._is_closed() or not connection.is_open():
-            connection.abort()
-            raise unreachable("the connection ended before anything was sent")
-        self._open[connection] = origin
-        if self._look is None:
-            self._look_later()
-        return connection
-
-    def _is_closed(self) -> bool:
-        return self._closed
-
-    def _sooner(self, until: float, seconds: float) -> float:
-        return min(until, asyncio.get_running_loop().time() + seconds)
-
-    def _lost(self, connection: Connection) -> None:
-        origin = self._open.pop(connection, None)
-        if origin is not None and connection in (idle := self._idle.get(origin, [])):
-            idle.remove(connection)
-        if origin is not None and not self._idle.get(origin):
-            self._idle.pop(origin, None)
-        if not self._open and self._emptied is not None:
-            self._emptied.set_result(None)
-
-    def _look_later(self) -> None:
-        self._look = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look_through)
-
-    def _look_through(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for connection in [each for each in self._open if each.expires <= now]:
-            connection.expire()
-        self._look = None
-        if self._open:
-            self._look_later()

@@ -2,10 +2,9 @@
 
 from typing import Final
 
-from forwarder.pms.http.client import Send
+from forwarder.pms.http.client import Request, Send
 from forwarder.pms.http.errors import NotSent
 from forwarder.pms.http.outcomes import gateway_failure, harmless, not_understood, unexpected
-from forwarder.pms.http.request import Request
 from forwarder.pms.http.response import Response, retry_after
 from forwarder.pms.mapping.fields import DoesNotFit
 from forwarder.pms.mapping.json_path import value_at

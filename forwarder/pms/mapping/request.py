@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 
 from pydantic_core import to_json
 
+from forwarder.pms.http.client import Request, bearer, credential_header, path_segment
 from forwarder.pms.http.errors import NotSent
-from forwarder.pms.http.request import Request, bearer, credential_header, path_segment
 from forwarder.pms.http.response import Headers
 from forwarder.pms.mapping.fields import DoesNotFit, as_text, field_value, written
 from forwarder.pms.mapping.json_path import assembled

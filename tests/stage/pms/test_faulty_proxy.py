@@ -8,7 +8,7 @@ import pytest
 
 from forwarder.pms.conformance.faults import TRAP, Close, Disruption, Drip, Fault, Noise, Reset, Silence, say
 from forwarder.pms.conformance.proxy import FaultyProxy, faulty_proxy
-from forwarder.pms.http.client import ConnectionPool, PoolLimits
+from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse
 from forwarder.pms.http.response import Response
 from tests.support.network.raw_server import Caller, raw_server

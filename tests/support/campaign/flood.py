@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import httpx
 
-from forwarder.pms.http.client import PoolLimits
+from forwarder.pms.http.connections import PoolLimits
 from tests.support.campaign.load import Load, Submission
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, booking
 from tests.support.pms.httpx_transport import PooledTransport

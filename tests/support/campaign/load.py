@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from forwarder.pms.http.client import PoolLimits
+from forwarder.pms.http.connections import PoolLimits
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, booking
 from tests.support.pms.httpx_transport import PooledTransport
 

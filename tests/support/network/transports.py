@@ -11,9 +11,8 @@ from typing import Any, Final
 
 import pytest
 
-from forwarder.pms.http.client import ConnectionPool, PoolLimits, Transport
-from forwarder.pms.http.connection import Held
-from forwarder.pms.http.request import Request
+from forwarder.pms.http.client import Held, Request, Transport
+from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.response import Response
 from tests.support.network.raw_server import RawServer, Script, raw_server
 

@@ -5,10 +5,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 
 import httpx
 
-from forwarder.pms.http.client import ConnectionPool, PoolLimits
-from forwarder.pms.http.connection import Held
+from forwarder.pms.http.client import Held, Request
+from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse, NotSent, broke_protocol, connection_lost, invalid_address, unreachable
-from forwarder.pms.http.request import Request
 from forwarder.pms.http.response import Response
 from forwarder.pms.port import LEASE_LOST
 

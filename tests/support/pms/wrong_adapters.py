@@ -14,9 +14,8 @@ from pydantic import ConfigDict
 from pydantic_core import from_json
 
 from forwarder.pms.adapter import NoOptions
-from forwarder.pms.http.client import Send
+from forwarder.pms.http.client import Request, Send
 from forwarder.pms.http.errors import NoResponse, NotSent
-from forwarder.pms.http.request import Request
 from forwarder.pms.http.response import Response
 from forwarder.pms.kinds.generic.adapter import GenericAdapter
 from forwarder.pms.port import AccountConnection, Capabilities

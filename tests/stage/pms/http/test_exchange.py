@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from forwarder.pms.http.client import ConnectionPool, PmsClient, PoolLimits, PushPolicy
+from forwarder.pms.http.client import PmsClient, PushPolicy, Request, destination_of, encoded
+from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse
-from forwarder.pms.http.request import Request, destination_of, encoded
 from forwarder.pms.http.response import Response
 from forwarder.process.clock import SystemClock
 from tests.support.network.raw_server import Caller, raw_server

@@ -8,8 +8,7 @@ import httpx
 import pytest
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.http.client import PmsClient, PushPolicy
-from forwarder.pms.http.request import Request
+from forwarder.pms.http.client import PmsClient, PushPolicy, Request
 from forwarder.pms.http.response import MAX_HOLD_OFF_SECONDS, Response, hold_off_asked
 from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt

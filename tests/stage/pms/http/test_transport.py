@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from forwarder.pms.http.client import ConnectionPool
+from forwarder.pms.http.connections import ConnectionPool
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.response import Response
 from tests.support.network.raw_server import Caller, Script

@@ -7,7 +7,7 @@ import zlib
 import pytest
 from pydantic_core import from_json
 
-from forwarder.pms.http.client import ConnectionPool
+from forwarder.pms.http.connections import ConnectionPool
 from forwarder.pms.http.errors import NoResponse
 from forwarder.pms.http.response import MAX_RESPONSE_BYTES
 from tests.support.network.raw_server import Caller, Script, raw_server

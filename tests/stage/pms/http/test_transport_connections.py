@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from forwarder.pms.http.client import ConnectionPool
+from forwarder.pms.http.connections import ConnectionPool
 from forwarder.pms.http.errors import NoResponse, NotSent
 from tests.support.network.raw_server import Caller, Script
 from tests.support.network.transports import CREATED, Way, ask

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from forwarder.pms.http.client import ConnectionPool, PoolLimits
+from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NotSent
 from forwarder.pms.port import LEASE_LOST
 from tests.support.network.raw_server import Caller, raw_server

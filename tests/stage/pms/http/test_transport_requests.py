@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from pydantic_core import from_json
 
-from forwarder.pms.http.client import ConnectionPool
+from forwarder.pms.http.connections import ConnectionPool
 from forwarder.pms.http.errors import NoResponse, NotSent
 from tests.support.network.raw_server import Caller, RawServer
 from tests.support.network.transports import CREATED, Way, ask

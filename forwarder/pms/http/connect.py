@@ -1,0 +1,127 @@
+"""How a connection to a PMS comes to stand: the addresses of a name, the first that takes it, and TLS where it is asked for."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Final, TypeVar
+
+import certifi
+
+from forwarder.pms.http.client import Origin
+from forwarder.pms.http.errors import unreachable
+
+_HEAD_START_SECONDS: Final = 0.25
+"""How long an address is tried alone before the next is tried as well (RFC 8305)."""
+_GOODBYE_SECONDS: Final = 1.0
+"""How long a PMS may take to agree that a TLS connection ends."""
+
+_ENDED: Final = "the connection ended before TLS was agreed on"
+
+_Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
+
+
+class Securable(asyncio.Protocol):
+    """What is connected: it goes on over TLS where it is told to."""
+
+    def secure(self, transport: asyncio.Transport) -> None:
+        """From now on it is `transport`, over the one that it was made with."""
+        raise NotImplementedError
+
+
+C = TypeVar("C", bound=Securable)
+
+
+async def connect(make: Callable[[], C], origin: Origin, trusted: ssl.SSLContext | None) -> C:
+    """A connection that stands, TLS and all. `trusted`: whose certificates are believed; the system's, unless given.
+
+    Raises `NotSent`. Being cancelled leaves nothing open.
+    """
+    try:
+        peer = await _first_of(await _addresses(origin))
+        try:
+            return await _upon(peer, make, origin, trusted)
+        except BaseException:
+            peer.close()
+            raise
+    except (OSError, ValueError) as error:  # certificates and names that cannot be are ValueErrors
+        raise unreachable(str(error) or type(error).__name__) from error
+
+
+async def _upon(peer: socket.socket, make: Callable[[], C], origin: Origin, trusted: ssl.SSLContext | None) -> C:
+    loop = asyncio.get_running_loop()
+    plain, connection = await loop.create_connection(make, sock=peer)
+    if origin.tls:
+        if plain.is_closing():
+            raise ConnectionError(_ENDED)
+        secured = await loop.start_tls(
+            plain,
+            connection,
+            trusted or system_trust(),
+            server_hostname=origin.host,
+            ssl_shutdown_timeout=_GOODBYE_SECONDS,
+        )
+        if secured is None:  # closed meanwhile
+            raise ConnectionError(_ENDED)
+        connection.secure(secured)
+    return connection
+
+
+@cache
+def system_trust() -> ssl.SSLContext:
+    """Believes whom the system does; on a machine without certificates of its own, such as a bare container, whom Mozilla does."""
+    paths = ssl.get_default_verify_paths()
+    there_are = paths.cafile or (paths.capath and any(Path(paths.capath).iterdir()))
+    context = ssl.create_default_context(cafile=None if there_are else certifi.where())
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+async def _addresses(origin: Origin) -> Sequence[tuple[socket.AddressFamily, _Address]]:
+    """The host's, in the system's order, but of either family in turn."""
+    found = await asyncio.get_running_loop().getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
+    first = [(family, address) for family, *_, address in found if family == found[0][0]]
+    second = [(family, address) for family, *_, address in found if family != found[0][0]]
+    return [each for each in chain.from_iterable(zip_longest(first, second)) if each is not None]
+
+
+async def _first_of(addresses: Sequence[tuple[socket.AddressFamily, _Address]]) -> socket.socket:
+    """Connected to the first that takes it, each tried a little after the one before. Raises `OSError` where none does."""
+    untried, tried = list(addresses), list[asyncio.Task[socket.socket]]()
+    under_way: set[asyncio.Task[socket.socket]] = set()
+    try:
+        while True:
+            if untried:
+                tried.append(asyncio.create_task(_connected(*untried.pop(0))))
+                under_way.add(tried[-1])
+            pause = _HEAD_START_SECONDS if untried else None
+            done, under_way = await asyncio.wait(under_way, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in done:
+                if attempt.exception() is None or not (untried or under_way):
+                    tried.remove(attempt)
+                    return attempt.result()
+    finally:
+        await _call_off(tried)
+
+
+async def _call_off(attempts: Iterable[asyncio.Task[socket.socket]]) -> None:
+    for attempt in attempts:
+        attempt.cancel()
+    for outcome in await asyncio.gather(*attempts, return_exceptions=True):
+        if isinstance(outcome, socket.socket):
+            outcome.close()
+
+
+async def _connected(family: socket.AddressFamily, address: _Address) -> socket.socket:
+    peer = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        peer.setblocking(False)  # noqa: FBT003 - its only parameter
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(peer, address)
+    except BaseException:
+        peer.close()
+        raise
+    return peer

@@ -1,0 +1,315 @@
+"""Connections to PMSs: how many are in use at once, and which are kept for the next request. Requests go out over one in one piece,
+one at a time, and their responses are read whole.
+
+NotSent       no connection was free or came to stand, the lease was lost, or the connection had ended before anything was written
+NoResponse    something may have been sent
+"""
+
+import asyncio
+import select
+import ssl
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Self, cast
+
+from forwarder.pms.http.client import Held, Origin, Request, destination_of, encoded
+from forwarder.pms.http.connect import Securable, connect
+from forwarder.pms.http.errors import NoResponse, NotSent, connection_lost, unreachable
+from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Response, ResponseReader
+from forwarder.pms.port import LEASE_LOST
+
+_LOOK_SECONDS: Final = 0.1
+"""How often all connections are looked at for those whose time is over: a timer for each exchange would cost 2 µs."""
+
+
+class Connection(Securable):
+    """`expires`, by the loop's clock, is when `expire` is to be called: during an exchange at the end of its time, and between two
+    of them as its keeper sets it. `on_lost` is called once, when it has ended.
+
+    Bytes that come when nothing was asked end it.
+    """
+
+    def __init__(self, max_bytes: int, on_lost: Callable[["Connection"], None]) -> None:
+        self._on_lost = on_lost
+        self._reader = ResponseReader(max_bytes)
+        self._loop = asyncio.get_running_loop()
+        self._readable = select.poll()
+        self._pending: asyncio.Future[None] | None = None
+        self._failure: NoResponse | None = None
+        self.expires = float("inf")
+
+    async def exchange(
+        self, content: bytes, until: float, *, held: Held | None = None, bodiless: bool = False
+    ) -> Response:
+        """The response to `content`, a whole request, before `until` by the loop's clock; `bodiless`: to a HEAD.
+
+        Where there is none, the connection has ended, unless the lease was lost. Where this is cancelled, `abort` it: what was
+        written by then may reach the PMS all the same.
+        """
+        if self._transport.is_closing():
+            raise unreachable("the connection ended before anything was sent")
+        if held is not None and not held():
+            raise NotSent(LEASE_LOST, "It was held no longer when this was to be sent.")
+        self._transport.write(content)  # in one step with the look above: nothing is awaited in between
+        self._reader.begin(bodiless=bodiless)
+        self._pending = pending = self._loop.create_future()
+        self.expires = until
+        await pending
+        if self._failure is not None:
+            try:
+                raise self._failure
+            finally:
+                self._failure = None  # which knows this frame: a cycle
+        return self._reader.response()
+
+    def is_open(self) -> bool:
+        """Whether it has not ended, as far as the loop has seen."""
+        return not self._transport.is_closing()
+
+    def is_reusable(self) -> bool:
+        """After an exchange: whether the next may use it."""
+        open_still = self._pending is None and not self._transport.is_closing()
+        # A response that came before all of its request had left: what reads the rest, if anything, is not known.
+        return open_still and self._reader.reusable and not self._waiting_to_leave()
+
+    def is_fit(self) -> bool:
+        """Between two exchanges: whether it stands, and nothing has come over it, not even an end that the loop has yet to see."""
+        return not self._transport.is_closing() and not self._readable.poll(0)
+
+    def keep_for(self, seconds: float) -> None:
+        """Between two exchanges: it expires in so many seconds."""
+        self.expires = self._loop.time() + seconds
+
+    def expire(self) -> None:
+        """End it, for its time is over."""
+        if self._pending is None:
+            self._transport.close()
+        else:
+            self._fail(NoResponse("pms_timed_out", "The PMS was sent the request and did not answer in time."))
+
+    def abort(self) -> None:
+        """End it at once. An exchange that is under way fails."""
+        self._fail(connection_lost("it was given up"))
+
+    def secure(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    # --- what the event loop calls ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = self._underneath = cast(asyncio.Transport, transport)
+        self._readable.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+
+    def data_received(self, data: bytes) -> None:
+        if self._pending is None:
+            self._transport.abort()
+            return
+        try:
+            if self._reader.feed(data):
+                self._finish()
+        except NoResponse as error:
+            self._fail(error)
+
+    def eof_received(self) -> None:
+        if self._pending is not None and self._reader.end():
+            self._finish()
+        else:
+            self._fail(connection_lost("it ended before the response was whole"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(connection_lost(f"the connection was lost: {exc}"))
+        self._reader.close()
+        self._on_lost(self)
+
+    def _waiting_to_leave(self) -> int:
+        return self._transport.get_write_buffer_size() + self._underneath.get_write_buffer_size()
+
+    def _fail(self, error: NoResponse) -> None:
+        if self._pending is not None:
+            self._failure = error
+            self._finish()
+        self._transport.abort()
+
+    def _finish(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None and not pending.done():
+            pending.set_result(None)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """`max_connections`: in use at once, of all PMSs together; `pool_seconds`: how long to wait for one.
+
+    `max_idle_per_pms` are kept open, for `idle_seconds`: less than the 5 s after which common servers close theirs, so that a
+    request seldom meets a connection that is just being closed, which would leave it in doubt.
+    """
+
+    max_connections: int = 2048
+    pool_seconds: float = 2.0
+    connect_seconds: float = 5.0
+    max_idle_per_pms: int = 64
+    idle_seconds: float = 4.0
+
+
+class ConnectionPool:
+    """A `Transport`. Belongs to the event loop of its first request. `aclose` it in the end: it leaves nothing open.
+
+    What can be relied on: `NotSent` is raised only when it is certain that nothing was sent. After the first byte was written it is
+    `NoResponse`. No request is sent a second time, and no other connection is tried. It follows no redirect, keeps no cookie, uses
+    no proxy of the environment, and reads no more of a response than its limit.
+
+    `trusted`: whose certificates are believed; the system's, unless given.
+
+    Of the connections that are kept, the one that was used last is used next. Exchanges whose time is over fail within
+    `_LOOK_SECONDS`.
+    """
+
+    def __init__(self, limits: PoolLimits, trusted: ssl.SSLContext | None = None) -> None:
+        self._limits = limits
+        self._trusted = trusted
+        self._free = limits.max_connections
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._idle: dict[Origin, list[Connection]] = {}
+        self._open: dict[Connection, Origin] = {}
+        self._look: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Future[None] | None = None
+        self._closed = False
+
+    async def exchange(self, request: Request, deadline: float, held: Held | None = None) -> Response:
+        """The response, with its body in memory. `held` is asked when the connection stands, in the very step of the event loop
+        that then hands the request to the system: nothing else that the loop has to do comes between the two.
+
+        Cancelling it ends its connection, and nothing of it goes on; what was written by then may reach the PMS all the same.
+        """
+        destination = destination_of(request.url)
+        content = encoded(request, destination)
+        origin = destination.origin
+        connection = self._kept(origin) or await self._obtained(origin, deadline)
+        try:
+            return await connection.exchange(content, deadline, held=held, bodiless=request.method == "HEAD")
+        finally:
+            self._give_back(connection)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End all connections, and the exchanges on them. Nothing is open when it returns, and nothing can be opened any more."""
+        self._closed = True
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+        if self._look is not None:
+            self._look.cancel()
+        for connection in list(self._open):
+            connection.abort()
+        if self._open:
+            self._emptied = asyncio.get_running_loop().create_future()
+            await self._emptied
+
+    def _kept(self, origin: Origin) -> Connection | None:
+        """One that is fit to be used at once, if there is any."""
+        if not self._free or (connection := self._fit(origin)) is None:
+            return None
+        self._free -= 1
+        return connection
+
+    async def _obtained(self, origin: Origin, until: float) -> Connection:
+        """One that is kept or new, in turn. Raises `NotSent`."""
+        await self._turn(until)
+        try:
+            return self._fit(origin) or await self._opened(origin, until)
+        except BaseException:
+            self._pass_on()
+            raise
+
+    def _give_back(self, connection: Connection) -> None:
+        """After an exchange, or instead of one."""
+        idle = self._idle.setdefault(self._open[connection], []) if connection in self._open else None
+        if idle is None or len(idle) >= self._limits.max_idle_per_pms or not connection.is_reusable():
+            connection.abort()
+        else:
+            connection.keep_for(self._limits.idle_seconds)
+            idle.append(connection)
+        self._pass_on()
+
+    def _fit(self, origin: Origin) -> Connection | None:
+        idle = self._idle.get(origin)
+        while idle:
+            connection = idle.pop()
+            if connection.is_fit():
+                return connection
+            connection.abort()
+        return None
+
+    async def _turn(self, until: float) -> None:
+        """Return when one more may be in use: first come, first served."""
+        if self._free:
+            self._free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            async with asyncio.timeout_at(self._sooner(until, self._limits.pool_seconds)):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self._pass_on()
+            if isinstance(error, TimeoutError):
+                raise NotSent("no_connection_free", "All connections to PMSs were in use.", passing=True) from error
+            raise
+
+    def _pass_on(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+    async def _opened(self, origin: Origin, until: float) -> Connection:
+        if self._is_closed():
+            raise unreachable("no connections are opened any more")
+        try:
+            async with asyncio.timeout_at(self._sooner(until, self._limits.connect_seconds)):
+                connection = await connect(lambda: Connection(MAX_RESPONSE_BYTES, self._lost), origin, self._trusted)
+        except TimeoutError as error:
+            detail = "The PMS did not take the connection in time."
+            raise NotSent("pms_connect_timed_out", detail, passing=True) from error
+        if self._is_closed() or not connection.is_open():
+            connection.abort()
+            raise unreachable("the connection ended before anything was sent")
+        self._open[connection] = origin
+        if self._look is None:
+            self._look_later()
+        return connection
+
+    def _is_closed(self) -> bool:
+        return self._closed
+
+    def _sooner(self, until: float, seconds: float) -> float:
+        return min(until, asyncio.get_running_loop().time() + seconds)
+
+    def _lost(self, connection: Connection) -> None:
+        origin = self._open.pop(connection, None)
+        if origin is not None and connection in (idle := self._idle.get(origin, [])):
+            idle.remove(connection)
+        if origin is not None and not self._idle.get(origin):
+            self._idle.pop(origin, None)
+        if not self._open and self._emptied is not None:
+            self._emptied.set_result(None)
+
+    def _look_later(self) -> None:
+        self._look = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look_through)
+
+    def _look_through(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for connection in [each for each in self._open if each.expires <= now]:
+            connection.expire()
+        self._look = None
+        if self._open:
+            self._look_later()
