@@ -33,7 +33,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _CLIENT_GONE = 499
 """The status that is counted, and seen by nobody, when the client left before a response."""
 
-_HEAD_TOO_LARGE: Final = problem_response(
+HEAD_TOO_LARGE: Final = problem_response(
     requests.HEADERS_TOO_LARGE.problem(f"The request's target and headers must have at most {MAX_HEAD_BYTES} bytes."),
     (b"connection", b"close"),
 )
@@ -63,7 +63,7 @@ class _Application:
         if scope["type"] != "http":
             await self._framework(scope, receive, send)
         elif _head_bytes(scope) > MAX_HEAD_BYTES:
-            await _HEAD_TOO_LARGE(scope, receive, send)
+            await HEAD_TOO_LARGE(scope, receive, send)
         elif (endpoint := self._direct.get((scope["method"], scope["path"]))) is not None:
             await self._respond_directly(endpoint, scope, receive, send)
         else:

@@ -136,6 +136,26 @@ async def test_a_head_that_is_too_long_is_a_problem_and_one_that_is_not_is_read(
         assert (said.status, said.problem()["code"], said.headers["connection"]) == (431, "headers_too_large", "close")
 
 
+@pytest.mark.parametrize("begun", [b"GET /", b"GET / HTTP/1.1\r\nx: "])
+async def test_a_head_that_does_not_end_is_not_read_for_ever(begun: bytes) -> None:
+    """In its target, and in one header: what a parser holds of either has no bound of its own."""
+    async with connected() as connection:
+        await connection.send(begun)
+        with pytest.raises(ConnectionError):
+            await connection.send(*[b"y" * 1000] * 20_000)
+
+
+async def test_requests_that_wait_on_a_connection_are_no_long_head() -> None:
+    """Each chunk ends one request and begins the next."""
+    request = b"GET /problems HTTP/1.1\r\nHost: x\r\nz: " + b"y" * (MAX_HEAD_BYTES // 2) + b"\r\n\r\n"
+    cut = 20
+    async with connected() as connection:
+        await connection.send(request[:cut])
+        for _ in range(8):
+            await connection.send(request[cut:] + request[:cut])
+            assert (await connection.answer()).status == 200
+
+
 async def test_a_target_that_is_too_long_is_a_problem() -> None:
     async with connected() as connection:
         await connection.send(b"GET /" + b"x" * MAX_HEAD_BYTES + b" HTTP/1.1\r\nHost: x\r\n\r\n")
