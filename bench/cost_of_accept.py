@@ -36,7 +36,7 @@ from forwarder.ingress.message import SubmissionBuilder, Terms
 from forwarder.observability.logging import configure_logging
 from forwarder.process.loading import collect_rarely
 from forwarder.process.supervision import Stop, bind
-from forwarder.reservation.identity import RequestIds
+from forwarder.reservation.submission import RequestIds
 from forwarder.reservation.validation import read_request
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.sealing import KeyPair, PublicKeySealer

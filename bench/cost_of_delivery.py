@@ -29,8 +29,7 @@ from forwarder.observability.logging import configure_logging
 from forwarder.pms.directory import open_directory
 from forwarder.process.clock import SystemClock, iso
 from forwarder.process.loading import collect_rarely
-from forwarder.reservation.identity import fingerprint
-from forwarder.reservation.submission import Submission
+from forwarder.reservation.submission import Submission, fingerprint
 from forwarder.store.database import open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder

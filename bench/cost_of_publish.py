@@ -21,7 +21,7 @@ from bench.bodies import reservation
 from bench.cpu import tree_seconds
 from bench.ingress_alone import ACCOUNT
 from forwarder.ingress.message import SubmissionBuilder, Terms
-from forwarder.reservation.identity import RequestIds
+from forwarder.reservation.submission import RequestIds
 from forwarder.reservation.validation import read_request
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.sealing import KeyPair, PublicKeySealer

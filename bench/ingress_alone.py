@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message
 
-from forwarder.http.app import http_app
 from forwarder.http.health import health_routes
+from forwarder.http.server import http_app
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.routes import ingress_routes
 from forwarder.process.clock import SystemClock
-from forwarder.reservation.identity import RequestIds
+from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import EVERYTHING, Filters, Order, Page, StoredSubmission
 from forwarder.tenancy.access import Caller, caller_valid_until, new_token, token_hash
 from forwarder.tenancy.limits import RateLimits

@@ -12,7 +12,7 @@ from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
 from forwarder.process.loading import load
 from forwarder.process.supervision import Stop, side_by_side
-from forwarder.reservation.identity import RequestIds
+from forwarder.reservation.submission import RequestIds
 from forwarder.settings import Settings
 from forwarder.store.lists.reader import SqlReader
 from forwarder.tenancy.limits import RateLimits, exchange_usage

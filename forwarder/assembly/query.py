@@ -10,7 +10,7 @@ from forwarder.http.messages import Routes
 from forwarder.process.supervision import Stop
 from forwarder.query.parts import QueryParts
 from forwarder.query.routes import query_routes
-from forwarder.reservation.identity import RequestIds
+from forwarder.reservation.submission import RequestIds
 from forwarder.settings import Settings
 from forwarder.store.lists.reader import SqlReader
 from forwarder.tenancy.sql.deployment import request_id_key

@@ -7,11 +7,10 @@ from typing import Protocol
 import structlog
 
 from forwarder.assembly.backend import Backend
-from forwarder.http.app import http_app
 from forwarder.http.contract import announcing
 from forwarder.http.health import Check
 from forwarder.http.messages import Routes
-from forwarder.http.server import serve
+from forwarder.http.server import http_app, serve
 from forwarder.process.supervision import BACKLOG, Stop, side_by_side
 from forwarder.topics.outcomes import OutcomeListener
 

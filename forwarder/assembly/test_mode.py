@@ -5,7 +5,7 @@ from functools import cache
 from typing import Final
 from urllib.parse import quote
 
-from forwarder.reservation.identity import shadow_id
+from forwarder.reservation.submission import shadow_id
 from forwarder.simulator.sites import SITES
 from forwarder.tenancy.port import Account
 

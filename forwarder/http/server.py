@@ -1,22 +1,212 @@
-"""Serving an ASGI application on a socket, by uvicorn as it is, but for a bound on heads (docs/decisions/0016 says why)."""
+"""The server of every process that speaks HTTP: its application, and the socket that it is served on.
+
+The application turns each error that leaves it into a problem, and measures each request. uvicorn serves it, as it is but for a
+bound on heads (docs/decisions/0016 says why). May touch the web framework and the metrics; knows nothing of reservations.
+"""
 
 import asyncio
 import contextlib
+import functools
+import secrets
 import socket
-from collections.abc import Iterator
-from typing import Final
+import traceback
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from itertools import chain
+from typing import Any, Final
 
+import structlog
 import uvicorn
-from starlette.types import ASGIApp
+from prometheus_client import Histogram
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from forwarder.http.app import HEAD_TOO_LARGE, MAX_HEAD_BYTES
+from forwarder.http.messages import DirectEndpoint, Response, Routes, problem_response
+from forwarder.observability.metrics import DEFERRED, REQUEST_SECONDS
+from forwarder.process.clock import Clock
 from forwarder.process.supervision import BACKLOG, Stop
+from forwarder.reservation.problems import requests, service
 
-_HEAD_TOO_LARGE: Final = (
+MAX_HEAD_BYTES: Final = 32 * 1024
+"""Of the target and all header lines of a request."""
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_CLIENT_GONE = 499
+"""The status that is counted, and seen by nobody, when the client left before a response."""
+
+_HEAD_TOO_LARGE: Final = problem_response(
+    requests.HEADERS_TOO_LARGE.problem(f"The request's target and headers must have at most {MAX_HEAD_BYTES} bytes."),
+    (b"connection", b"close"),
+)
+
+_HEAD_TOO_LARGE_ON_THE_WIRE: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"
     b"content-type: %b\r\ncontent-length: %d\r\n\r\n%b"
-) % (HEAD_TOO_LARGE.media_type, len(HEAD_TOO_LARGE.body), HEAD_TOO_LARGE.body)
+) % (_HEAD_TOO_LARGE.media_type, len(_HEAD_TOO_LARGE.body), _HEAD_TOO_LARGE.body)
+
+_log = structlog.get_logger()
+
+
+def http_app(routes: Routes, clock: Clock) -> ASGIApp:
+    """One application of these routes. Every error that leaves it is a problem; every request is measured by its route."""
+    return _Application(routes, clock)
+
+
+class _Application:
+    """A `DirectEndpoint` at an address without parameters is found in a table; the framework routes all other requests: what it
+    does for each costs more than some responses."""
+
+    def __init__(self, routes: Routes, clock: Clock) -> None:
+        self._direct = _direct_endpoints(routes)
+        handlers: dict[Any, Any] = {HTTPException: _refused}
+        self._framework = _Framework(routes=routes, exception_handlers=handlers)
+        # An address is one spelling: a redirect would cost a client that posts a second try of everything it sent.
+        self._framework.router.redirect_slashes = False
+        self._clock = clock
+        self._log = _log.bind()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._framework(scope, receive, send)
+        elif _head_bytes(scope) > MAX_HEAD_BYTES:
+            await _HEAD_TOO_LARGE(scope, receive, send)
+        elif (endpoint := self._direct.get((scope["method"], scope["path"]))) is not None:
+            await self._respond_directly(endpoint, scope, receive, send)
+        else:
+            await self._route(scope, receive, send)
+
+    async def _respond_directly(self, endpoint: DirectEndpoint, scope: Scope, receive: Receive, send: Send) -> None:
+        started, status = self._clock.monotonic(), 0
+        try:
+            try:
+                response = await endpoint.respond(scope, receive)
+            except ClientDisconnect:
+                status = _CLIENT_GONE
+                return
+            except Exception as error:  # noqa: BLE001 - the last resort
+                response = _internal_error(_log_failure(scope["path"], error))
+            status = response.status
+            # The responses of one iteration of the event loop leave together. Clients that wake one by one ask one by one: each
+            # iteration then serves few, which costs a tenth more a reservation.
+            await asyncio.sleep(0)
+            await response(scope, receive, send)
+        finally:
+            self._measure(scope["path"], scope["method"], status, started)
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started, status = self._clock.monotonic(), 0
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._framework(scope, receive, noting)
+        except ClientDisconnect:
+            status = _CLIENT_GONE
+        except Exception as error:
+            reference = _log_failure(getattr(scope.get("route"), "path", "unmatched"), error)
+            if status:  # the response has begun: only closing the connection tells the client that it is not whole
+                raise
+            await _internal_error(reference)(scope, receive, noting)
+        finally:
+            route = scope.get("route")
+            template = "unmatched" if route is None else getattr(route, "path", "other")
+            self._measure(template, scope["method"] if scope["method"] in _METHODS else "other", status, started)
+
+    def _measure(self, template: str, method: str, status: int, started: float) -> None:
+        seconds = self._clock.monotonic() - started
+        DEFERRED.observe(_timer(template, method, status), seconds)
+        self._log.debug("request.answered", route=template, method=method, status=status, seconds=round(seconds, 6))
+
+
+class _Framework(Starlette):
+    """Without the framework's own last resort: `_Application` is that."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return ExceptionMiddleware(self.router, handlers=self.exception_handlers)
+
+
+def _direct_endpoints(routes: Routes) -> Mapping[tuple[str, str], DirectEndpoint]:
+    """By method and path: those that the router would find, the first that takes such a request."""
+    found: dict[tuple[str, str], DirectEndpoint] = {}
+    for route in routes:
+        if isinstance(route, Route) and isinstance(route.app, DirectEndpoint) and not route.param_convertors:
+            for method in route.methods or ():
+                request = {"type": "http", "method": method, "path": route.path}
+                if next(each for each in routes if each.matches(request)[0] is Match.FULL) is route:
+                    found[method, route.path] = route.app
+    return found
+
+
+def _head_bytes(scope: Scope) -> int:
+    return len(scope["path"]) + len(scope["query_string"]) + len(b"".join(chain.from_iterable(scope["headers"])))
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """The framework's own refusals: no such path, no such method."""
+    status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
+    match status:
+        case HTTPStatus.NOT_FOUND:
+            return problem_response(requests.NOT_FOUND.problem("There is nothing at this path."))
+        case HTTPStatus.METHOD_NOT_ALLOWED:
+            allowed = ", ".join(sorted(_allowed(request)))
+            problem = requests.METHOD_NOT_ALLOWED.problem(f"This path takes {allowed}.")
+            return problem_response(problem, (b"allow", allowed.encode()))
+        case _:
+            raise error  # none of ours asks the framework to refuse anything else
+
+
+def _allowed(request: Request) -> set[str]:
+    """The methods of every route at this path, which may be several stages' routes."""
+    routes = (route for route in request.app.routes if isinstance(route, Route))
+    return {
+        method
+        for route in routes
+        if route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
+    }
+
+
+@functools.cache
+def _timer(route: str, method: str, status: int) -> Histogram:
+    return REQUEST_SECONDS.labels(route, method, str(status))
+
+
+def _log_failure(template: str, error: Exception) -> str:
+    """Write down where a bug showed, under a reference that the client is given. Without the errors' own words, which may
+    quote a guest or a card."""
+    reference = secrets.token_hex(8)
+    chain = list(_chain(error))
+    _log.error(
+        "request.failed",
+        reference=reference,
+        route=template,
+        errors=[type(link).__qualname__ for link in chain],
+        frames=[frame for link in chain for frame in traceback.format_tb(link.__traceback__)],
+    )
+    return reference
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _internal_error(reference: str) -> Response:
+    detail = f"This is a fault of the service, noted as {reference}. It is not known whether the request took effect."
+    return problem_response(service.INTERNAL_ERROR.problem(detail, extra={"reference": reference}))
+
+
+# --- on a socket ---
 
 
 async def serve(app: ASGIApp, listening: socket.socket, stop: Stop, *, grace_seconds: float) -> None:
@@ -75,7 +265,7 @@ class _Protocol(HttpToolsProtocol):
         if self._in_head and not self._began:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-                self.transport.write(_HEAD_TOO_LARGE)
+                self.transport.write(_HEAD_TOO_LARGE_ON_THE_WIRE)
                 self.transport.close()
 
     def on_message_begin(self) -> None:

@@ -11,7 +11,6 @@ from pydantic_core import to_json
 
 from forwarder.http.messages import HttpRequest
 from forwarder.process.clock import iso
-from forwarder.reservation.identity import RequestIds, fingerprint, key_of
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import (
@@ -22,7 +21,7 @@ from forwarder.reservation.request import (
     SealedCard,
     masked,
 )
-from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
+from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, RequestIds, fingerprint, key_of
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.port import Sealer
 from forwarder.topics.codec import encode_submission

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from forwarder.process.clock import Clock
-from forwarder.reservation.identity import RequestIds
+from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import Reader
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, Directory, Sealer

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from forwarder.process.clock import Clock
-from forwarder.reservation.identity import RequestIds
+from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import Reader
 from forwarder.tenancy.port import Directory
 from forwarder.topics.outcomes import OutcomeListener

@@ -11,9 +11,9 @@ from pydantic_core import to_json
 
 from forwarder.reservation.booking import full_name
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
-from forwarder.reservation.identity import is_test
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import json_number
+from forwarder.reservation.submission import is_test
 from forwarder.reservation.value import value
 
 _MAX_EXACT_INTEGER = 2**53 - 1

@@ -1,15 +1,44 @@
-"""One accepted submission, as it travels from the ingress to the worker and as it is stored."""
+"""One accepted submission, as it travels from the ingress to the worker and as it is stored; and what tells submissions apart:
+request identifiers, shadows of accounts, the keys of messages, and fingerprints.
 
-from collections.abc import Mapping
+Request identifiers are unique, sortable by time, derived from the idempotency key where there is one, and vouched for. One is
+`rsv_` and 32 characters of base32: 14 bytes that name the submission and a 6-byte MAC (BLAKE2b, RFC 7693) that binds them to one
+integration account. Whoever holds the MAC key can tell, without asking any store, whether this service ever issued an identifier
+to that account: so the status of an accepted submission is never "unknown".
+
+A test key acts in the shadow of the integration account that it names, whose PMS is the simulator. A shadow is an account of its
+own: nothing of it (reservations, idempotency keys, request ids, account queues, message keys) ever meets what is live. Its
+identifier marks it, wherever that goes.
+"""
+
+import base64
+import binascii
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import date, datetime
+from hashlib import blake2b
+from hmac import compare_digest
 from typing import Any, Final
 
-from forwarder.reservation.identity import key_of
 from forwarder.reservation.request import Operation, SealedCard
 from forwarder.reservation.value import value
 
 MAX_DEADLINE_SECONDS: Final = 7 * 24 * 60 * 60
 """The longest that a caller may ask for. The account's own deadline applies if it is shorter."""
+
+_PREFIX = "rsv_"
+_NAME_BYTES = 14
+_TIME_BYTES = 6
+_MAC_BYTES = 6
+_RANDOM_BYTES = _NAME_BYTES - _TIME_BYTES
+_RANDOM_AT_ONCE = 512
+
+_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
+_PAIRS: Final = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
+"""What each 10 bits look like in base32."""
+
+_SHIFTS: Final = tuple(range(8 * (_NAME_BYTES + _MAC_BYTES) - 10, -1, -10))
 
 
 @value(frozen=True, slots=True)
@@ -55,3 +84,86 @@ class Submission:
     def key(self) -> str:
         """Submissions with one key keep their order: those of one property in one account."""
         return key_of(self.account_id, self.property_id)
+
+
+# --- request identifiers ---
+
+
+def _random_names() -> Iterator[bytes]:
+    """Random ends of names. They keep names apart and are not secret, so the system is asked for many at once."""
+    while True:
+        block = secrets.token_bytes(_RANDOM_BYTES * _RANDOM_AT_ONCE)
+        for at in range(0, len(block), _RANDOM_BYTES):
+            yield block[at : at + _RANDOM_BYTES]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestIds:
+    """Issues and recognises request identifiers, for one thread. `mac_key` (16 to 64 bytes) is the same in every process of a
+    deployment."""
+
+    mac_key: bytes = field(repr=False)
+    _random: Iterator[bytes] = field(default_factory=_random_names, init=False, repr=False, compare=False)
+
+    def issue(self, account_id: str, now: datetime) -> str:
+        """A new identifier for `account_id`; later ones sort after earlier ones, to the millisecond."""
+        milliseconds = int(now.timestamp() * 1000)
+        return self._seal(account_id, milliseconds.to_bytes(_TIME_BYTES, "big") + next(self._random))
+
+    def derive(self, account_id: str, idempotency_key: str) -> str:
+        """The identifier of this key in this account: always the same, and never that of another account's key."""
+        name = self._mac(b"idempotency", _NAME_BYTES, account_id, idempotency_key.encode())
+        return self._seal(account_id, name)
+
+    def vouches(self, account_id: str, request_id: str) -> bool:
+        """Whether `request_id` was issued to, or derived for, `account_id` with this MAC key."""
+        try:
+            raw = base64.b32decode(request_id.removeprefix(_PREFIX).upper())
+        except (binascii.Error, ValueError):
+            return False
+        # Only the one spelling that was issued: a name has one address.
+        return compare_digest(self._seal(account_id, raw[:_NAME_BYTES]).encode(), request_id.encode())
+
+    def _seal(self, account_id: str, name: bytes) -> str:
+        sealed = int.from_bytes(name + self._mac(b"request-id", _MAC_BYTES, account_id, name), "big")
+        return _PREFIX + "".join([_PAIRS[sealed >> shift & 1023] for shift in _SHIFTS])
+
+    def _mac(self, purpose: bytes, size: int, account_id: str, content: bytes) -> bytes:
+        account = account_id.encode()
+        # The length in front keeps account "a" with content "bc" apart from account "ab" with content "c".
+        message = len(account).to_bytes(4, "big") + account + content
+        return blake2b(message, digest_size=size, key=self.mac_key, person=purpose).digest()
+
+
+# --- shadows, keys, fingerprints ---
+
+SHADOW_MARK: Final = "~"
+"""What no account's own identifier may contain."""
+
+_SHADOW_PREFIX: Final = f"test{SHADOW_MARK}"
+
+
+def shadow_id(account_id: str) -> str:
+    """The identifier of an account's shadow."""
+    return _SHADOW_PREFIX + account_id
+
+
+def is_test(account_id: str) -> bool:
+    """Whether an identifier is a shadow's."""
+    return account_id.startswith(_SHADOW_PREFIX)
+
+
+def live_account_id(account_id: str) -> str:
+    """The account whose shadow it is."""
+    return account_id.removeprefix(_SHADOW_PREFIX)
+
+
+def key_of(account_id: str, property_id: str | int) -> str:
+    """The key of the messages about a property's reservations in that account."""
+    return f"{account_id}:{property_id}"
+
+
+def fingerprint(operation: Operation, reservation: bytes) -> str:
+    """A 128-bit BLAKE2b of what was asked for. `reservation` is the request as published: with the card masked, because
+    a hash of a card number can be searched for its number."""
+    return blake2b(operation.encode() + b"\n" + reservation, digest_size=16).hexdigest()

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Protocol, runtime_checkable
 
-from forwarder.reservation.identity import is_test, shadow_id
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.submission import is_test, shadow_id
 from forwarder.tenancy.port import Account, ApiKey, Directory, RateLimit
 
 # Prefixes, so that a leaked token is recognised for what it is.

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from forwarder.reservation.identity import is_test
 from forwarder.reservation.request import CardDetails, SealedCard
+from forwarder.reservation.submission import is_test
 
 DEFAULT_DEADLINE_SECONDS: Final = 24 * 60 * 60
 """How long a submission is tried, where its account says nothing else."""

@@ -8,13 +8,12 @@ from pydantic_core import from_json, to_json
 
 from forwarder.ingress.message import published_form
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
-from forwarder.reservation.identity import RequestIds, fingerprint
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import endings, requests
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.reservation.request import BookingEngineRequest, Operation
-from forwarder.reservation.submission import Submission
+from forwarder.reservation.submission import RequestIds, Submission, fingerprint
 
 ACCOUNT_ID: Final = "seaside-generic"
 WORKSPACE_ID: Final = "seaside"

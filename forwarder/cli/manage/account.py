@@ -14,7 +14,7 @@ from forwarder.cli.options import credential_from, options_from
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
 from forwarder.operations.accounts import Accounts
 from forwarder.pms.port import BadOptions
-from forwarder.reservation.identity import SHADOW_MARK
+from forwarder.reservation.submission import SHADOW_MARK
 from forwarder.tenancy.port import Account
 
 _COLUMNS = ("id", "workspace", "kind", "baseUrl", "concurrency", "ratePerSecond", "deadlineSeconds", "paused")

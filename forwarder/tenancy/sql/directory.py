@@ -11,7 +11,7 @@ from sqlalchemy import Row, Select, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import Clock
-from forwarder.reservation.identity import is_test, live_account_id
+from forwarder.reservation.submission import is_test, live_account_id
 from forwarder.tenancy.access import Caller, caller_valid_until, is_test_token, token_hash
 from forwarder.tenancy.port import Account, ApiKey, RateLimit, TenancyUnavailable
 from forwarder.tenancy.sql.database import transaction

@@ -5,16 +5,20 @@ A throttle outlives its account queue: an account that had nothing to push for a
 There is one for each account that this worker has pushed for, a few hundred bytes each.
 """
 
+import math
+import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 import structlog
 
 from forwarder.observability import metrics
-from forwarder.pms.port import OVERLOADED, Limit, Limits
+from forwarder.pms.port import OVERLOADED, Limits
 from forwarder.process.clock import Clock
 from forwarder.tenancy.port import Account
-from forwarder.worker.dispatch.breaker import Breaker, BreakerState
+from forwarder.worker.dispatch.token_bucket import TokenBucket, buckets_of
 from forwarder.worker.push_context import Health, HealthSignal
 
 _log = structlog.get_logger(__name__)
@@ -23,11 +27,26 @@ _NEVER = float("-inf")
 _INSTANT = 1e-6
 """Seconds: nearer than clocks are exact."""
 
-_AT_ONCE: Final = 0.1
-"""Of a published limit: what may be asked at once. The rest comes steadily."""
-
 _TOLERATED: Final = 0.1
 """Of a round: more than this share of pushes that found the PMS overloaded is no accident."""
+
+
+class BreakerState(StrEnum):
+    """Of a breaker."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """`failures` in a row open the breaker. Pauses are seconds; they double from the first to the longest, and half of each is
+    random, so that many breakers in front of one PMS do not probe it together."""
+
+    failures: int = 10
+    first_pause: float = 1.0
+    longest_pause: float = 60.0
 
 
 class Admission(NamedTuple):
@@ -154,6 +173,78 @@ class Throttles:
         return throttle
 
 
+class Breaker:
+    """A circuit breaker: a PMS that fails is left alone for a while, then asked with one push (M. T. Nygard, "Release It!", 2007).
+
+        CLOSED ── failures in a row ──▶ OPEN ── its pause is over ──▶ HALF_OPEN: one push, the probe, is under way
+           ▲                              ▲                               │      │
+           │                              └── it fails: a longer pause ───┘      │
+           └───────────────────── a push that started at any time goes well ─────┘
+
+    A failure counts only where its push started since the breaker last opened: of 64 that were in flight, those that fail after it
+    opened lengthen no pause, and do not open it again once it has closed.
+
+    `jitter` draws evenly from [0, 1).
+    """
+
+    def __init__(
+        self, clock: Clock, tolerance: Tolerance | None = None, jitter: Callable[[], float] = random.random
+    ) -> None:
+        self._clock = clock
+        self._tolerance = tolerance or Tolerance()
+        self._jitter = jitter
+        self._failures = 0
+        self._openings = 0
+        self._pauses = 0
+        self._until = 0.0
+        self.pause = 0.0
+        """Seconds for which it last opened."""
+        self.state = BreakerState.CLOSED
+
+    def delay(self) -> float:
+        """Seconds until a push may start: 0.0 for now, infinity where that depends on the probe."""
+        match self.state:
+            case BreakerState.CLOSED:
+                return 0.0
+            case BreakerState.OPEN:
+                return max(self._until - self._clock.monotonic(), 0.0)
+            case BreakerState.HALF_OPEN:
+                return math.inf
+
+    def start(self) -> int:
+        """A push starts, after `delay` returned 0.0. What is returned goes to `end`, once, when the push is over."""
+        if self.state is BreakerState.OPEN:
+            self.state = BreakerState.HALF_OPEN
+        return self._openings
+
+    def end(self, started: int, health: Health) -> None:
+        """A push is over that showed `health`."""
+        if health is Health.WELL:
+            self.state, self._failures, self._pauses = BreakerState.CLOSED, 0, 0
+        elif started == self._openings:
+            self._end_without_success(health)
+
+    def try_now(self) -> None:
+        """The settings have changed: if open, let the probe go at once."""
+        self._until = self._clock.monotonic()
+
+    def _end_without_success(self, health: Health) -> None:
+        if health is Health.FAILING:
+            self._failures += 1
+            if self.state is BreakerState.HALF_OPEN or self._failures >= self._tolerance.failures:
+                self._open()
+        elif self.state is BreakerState.HALF_OPEN:  # The probe showed nothing: another one, at once.
+            self.state = BreakerState.OPEN
+
+    def _open(self) -> None:
+        longest = min(self._tolerance.first_pause * 2.0 ** min(self._pauses, 30), self._tolerance.longest_pause)
+        self.pause = longest * (1.0 + self._jitter()) / 2.0
+        self._until = self._clock.monotonic() + self.pause
+        self._pauses += 1
+        self._openings += 1
+        self.state = BreakerState.OPEN
+
+
 class ConcurrencyLimit:
     """How many pushes of one account may be in flight now: `limit`, from 1 to `maximum`, by what its PMS turns out to bear.
 
@@ -202,33 +293,6 @@ class ConcurrencyLimit:
         self._round += 1
         self._ended = self._overloaded = 0
         return self.limit < before
-
-
-class TokenBucket:
-    """Refills at `rate` a second and holds `burst`: at most burst + rate · seconds go through within any `seconds`. Full at first;
-    may be overdrawn. (J. Turner, "New directions in communications", IEEE Communications Magazine, 1986.)"""
-
-    def __init__(self, clock: Clock, rate: float, burst: float) -> None:
-        self._clock = clock
-        self._rate = rate
-        self._burst = burst
-        self._tokens = burst
-        self._updated = clock.monotonic()
-
-    def delay(self, tokens: float) -> float:
-        """Seconds until it will hold so many; 0.0 if it does."""
-        self._refill()
-        return max(tokens - self._tokens, 0.0) / self._rate
-
-    def debit(self, tokens: float) -> None:
-        """Take so many, whether they are there or not; less than none: give back."""
-        self._refill()
-        self._tokens = min(self._tokens - tokens, self._burst)
-
-    def _refill(self) -> None:
-        now = self._clock.monotonic()
-        self._tokens = min(self._tokens + (now - self._updated) * self._rate, self._burst)
-        self._updated = now
 
 
 class RateBudget:
@@ -281,16 +345,5 @@ class RateBudget:
 
 
 def rate_budget_of(clock: Clock, published: Limits, own_rate: float | None) -> RateBudget:
-    """The budget of an account: its own sustained rate, with a second's worth at once, or else what its kind publishes."""
-    per_push = published.requests_per_push
-    if own_rate is not None:
-        return RateBudget([TokenBucket(clock, own_rate, max(own_rate, per_push))], per_push=per_push)
-    return RateBudget([_bucket(clock, limit, per_push) for limit in published.each], per_push=per_push)
-
-
-def _bucket(clock: Clock, limit: Limit, per_push: int) -> TokenBucket:
-    """Burst and rate are chosen so that their sum stays below the next whole number of the published limit."""
-    burst = max(limit.requests * _AT_ONCE, per_push)
-    # Requests are whole: half a one too many is none too many, and keeps a limit of 1 from refilling never.
-    rate = (max(limit.requests - burst, 0.0) + 0.5) / limit.seconds
-    return TokenBucket(clock, rate, burst)
+    """The budget of an account, by its own rate, or else by what its kind publishes."""
+    return RateBudget(buckets_of(clock, published, own_rate), per_push=published.requests_per_push)

@@ -13,8 +13,8 @@ import pytest
 from openapi_spec_validator import validate
 
 from forwarder.assembly import role as serving
-from forwarder.http.app import http_app
 from forwarder.http.contract import DEPRECATED, NOTICE, Deprecation, announcing
+from forwarder.http.server import http_app
 from tests.support.stages.bodies import GENERAL
 from tests.support.stages.http_stages import GENERAL_PATH, HEADERS, Stages, stages
 from tools.contracts.compatibility import breaking_changes

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from forwarder.http import health
-from forwarder.http.app import http_app
 from forwarder.http.health import Check, health_routes
+from forwarder.http.server import http_app
 from tests.support.memory.clock import ManualClock
 
 

@@ -12,8 +12,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from forwarder.http.app import http_app
 from forwarder.http.messages import Response, header_map, problem_response
+from forwarder.http.server import http_app
 from forwarder.observability.metrics import DEFERRED
 from forwarder.reservation.problems.problem import Fault, Problem
 from tests.support.memory.clock import ManualClock

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.http.app import MAX_HEAD_BYTES, http_app
-from forwarder.http.server import serve
+from forwarder.http.server import MAX_HEAD_BYTES, http_app, serve
 from forwarder.process.supervision import Stop, bind
 from tests.support.memory.clock import ManualClock
 from tests.support.stages.bodies import GENERAL

@@ -12,10 +12,10 @@ from forwarder.assembly.test_mode import Shadows
 from forwarder.ingress.parts import IngressSettings
 from forwarder.pms.registry import KINDS, check_options
 from forwarder.process.supervision import bind, own_url
-from forwarder.reservation.identity import is_test, live_account_id, shadow_id
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.record import ResultEvent, result_data
+from forwarder.reservation.submission import is_test, live_account_id, shadow_id
 from forwarder.tenancy.access import Caller, authenticate
 from forwarder.tenancy.port import Account, ApiKey
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of

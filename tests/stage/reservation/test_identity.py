@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.reservation.identity import RequestIds
+from forwarder.reservation.submission import RequestIds
 
 IDS = RequestIds(b"0123456789abcdef")
 NOW = datetime(2027, 1, 1, tzinfo=UTC)

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from pydantic_core import from_json, to_json
 
-from forwarder.reservation.identity import fingerprint
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import EVENT_TYPES, ResultEvent, result_data
 from forwarder.reservation.request import SealedCard
-from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, Submission
+from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, Submission, fingerprint
 from forwarder.topics.codec import (
     MAX_SUBMISSION_BYTES,
     Undecodable,

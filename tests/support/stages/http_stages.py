@@ -10,8 +10,8 @@ import httpx
 from pydantic_core import from_json, to_json
 from starlette.types import ASGIApp
 
-from forwarder.http.app import http_app
 from forwarder.http.contract import contract_routes
+from forwarder.http.server import http_app
 from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
 from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
@@ -20,9 +20,9 @@ from forwarder.process.clock import iso
 from forwarder.query.parts import QueryParts
 from forwarder.query.routes import query_routes
 from forwarder.reservation.cancellation import Cancellation
-from forwarder.reservation.identity import RequestIds
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent, SubmissionState, compose_record, result_data
+from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable

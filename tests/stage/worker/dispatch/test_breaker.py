@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from forwarder.worker.dispatch.breaker import Breaker, BreakerState, Tolerance
+from forwarder.worker.dispatch.throttle import Breaker, BreakerState, Tolerance
 from forwarder.worker.push_context import Health
 from tests.support.memory.clock import ManualClock
 

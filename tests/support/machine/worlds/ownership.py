@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.identity import key_of
+from forwarder.reservation.submission import key_of
 from forwarder.topics.publishing import partition_of
 from tests.support.machine.worlds.process import Process
 

@@ -1,0 +1,53 @@
+"""Token buckets, and which of them the limits that a kind of PMS publishes, or an account's own rate, come to. No I/O."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from forwarder.pms.port import Limit, Limits
+from forwarder.process.clock import Clock
+
+_AT_ONCE: Final = 0.1
+"""Of a published limit: what may be asked at once. The rest comes steadily."""
+
+
+class TokenBucket:
+    """Refills at `rate` a second and holds `burst`: at most burst + rate · seconds go through within any `seconds`. Full at first;
+    may be overdrawn. (J. Turner, "New directions in communications", IEEE Communications Magazine, 1986.)"""
+
+    def __init__(self, clock: Clock, rate: float, burst: float) -> None:
+        self._clock = clock
+        self._rate = rate
+        self._burst = burst
+        self._tokens = burst
+        self._updated = clock.monotonic()
+
+    def delay(self, tokens: float) -> float:
+        """Seconds until it will hold so many; 0.0 if it does."""
+        self._refill()
+        return max(tokens - self._tokens, 0.0) / self._rate
+
+    def debit(self, tokens: float) -> None:
+        """Take so many, whether they are there or not; less than none: give back."""
+        self._refill()
+        self._tokens = min(self._tokens - tokens, self._burst)
+
+    def _refill(self) -> None:
+        now = self._clock.monotonic()
+        self._tokens = min(self._tokens + (now - self._updated) * self._rate, self._burst)
+        self._updated = now
+
+
+def buckets_of(clock: Clock, published: Limits, own_rate: float | None) -> Sequence[TokenBucket]:
+    """An account's: its own sustained rate, with a second's worth at once, or else what its kind publishes."""
+    per_push = published.requests_per_push
+    if own_rate is not None:
+        return (TokenBucket(clock, own_rate, max(own_rate, per_push)),)
+    return tuple(_bucket(clock, limit, per_push) for limit in published.each)
+
+
+def _bucket(clock: Clock, limit: Limit, per_push: int) -> TokenBucket:
+    """Burst and rate are chosen so that their sum stays below the next whole number of the published limit."""
+    burst = max(limit.requests * _AT_ONCE, per_push)
+    # Requests are whole: half a one too many is none too many, and keeps a limit of 1 from refilling never.
+    rate = (max(limit.requests - burst, 0.0) + 0.5) / limit.seconds
+    return TokenBucket(clock, rate, burst)
