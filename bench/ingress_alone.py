@@ -14,7 +14,7 @@ from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.routes import ingress_routes
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.submission import RequestIds
-from forwarder.store.lists.port import EVERYTHING, Filters, Order, Page, StoredSubmission
+from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, StoredSubmission
 from forwarder.tenancy.access import Caller, caller_valid_until, new_token, token_hash
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey
@@ -86,7 +86,7 @@ class _EmptyStore:
         return None
 
     async def page(
-        self, account_id: str, *, cursor: int, limit: int, filters: Filters = EVERYTHING, order: Order = "asc"
+        self, account_id: str, *, cursor: int, limit: int, filters: Filters = DEFAULT_FILTERS, order: Order = "asc"
     ) -> Page:
         return Page([], cursor, None, None)
 

@@ -10,7 +10,7 @@ import asyncpg
 
 from bench.flows import ACCOUNT
 from bench.pages_rows import FIRST_ARRIVAL, LAST_UPDATE
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.store.lists.paging import FIRST
 from forwarder.store.lists.port import Days, Filters, Order
 
@@ -22,6 +22,7 @@ _CONFIRMED: Final = frozenset({Status.CONFIRMED})
 _WAITING: Final = frozenset({Status.PENDING, Status.IN_DOUBT})
 _LISTS: Final[dict[str, Filters]] = {
     "all": Filters(),
+    "every status": Filters(frozenset(Status)),
     "status=CONFIRMED": Filters(_CONFIRMED),
     "status=PENDING,IN_DOUBT": Filters(_WAITING),
     "propertyId": Filters(property_id="10007"),
@@ -99,8 +100,7 @@ def _case(name: str, place: str, filters: Filters, order: Order, cursor: int) ->
 
 def _condition(filters: Filters) -> _Condition:
     condition = _Condition()
-    if filters.statuses:
-        condition.add("statuses", sorted(filters.statuses))
+    condition.add("statuses", sorted(filters.statuses))
     if filters.property_id:
         condition.add("property_id", filters.property_id)
     for name, days in (("arrival", filters.arrival), ("departure", filters.departure)):
@@ -113,7 +113,7 @@ def _condition(filters: Filters) -> _Condition:
 
 def _asked(filters: Filters) -> dict[str, str]:
     shown: Sequence[tuple[str, str | date | datetime | None]] = (
-        ("status", ",".join(sorted(filters.statuses))),
+        ("status", "" if filters.statuses == LISTED_STATUSES else ",".join(sorted(filters.statuses))),
         ("propertyId", filters.property_id),
         ("arrivalFrom", filters.arrival.first),
         ("arrivalTo", filters.arrival.last),

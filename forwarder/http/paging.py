@@ -28,13 +28,29 @@ class Cursors:
 
 
 def read_limit(parameters: Parameters) -> int | Fault:
-    """How many items the page has."""
-    return _number("limit", [*parameters.get("limit", ())], DEFAULT_LIMIT, LARGEST_LIMIT)
+    """How many items the page has. More than it may have are as many as it may."""
+    given = parameters.get("limit", ())
+    if len(set(given)) > 1:
+        return _contradictory("limit")
+    if not given:
+        return DEFAULT_LIMIT
+    if not is_digits(given[0]) or not (digits := given[0].lstrip("0")):
+        return Fault(
+            "/limit", "out_of_range", f"must be a whole number from 1; a page has at most {LARGEST_LIMIT} items"
+        )
+    return LARGEST_LIMIT if len(digits) > len(str(LARGEST_LIMIT)) else min(int(digits), LARGEST_LIMIT)
 
 
 def read_cursor(parameters: Parameters) -> int | Fault:
-    """Where the page begins."""
-    return _number("cursor", [*parameters.get("cursor", ()), *parameters.get("cursors", ())], FIRST, LARGEST_ID)
+    """Where the page begins. Empty, as clients send it that have none yet, at the first."""
+    given = [*parameters.get("cursor", ()), *parameters.get("cursors", ())]
+    if len(set(given)) > 1:
+        return _contradictory("cursor")
+    if not any(given):
+        return FIRST
+    return positive(given[0], LARGEST_ID) or Fault(
+        "/cursor", "out_of_range", f"must be a whole number from 1 to {LARGEST_ID}, or empty for the first page"
+    )
 
 
 def invalid_query(faults: Sequence[Fault]) -> Problem:
@@ -43,21 +59,18 @@ def invalid_query(faults: Sequence[Fault]) -> Problem:
     return requests.INVALID_QUERY.problem(f"{detail}.", faults=faults)
 
 
-def _number(name: str, given: Sequence[str], default: int, largest: int) -> int | Fault:
-    if not given:
-        return default
-    if len(set(given)) > 1:
-        return Fault(f"/{name}", "contradictory", "is given more than once, with different values")
-    number = positive(given[0], largest)
-    # An empty cursor is refused as well: it is what `next` says on the last page, and must not lead back to the first.
-    return (
-        Fault(f"/{name}", "out_of_range", f"must be a whole number from 1 to {largest}") if number is None else number
-    )
+def _contradictory(name: str) -> Fault:
+    return Fault(f"/{name}", "contradictory", "is given more than once, with different values")
+
+
+def is_digits(text: str) -> bool:
+    """Whether it is one or more of the digits 0 to 9, and nothing else."""
+    return text.isascii() and text.isdecimal()
 
 
 def positive(text: str, largest: int) -> int | None:
     """The number that `text` writes in decimal digits, if it is from 1 to `largest`."""
-    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(largest))):
+    if not (is_digits(text) and len(text) <= len(str(largest))):
         return None
     number = int(text)
     return number if 1 <= number <= largest else None

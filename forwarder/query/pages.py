@@ -20,10 +20,10 @@ from forwarder.http.paging import (
     read_limit,
     write_list,
 )
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import NOT_BLANK
-from forwarder.store.lists.port import EVERYTHING, Days, Filters, Order, Page
+from forwarder.store.lists.port import DEFAULT_FILTERS, Days, Filters, Order, Page
 
 LONGEST_PROPERTY_ID: Final = 128
 _STATUSES: Final = frozenset(status.value for status in Status)
@@ -45,7 +45,7 @@ class PageRequest:
 
     cursor: int = FIRST
     limit: int = DEFAULT_LIMIT
-    filters: Filters = EVERYTHING
+    filters: Filters = DEFAULT_FILTERS
     order: Order = "asc"
 
 
@@ -88,11 +88,11 @@ def read_order(parameters: Parameters) -> Order | Fault:
 
 
 def _statuses(parameters: Parameters) -> frozenset[Status] | Fault:
-    """Given several times, or joined by commas: any of them."""
+    """Given several times, or joined by commas: any of them. None given: what a list has by default."""
     names = [name for given in parameters.get("status", ()) for name in given.split(",")]
     if not set(names) <= _STATUSES:
         return Fault("/status", "invalid_value", f"must be one or several of {', '.join(Status)}")
-    return frozenset(map(Status, names))
+    return frozenset(map(Status, names)) or LISTED_STATUSES
 
 
 def _days(parameters: Parameters, name: str) -> Days | list[Fault]:

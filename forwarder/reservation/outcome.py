@@ -7,7 +7,7 @@ CONFIRMED → CANCELLED;  PENDING | IN_DOUBT → CANCELLED if it was certainly n
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.value import value
@@ -22,6 +22,11 @@ class Status(StrEnum):
     FAILED = "FAILED"
     IN_DOUBT = "IN_DOUBT"
     CANCELLED = "CANCELLED"
+
+
+LISTED_STATUSES: Final = frozenset(Status) - {Status.REJECTED, Status.FAILED}
+"""What a list has unless statuses are named: what was made, and what is under way. Not what ended without a reservation: whoever
+sums prices, or blocks nights, must not count that."""
 
 
 @value(frozen=True, slots=True)

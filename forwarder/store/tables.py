@@ -1,9 +1,12 @@
 """The store's tables. The statements use them, and a test compares them with the migrations."""
 
+from typing import Final
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     Date,
     Double,
     Identity,
@@ -12,9 +15,11 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    literal_column,
     text,
 )
 
+from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.store.sql import Moment, utc_day
 
 Key = Text().with_variant(Text(collation="C"), "postgresql")
@@ -87,7 +92,18 @@ are JSON texts.
 """
 
 Index("reservations_request_id", reservations.c.request_id, unique=True)
-Index("reservations_account", reservations.c.account_id, reservations.c.id)
+_UNLISTED: list[ColumnElement[str]] = [
+    literal_column(f"'{status}'") for status in sorted(set(Status) - LISTED_STATUSES)
+]
+IS_LISTED: Final = reservations.c.status.not_in(_UNLISTED)
+"""What a list has by default, as a condition. A partial index serves only statements that have the very same one."""
+Index(
+    "reservations_listed",
+    reservations.c.account_id,
+    reservations.c.id,
+    postgresql_where=IS_LISTED,
+    sqlite_where=IS_LISTED,
+)
 # One for each filter of a list. An account's rows with one key lie in the order of their ids, in which lists are read.
 Index("reservations_status", reservations.c.account_id, reservations.c.status, reservations.c.id)
 Index("reservations_property", reservations.c.account_id, reservations.c.property_id, reservations.c.id)

@@ -12,7 +12,8 @@ MAX_PAGE = 200
 
 
 class Filters(TypedDict, total=False):
-    """Which reservations are listed: those to which all of this applies. Days count themselves; `updated_since` is aware."""
+    """Which reservations are listed: those to which all of this applies. Days count themselves; `updated_since` is aware. Without
+    a `status`: what was made and what is under way, not what was rejected or has failed."""
 
     status: str | Sequence[str]
     property_id: str | int

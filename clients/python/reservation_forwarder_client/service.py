@@ -182,7 +182,8 @@ class ForwarderClient:
     async def reservations(
         self, *, page_size: int = MAX_PAGE, **filters: Unpack[Filters]
     ) -> AsyncIterator[Reservation]:
-        """The account's reservations, oldest first unless `order` says otherwise, page after page as they are asked for."""
+        """The account's reservations, oldest first unless `order` says otherwise, page after page as they are asked for. What was
+        rejected or has failed only where `status` names it."""
         async for page in self.pages(page_size=page_size, **filters):
             for reservation in page.reservations:
                 yield reservation

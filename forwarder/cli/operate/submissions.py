@@ -55,12 +55,12 @@ def show(request_id: RequestId, as_json: AsJson = False) -> None:
 
 
 def list_submissions(
-    status: Annotated[str | None, typer.Option(help="Only of this status, such as PENDING.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only of this status, such as PENDING. By default of all.")] = None,
     account: Annotated[str | None, typer.Option(help="Only of this integration account.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List submissions, newest first."""
+    """List submissions, newest first, whatever their status: those REJECTED and FAILED too, which callers' lists leave out."""
     if status is not None and status.upper() not in Status.__members__:
         raise WrongUsage(f"There is no status {status!r}; there are: {', '.join(Status)}.")
     wanted = None if status is None else Status(status.upper())

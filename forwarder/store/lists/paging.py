@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Final, Literal
 
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.store.lists.port import Days, Filters, Order
 
 FIRST: Final = 1
@@ -51,7 +51,8 @@ def neighbours(before: Sequence[int], onward: Sequence[int], limit: int, *, desc
 
 # --- filters ----------------------------------------------------------------------------------------------------------
 
-Filter = Literal["property", "status", "arrival", "departure", "updated"]
+Filter = Literal["property", "status", "arrival", "departure", "updated", "listed"]
+"""`listed`: the statuses that a list has by default, which an index of their own serves as one run. `status`: any others."""
 
 _WAITING: Final = frozenset({Status.PENDING, Status.IN_DOUBT, Status.FAILED})
 """The statuses that few reservations have: those with something left to do."""
@@ -65,24 +66,26 @@ class ListShape:
     """What the text of a list's statements depends on: the filters given, which of them leads, and the order. `every_day`: the
     leading range has so few days that each is looked into; otherwise the days that have anything are found first."""
 
-    given: tuple[Filter, ...] = ()
-    lead: Filter | None = None
+    given: tuple[Filter, ...] = ("listed",)
+    lead: Filter = "listed"
     descending: bool = False
     every_day: bool = False
 
 
 def shape_of(filters: Filters, order: Order) -> ListShape:
     """The shape of the list with these `filters`."""
+    is_listed = filters.statuses == LISTED_STATUSES
     is_given: dict[Filter, bool] = {
         "property": filters.property_id is not None,
-        "status": bool(filters.statuses),
+        "status": not is_listed and filters.statuses != frozenset(Status),
         "arrival": filters.arrival != Days(),
         "departure": filters.departure != Days(),
         "updated": filters.updated_since is not None,
+        "listed": is_listed,
     }
-    given = tuple(name for name, given in is_given.items() if given)
-    ranked = sorted(given, key=lambda name: _rank(name, filters))
-    lead = ranked[0] if ranked else None
+    # Every status is no filter. But something must lead, and the runs of all statuses have every row.
+    given = tuple(name for name, given in is_given.items() if given) or ("status",)
+    lead = min(given, key=lambda name: _rank(name, filters))
     return ListShape(given, lead, order == "desc", every_day=_days(lead, filters) <= _FEW_DAYS)
 
 
@@ -98,9 +101,11 @@ def _rank(name: Filter, filters: Filters) -> tuple[int, int]:
         case "arrival" | "departure":
             days = _days(name, filters)
             return (4 if days == _ENDLESS else 2, days)
+        case "listed":
+            return (6, 0)
 
 
-def _days(name: Filter | None, filters: Filters) -> int:
+def _days(name: Filter, filters: Filters) -> int:
     """How many days that range has, minus one."""
-    days = {"arrival": filters.arrival, "departure": filters.departure}.get(name or "", Days())
+    days = {"arrival": filters.arrival, "departure": filters.departure}.get(name, Days())
     return _ENDLESS if days.first is None or days.last is None else (days.last - days.first).days

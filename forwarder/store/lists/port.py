@@ -9,7 +9,7 @@ from datetime import date, datetime
 from typing import Any, Final, Literal, Protocol
 
 from forwarder.reservation.cancellation import Cancellation
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.store.submissions.work import Attempt
 
 
@@ -46,16 +46,16 @@ class Days:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Selects the reservations that match everything given here. `statuses`: any of these; empty means any status."""
+    """Selects the reservations that match everything given here. `statuses`: any of these, at least one."""
 
-    statuses: frozenset[Status] = frozenset()
+    statuses: frozenset[Status] = LISTED_STATUSES
     property_id: str | None = None
     arrival: Days = Days()
     departure: Days = Days()
     updated_since: datetime | None = None
 
 
-EVERYTHING: Final = Filters()
+DEFAULT_FILTERS: Final = Filters()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,12 @@ class Reader(Protocol):
         ...
 
     async def page(
-        self, account_id: str, *, cursor: int, limit: int, filters: Filters = EVERYTHING, order: Order = "asc"
+        self, account_id: str, *, cursor: int, limit: int, filters: Filters = DEFAULT_FILTERS, order: Order = "asc"
     ) -> Page:
         """The page of `limit` records that starts at `cursor` (1 for the first page), of those that `filters` select.
 
         Following `next` shows each record that matched from the first page to the last exactly once, and none twice, whatever is
-        added or changed meanwhile.
+        added or changed meanwhile. What starts to match behind the reader is not shown to it: a status is what changes.
         """
         ...
 

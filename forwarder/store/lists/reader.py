@@ -17,6 +17,7 @@ from sqlalchemy import (
     literal_column,
     select,
     true,
+    union_all,
 )
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -27,7 +28,7 @@ from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.store.database import Database, Lookup, Mistake
 from forwarder.store.lists import statements
 from forwarder.store.lists.paging import FIRST, ListShape, neighbours, shape_of, sides
-from forwarder.store.lists.port import EVERYTHING, Filters, Order, Page, StoredSubmission, SubmissionSummary
+from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, StoredSubmission, SubmissionSummary
 from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, key_among
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.rows import attempts_of
@@ -119,7 +120,7 @@ class SqlReader:
         return await self._stored(self._by_id, {"account_id": account_id, "id": reservation_id})
 
     async def page(
-        self, account_id: str, *, cursor: int, limit: int, filters: Filters = EVERYTHING, order: Order = "asc"
+        self, account_id: str, *, cursor: int, limit: int, filters: Filters = DEFAULT_FILTERS, order: Order = "asc"
     ) -> Page:
         shape = shape_of(filters, order)
         parameters = {"account_id": account_id, "max_rows": limit + 1, **parameters_of(filters, shape, cursor)}
@@ -164,11 +165,7 @@ class SqlOverview:
         return None if stored is None else (summary, stored)
 
     async def latest(self, *, status: Status | None, account_id: str | None, limit: int) -> Sequence[SubmissionSummary]:
-        wanted: Select[Any] = select(*_SUMMARY).order_by(_row.id.desc()).limit(limit)
-        if status is not None:
-            wanted = wanted.where(_row.status == status.value)
-        if account_id is not None:
-            wanted = wanted.where(_row.account_id == account_id)
+        wanted = _latest(status, limit) if account_id is None else _latest_of_account(account_id, status, limit)
         return [_summary(row) for row in await self._database.read(wanted)]
 
     async def statuses(self, request_ids: Collection[str]) -> Mapping[str, tuple[Status, int]]:
@@ -250,6 +247,21 @@ def _statuses() -> Select[Any]:
     return select(_row.request_id, _row.status, _row.revision).where(
         key_among(_row.request_id, select(batch.c.request_id))
     )
+
+
+def _latest(status: Status | None, limit: int) -> Select[Any]:
+    newest = select(*_SUMMARY).order_by(_row.id.desc()).limit(limit)
+    return newest if status is None else newest.where(_row.status == status.value)
+
+
+def _latest_of_account(account_id: str, status: Status | None, limit: int) -> Select[Any]:
+    """Merged from the account's newest rows of each status, which the index of statuses has in order."""
+    newest = [
+        _latest(each, limit).where(_row.account_id == account_id).subquery()
+        for each in ([status] if status else Status)
+    ]
+    merged = union_all(*(select(each) for each in newest)).subquery()
+    return select(merged).order_by(merged.c.id.desc()).limit(limit)
 
 
 def _summary(row: Row[Any]) -> SubmissionSummary:

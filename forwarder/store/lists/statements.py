@@ -11,7 +11,7 @@ days, their scans are given an end (`_ids_by_day`).
 from collections.abc import Sequence
 from datetime import date
 from functools import cache
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from sqlalchemy import (
     ARRAY,
@@ -39,7 +39,7 @@ from sqlalchemy import (
 
 from forwarder.store.lists.paging import Filter, ListShape
 from forwarder.store.sql import DialectName, Moment, batch_of, utc_day
-from forwarder.store.tables import reservations
+from forwarder.store.tables import IS_LISTED, reservations
 
 _row = reservations.c
 _account = bindparam("account_id", type_=_row.account_id.type)
@@ -77,8 +77,8 @@ def around(dialect: DialectName, shape: ListShape, columns: tuple[ColumnElement[
 def _rows(
     dialect: DialectName, shape: ListShape, columns: Sequence[ColumnElement[Any]], *, upward: bool
 ) -> Select[Any]:
-    if shape.lead is None:
-        return _range(select(*columns), _row.account_id, _account, upward=upward).limit(_max_rows)
+    if shape.lead == "listed":
+        return _listed(dialect, columns, upward=upward)
     ids = _ids(dialect, shape, upward=upward).subquery("page")
     rows = _of_each(dialect, ids, with_id(select(*columns), ids.c.id).correlate(ids))
     return rows.order_by(_sorted(rows, upward=upward))
@@ -86,12 +86,19 @@ def _rows(
 
 def _ids(dialect: DialectName, shape: ListShape, *, upward: bool) -> Select[Any]:
     """The ids of the rows from the cursor on, in order."""
-    if shape.lead is None:
-        return _range(select(_row.id), _row.account_id, _account, upward=upward).limit(_max_rows)
+    if shape.lead == "listed":
+        return _listed(dialect, [_row.id], upward=upward)
     runs = _values(dialect, shape).subquery("runs")
     if dialect == "postgresql" and shape.lead in {"arrival", "departure"}:
         return _ids_by_day(shape, runs, upward=upward)
     return _first(_of_each(dialect, runs, _run(dialect, shape, runs, upward=upward).limit(_max_rows)), upward=upward)
+
+
+def _listed(dialect: DialectName, columns: Sequence[ColumnElement[Any]], *, upward: bool) -> Select[Any]:
+    """What a list has by default: one run, of an index that has these rows alone, so that what ended without a reservation is not
+    even passed over."""
+    rows = select(*columns).where(IS_LISTED)
+    return _in_order(dialect, rows, _row.account_id, _account, upward=upward).limit(_max_rows)
 
 
 def _ids_by_day(shape: ListShape, days: FromClause, *, upward: bool) -> Select[Any]:
@@ -115,7 +122,13 @@ def _first(page: Select[Any], *, upward: bool) -> Select[Any]:
 
 def _run(dialect: DialectName, shape: ListShape, runs: FromClause, *, upward: bool) -> Select[Any]:
     """The ids of one run that the other filters select, from the cursor on: upwards including it, downwards without."""
-    key, value, rows = _KEYS[cast("Filter", shape.lead)], runs.c.value, _filtered(dialect, shape, runs)
+    return _in_order(dialect, _filtered(dialect, shape, runs), _KEYS[shape.lead], runs.c.value, upward=upward)
+
+
+def _in_order(
+    dialect: DialectName, rows: Select[Any], key: ColumnElement[Any], value: ColumnElement[Any], *, upward: bool
+) -> Select[Any]:
+    """Those of `rows` whose `key` has this value, from the cursor on, in order."""
     if dialect == "postgresql":
         return _range(rows, key, value, upward=upward)
     # SQLite has no bounds over expressions; it takes the index that covers most of the equalities.
@@ -130,7 +143,7 @@ def _run_up_to(end: ColumnElement[int], shape: ListShape, runs: FromClause, *, u
     statistics say: bounds next to the equality seem to select one row in two hundred; and the account next to the last id, which
     changes nothing, hides that this and the cursor are two ends of a range, which would seem just as selective in any index.
     """
-    key, value, rows = _KEYS[cast("Filter", shape.lead)], runs.c.value, _filtered("postgresql", shape, runs)
+    key, value, rows = _KEYS[shape.lead], runs.c.value, _filtered("postgresql", shape, runs)
     rows = rows.where(key == value, key >= value, key <= value, _from_cursor(upward=upward))
     place = tuple_(_row.id, _row.account_id)
     if upward:
@@ -146,7 +159,7 @@ def _from_cursor(*, upward: bool) -> ColumnElement[bool]:
 
 def _filtered(dialect: DialectName, shape: ListShape, runs: FromClause) -> Select[Any]:
     """The ids of the account's rows that the filters select, except the leading one."""
-    lead = cast("Filter", shape.lead)
+    lead = shape.lead
     others = [_matches(dialect, name) for name in shape.given if name != lead]
     rows = select(_row.id).correlate(runs).where(_row.account_id == _account)
     if lead == "updated":
@@ -159,7 +172,7 @@ def _filtered(dialect: DialectName, shape: ListShape, runs: FromClause) -> Selec
 
 
 def _range(rows: Select[Any], key: ColumnElement[Any], value: ColumnElement[Any], *, upward: bool) -> Select[Any]:
-    """Those of `rows` whose `key` has this value, from the cursor on, in order.
+    """`_in_order` on PostgreSQL.
 
     The key is a bound of the order, not an equality, which leaves a planner only the index that it is part of. Otherwise it may go
     through all accounts' rows by id, hoping to meet a page of these soon. And at the end the bound is of the key alone: PostgreSQL
@@ -182,7 +195,7 @@ def _values(dialect: DialectName, shape: ListShape) -> Select[Any]:
     """The keys of the runs: the given statuses or property, or days, numbered from 0."""
     if shape.lead in {"property", "status"}:
         return select(batch_of(column("value", Text())).c.value)
-    lead = cast("Filter", shape.lead)
+    lead = shape.lead
     first, last = (bindparam(f"{lead}_{end}", type_=Date) for end in ("first", "last"))
     if dialect == "postgresql" and shape.every_day:
         number = func.generate_series(_ZERO, last - first).column_valued("number")
@@ -213,6 +226,8 @@ def _matches(dialect: DialectName, name: Filter) -> ColumnElement[bool]:
             if dialect == "postgresql":  # one text, however many there are
                 return _row.status == any_(bindparam("statuses", type_=ARRAY(Text)))
             return _row.status.in_(bindparam("statuses", expanding=True))
+        case "listed":
+            return IS_LISTED
         case "updated":
             return _row.updated_at >= _since
         case "arrival" | "departure":

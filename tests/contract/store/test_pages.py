@@ -1,6 +1,7 @@
 """What readers of every store see, on every backend: records, and whole pages of them while workers write."""
 
 import asyncio
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -10,13 +11,15 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import SubmissionState, compose_record
-from forwarder.store.lists.port import Page
+from forwarder.store.lists.port import Filters, Order, Page
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.rows import arrival_batch
 from tests.support.backends import only
 from tests.support.store.stored import LATER, arrival, arrivals, final, lease
 from tests.support.worker.works import NOW
+
+EVERY_STATUS = Filters(frozenset(Status))
 
 
 @pytest.fixture
@@ -79,14 +82,61 @@ async def test_pages_of_one_account(recorder: SqlRecorder, reader: SqlReader) ->
     assert await reader.page("acc", cursor=2**62, limit=7) == Page([], 2**62, 1, None)
 
 
-async def test_a_page_shows_every_status_as_it_is(recorder: SqlRecorder, reader: SqlReader) -> None:
+async def test_a_page_of_all_statuses_shows_each_as_it_is(recorder: SqlRecorder, reader: SqlReader) -> None:
     works = await recorder.ingest("w1", arrivals(range(1, 4)), now=NOW)
     outcomes = [final(works[0]), final(works[1], status=Status.REJECTED)]
     await recorder.record("w1", outcomes, [])
-    page = await reader.page("acc", cursor=1, limit=10)
+    page = await reader.page("acc", cursor=1, limit=10, filters=EVERY_STATUS)
     records = [from_json(record) for record in page.records]
     assert [record["status"] for record in records] == ["CONFIRMED", "REJECTED", "PENDING"]
     assert records[:2] == [outcome.record for outcome in outcomes]
+
+
+async def test_unless_asked_for_what_ended_without_a_reservation_is_not_listed(
+    recorder: SqlRecorder, reader: SqlReader
+) -> None:
+    works = await recorder.ingest("w1", arrivals(range(1, 7)), now=NOW)
+    ends = [Status.CONFIRMED, Status.REJECTED, Status.FAILED, Status.IN_DOUBT, Status.CANCELLED]
+    await recorder.record("w1", [final(work, status=status) for work, status in zip(works, ends, strict=False)], [])
+    listed = [works[0].id, works[3].id, works[4].id, works[5].id]
+    assert shown(await reader.page("acc", cursor=1, limit=10)) == listed
+    assert shown(await reader.page("acc", cursor=1, limit=10, order="desc")) == listed[::-1]
+    unmade = Filters(frozenset({Status.REJECTED, Status.FAILED}))
+    assert shown(await reader.page("acc", cursor=1, limit=10, filters=unmade)) == [works[1].id, works[2].id]
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_what_is_refused_between_two_pages_is_not_there_and_moves_nothing(
+    recorder: SqlRecorder, reader: SqlReader, order: Order
+) -> None:
+    """Refused ahead of the reader: where the next page begins, and within it. Refused behind: what was read stays read."""
+    works = await recorder.ingest("w1", arrivals(range(1, 13)), now=NOW)
+    inwards = works if order == "asc" else works[::-1]
+    first = await reader.page("acc", cursor=1, limit=4, order=order)
+    refused = [inwards[1], inwards[4], inwards[6]]
+    await recorder.record("w1", [final(work, status=Status.REJECTED) for work in refused], [])
+    seen, cursor = shown(first), first.next
+    while cursor is not None:
+        page = await reader.page("acc", cursor=cursor, limit=4, order=order)
+        seen += shown(page)
+        cursor = page.next
+    assert seen == [work.id for number, work in enumerate(inwards) if number not in {4, 6}]
+
+
+async def test_a_failure_that_is_put_back_is_behind_the_poller_of_the_default_list_not_of_every_status(
+    recorder: SqlRecorder, reader: SqlReader
+) -> None:
+    """It is PENDING again under its old id, which a cursor may have passed: docs/guides/read-lists.md says what to poll then."""
+    failed, other = await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
+    await recorder.record("w1", [final(failed, status=Status.FAILED)], [])
+    assert shown(await reader.page("acc", cursor=1, limit=10)) == [other.id]
+    assert shown(await reader.page("acc", cursor=1, limit=10, filters=EVERY_STATUS)) == [failed.id, other.id]
+    again = replace(arrival(1), replay_of=1)
+    await recorder.ingest("w1", [again], now=LATER)
+    assert shown(await reader.page("acc", cursor=other.id + 1, limit=10)) == []
+    assert shown(await reader.page("acc", cursor=1, limit=10)) == [failed.id, other.id]
+    changed = Filters(updated_since=LATER)
+    assert shown(await reader.page("acc", cursor=1, limit=10, filters=changed)) == [failed.id]
 
 
 async def test_ready_tells_whether_it_can_be_read(reader: SqlReader, engine: AsyncEngine) -> None:
@@ -115,13 +165,50 @@ async def test_a_poller_that_keeps_its_cursor_misses_none_while_workers_write(
     seen: list[int] = []
     while True:
         over = writing.done()
-        page = await reader.page("acc", cursor=seen[-1] + 1 if seen else 1, limit=10)
+        page = await reader.page("acc", cursor=seen[-1] + 1 if seen else 1, limit=10, filters=EVERY_STATUS)
         seen += shown(page)
         if over and not page.records:
             break
     written = [each for mine in await writing for each in mine]
     assert len(written) == writers * 25 * 7
     assert seen == sorted(written)
+
+
+async def test_a_poller_of_the_default_list_misses_none_that_is_made_while_others_are_refused(
+    engine: AsyncEngine, reader: SqlReader
+) -> None:
+    """Every third is refused as soon as it was taken in: the poller may have seen it by then, or not."""
+    numbers = count(1)
+
+    async def write(worker_id: str) -> tuple[list[int], list[int]]:
+        recorder = SqlRecorder(engine)
+        await lease(recorder, worker_id)
+        kept: list[int] = []
+        refused: list[int] = []
+        for _ in range(15):
+            works = await recorder.ingest(worker_id, arrivals([next(numbers) for _ in range(3)]), now=NOW)
+            ends = [final(works[0]), final(works[1], status=Status.REJECTED)]
+            await recorder.record(worker_id, ends, [])
+            kept += [works[0].id, works[2].id]
+            refused.append(works[1].id)
+        return kept, refused
+
+    writing = asyncio.gather(*(write(f"w{number}") for number in range(3)))
+    seen: list[int] = []
+    while True:
+        over = writing.done()
+        page = await reader.page("acc", cursor=seen[-1] + 1 if seen else 1, limit=10)
+        seen += shown(page)
+        if over and not page.records:
+            break
+    written = await writing
+    kept = sorted(each for mine, _ in written for each in mine)
+    refused = {each for _, mine in written for each in mine}
+    assert len(kept) == 90
+    assert [each for each in seen if each not in refused] == kept
+    assert len(set(seen)) == len(seen)
+    whole = await reader.page("acc", cursor=1, limit=200)
+    assert shown(whole) == kept
 
 
 @only("distributed")

@@ -17,7 +17,15 @@ from forwarder.store.database import open_engine
 from forwarder.store.lists import statements
 from forwarder.store.lists.paging import shape_of
 from forwarder.store.lists.port import Days, Filters, Order
-from forwarder.store.lists.reader import _BY_ID, _BY_REQUEST_ID, _BY_REQUEST_IDS, LISTED, page_statement, parameters_of
+from forwarder.store.lists.reader import (
+    _BY_ID,
+    _BY_REQUEST_ID,
+    _BY_REQUEST_IDS,
+    LISTED,
+    _latest_of_account,
+    page_statement,
+    parameters_of,
+)
 from forwarder.store.sql import BATCH, as_batch, batch_with_texts
 from forwarder.store.submissions import cancellations, claims, leases, outcomes
 from forwarder.store.submissions.recorder import SqlRecorder
@@ -124,7 +132,7 @@ async def test_expired_rows_are_claimed_by_the_index_of_deadlines(full: AsyncEng
 async def test_accounts_with_due_rows_are_found_by_the_index_of_due_rows(full: AsyncEngine) -> None:
     steps = await plan(full, claims.accounts_due(), {"partitions": [3, 4], "now": NOW + timedelta(days=1)})
     assert steps.count("reservations_due") == 3
-    assert "reservations_account" not in steps
+    assert "reservations_listed" not in steps
     assert not reads_every_row(steps)
 
 
@@ -176,8 +184,8 @@ async def test_cancellations_find_their_rows_by_request_id(full: AsyncEngine) ->
 
 
 _ALONE: dict[str, Filters] = {
-    "account": Filters(),
-    "status": Filters(frozenset({Status.CONFIRMED, Status.PENDING, Status.FAILED})),
+    "listed": Filters(),
+    "status": Filters(frozenset(Status)),
     "property": Filters(property_id="1"),
     "arrival": Filters(arrival=Days(date(2027, 1, 1), date(2027, 12, 31))),
     "departure": Filters(departure=Days(date(2027, 2, 26), date(2027, 3, 8))),
@@ -213,6 +221,27 @@ async def test_a_page_is_read_by_the_index_of_its_list(full: AsyncEngine, full_u
             assert not reads_every_row(steps)
             # Without statistics it takes one day's changes for so few that it sorts them.
             assert blocks(steps) < _A_PAGE or (name == "updated" and not analyzed), steps
+
+
+async def test_where_nearly_everything_was_refused_the_default_list_passes_none_of_it_over(copy_url: str) -> None:
+    """Of the account's ten thousand rows a hundred are left, far apart."""
+    connection = await asyncpg.connect(copy_url.replace("+asyncpg", ""))
+    await connection.execute("UPDATE reservations SET status = 'REJECTED' WHERE id % 500 > 4")
+    await connection.execute("VACUUM (ANALYZE) reservations")
+    await connection.close()
+    for order, cursor in product(get_args(Order), (1, _ROWS // 2, _ROWS)):
+        shape = shape_of(Filters(), order)
+        asked = {"account_id": "acc1", "max_rows": 11, **parameters_of(Filters(), shape, cursor)}
+        steps = await lookup_plan(copy_url, page_statement("postgresql", shape, is_first=cursor == 1), asked)
+        assert indexes(steps) == {"reservations_listed "}, steps
+        assert "Removed" not in steps, steps
+        assert blocks(steps) < 40, steps
+
+
+async def test_the_newest_of_an_account_are_found_by_the_index_of_statuses(full: AsyncEngine) -> None:
+    steps = await plan(full, _latest_of_account("acc1", None, 20), {})
+    assert indexes(steps) == {"reservations_status "}, steps
+    assert blocks(steps) < 6 * 30, steps
 
 
 async def test_of_many_days_none_is_read_further_than_the_page_can_reach(copy_url: str) -> None:

@@ -340,7 +340,11 @@ async def test_standings_tell_status_and_last_event_of_those_that_were_taken_in(
         1,
         1,
     ]
-    assert len(works) == 3
+    of_account = await overview.latest(status=None, account_id="acc", limit=3)
+    assert [summary.request_id for summary in of_account] == ids[:0:-1]
+    (failed,) = await overview.latest(status=Status.FAILED, account_id="acc", limit=3)
+    assert (failed.id, failed.status) == (works[0].id, Status.FAILED)
+    assert await overview.latest(status=None, account_id="other", limit=3) == []
 
 
 async def test_standings_of_very_many(recorder: SqlRecorder, engine: AsyncEngine) -> None:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from forwarder.query.pages import PageRequest, read_page_request
-from forwarder.store.lists.port import EVERYTHING
+from forwarder.store.lists.port import DEFAULT_FILTERS
 from reservation_forwarder_client import Item, RateLimited, Refused, RetryPolicy, Unavailable, Unexpected
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.stages.scripted_service import ScriptedService, Step, problem
@@ -225,7 +225,7 @@ async def test_filters_are_asked_for_by_the_names_of_the_contract(clock: ManualC
     # As the service reads them.
     read = read_page_request({name: [value] for name, value in asked.items()})
     assert isinstance(read, PageRequest)
-    assert (read.order, read.limit, read.filters == EVERYTHING) == ("desc", 50, False)
+    assert (read.order, read.limit, read.filters == DEFAULT_FILTERS) == ("desc", 50, False)
 
 
 async def test_a_bulk_that_is_answered_with_another_number_of_results_is_unexpected(clock: ManualClock) -> None:

@@ -88,8 +88,8 @@ BREAKS: dict[str, tuple[Change, str]] = {
         "tenant is new and required",
     ),
     "a parameter's bound is tighter": (
-        at("components", "parameters", "limit", "schema", maximum=100),
-        "`maximum` 200, is now `maximum` 100",
+        at("components", "parameters", "cursor", "schema", maximum=100),
+        f"`maximum` {2**63 - 1}, is now `maximum` 100",
     ),
     "a parameter's bound is new": (
         at("components", "parameters", "limit", "schema", multipleOf=10),
@@ -176,11 +176,13 @@ ADDITIONS: dict[str, Change] = {
         "CancellationBody", "properties", reason={"type": ["string", "null", "integer"]}
     ),
     "a value that a field takes": schema(ENGINE, "properties", "morChannel", enum=["SELF", "PMS", "AGENT"]),
-    "a bound that is included": at("components", "parameters", "limit", "schema", maximum=GONE, exclusiveMaximum=201),
+    "a bound that is included": at(
+        "components", "parameters", "cursor", "schema", maximum=GONE, exclusiveMaximum=2**63
+    ),
     "a bound that is excluded from what is answered": schema(
         RECORD, "properties", "nights", minimum=GONE, exclusiveMinimum=1
     ),
-    "a looser bound": at("components", "parameters", "limit", "schema", maximum=500),
+    "a looser bound": at("components", "parameters", "cursor", "schema", maximum=2**64),
     "a record's field": schema(RECORD, "properties", new={"type": "string"}),
     "a status": lambda document: document["components"]["schemas"]["Status"]["enum"].append("ON_HOLD"),
     "a field that is always there": required(RECORD, "problem", now=True),

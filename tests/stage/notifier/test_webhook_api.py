@@ -139,9 +139,11 @@ async def test_the_list_is_paged_in_the_order_of_adding(house: Stages) -> None:
 async def test_a_page_is_asked_for_as_everywhere(house: Stages) -> None:
     hook = (await added(house))["id"]
     for path in (PATH, f"{PATH}/{hook}/deliveries"):
-        answer = await house.client.get(f"{path}?limit=201&cursor=x")
+        answer = await house.client.get(f"{path}?limit=0&cursor=x")
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid_query")
         assert faults(answer) == {"/limit": "out_of_range", "/cursor": "out_of_range"}
+        page = (await house.client.get(f"{path}?limit=201&cursor=")).json()
+        assert (page["meta"]["limit"], page["meta"]["cursors"]["current"]) == (200, "1")
     answer = await house.client.get(f"{PATH}/{hook}/deliveries?status=LOST")
     assert faults(answer) == {"/status": "invalid_value"}
     answer = await house.client.get(f"{PATH}/{hook}/deliveries?status=FAILED&status=PENDING")

@@ -14,6 +14,7 @@ from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, OTHER_ACCOUNT,
 PATHS = ["/api/vrs/reservations", "/api/vrs/reservations/", "/api/v1/vrs/reservations", "/api/v1/vrs/reservations/"]
 PATH = PATHS[0]
 COUNT = 25
+_LISTED = [Status.PENDING, Status.CONFIRMED, Status.IN_DOUBT, Status.CANCELLED]
 
 
 @pytest.fixture
@@ -22,7 +23,17 @@ async def house() -> AsyncIterator[Stages]:
         for number in range(1, COUNT + 1):
             body = BOOKING_ENGINE | {"propertyId": number}
             await built.client.post(BOOKING_ENGINE_PATH, json=body)
-            built.ingest(built.requests[-1], list(Status)[number % len(Status)])
+            built.ingest(built.requests[-1], _LISTED[number % len(_LISTED)])
+        yield built
+
+
+@pytest.fixture
+async def statuses() -> AsyncIterator[Stages]:
+    """One reservation of each status, in their order."""
+    async with stages() as built:
+        for number, status in enumerate(Status, start=1):
+            await built.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE | {"propertyId": number})
+            built.ingest(built.requests[-1], status)
         yield built
 
 
@@ -67,9 +78,26 @@ async def test_following_next_reads_everything_once(house: Stages) -> None:
     ]
 
 
-async def test_every_submission_is_listed_whatever_its_status(house: Stages) -> None:
-    page = await _page(house, "?limit=25")
-    assert {record["status"] for record in page["data"]} == set(Status)
+async def test_by_default_a_list_has_what_was_made_and_what_is_under_way(statuses: Stages) -> None:
+    page = await _page(statuses)
+    assert [record["status"] for record in page["data"]] == ["PENDING", "CONFIRMED", "IN_DOUBT", "CANCELLED"]
+
+
+async def test_what_ended_without_a_reservation_is_listed_when_asked_for(statuses: Stages) -> None:
+    page = await _page(statuses, "?status=REJECTED,FAILED")
+    assert [record["status"] for record in page["data"]] == ["REJECTED", "FAILED"]
+    everything = await _page(statuses, f"?status={','.join(Status)}")
+    assert [record["status"] for record in everything["data"]] == list(Status)
+
+
+@pytest.mark.parametrize("limit", ["201", "500", "1000", "00201", "9" * 5000])
+async def test_a_limit_beyond_the_largest_is_the_largest(house: Stages, limit: str) -> None:
+    assert (await _page(house, f"?limit={limit}"))["meta"]["limit"] == 200
+
+
+@pytest.mark.parametrize("query", ["cursor=", "cursors=", "cursor=&cursors=", "cursor=&limit=10"])
+async def test_an_empty_cursor_is_the_first_page(house: Stages, query: str) -> None:
+    assert await _page(house, f"?{query}") == await _page(house)
 
 
 @pytest.mark.parametrize("limit", [1, 10, 20, 25, 26, 200])
@@ -109,27 +137,48 @@ async def test_parameters_that_mean_nothing_here_change_nothing(house: Stages) -
     assert _ids(await _page(house, "?page=3&Status=CONFIRMED&sort=id")) == list(range(1, 11))
 
 
-BAD_NUMBERS = ["0", "-1", "", "abc", "1.0", "1e1", "%2B5", "%205", "0x10", "true", "null", "%D9%A5", "1,2", "9" * 5000]
+BAD_NUMBERS = [
+    "0",
+    "00",
+    "-1",
+    "-201",
+    "abc",
+    "1.0",
+    "201.5",
+    "1e9",
+    "%2B5",
+    "%205",
+    "0x10",
+    "true",
+    "null",
+    "%D9%A5",
+    "1,2",
+]
 
 
-@pytest.mark.parametrize("value", [*BAD_NUMBERS, "201", "1000"])
+@pytest.mark.parametrize("value", [*BAD_NUMBERS, ""])
 async def test_a_limit_that_is_none_is_400(house: Stages, value: str) -> None:
     assert _faults(await house.client.get(f"{PATH}?limit={value}")) == {
-        "/limit": ("out_of_range", "must be a whole number from 1 to 200")
+        "/limit": ("out_of_range", "must be a whole number from 1; a page has at most 200 items")
     }
 
 
-@pytest.mark.parametrize("value", [*BAD_NUMBERS, "9223372036854775808"])
+@pytest.mark.parametrize("value", [*BAD_NUMBERS, "9223372036854775808", "9" * 5000])
 @pytest.mark.parametrize("name", ["cursor", "cursors"])
 async def test_a_cursor_that_is_none_is_400(house: Stages, name: str, value: str) -> None:
     assert _faults(await house.client.get(f"{PATH}?{name}={value}")) == {
-        "/cursor": ("out_of_range", "must be a whole number from 1 to 9223372036854775807")
+        "/cursor": ("out_of_range", "must be a whole number from 1 to 9223372036854775807, or empty for the first page")
     }
 
 
 @pytest.mark.parametrize(
     ("query", "pointer"),
-    [("cursor=1&cursors=11", "/cursor"), ("cursor=1&cursor=11", "/cursor"), ("limit=5&limit=6", "/limit")],
+    [
+        ("cursor=1&cursors=11", "/cursor"),
+        ("cursor=1&cursor=11", "/cursor"),
+        ("cursor=&cursor=11", "/cursor"),
+        ("limit=5&limit=6", "/limit"),
+    ],
 )
 async def test_two_different_values_are_400(house: Stages, query: str, pointer: str) -> None:
     faults = _faults(await house.client.get(f"{PATH}?{query}"))
@@ -137,9 +186,9 @@ async def test_two_different_values_are_400(house: Stages, query: str, pointer: 
 
 
 async def test_both_faults_are_named_in_one_answer(house: Stages) -> None:
-    answer = await house.client.get(f"{PATH}?limit=500&cursor=0")
+    answer = await house.client.get(f"{PATH}?limit=0&cursor=0")
     assert set(_faults(answer)) == {"/limit", "/cursor"}
-    assert "limit must be a whole number from 1 to 200" in answer.json()["detail"]
+    assert "limit must be a whole number from 1; a page has at most 200 items" in answer.json()["detail"]
 
 
 def _faults(answer: httpx.Response) -> dict[str, tuple[str, str]]:

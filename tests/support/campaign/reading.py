@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 
+from forwarder.reservation.outcome import Status
 from tests.support.deployment.deployment import Deployment
 
 _AGAIN_SECONDS = 0.1
@@ -56,8 +57,8 @@ class Poller:
 
 
 async def page(deployment: Deployment, account: str, cursor: str, limit: int) -> tuple[list[Record], str] | None:
-    """One page and where the next begins; None where there was no answer, or one that said to come again."""
-    parameters = {"limit": str(limit), **({"cursor": cursor} if cursor else {})}
+    """One page, of every status, and where the next begins; None where there was no answer, or one that said to come again."""
+    parameters = {"limit": str(limit), "status": ",".join(Status), "cursor": cursor}
     try:
         answer = await deployment.client.get(
             f"{deployment.url('query')}/api/vrs/reservations", params=parameters, headers=deployment.headers(account)

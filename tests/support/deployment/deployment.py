@@ -21,6 +21,7 @@ import httpx
 
 from forwarder.assembly.backend import migrate_backend, open_backend
 from forwarder.operations.accounts import Accounts
+from forwarder.reservation.outcome import Status
 from forwarder.tenancy.port import Account
 from tests.support.deployment import warm
 from tests.support.deployment.site import Site, settings_of, site_settings
@@ -147,11 +148,11 @@ class Deployment:
         return data
 
     async def records(self, account: str, limit: int = 200) -> list[dict[str, Any]]:
-        """Every record of the account, by following `next` from the first page."""
+        """Every record of the account, whatever its status, by following `next` from the first page."""
         found: list[dict[str, Any]] = []
         cursor = ""
         while True:
-            parameters = {"limit": str(limit), **({"cursor": cursor} if cursor else {})}
+            parameters = {"limit": str(limit), "status": ",".join(Status), "cursor": cursor}
             answer = await self.client.get(
                 f"{self.url('query')}/api/vrs/reservations", params=parameters, headers=self.headers(account)
             )

@@ -7,7 +7,7 @@ from datetime import date, datetime
 from pydantic_core import from_json
 
 from forwarder.store.lists.paging import FIRST, neighbours
-from forwarder.store.lists.port import EVERYTHING, Filters, Order, Page, StoredSubmission
+from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
 
 
@@ -35,7 +35,7 @@ class MemoryReader:
         return next((stored for stored in self._of(account_id) if stored.id == reservation_id), None)
 
     async def page(
-        self, account_id: str, *, cursor: int, limit: int, filters: Filters = EVERYTHING, order: Order = "asc"
+        self, account_id: str, *, cursor: int, limit: int, filters: Filters = DEFAULT_FILTERS, order: Order = "asc"
     ) -> Page:
         rows = [stored for stored in self._of(account_id) if _matches(stored, filters)]
         above = [stored for stored in rows if stored.id >= cursor]
@@ -61,7 +61,7 @@ def _matches(stored: StoredSubmission, filters: Filters) -> bool:
     record = from_json(stored.record)
     spans = ((record["arrivalDate"], filters.arrival), (record["departureDate"], filters.departure))
     return (
-        (not filters.statuses or stored.status in filters.statuses)
+        stored.status in filters.statuses
         and filters.property_id in {None, stored.property_id}
         and all((span.first or date.min) <= date.fromisoformat(day) <= (span.last or date.max) for day, span in spans)
         and (filters.updated_since is None or datetime.fromisoformat(stored.updated_at) >= filters.updated_since)

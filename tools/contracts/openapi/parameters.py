@@ -1,11 +1,11 @@
 """The headers, path and query parameters of the HTTP contract."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from forwarder.http.paging import DEFAULT_LIMIT, FIRST, LARGEST_ID, LARGEST_LIMIT
 from forwarder.query.pages import LONGEST_PROPERTY_ID
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.reservation.request import NOT_BLANK
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
 from forwarder.store.webhooks.port import DeliveryStatus
@@ -28,8 +28,15 @@ def _header(name: str, about: str, schema: Json, example: Any, *, required: bool
     }
 
 
-def _query(name: str, about: str, schema: Json, example: Any) -> Json:
-    return {"name": name, "in": "query", "required": False, "description": about, "schema": schema, "example": example}
+def _query(name: str, about: str, schema: Json, example: Any, *, empty: bool = False) -> Json:
+    """`empty`: it may be given without a value."""
+    allowed = {"allowEmptyValue": True} if empty else {}
+    shown = {"description": about, **allowed, "schema": schema, "example": example}
+    return {"name": name, "in": "query", "required": False, **shown}
+
+
+def _named(statuses: Collection[Status]) -> str:
+    return ", ".join(f"`{status}`" for status in Status if status in statuses)
 
 
 def _path(name: str, about: str, schema: Json, example: Any) -> Json:
@@ -108,16 +115,17 @@ PARAMETERS: Final[Mapping[str, Json]] = {
     ),
     "limit": _query(
         "limit",
-        "Items a page.",
-        {"type": "integer", "minimum": 1, "maximum": LARGEST_LIMIT, "default": DEFAULT_LIMIT},
+        f"Items a page, {LARGEST_LIMIT} at the most: who asks for more gets as many, and `meta.limit` says so.",
+        {"type": "integer", "minimum": 1, "default": DEFAULT_LIMIT},
         20,
     ),
     "cursor": _query(
         "cursor",
-        "Where the page begins: `meta.cursors.next` of the page before, with the same filters and order. `1` is the first page. "
-        "Taken under the name `cursors` too.",
+        "Where the page begins: `meta.cursors.next` of the page before, with the same filters and order. `1`, or "
+        "nothing at all, is the first page. Taken under the name `cursors` too.",
         {"type": "integer", "minimum": FIRST, "maximum": LARGEST_ID, "default": FIRST},
         21,
+        empty=True,
     ),
     "order": _query(
         "order",
@@ -128,8 +136,13 @@ PARAMETERS: Final[Mapping[str, Json]] = {
     "status": {
         **_query(
             "status",
-            "Those of one of these statuses. Given several times, or joined by commas.",
-            {"type": "array", "items": {"type": "string", "enum": [status.value for status in Status]}},
+            "Those of one of these statuses. Given several times, or joined by commas. Unless given, the list has what was made "
+            f"and what is under way ({_named(LISTED_STATUSES)}); {_named(set(Status) - LISTED_STATUSES)} are listed only when "
+            "asked for.",
+            {
+                "type": "array",
+                "items": {"type": "string", "enum": [status.value for status in Status]},
+            },
             ["PENDING", "IN_DOUBT"],
         ),
         "style": "form",

@@ -118,7 +118,9 @@ def _reservation_indexes() -> None:
     if op.get_bind().dialect.name == "sqlite":
         updated_day = "substr(updated_at, 1, 10)"
     op.create_index("reservations_request_id", "reservations", ["request_id"], unique=True)
-    op.create_index("reservations_account", "reservations", ["account_id", "id"])
+    _partial_index(
+        "reservations_listed", "reservations", ["account_id", "id"], "(status NOT IN ('FAILED', 'REJECTED'))"
+    )
     op.create_index("reservations_status", "reservations", ["account_id", "status", "id"])
     op.create_index("reservations_property", "reservations", ["account_id", "property_id", "id"])
     op.create_index("reservations_arrival", "reservations", ["account_id", "arrival_date", "id"])

@@ -20,6 +20,7 @@ from reservations.models import (
     GeneralGuest,
     GeneralRequest,
     Guest,
+    ListReservationsStatusItem,
     Problem,
     ReservationEnvelope,
     ReservationPage,
@@ -73,7 +74,7 @@ cancelled = cancel_reservation.sync(
     first.data.request_id, client=writer, body=CancellationBody(reason="ill"), prefer="wait=20", **caller
 )
 assert isinstance(cancelled, ReservationEnvelope), cancelled
-page = list_reservations.sync(client=reader, limit=50, **caller)
+page = list_reservations.sync(client=reader, limit=50, status=list(ListReservationsStatusItem), **caller)
 assert isinstance(page, ReservationPage), page
 
 print(
