@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from forwarder.http.connection_limits import ConnectionLimits
 from forwarder.notifier.settings import GROUP as NOTIFIER_GROUP
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.observability.logging import LogFormat
@@ -76,6 +77,14 @@ class Environment(BaseSettings):
     """Submissions that one ingress process handles at once, waiting callers included. Above it: 503 with `Retry-After`."""
     body_bytes_at_most: Annotated[int, Field(ge=MAX_BODY_BYTES)] = 32 * 1024 * 1024
     """The same limit for the bytes of their bodies. It also limits a bulk, which is never larger than 8 MiB."""
+    max_connections: Annotated[int, Field(ge=1)] = 4096
+    """Connections of HTTP clients that one process holds; never more than it may open files. Those without a request make room."""
+    max_connections_per_address: Annotated[int, Field(ge=1)] = 1024
+    """The same of one client's address. Behind a proxy that is the proxy's: set both alike."""
+    head_seconds: Annotated[float, Field(gt=0, le=300)] = 10.0
+    """How long the target and headers of a request may take to come."""
+    body_seconds: Annotated[float, Field(gt=0, le=300)] = 10.0
+    """How long the body of a request may take to come."""
     rate_limit: Annotated[str, Field(pattern=f"^{RATE}$")] | None = None
     """What an API key without a limit of its own may submit and cancel: `100/60s` is 100 in 60 seconds. Unset: no limit."""
     push_timeout_seconds: Annotated[float, Field(gt=0, le=300)] = 30.0
@@ -119,6 +128,16 @@ class Settings:
         """Of each API key that has none of its own."""
         written = self.environment.rate_limit
         return None if written is None else read_limit(written)
+
+    @property
+    def connections(self) -> ConnectionLimits:
+        environment = self.environment
+        return ConnectionLimits(
+            max_connections=environment.max_connections,
+            max_per_address=environment.max_connections_per_address,
+            head_seconds=environment.head_seconds,
+            body_seconds=environment.body_seconds,
+        )
 
     @property
     def worker(self) -> WorkerSettings:

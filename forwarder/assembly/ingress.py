@@ -58,6 +58,7 @@ async def open_ingress(
         settings=IngressSettings(
             environment.wait_seconds,
             environment.max_wait_seconds,
+            body_seconds=environment.body_seconds,
             max_requests=environment.calls_at_most,
             max_bytes=environment.body_bytes_at_most,
             test_mode=environment.simulator_url is not None,

@@ -47,4 +47,5 @@ async def serve_role(role: str, routes: Routes, backend: Backend, listening: Lis
     listening.listen(BACKLOG)  # one of several on a port does so only now that it serves
     _log.info("process.listening", role=role, port=listening.getsockname()[1])
     app = http_app(announcing(routes), backend.clock)
-    await serve(app, listening, stop, grace_seconds=backend.settings.environment.grace_seconds)
+    settings = backend.settings
+    await serve(app, listening, stop, grace_seconds=settings.environment.grace_seconds, limits=settings.connections)

@@ -1,7 +1,8 @@
 """The server of every process that speaks HTTP: its application, and the socket that it is served on.
 
-The application turns each error that leaves it into a problem, and measures each request. uvicorn serves it, as it is but for a
-bound on heads (docs/decisions/0016 says why). May touch the web framework and the metrics; knows nothing of reservations.
+The application turns each error that leaves it into a problem, and measures each request. uvicorn serves it, with limits
+on what connections may use (docs/decisions/0016 says why). May touch the web framework and the metrics; knows nothing of
+reservations.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 import structlog
 import uvicorn
@@ -24,30 +25,23 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from forwarder.http.connection_limits import (
+    HEAD_TOO_LARGE,
+    MAX_HEAD_BYTES,
+    ConnectionLimits,
+    Connections,
+    LimitedConfig,
+)
 from forwarder.http.messages import DirectEndpoint, Response, Routes, problem_response
 from forwarder.observability.metrics import DEFERRED, REQUEST_SECONDS
 from forwarder.process.clock import Clock
 from forwarder.process.supervision import BACKLOG, Stop
 from forwarder.reservation.problems import requests, service
 
-MAX_HEAD_BYTES: Final = 32 * 1024
-"""Of the target and all header lines of a request."""
-
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _CLIENT_GONE = 499
 """The status that is counted, and seen by nobody, when the client left before a response."""
-
-_HEAD_TOO_LARGE: Final = problem_response(
-    requests.HEADERS_TOO_LARGE.problem(f"The request's target and headers must have at most {MAX_HEAD_BYTES} bytes."),
-    (b"connection", b"close"),
-)
-
-_HEAD_TOO_LARGE_ON_THE_WIRE: Final = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"
-    b"content-type: %b\r\ncontent-length: %d\r\n\r\n%b"
-) % (_HEAD_TOO_LARGE.media_type, len(_HEAD_TOO_LARGE.body), _HEAD_TOO_LARGE.body)
 
 _log = structlog.get_logger()
 
@@ -74,7 +68,7 @@ class _Application:
         if scope["type"] != "http":
             await self._framework(scope, receive, send)
         elif _head_bytes(scope) > MAX_HEAD_BYTES:
-            await _HEAD_TOO_LARGE(scope, receive, send)
+            await HEAD_TOO_LARGE(scope, receive, send)
         elif (endpoint := self._direct.get((scope["method"], scope["path"]))) is not None:
             await self._respond_directly(endpoint, scope, receive, send)
         else:
@@ -209,15 +203,21 @@ def _internal_error(reference: str) -> Response:
 # --- on a socket ---
 
 
-async def serve(app: ASGIApp, listening: socket.socket, stop: Stop, *, grace_seconds: float) -> None:
+_LIMITS = ConnectionLimits()
+
+
+async def serve(
+    app: ASGIApp, listening: socket.socket, stop: Stop, *, grace_seconds: float, limits: ConnectionLimits = _LIMITS
+) -> None:
     """Serve `app` until `stop` is set; then accept nothing more and let requests finish within the grace period.
 
     `listening` is bound, and listens from now on where it did not.
     """
-    config = uvicorn.Config(
+    connections = Connections(limits)
+    config = LimitedConfig(
         app,
+        connections,
         loop="none",
-        http=_Protocol,
         ws="none",
         interface="asgi3",
         lifespan="off",
@@ -235,11 +235,12 @@ async def serve(app: ASGIApp, listening: socket.socket, stop: Stop, *, grace_sec
         await stop.wait()
         server.should_exit = True
 
-    stopping = asyncio.create_task(stop_server())
+    beside = [asyncio.create_task(stop_server()), asyncio.create_task(connections.watch())]
     try:
         await server.serve(sockets=[listening])
     finally:
-        stopping.cancel()
+        for task in beside:
+            task.cancel()
 
 
 class _Server(uvicorn.Server):
@@ -248,31 +249,3 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-class _Protocol(HttpToolsProtocol):
-    """uvicorn's own, which reads a head of any length. One that does not end is refused here, once a chunk more was read than it
-    may have; one that ended is measured by the application. Only callbacks of asyncio and httptools are overridden."""
-
-    _in_head = False
-    _began = False
-    _head_bytes = 0
-
-    def data_received(self, data: bytes) -> None:
-        self._began = False
-        super().data_received(data)
-        # Where in its first chunk a head begins is not known: that chunk is not counted.
-        if self._in_head and not self._began:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-                self.transport.write(_HEAD_TOO_LARGE_ON_THE_WIRE)
-                self.transport.close()
-
-    def on_message_begin(self) -> None:
-        self._began = self._in_head = True
-        self._head_bytes = 0
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        super().on_headers_complete()

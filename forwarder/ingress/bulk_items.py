@@ -17,6 +17,11 @@ _LINE: Final = re.compile(rb"[^ \t\r\n][^\n]*")
 _BRACKET: Final = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+"){0,128}+([\[\]{}])?', re.DOTALL)
 _BRACKET_OR_COMMA: Final = re.compile(rb'(?:[^"\[\]{},]++|"(?:[^"\\]++|\\.)*+"){0,128}+([\[\]{},])?', re.DOTALL)
 _STEPS_AT_ONCE: Final = 1024
+_MAX_DEPTH: Final = 200
+"""More deeply nested an item is not read either."""
+_MAX_SCANNED: Final = 8 * MAX_ITEM_BYTES
+"""For how many bytes the end of an element is looked for. One of `MAX_ITEM_BYTES` is refused alone, one of this spoils the bulk:
+brackets alone take seconds to count."""
 _LIKELY_END: Final = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{")
 
 R = TypeVar("R")
@@ -70,6 +75,10 @@ def _end_of_element(body: bytes, begin: int) -> Generator[None, None, int]:
         if step is None or step.end() == at:
             raise MalformedJson("the array has no end")
         at, mark = step.end(), step[1]
+        if depth > _MAX_DEPTH:
+            raise MalformedJson("it is nested too deeply")
+        if at - begin > _MAX_SCANNED:
+            raise MalformedJson(f"it does not end within {_MAX_SCANNED} bytes")
         if mark in {b"[", b"{"}:
             depth += 1
         elif mark in {b"]", b"}"}:

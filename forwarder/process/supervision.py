@@ -6,6 +6,7 @@ A process stops on SIGTERM or SIGINT within its grace period and exits 0; a seco
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -54,8 +55,16 @@ def run_until_signalled(main: Callable[[Stop], Awaitable[None]]) -> None:
         await main(stop)
 
     collect_rarely()
+    _allow_open_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(supervised())
+
+
+def _allow_open_files() -> None:
+    """As many as the system lets this process open: a connection is one, and the limit that shells set is for programs that
+    wait for files by `select`."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def is_child() -> bool:

@@ -38,6 +38,7 @@ CHAPTERS: Final = (
             requests.UNSUPPORTED_MEDIA_TYPE,
             requests.BODY_TOO_LARGE,
             requests.BODY_TIMED_OUT,
+            requests.HEAD_TIMED_OUT,
             requests.MALFORMED_JSON,
             requests.VALIDATION_FAILED,
             requests.INVALID_QUERY,
@@ -64,6 +65,7 @@ CHAPTERS: Final = (
         (
             service.LOG_UNAVAILABLE,
             service.OVERLOADED,
+            service.TOO_MANY_CONNECTIONS,
             service.STORE_UNAVAILABLE,
             service.TENANCY_UNAVAILABLE,
             service.INTERNAL_ERROR,

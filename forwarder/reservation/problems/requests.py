@@ -67,6 +67,13 @@ BODY_TIMED_OUT: Final = ProblemType(
     "The rest of the body was waited for in vain. The connection is closed.",
     "Send the request again, whole.",
 )
+HEAD_TIMED_OUT: Final = ProblemType(
+    "head_timed_out",
+    "The headers did not come in time",
+    408,
+    "A request was begun and its headers did not end in time. The connection is closed.",
+    "Send the request again, whole.",
+)
 MALFORMED_JSON: Final = ProblemType(
     "malformed_json",
     "The body is not JSON",

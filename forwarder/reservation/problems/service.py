@@ -20,6 +20,13 @@ OVERLOADED: Final = ProblemType(
     "The process that was asked has as much under way as it takes on. Nothing was accepted.",
     "Send the same request again after `Retry-After` seconds, and fewer at one time.",
 )
+TOO_MANY_CONNECTIONS: Final = ProblemType(
+    "too_many_connections",
+    "Too many connections",
+    503,
+    "The process that was asked holds as many connections as it takes on, or as many of one address. The connection is closed.",
+    "Keep connections and use them again; open a new one after `Retry-After` seconds.",
+)
 STORE_UNAVAILABLE: Final = ProblemType(
     "store_unavailable",
     "The service cannot look reservations up right now",

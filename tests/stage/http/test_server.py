@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from forwarder.http.server import MAX_HEAD_BYTES, http_app, serve
+from forwarder.http.connection_limits import MAX_HEAD_BYTES
+from forwarder.http.server import http_app, serve
 from forwarder.process.supervision import Stop, bind
 from tests.support.memory.clock import ManualClock
 from tests.support.stages.bodies import GENERAL

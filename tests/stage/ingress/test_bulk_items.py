@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -85,7 +86,7 @@ def test_an_element_that_is_read_where_it_is_guessed_to_end_is_read_once() -> No
     assert list(elements(body, read)) == seen == [b'{"a":{"b":1}}', b'{"a":{"b":2}} ', b'\n {"a":{"b":3}}']
 
 
-@pytest.mark.parametrize("part", [b"[", b"[],", b'{"a":', b'"a",'])
+@pytest.mark.parametrize("part", [b"[],", b'"a",'])
 def test_others_have_their_turn_in_the_midst_of_a_long_element(part: bytes) -> None:
     body = b"[[" + part * 200_000
     seen = 0
@@ -99,3 +100,11 @@ def test_others_have_their_turn_in_the_midst_of_a_long_element(part: bytes) -> N
 @pytest.mark.parametrize("body", [b"", b" ", b"{}", b'"[]"', b"\xef\xbb\xbf[]", b"\x0b[]"])
 def test_what_does_not_begin_as_an_array(body: bytes) -> None:
     assert not begins_array(body)
+
+
+@pytest.mark.parametrize("endless", [b"[" * 8_000_000, b'[{"a":' + b"[],{}" * 1_600_000, b'["' + b"[" * 8_000_000])
+def test_the_end_of_an_element_is_not_looked_for_in_all_of_a_large_body(endless: bytes) -> None:
+    """Each bracket of eight million took its time."""
+    turns = elements(endless, _as_it_is)
+    with pytest.raises(MalformedJson):
+        list(islice(turns, 1000))
