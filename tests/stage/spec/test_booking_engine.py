@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from forwarder.reservation.request import Country
-from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, changed, pointer, value_at
+from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, COUNTRIES, changed, pointer, value_at
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, Stages, stages
 
 TEXT_OR_NUMBER = ["15:00", "", "00123", 0, 15, -3, 15.5, 34600111222, 2**63 - 1]
@@ -64,15 +64,6 @@ FIELDS: list[tuple[str, bool, list[Any], list[Any]]] = [
 ]  # fmt: skip
 
 CARD_FIELDS = ["cardNumber", "cardHolderName", "expiryMonth", "expiryYear", "cvv"]
-
-COUNTRIES = """
-AF AX AL DZ AS AD AO AI AQ AG AR AM AW AU AT AZ BS BH BD BB BY BE BZ BJ BM BT BO BQ BA BW BV BR IO BN BG BF BI CV KH CM CA KY CF
-TD CL CN CX CC CO KM CG CD CK CR HR CU CW CY CZ DK DJ DM DO EC EG SV GQ ER EE SZ ET FK FO FJ FI FR GF PF TF GA GM GE DE GH GI GR
-GL GD GP GU GT GG GN GW GY HT VA HN HK HU IS IN ID IR IQ IE IM IL IT JM JP JE JO KZ KE KI KW KG LA LV LB LS LR LY LI LT LU MO MG
-MW MY MV ML MT MH MQ MR MU MX FM MD MC MN ME MS MA MZ MM NA NR NP NL NZ NI NE NG MK NO OM PK PW PS PA PG PY PE PH PL PT PR QA RO
-RU RW KN LC VC WS SM SA SN RS SC SL SG SK SI SB SO ZA KR ES LK SD SR SE CH SY TW TJ TZ TH TL TG TO TN TR TM TV UG UA AE GB US UY
-UZ VU VE VN YE ZM ZW
-""".split()
 
 
 @pytest.fixture
