@@ -20,8 +20,8 @@ from forwarder.reservation.validation import (
     between_fields,
     cross_faults,
     field_faults,
+    read_exactly,
     refuse_hidden,
-    refuse_what_is_no_number,
 )
 
 MAX_ITEMS: Final = 1_000
@@ -67,9 +67,8 @@ def read_item(text: bytes) -> BulkItem | list[Fault]:
     """The item in `text`, or its faults: all of them, each with its JSON Pointer into the item. Raises `MalformedJson`."""
     try:
         # Past the adapter's own `validate_json`, which does nothing but this.
-        item: BulkItem = _ITEM.validator.validate_json(text)
+        item: BulkItem = read_exactly(_ITEM.validator.validate_json, _ITEM.validator.validate_python, text)
     except ValidationError as error:
-        refuse_what_is_no_number(text)
         return _faults(error, text)
     refuse_hidden(text, len(item.model_fields_set) + fields_given(item.reservation))
     return [_in_item(fault) for fault in between_fields(item.reservation)] or item

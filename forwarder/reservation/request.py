@@ -1,15 +1,26 @@
 """The two reservation requests of the contract (sections 2.1 and 2.2): fields, types, and limits of our own.
 
-String-or-number fields keep the form in which they came. Unknown fields are dropped, so that nothing a caller adds (a card
-number under another name, say) travels further. Money is `Decimal` inside and a JSON number outside.
+String-or-number fields keep the form in which they came, but that a whole number is written as one: 7.0 is 7. Unknown fields are
+dropped, so that nothing a caller adds (a card number under another name, say) travels further. Money is `Decimal` inside and a
+JSON number outside, without the noise that arithmetic in floating point leaves. What is empty in an optional field that cannot be
+empty (a currency, an e-mail address, a number of guests) was not given.
 """
 
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal
-from typing import Annotated, Literal
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    WithJsonSchema,
+)
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
@@ -23,23 +34,65 @@ PRINTABLE = r"^[ -~]*$"
 # What is blank differs between dialects of patterns (Rust's, ECMAScript's, Python's): all that is blank in any of them is named.
 NOT_BLANK = r"^[^\x00]*[^\x00\s\x1c-\x1f\x85\ufeff][^\x00]*$"
 CURRENCY = r"^[A-Z]{3}$"
+CURRENCY_IN_ANY_CASE = r"^[A-Za-z]{3}$"
 CONFIRMED = "^[Cc][Oo][Nn][Ff][Ii][Rr][Mm][Ee][Dd]$"
 # The shape of an address that mail can reach: a local part, one @, a domain of at least two labels; no specials of RFC 5322.
 _ATOM = r"[^@\s\x85\ufeff\x00-\x1f<>()\[\],;:\\\x22.]+"
 EMAIL = rf"^{_ATOM}(\.{_ATOM})*@{_ATOM}(\.{_ATOM})+$"
 
 
-def _number_only(value: object) -> object:
+MAX_DECIMALS: Final = 4
+"""As many as any currency has."""
+
+_MAX_NOISE: Final = Decimal("0.000001")
+_MAX_PRICE: Final = float(MAX_PRICE)
+_SMALLEST_AMOUNT: Final = Decimal(1).scaleb(-MAX_DECIMALS)
+
+
+def without_noise(amount: Decimal) -> Decimal:
+    """`amount` rounded to `MAX_DECIMALS`, if that changes it by less than a millionth; else unchanged, to be refused: 3 * 33.10 is
+    99.30000000000001 in floating point, and means 99.30. No more than `MAX_PRICE`."""
+    # A multiple of any currency's smallest amount is one of this, so that the currency need not be known.
+    rounded = amount.quantize(_SMALLEST_AMOUNT, ROUND_HALF_EVEN)
+    return rounded if abs(rounded - amount) < _MAX_NOISE else amount
+
+
+def _price(value: object) -> object:
     # A Decimal would also take a JSON string or a boolean; the contract says number.
     if isinstance(value, str | bool):
         raise PydanticCustomError("decimal_type", "a number is expected")
-    return value
+    # The digits of a float as it is written, not those of the binary fraction that it is.
+    return without_noise(Decimal(str(value))) if isinstance(value, float) and abs(value) <= _MAX_PRICE else value
+
+
+_MAX_EXACT_FLOAT: Final = 2**53
+_MAX_INTEGER: Final = 2**63 - 1
+
+INEXACT: Final = "inexact_number"
+"""The type of the error for a whole number that, read in floating point, may not be the one that was written."""
 
 
 def whole(value: object) -> object:
     """A whole number, however it is written; anything else unchanged, to be refused."""
     # To JSON Schema, and to many programs, 2.0 is as whole a number as 2. Beyond 2^53 it may not be the number that was written.
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) <= 2**53 else value
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) <= _MAX_EXACT_FLOAT else value
+
+
+def _whole_or_inexact(value: object) -> object:
+    """As `whole`; what may not be the number that was written is refused as `INEXACT`, or as beyond the bounds of integers."""
+    if not isinstance(value, float) or not value.is_integer():
+        return value
+    if _MAX_EXACT_FLOAT < abs(value) < _MAX_INTEGER:
+        raise PydanticCustomError(INEXACT, "an exact number is expected")
+    return int(value)
+
+
+def _absent_if_empty(value: object) -> object:
+    return None if value == "" else value
+
+
+def _absent_if_zero(value: object) -> object:
+    return None if isinstance(value, int | float) and not isinstance(value, bool) and value == 0 else value
 
 
 def _written_as_a_day(value: object) -> str:
@@ -54,18 +107,20 @@ def json_number(amount: Decimal) -> float | int:
     return int(amount) if amount == amount.to_integral_value() else float(amount)
 
 
-_Int = Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)]
+_Int = Annotated[int, Field(strict=True, ge=0, le=_MAX_INTEGER)]
 _ShortText = Annotated[str, Field(max_length=256, pattern=NO_NUL)]
 _LongText = Annotated[str, Field(max_length=10_000, pattern=NO_NUL)]
 
 Identifier = Annotated[
-    Annotated[str, Field(min_length=1, max_length=128, pattern=NOT_BLANK)] | _Int, BeforeValidator(whole)
+    Annotated[str, Field(min_length=1, max_length=128, pattern=NOT_BLANK)] | _Int, BeforeValidator(_whole_or_inexact)
 ]
 TextOrNumber = (
     _ShortText
-    | Annotated[int, Field(strict=True, gt=-(2**63), le=2**63 - 1)]
-    # Within the same bounds: a whole number beyond them would else come out as another, nearby one.
-    | Annotated[float, Field(strict=True, allow_inf_nan=False, gt=-(2**63), lt=2**63)]
+    | Annotated[int, Field(strict=True, gt=-(2**63), le=_MAX_INTEGER)]
+    # Within the same bounds. Only what is written as a float costs the call.
+    | Annotated[
+        float, Field(strict=True, allow_inf_nan=False, gt=-(2**63), lt=2**63), AfterValidator(_whole_or_inexact)
+    ]
 )
 Day = Annotated[date, BeforeValidator(_written_as_a_day)]
 Count = Annotated[int, Field(strict=True, ge=0, le=1000), BeforeValidator(whole)]
@@ -73,11 +128,22 @@ Guests = Annotated[int, Field(strict=True, ge=1, le=1000), BeforeValidator(whole
 Price = Annotated[
     Decimal,
     Field(ge=0, le=MAX_PRICE, allow_inf_nan=False),
-    BeforeValidator(_number_only, json_schema_input_type=Annotated[float, Field(ge=0, le=float(MAX_PRICE))]),
+    BeforeValidator(_price),
     PlainSerializer(json_number, return_type=float | int, when_used="json"),
+    WithJsonSchema({"type": "number", "minimum": 0, "maximum": _MAX_PRICE}),
 ]
-Currency = Annotated[str, Field(pattern=CURRENCY)]
+Currency = Annotated[
+    str,
+    StringConstraints(pattern=CURRENCY_IN_ANY_CASE, to_upper=True),
+    WithJsonSchema({"type": "string", "pattern": CURRENCY}),
+]
 Email = Annotated[str, Field(max_length=254, pattern=EMAIL)]
+_Empty = Literal[""]
+OptionalCurrency = Annotated[
+    Currency | None, BeforeValidator(_absent_if_empty, json_schema_input_type=Currency | _Empty | None)
+]
+OptionalEmail = Annotated[Email | None, BeforeValidator(_absent_if_empty, json_schema_input_type=Email | _Empty | None)]
+OptionalGuests = Annotated[Guests | None, BeforeValidator(_absent_if_zero, json_schema_input_type=Count | None)]
 Confirmed = Annotated[str, Field(pattern=CONFIRMED)]
 MerchantOfRecord = Literal["SELF", "PMS"]
 
@@ -122,7 +188,7 @@ class GeneralGuest(_Part):
     name: _ShortText | None = None
     first_name: _ShortText | None = None
     last_name: _ShortText | None = None
-    email: Email | None = None
+    email: OptionalEmail = None
     phone: TextOrNumber | None = None
     address: GeneralAddress | None = None
 
@@ -200,9 +266,9 @@ class GeneralRequest(_Stay):
 
     room_id: Identifier | None = None
     guest: GeneralGuest
-    number_of_guests: Guests | None = None
+    number_of_guests: OptionalGuests = None
     total_price: Price | None = None
-    currency: Currency | None = None
+    currency: OptionalCurrency = None
 
 
 ReservationRequest = BookingEngineRequest | GeneralRequest

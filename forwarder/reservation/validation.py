@@ -16,9 +16,11 @@ from forwarder.reservation.cancellation import CancellationBody
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import (
     CONFIRMED,
-    CURRENCY,
     CURRENCY_DECIMALS,
+    CURRENCY_IN_ANY_CASE,
     EMAIL,
+    INEXACT,
+    MAX_DECIMALS,
     MAX_NIGHTS,
     MAX_PRICE,
     MODELS,
@@ -28,6 +30,7 @@ from forwarder.reservation.request import (
     Operation,
     ReservationRequest,
     fields_given,
+    without_noise,
 )
 
 M = TypeVar("M", bound=BaseModel)
@@ -40,13 +43,42 @@ class MalformedJson(ValueError):
 
 def read_request(operation: Operation, body: bytes) -> ReservationRequest | list[Fault]:
     """The request in `body`, or its faults: all of them, each with its JSON Pointer. Raises `MalformedJson`."""
+    model = MODELS[operation]
+    read_json: Callable[[bytes], ReservationRequest] = model.model_validate_json
     try:
-        request: ReservationRequest = MODELS[operation].model_validate_json(body)
+        request = read_exactly(read_json, model.model_validate, body)
     except ValidationError as error:
-        refuse_what_is_no_number(body)
         return _faults(error, body)
     refuse_hidden(body, fields_given(request))
     return between_fields(request) or request
+
+
+T = TypeVar("T")
+
+
+def read_exactly(read_json: Callable[[bytes], T], read_parsed: Callable[[Any], T], body: bytes) -> T:
+    """What `read_json` makes of `body`; or, where a number in it has more digits than a float keeps, `read_parsed` of the document
+    with its whole numbers exact. Raises `MalformedJson`, and pydantic's `ValidationError` of what is JSON."""
+    try:
+        return read_json(body)
+    except ValidationError as error:
+        refuse_what_is_no_number(body)
+        details = error.errors(include_url=False, include_input=False)
+        if all(detail["type"] != INEXACT for detail in details):
+            raise
+    return read_parsed(json.loads(body, parse_float=_exact, parse_int=_exact))
+
+
+_BEYOND_ALL_BOUNDS: Final = 2**64
+
+
+def _exact(text: str) -> int | float:
+    """The number that `text` says, if that is whole and within all bounds; else the nearest float."""
+    nearest = float(text)
+    if abs(nearest) >= _BEYOND_ALL_BOUNDS:
+        return -_BEYOND_ALL_BOUNDS if nearest < 0 else _BEYOND_ALL_BOUNDS
+    exact = Decimal(text)
+    return int(exact) if exact == exact.to_integral_value() else nearest
 
 
 def refuse_hidden(body: bytes, given: int) -> None:
@@ -120,11 +152,12 @@ def field_faults(error: ValidationError, place: Callable[[ErrorDetails], _Place]
 
 def _pointer(loc: _Place) -> str:
     # A string-or-number field reports each branch of its union as one more, last step: not a step of the document.
-    steps = [str(step) for step in loc if step not in _BRANCHES]
+    steps = [str(step) for step in loc if step not in _BRANCHES and not str(step).startswith(_CHECKED_BRANCH)]
     return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
 
 
 _BRANCHES = {"str", "int", "float", "constrained-str", "constrained-int", "constrained-float"}
+_CHECKED_BRANCH: Final = "function-after["
 _WRONG_TYPES = {
     "string_type": "a string",
     "int_type": "a whole number",
@@ -148,7 +181,7 @@ def _fault(pointer: str, branches: list[ErrorDetails]) -> Fault:
 
 _REQUIRED_SHAPES = {
     EMAIL: "must be an e-mail address, such as guest@example.com",
-    CURRENCY: "must be an ISO 4217 currency code in capitals, such as EUR",
+    CURRENCY_IN_ANY_CASE: "must be an ISO 4217 currency code, such as EUR",
     CONFIRMED: "must be CONFIRMED, in any case, or be left out",
     NOT_BLANK: "must not be empty, nor contain the character U+0000",
     NO_NUL: "must not contain the character U+0000",
@@ -165,6 +198,8 @@ def _in_our_words(detail: ErrorDetails) -> tuple[str, str]:
             return "unknown_field", "is not a field of this operation"
         case "model_type" | "model_attributes_type" | "dict_type":
             return "wrong_type", "must be a JSON object"
+        case "inexact_number":
+            return "inexact_number", "must be written in digits alone, or as a string: else it may not be exact"
         case "decimal_type" | "decimal_parsing" | "finite_number":
             return "wrong_type", "must be a finite number"
         case "date_type" | "date_parsing" | "date_from_datetime_parsing":
@@ -203,13 +238,12 @@ def _date_faults(arrival: date, departure: date) -> list[Fault]:
 
 
 def _price_faults(price: Decimal | None, currency: str | None) -> list[Fault]:
-    if currency is None:
-        return []
-    decimals = CURRENCY_DECIMALS.get(currency)
+    decimals = MAX_DECIMALS if currency is None else CURRENCY_DECIMALS.get(currency)
     if decimals is None:
-        return [Fault("/currency", "unknown_currency", "must be an ISO 4217 currency code in capitals, such as EUR")]
+        return [Fault("/currency", "unknown_currency", "must be an ISO 4217 currency code, such as EUR")]
     if price is not None and price != price.quantize(_SMALLEST[decimals]):
-        return [Fault("/totalPrice", "too_many_decimals", f"must have at most {decimals} decimals in {currency}")]
+        right = f"must have at most {decimals} decimals" + (f" in {currency}" if currency else "")
+        return [Fault("/totalPrice", "too_many_decimals", right)]
     return []
 
 
@@ -228,15 +262,15 @@ def cross_faults(document: Any) -> Iterator[Fault]:
         pass
     else:
         yield from _date_faults(arrival, departure)
-    price, currency = document.get("totalPrice"), document.get("currency")
-    if isinstance(currency, str):
-        yield from _price_faults(_decimal(price), currency)
+    price, currency = _decimal(document.get("totalPrice")), document.get("currency") or None
+    if currency is None or isinstance(currency, str):
+        yield from _price_faults(price, currency and currency.upper())
 
 
 def _decimal(price: object) -> Decimal | None:
     if isinstance(price, bool) or not isinstance(price, int | float) or not abs(price) <= MAX_PRICE:
         return None
-    return Decimal(str(price))
+    return without_noise(Decimal(str(price)))
 
 
 _BLANK: Final = b" \t\r\n"

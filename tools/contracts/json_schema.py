@@ -4,11 +4,15 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode
 
 
-def schema_of(model: type[BaseModel], parts: MutableMapping[str, Any], *, ref: str) -> dict[str, Any]:
-    """The schema of `model`; those that it refers to are added to `parts`. `ref` is where a reference finds them."""
-    schema: dict[str, Any] = tidy(model.model_json_schema(by_alias=True, ref_template=ref + "{model}"))
+def schema_of(
+    model: type[BaseModel], parts: MutableMapping[str, Any], *, ref: str, mode: JsonSchemaMode = "validation"
+) -> dict[str, Any]:
+    """The schema of `model`, as it is read (`validation`) or written (`serialization`); those that it refers to are added to
+    `parts`. `ref` is where a reference finds them."""
+    schema: dict[str, Any] = tidy(model.model_json_schema(by_alias=True, ref_template=ref + "{model}", mode=mode))
     parts |= schema.pop("$defs", {})
     return schema
 

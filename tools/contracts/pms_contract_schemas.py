@@ -16,7 +16,7 @@ def contract_schemas() -> dict[str, Any]:
     """Every schema by its name."""
     parts: dict[str, Any] = {}
     models = (BookingEngineRequest, GeneralRequest, RecordFields)
-    engine, general, record = (schema_of(model, parts, ref=REF) for model in models)
+    engine, general, record = (schema_of(model, parts, ref=REF, mode="serialization") for model in models)
     # Both operations' fields, as loose as the looser of the two: a PMS gets either.
     fields = engine["properties"] | general["properties"]
     request = {

@@ -1,4 +1,4 @@
-"""What JSON leaves open in a body: whole numbers written with a point, and names that an object has twice."""
+"""What JSON leaves open in a body: numbers that are none, and names that an object has twice."""
 
 import json
 from typing import Any
@@ -12,15 +12,8 @@ from forwarder.reservation.validation import MalformedJson, max_names, names_are
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL, changed
 
 
-@pytest.mark.parametrize("field", ["propertyId", "roomId", "numberOfGuests", "numberOfPets"])
-def test_a_whole_number_is_one_however_it_is_written(field: str) -> None:
-    request = read_request("booking-engine", json.dumps({**BOOKING_ENGINE, field: 7.0}).encode())
-    assert isinstance(request, BookingEngineRequest)
-    assert f'"{field}":7,' in request.model_dump_json(by_alias=True)
-
-
-@pytest.mark.parametrize("value", [7.5, -7.0, 2.0**53 + 2, 1e300])
-def test_what_is_no_whole_number_or_may_be_another_one_is_refused(value: float) -> None:
+@pytest.mark.parametrize("value", [7.5, -7.0, 2.0**63, 1e300])
+def test_what_is_no_whole_number_or_beyond_all_bounds_is_refused(value: float) -> None:
     faults = read_request("booking-engine", json.dumps({**BOOKING_ENGINE, "propertyId": value}).encode())
     assert isinstance(faults, list)
     assert [fault.pointer for fault in faults] == ["/propertyId"]

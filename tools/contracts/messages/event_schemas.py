@@ -47,5 +47,5 @@ def _request(ref: str) -> dict[str, Any]:
 
 
 def _request_parts(ref: str) -> dict[str, Any]:
-    parts = {name: part for name, part in request_schemas(ref).items() if name != "CancellationBody"}
+    parts = {name: part for name, part in request_schemas(ref, "serialization").items() if name != "CancellationBody"}
     return parts | {"CardDetails": _MASKED}

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any, Final
 
 from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode
 
 from forwarder.reservation.bulk import BookingEngineItem, GeneralItem
 from forwarder.reservation.cancellation import CancellationBody
@@ -31,13 +32,14 @@ _FIELDS: Final = {
     "arrivalEstimatedTime": "When the guest is expected, such as `15:00`.",
     "departureEstimatedTime": "When the guest is expected to leave, such as `11:00`.",
     "guest": "Who comes.",
-    "numberOfGuests": "All guests.",
+    "numberOfGuests": "All guests. Where it is optional, 0 says nothing.",
     "numberOfAdults": "The adults among the guests.",
     "numberOfChildren": "The children among the guests.",
     "numberOfInfants": "The infants among the guests.",
     "numberOfPets": "The pets that come along.",
-    "totalPrice": "The price of the whole stay, with no more decimals than its currency has.",
-    "currency": "ISO 4217.",
+    "totalPrice": "The price of the whole stay, with no more decimals than its currency has; without a currency, than any has (4). "
+    "What arithmetic in floating point adds, less than a millionth, is rounded away.",
+    "currency": "ISO 4217. Small letters are taken, too.",
     "notes": "Notes on the stay.",
     "comments": "Further remarks on the stay.",
     "status": "`CONFIRMED`, in any case of letters: what comes in here is always a confirmed reservation.",
@@ -76,9 +78,10 @@ _CURRENCY: Final = {
 }
 
 
-def request_schemas(ref: str) -> dict[str, Any]:
-    """The schema of each request, and of each part of one, by name. `ref` is where a reference finds them."""
-    return _schemas((BookingEngineRequest, GeneralRequest, CancellationBody), ref)
+def request_schemas(ref: str, mode: JsonSchemaMode = "validation") -> dict[str, Any]:
+    """The schema of each request, and of each part of one, by name: as it is taken (`validation`) or published (`serialization`).
+    `ref` is where a reference finds them."""
+    return _schemas((BookingEngineRequest, GeneralRequest, CancellationBody), ref, mode)
 
 
 def body_schemas(ref: str) -> dict[str, Any]:
@@ -87,10 +90,10 @@ def body_schemas(ref: str) -> dict[str, Any]:
     return dict(sorted({**request_schemas(ref), **items, "BulkItem": _either_item(ref)}.items()))
 
 
-def _schemas(models: Iterable[type[BaseModel]], ref: str) -> dict[str, Any]:
+def _schemas(models: Iterable[type[BaseModel]], ref: str, mode: JsonSchemaMode = "validation") -> dict[str, Any]:
     parts: dict[str, Any] = {}
     for model in models:
-        parts[model.__name__] = schema_of(model, parts, ref=ref)
+        parts[model.__name__] = schema_of(model, parts, ref=ref, mode=mode)
     described = {name: _described(name, _plain(part, ref)) for name, part in parts.items()}
     return dict(sorted({**described, "Currency": _CURRENCY}.items()))
 

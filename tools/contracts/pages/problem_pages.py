@@ -33,6 +33,7 @@ FAULTS: Final = {
     "too_long": "The text has too many characters.",
     "too_small": "The number is under its bound.",
     "too_large": "The number is over its bound.",
+    "inexact_number": "The whole number is written so that JSON readers may take it for another one.",
     "too_many_decimals": "The amount has more decimals than its currency.",
     "unknown_currency": "There is no such currency in ISO 4217.",
     "departure_not_after_arrival": "The stay has not a single night.",
