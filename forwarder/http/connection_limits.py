@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import uvicorn
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from forwarder.http.messages import Response, problem_response
@@ -36,6 +37,10 @@ _IDLE_SECONDS: Final = 1.0
 
 _OWN_FILES: Final = 64
 """Files of the process that are no client's: log, store, PMSs."""
+
+
+_connections: Final[dict[tuple[object, object], "LimitedProtocol"]] = {}
+"""Those of all servers of this process, by the server's address and the client's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast("asyncio.Transport", transport))
         now = self.loop.time()
+        _connections[self.server, self.client] = self
         self._connections = self.config.connections
         self._limits = self._connections.limits
         self._open = self._connections.add(self, self.client[0] if self.client else "", now)
@@ -162,6 +168,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._open = False
+        _connections.pop((self.server, self.client), None)
         self._connections.remove(self)
         super().connection_lost(exc)
 
@@ -248,6 +255,13 @@ class LimitedProtocol(HttpToolsProtocol):
         elif now >= self._unread_until:
             CONNECTIONS_ENDED.labels("unread").inc()
             self.transport.abort()
+
+
+def connection_of(scope: Scope) -> asyncio.Transport | None:
+    """The connection over which a request came; None where it came over none that is open in this process."""
+    server, client = scope.get("server"), scope.get("client")
+    connection = _connections.get((server, client)) if client else None
+    return None if connection is None else connection.transport
 
 
 def _open_files() -> int:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from pydantic_core import from_json, to_json
 from starlette.types import Receive, Scope, Send
 
+from forwarder.http.connection_limits import connection_of
 from forwarder.http.messages import Response
 from forwarder.process.clock import Clock
 from forwarder.process.loops import first_of
@@ -121,10 +122,9 @@ class Drip:
         await send({"type": "http.response.body", "body": b""})
 
 
-async def reset(_scope: Scope, receive: Receive, _send: Send) -> None:
+async def reset(scope: Scope, receive: Receive, _send: Send) -> None:
     """Resets the connection. Raises `ConnectionResetError` where there is none: then that is the response."""
-    # Of uvicorn, `receive` is a method of the object that holds the connection.
-    connection: asyncio.Transport | None = getattr(getattr(receive, "__self__", None), "transport", None)
+    connection = connection_of(scope)
     if connection is None:
         raise ConnectionResetError("reset by a fault that was asked for")
     peer = connection.get_extra_info("socket")

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import chain, zip_longest
@@ -24,12 +25,12 @@ _ENDED: Final = "the connection ended before TLS was agreed on"
 _Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 
 
-class Securable(asyncio.Protocol):
+class Securable(asyncio.Protocol, ABC):
     """What is connected: it goes on over TLS where it is told to."""
 
+    @abstractmethod
     def secure(self, transport: asyncio.Transport) -> None:
         """From now on it is `transport`, over the one that it was made with."""
-        raise NotImplementedError
 
 
 C = TypeVar("C", bound=Securable)
