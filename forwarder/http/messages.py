@@ -220,7 +220,17 @@ def problem_response(problem: Problem, *headers: Header, retry_after_seconds: in
             headers = (*headers, (b"www-authenticate", b"Bearer"))
         case HTTPStatus.SERVICE_UNAVAILABLE:
             headers = (*headers, retry_after(retry_after_seconds))
-    return Response(problem.status, to_json(problem.as_json()), headers, PROBLEM_JSON)
+    return Response(problem.status, problem_body(problem.as_json()), headers, PROBLEM_JSON)
+
+
+def problem_body(problem: Mapping[str, Any]) -> bytes:
+    """The body that answers with `problem`. `success` is beside RFC 9457's members for callers who look at that alone."""
+    return to_json({"success": False, **problem})
+
+
+def envelope(success: bool, data: bytes) -> bytes:  # noqa: FBT001 - as it stands in the body
+    """The body that answers with `data`, which is JSON (section 2.5 of the contract)."""
+    return (b'{"success":true,"data":' if success else b'{"success":false,"data":') + data + b"}"
 
 
 @functools.lru_cache(maxsize=64)

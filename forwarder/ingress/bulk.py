@@ -243,22 +243,24 @@ def _label(result: Result) -> tuple[str, str]:
 
 
 def bulk_body(results: Sequence[Result], origin: str) -> bytes:
-    """The receipt of each item that is safe, the dry run of each that was tried, the problem of each that was refused."""
+    """The receipt of each item that is safe, the dry run of each that was tried, the problem of each that was refused; and of each,
+    and of all together, whether it is a success."""
+    shown = [_shown(result, origin) for result in results]
     data = {
         "accepted": sum(isinstance(result, SafeItem) for result in results),
         "refused": sum(isinstance(result, Problem) for result in results),
-        "results": [_shown(result, origin) for result in results],
+        "results": shown,
     }
-    return to_json({"data": data})
+    return to_json({"success": all(result["success"] for result in shown), "data": data})
 
 
 def _shown(result: Result, origin: str) -> dict[str, Any]:
     match result:
         case SafeItem():
-            return receipt_json(result.receipt, origin)
+            return {"success": result.receipt.status.success, **receipt_json(result.receipt, origin)}
         case DryRun():
-            return result.as_json()
+            return {"success": result.success, **result.as_json()}
         case Problem():
-            return {"problem": result.as_json()}
+            return {"success": False, "problem": result.as_json()}
         case _:
             assert_never(result)

@@ -21,6 +21,8 @@ from forwarder.http.messages import (
     BodyFault,
     HttpRequest,
     Response,
+    envelope,
+    problem_body,
     problem_response,
     retry_after,
 )
@@ -257,16 +259,16 @@ def _accepted(requested: Requested, origin: str, *headers: tuple[bytes, bytes]) 
         "cancellation": CancellationStatus.REQUESTED.value,
         "statusUrl": origin + path,
     }
-    return Response(202, to_json({"data": data}), ((b"location", path.encode()), *headers))
+    body = envelope(requested.status.success, to_json(data))
+    return Response(202, body, ((b"location", path.encode()), *headers))
 
 
 def _done(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Response:
     location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
-    body = b'{"success":true,"data":' + settled.record + b"}"
-    return Response(200, body, (location, NO_STORE, *headers))
+    return Response(200, envelope(settled.status.success, settled.record), (location, NO_STORE, *headers))
 
 
 def _came_to_nothing(settled: OutcomeEvent, retry_after_seconds: int, *headers: tuple[bytes, bytes]) -> Response:
     problem = (settled.cancellation or {})["problem"]
     again = (retry_after(retry_after_seconds),) if problem["status"] == HTTPStatus.SERVICE_UNAVAILABLE else ()
-    return Response(problem["status"], to_json(problem), (NO_STORE, *again, *headers), PROBLEM_JSON)
+    return Response(problem["status"], problem_body(problem), (NO_STORE, *again, *headers), PROBLEM_JSON)

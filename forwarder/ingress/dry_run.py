@@ -46,6 +46,11 @@ class DryRun:
     booking: Mapping[str, Any] | None
     refused: tuple[Problem, ...]
 
+    @property
+    def success(self) -> bool:
+        """Whether it would be accepted."""
+        return not self.refused
+
     def as_json(self) -> dict[str, Any]:
         """`accountPaused`: what is submitted now would wait until the account is resumed."""
         return {

@@ -22,6 +22,11 @@ class Receipt(NamedTuple):
     accepted_at: str
     settled: OutcomeEvent | None = None
 
+    @property
+    def status(self) -> Status:
+        """As far as it is known."""
+        return Status.PENDING if self.settled is None else self.settled.status
+
 
 def receipt_of(stored: StoredSubmission) -> Receipt:
     """The receipt of a submission that was ingested before."""

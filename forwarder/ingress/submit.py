@@ -6,10 +6,20 @@ from contextlib import ExitStack
 from typing import Any, Final, NamedTuple, assert_never
 
 import structlog
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from forwarder.http.fields import Wait, read_wait
-from forwarder.http.messages import JSON_BODY, NO_STORE, PROBLEM_JSON, BodyFault, HttpRequest, Response, retry_after
+from forwarder.http.messages import (
+    JSON_BODY,
+    NO_STORE,
+    PROBLEM_JSON,
+    BodyFault,
+    HttpRequest,
+    Response,
+    envelope,
+    problem_body,
+    retry_after,
+)
 from forwarder.ingress.dry_run import DryRun, asks_for_dry_run, dry_run
 from forwarder.ingress.idempotency import Attempt, IdempotencyCache, Receipt
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, read_terms
@@ -29,6 +39,7 @@ from forwarder.process.loops import TimeSlice, yield_to_loop
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import endings
 from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.record import pending_record
 from forwarder.reservation.request import MAX_BODY_BYTES, Operation, ReservationRequest
 from forwarder.reservation.validation import MalformedJson, read_request
 from forwarder.store.submissions.port import StoreUnavailable
@@ -211,7 +222,7 @@ class SubmitEndpoint:
             operation=self._operation,
             codes=[problem.code for problem in tried.refused],
         )
-        return Response(200, to_json({"data": tried.as_json()}), (NO_STORE,))
+        return dry_run_response(tried)
 
     async def _try_out(self, caller: Caller, request: HttpRequest) -> DryRun | Problem:
         """What would come of the submission, were it accepted."""
@@ -231,14 +242,17 @@ class SubmitEndpoint:
             workspace_id=submission.workspace_id,
             key_id=caller.key_id,
             operation=self._operation,
-            status=_status(receipt),
+            status=receipt.status,
             keyed=submission.keyed,
             card=submission.card is not None,
             deadline_seconds=submission.deadline_seconds,
             wait_seconds=accepted.wait.seconds,
             seconds=round(self._parts.clock.monotonic() - request.started, 6),
         )
-        return receipt_response(receipt, accepted.wait, request.origin, self._parts.settings.retry_after_seconds)
+        # The contract promises a record to callers of the general operation. The other's, who are answered at once, would only
+        # wait longer for it.
+        shown = submission.reservation if self._operation == "general" else None
+        return receipt_response(receipt, accepted.wait, request.origin, self._parts.settings.retry_after_seconds, shown)
 
     def refuse(self, problem: Problem, caller: Caller | None) -> Response:
         DEFERRED.count(submissions(self._operation, problem.code))
@@ -254,18 +268,26 @@ class SubmitEndpoint:
         return refusal(problem, self._parts.settings.retry_after_seconds)
 
 
-def receipt_response(receipt: Receipt, wait: Wait, origin: str, retry_after_seconds: int) -> Response:
-    """The response on the caller's terms: to one who waits, the outcome where there is one; else where to follow it."""
+def dry_run_response(tried: DryRun) -> Response:
+    """The response to who tried a submission out."""
+    return Response(200, envelope(tried.success, to_json(tried.as_json())), (NO_STORE,))
+
+
+def receipt_response(
+    receipt: Receipt, wait: Wait, origin: str, retry_after_seconds: int, reservation: bytes | None = None
+) -> Response:
+    """The response on the caller's terms: to one who waits, the outcome where there is one; else where to follow it, with the
+    record of `reservation` as far as it is known, where that is given."""
     applied = ((b"preference-applied", wait.applied.encode()),) if wait.applied else ()
     if not wait.seconds or receipt.settled is None:
-        return _accepted(receipt, origin, retry_after(retry_after_seconds), *applied)
+        return _accepted(receipt, origin, reservation, retry_after(retry_after_seconds), *applied)
     match receipt.settled.status:
         case Status.CONFIRMED | Status.CANCELLED:
             return _created(receipt.settled, *applied)
         case Status.REJECTED:
             return _rejected(receipt.settled, *applied)
         case Status.PENDING | Status.FAILED | Status.IN_DOUBT:
-            return _accepted(receipt, origin, retry_after(retry_after_seconds), *applied)
+            return _accepted(receipt, origin, reservation, retry_after(retry_after_seconds), *applied)
         case _:
             assert_never(receipt.settled.status)
 
@@ -275,26 +297,32 @@ def receipt_json(receipt: Receipt, origin: str) -> dict[str, Any]:
     # In the header a path, which stays true behind any proxy; here the address to paste.
     return {
         "requestId": receipt.request_id,
-        "status": _status(receipt),
+        "status": receipt.status,
         "acceptedAt": receipt.accepted_at,
         "statusUrl": f"{origin}{_SUBMISSIONS}{receipt.request_id}",
     }
 
 
-def _status(receipt: Receipt) -> Status:
-    return Status.PENDING if receipt.settled is None else receipt.settled.status
+def _accepted(receipt: Receipt, origin: str, reservation: bytes | None, *headers: tuple[bytes, bytes]) -> Response:
+    shown = receipt_json(receipt, origin)
+    if reservation is not None:
+        shown = _known_record(receipt, reservation) | shown
+    location = (b"location", f"{_SUBMISSIONS}{receipt.request_id}".encode())
+    return Response(202, envelope(receipt.status.success, to_json(shown)), (location, NO_STORE, *headers))
 
 
-def _accepted(receipt: Receipt, origin: str, *headers: tuple[bytes, bytes]) -> Response:
-    body = to_json({"data": receipt_json(receipt, origin)})
-    return Response(202, body, ((b"location", f"{_SUBMISSIONS}{receipt.request_id}".encode()), *headers))
+def _known_record(receipt: Receipt, reservation: bytes) -> dict[str, Any]:
+    if receipt.settled is None:
+        return pending_record(from_json(reservation), receipt.request_id, receipt.accepted_at)
+    record: dict[str, Any] = from_json(receipt.settled.record)
+    return record
 
 
 def _created(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Response:
     location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
-    return Response(201, b'{"success":true,"data":' + settled.record + b"}", (location, NO_STORE, *headers))
+    return Response(201, envelope(settled.status.success, settled.record), (location, NO_STORE, *headers))
 
 
 def _rejected(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Response:
     problem = settled.problem or _REJECTED.as_json()
-    return Response(problem["status"], to_json(problem), (NO_STORE, *headers), PROBLEM_JSON)
+    return Response(problem["status"], problem_body(problem), (NO_STORE, *headers), PROBLEM_JSON)

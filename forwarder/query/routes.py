@@ -7,7 +7,15 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.routing import Route
 
-from forwarder.http.messages import NO_STORE, Response, Routes, header_fields, header_map, problem_response
+from forwarder.http.messages import (
+    NO_STORE,
+    Response,
+    Routes,
+    envelope,
+    header_fields,
+    header_map,
+    problem_response,
+)
 from forwarder.http.paging import LARGEST_ID, positive
 from forwarder.query.conditional import NotModified, conditional_response
 from forwarder.query.long_poll import LongPoll
@@ -107,7 +115,7 @@ class _Queries:
         stored = reservation_id and await self._reader.reservation(account_id, reservation_id)
         if not stored:
             return _NO_RESERVATION
-        body = b'{"success":true,"data":' + stored.record.encode() + b"}"
+        body = envelope(stored.status.success, stored.record.encode())
         return conditional_response(body, header_map(request.scope).get("if-none-match"))
 
 

@@ -1,9 +1,13 @@
-"""The status of a submission, as `GET /api/v1/vrs/submissions/{requestId}` shows it. Pure."""
+"""The status of a submission, as `GET /api/v1/vrs/submissions/{requestId}` shows it. Pure.
+
+`success` speaks of the submission, not of the look at it: who polls and tests that alone must not take a failure for a reservation.
+"""
 
 from typing import Any
 
 from pydantic_core import to_json
 
+from forwarder.http.messages import envelope
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.work import Attempt
@@ -23,7 +27,7 @@ def write_status(stored: StoredSubmission) -> bytes:
             "cancellation": stored.cancellation and stored.cancellation.as_json(),
         }
     )
-    return b'{"data":' + head[:-1] + b',"record":' + stored.record.encode() + b"}}"
+    return envelope(stored.status.success, head[:-1] + b',"record":' + stored.record.encode() + b"}")
 
 
 def untaken_status(request_id: str) -> bytes:
@@ -39,7 +43,7 @@ def untaken_status(request_id: str) -> bytes:
         "cancellation": None,
         "record": None,
     }
-    return to_json({"data": data})
+    return envelope(Status.PENDING.success, to_json(data))
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:

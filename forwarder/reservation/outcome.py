@@ -23,6 +23,12 @@ class Status(StrEnum):
     IN_DOUBT = "IN_DOUBT"
     CANCELLED = "CANCELLED"
 
+    @property
+    def success(self) -> bool:
+        """What `success` says of it in an answer: false once it is sure that no reservation came of the submission. What is under
+        way, or in doubt, is no failure: a caller who took it for one would book again elsewhere."""
+        return self is not Status.REJECTED and self is not Status.FAILED
+
 
 LISTED_STATUSES: Final = frozenset(Status) - {Status.REJECTED, Status.FAILED}
 """What a list has unless statuses are named: what was made, and what is under way. Not what ended without a reservation: whoever

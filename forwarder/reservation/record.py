@@ -79,6 +79,13 @@ def compose_record(request: Mapping[str, Any], state: SubmissionState) -> dict[s
     return record
 
 
+def pending_record(request: Mapping[str, Any], request_id: str, accepted_at: str) -> dict[str, Any]:
+    """The record of a submission that no worker took in yet: all but its `id`, which it is given there."""
+    record = compose_record(request, SubmissionState(0, request_id, Status.PENDING, accepted_at, accepted_at))
+    del record["id"]
+    return record
+
+
 def can_compose(request: Mapping[str, Any]) -> bool:
     """Whether `request` has the usual form: then its record can be composed, and its property and room written as text. For
     any other form only composing it tells."""

@@ -10,7 +10,7 @@ from forwarder.ingress.message import published_form
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import endings, requests
-from forwarder.reservation.problems.problem import Fault
+from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.reservation.request import BookingEngineRequest, Operation
 from forwarder.reservation.submission import RequestIds, Submission, fingerprint
@@ -140,7 +140,7 @@ def cancellation(status: CancellationStatus) -> Cancellation:
     return Cancellation(status, CANCELLED_AT, CANCELLATION["reason"], why)
 
 
-def invalid() -> dict[str, Any]:
+def invalid() -> Problem:
     """The refusal of a request with a fault."""
     detail = "The request has 1 fault; errors names each by JSON Pointer."
-    return requests.VALIDATION_FAILED.problem(detail, faults=(FAULT,)).as_json()
+    return requests.VALIDATION_FAILED.problem(detail, faults=(FAULT,))

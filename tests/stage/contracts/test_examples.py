@@ -52,7 +52,7 @@ def test_every_problem_has_one() -> None:
     problems = of("problems")
     assert problems.keys() == CATALOGUE.keys()
     for code, problem in problems.items():
-        CONTRACT.validate({"$ref": "#/components/schemas/Problem"}, problem)
+        CONTRACT.validate({"$ref": "#/components/schemas/ProblemBody"}, problem)
         assert (problem["code"], problem["status"]) == (code, CATALOGUE[code].status)
 
 

@@ -9,6 +9,7 @@ from openapi_spec_validator import validate
 from starlette.routing import Route
 
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.problems.endings import ROOM_UNAVAILABLE
 from tests.support.contracts.http_contract import HttpContract
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, GENERAL_PATH, HEADERS, Stages, stages
@@ -98,7 +99,7 @@ async def test_what_is_answered_on_the_way_of_a_reservation_is_in_it(path: str, 
 
 
 async def test_what_is_answered_to_one_who_is_rejected_is_in_it() -> None:
-    problem = {**CONTRACT.document["components"]["examples"]["room_unavailable"]["value"]}
+    problem = ROOM_UNAVAILABLE.problem("The room is taken on 2027-06-03.").as_json()
     house: Stages
     async with stages() as house:
         house.client.event_hooks = {"response": [CONTRACT.holds]}

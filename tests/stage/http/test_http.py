@@ -76,6 +76,7 @@ async def test_an_unknown_path_is_a_404_problem(client: httpx.AsyncClient) -> No
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json() == {
+        "success": False,
         "type": "/problems/not_found",
         "title": "Not found",
         "status": 404,
@@ -236,8 +237,9 @@ def test_a_problem_in_full() -> None:
     answer = problem_response(problem)
     assert (answer.status, answer.media_type) == (409, b"application/problem+json")
     assert answer.body == (
-        b'{"type":"/problems/odd","title":"Odd","status":409,"detail":"It is odd.","code":"odd","requestId":"rsv_1",'
-        b'"instance":"/api/v1/vrs/submissions/rsv_1","errors":[{"pointer":"/a~1b","code":"wrong","detail":"must be even"}],'
+        b'{"success":false,"type":"/problems/odd","title":"Odd","status":409,"detail":"It is odd.","code":"odd",'
+        b'"requestId":"rsv_1","instance":"/api/v1/vrs/submissions/rsv_1",'
+        b'"errors":[{"pointer":"/a~1b","code":"wrong","detail":"must be even"}],'
         b'"more":1}'
     )
 

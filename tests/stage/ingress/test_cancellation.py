@@ -70,12 +70,13 @@ async def test_it_is_accepted_before_any_worker_has_its_submission(house: Stages
     answer = await cancel(house, request_id, json={"reason": "Ill.", "card": "4111111111111111"})
     assert answer.status_code == 202
     assert answer.json() == {
+        "success": True,
         "data": {
             "requestId": request_id,
             "status": "PENDING",
             "cancellation": "REQUESTED",
             "statusUrl": f"http://forwarder.test/api/v1/vrs/submissions/{request_id}",
-        }
+        },
     }
     assert answer.headers["location"] == f"/api/v1/vrs/submissions/{request_id}"
     assert answer.headers["retry-after"] == "1"
@@ -277,7 +278,7 @@ async def test_who_waits_is_told_why_it_came_to_nothing(
     await house.log.holds(REQUESTS, 2)
     await house.settle(submitted, Status.CONFIRMED, revision=2, cancellation=standing(came_to, problem))
     answer = await posted
-    assert (answer.status_code, answer.json()) == (problem["status"], problem)
+    assert (answer.status_code, answer.json()) == (problem["status"], {"success": False, **problem})
     assert answer.headers["content-type"] == "application/problem+json"
     assert ("retry-after" in answer.headers) == (problem["status"] == 503)
 

@@ -167,6 +167,7 @@ async def test_a_bulk_is_tried_item_by_item(house: Stages, *, lines: bool) -> No
     media_type = {"Content-Type": "application/x-ndjson" if lines else "application/json"}
     data = (await house.client.post(BULK_PATH, params=TRY, content=content, headers=media_type)).json()["data"]
     assert (data["accepted"], data["refused"]) == (0, 1)
+    assert [result.pop("success") for result in data["results"]] == [True, False, False, True]
     first, second, third, fourth = data["results"]
     assert first == await _tried(house, GENERAL, GENERAL_PATH)
     assert second["problem"]["code"] == "invalid_item"

@@ -53,7 +53,7 @@ async def test_rejected_within_the_wait_is_the_problem(house: Stages, problem: P
     answer = await posted
     assert answer.status_code == problem.status
     assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.json() == problem.as_json()
+    assert answer.json() == {"success": False, **problem.as_json()}
 
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.IN_DOUBT])
@@ -63,6 +63,7 @@ async def test_failed_or_in_doubt_within_the_wait_is_202_and_says_so(house: Stag
     answer = await posted
     assert answer.status_code == 202
     assert answer.json()["data"]["status"] == status
+    assert answer.json()["success"] is (status is Status.IN_DOUBT)
 
 
 async def test_no_outcome_within_the_default_wait_is_202(house: Stages) -> None:

@@ -44,6 +44,7 @@ async def test_before_it_is_taken_in_the_status_is_pending(house: Stages) -> Non
     assert answer.status_code == 200
     assert answer.headers["cache-control"] == "no-store"
     assert answer.json() == {
+        "success": True,
         "data": {
             "requestId": request_id,
             "status": "PENDING",
@@ -54,7 +55,7 @@ async def test_before_it_is_taken_in_the_status_is_pending(house: Stages) -> Non
             "problem": None,
             "cancellation": None,
             "record": None,
-        }
+        },
     }
 
 
@@ -62,6 +63,7 @@ async def test_once_taken_in_the_record_is_there(house: Stages) -> None:
     request_id = await _accept(house)
     stored = house.ingest(house.requests[0])
     assert (await _get(house, f"{SUBMISSIONS}/{request_id}")).json() == {
+        "success": True,
         "data": {
             "requestId": request_id,
             "status": "PENDING",
@@ -72,7 +74,7 @@ async def test_once_taken_in_the_record_is_there(house: Stages) -> None:
             "problem": None,
             "cancellation": None,
             "record": json.loads(stored.record),
-        }
+        },
     }
 
 

@@ -25,12 +25,14 @@ VERSION: Final = "1.0.0"
 _REF: Final = "#/components/schemas/"
 _RESPONSES: Final = (
     bodies.ReceiptEnvelope,
+    bodies.AcceptedEnvelope,
     bodies.BulkEnvelope,
     bodies.DryRunEnvelope,
     bodies.ReservationEnvelope,
     bodies.CancellationReceiptEnvelope,
     bodies.SubmissionEnvelope,
     bodies.ReservationPage,
+    bodies.ProblemBody,
     Problem,
 )
 _ABOUT: Final = """\
@@ -99,7 +101,8 @@ def _schemas() -> Json:
     parts: Json = {}
     for model in _RESPONSES:
         parts[model.__name__] = schema_of(model, parts, ref=_REF)
-    parts["Problem"]["properties"]["code"]["examples"] = list(CATALOGUE)
+    for problem in ("Problem", "ProblemBody"):
+        parts[problem]["properties"]["code"]["examples"] = list(CATALOGUE)
     return body_schemas(_REF) | dict(sorted((webhook_schemas(_REF) | parts).items())) | SCHEMAS
 
 

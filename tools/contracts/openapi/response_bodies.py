@@ -14,6 +14,15 @@ StatusUrl = Annotated[
 ]
 
 
+Success = Annotated[
+    bool,
+    Field(
+        description="False once it is sure that no reservation came of it (`REJECTED`, `FAILED`); else `status` tells more."
+    ),
+]
+WouldPass = Annotated[bool, Field(description="Whether it would be accepted.")]
+
+
 class Attempt(Part):
     """One exchange with the PMS, or an operator's word. Of a great many only the last are kept; `number` goes on."""
 
@@ -58,9 +67,24 @@ class Receipt(Part):
     status_url: StatusUrl
 
 
+class AcceptedReservation(Reservation):
+    """The reservation record of a submission that is safe, as far as it is known, and its receipt."""
+
+    id: int = maybe("The reservation's identifier here, once a worker took it in.", ge=1)
+    accepted_at: Moment
+    status_url: StatusUrl
+
+
+class SafeItem(Receipt):
+    """An item of a bulk that is safe."""
+
+    success: Success
+
+
 class Refused(Part):
     """An item of a bulk that was not accepted, and why."""
 
+    success: Literal[False]
     problem: Problem
 
 
@@ -93,12 +117,18 @@ class DryRun(Part):
     refusals: Annotated[list[Problem], Field(description="What each rule says that refuses it: all of them.")]
 
 
+class TriedItem(DryRun):
+    """What would come of an item of a bulk."""
+
+    success: WouldPass
+
+
 class Bulk(Part):
     """What became of the items of a bulk."""
 
     accepted: Annotated[int, Field(ge=0, description="How many are safe.")]
     refused: Annotated[int, Field(ge=0, description="How many are not, and never will be as they are.")]
-    results: Annotated[list[Receipt | Refused | DryRun], Field(description="One an item, in their order.")]
+    results: Annotated[list[SafeItem | Refused | TriedItem], Field(description="One an item, in their order.")]
 
 
 class CancellationReceipt(Part):
@@ -125,10 +155,16 @@ class Meta(Part):
     cursors: Cursors
 
 
+class ProblemBody(Problem):
+    """What answers a request that is refused: the problem, and `success` for who looks at that alone."""
+
+    success: Literal[False]
+
+
 class ReservationEnvelope(Part):
     """One reservation."""
 
-    success: Literal[True]
+    success: Success
     data: Reservation
 
 
@@ -142,28 +178,40 @@ class ReservationPage(Part):
 class ReceiptEnvelope(Part):
     """The submission is safe."""
 
+    success: Success
     data: Receipt
+
+
+class AcceptedEnvelope(Part):
+    """The submission is safe, and this is known of its reservation."""
+
+    success: Success
+    data: AcceptedReservation
 
 
 class BulkEnvelope(Part):
     """What became of each item."""
 
+    success: Annotated[bool, Field(description="Whether every item is a success.")]
     data: Bulk
 
 
 class DryRunEnvelope(Part):
     """What would come of it."""
 
+    success: WouldPass
     data: DryRun
 
 
 class CancellationReceiptEnvelope(Part):
     """The cancellation is safe."""
 
+    success: Success
     data: CancellationReceipt
 
 
 class SubmissionEnvelope(Part):
     """A submission."""
 
+    success: Success
     data: Submission

@@ -12,7 +12,7 @@ from forwarder.ingress.dry_run import DryRun, dry_run
 from forwarder.ingress.idempotency import Receipt
 from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.problems import validation_failed
-from forwarder.ingress.submit import receipt_response
+from forwarder.ingress.submit import dry_run_response, receipt_response
 from forwarder.query.pages import write_page
 from forwarder.query.status import untaken_status, write_status
 from forwarder.reservation.booking import BOOKING_SYNC
@@ -48,6 +48,9 @@ def response_examples() -> dict[str, Any]:
     bodies = {
         "submissionAccepted": receipt_response(
             Receipt(examples.request_id(), examples.ACCEPTED_AT), Wait(0), _ORIGIN, 1
+        ).body,
+        "reservationAccepted": receipt_response(
+            Receipt(examples.request_id(), examples.ACCEPTED_AT), Wait(0), _ORIGIN, 1, to_json(examples.GENERAL)
         ).body,
         "reservationMade": receipt_response(_receipt(Status.CONFIRMED), Wait(10), _ORIGIN, 1).body,
         "cancellationAccepted": cancellation_response(_requested(None), _ORIGIN, 1).body,
@@ -112,9 +115,13 @@ def bulk_examples(origin: str) -> dict[str, Any]:
     return {
         "bulkAnswered": from_json(bulk_body((kept, refused), origin)),
         "bulkTried": from_json(bulk_body((_tried(cardDetails=_CARD), refused), origin)),
-        "dryRun": {"data": _tried(cardDetails=_CARD).as_json()},
-        "dryRunRefused": {"data": _tried(morChannel="PMS").as_json()},
+        "dryRun": _dry_run_answer(cardDetails=_CARD),
+        "dryRunRefused": _dry_run_answer(morChannel="PMS"),
     }
+
+
+def _dry_run_answer(**fields: Any) -> Any:
+    return from_json(dry_run_response(_tried(**fields)).body)
 
 
 def _draft() -> NewSubmission:

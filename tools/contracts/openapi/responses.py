@@ -5,6 +5,9 @@ from http import HTTPStatus
 from itertools import groupby
 from typing import Any, Final
 
+from pydantic_core import from_json
+
+from forwarder.http.messages import problem_body
 from forwarder.reservation.problems.catalogue import CATALOGUE
 from forwarder.reservation.problems.problem import ProblemType
 from forwarder.reservation.problems.requests import (
@@ -122,7 +125,7 @@ def _refusal(status: int, types: Sequence[ProblemType], more: tuple[str, ...]) -
         **({"headers": references(headers)} if headers else {}),
         "content": {
             "application/problem+json": {
-                "schema": {"$ref": _SCHEMA + "Problem"},
+                "schema": {"$ref": _SCHEMA + "ProblemBody"},
                 "examples": _examples([one.code for one in types]),
             }
         },
@@ -135,9 +138,9 @@ def _examples(names: Sequence[str]) -> Json:
 
 def problem_examples() -> Json:
     """An example of each problem, by its code."""
-    shown = {code: one.problem(one.when).as_json() for code, one in CATALOGUE.items()}
+    shown = {code: one.problem(one.when) for code, one in CATALOGUE.items()}
     shown |= {VALIDATION_FAILED.code: examples.invalid()}
-    return shown
+    return {code: from_json(problem_body(problem.as_json())) for code, problem in shown.items()}
 
 
 _FIELDS: Final = ("RateLimit-Policy", "RateLimit")

@@ -41,8 +41,10 @@ _REJECTIONS: Final = (
 _APPLIED: Final = ("Cache-Control", "Preference-Applied")
 
 
-def submit_operation(operation_id: str, summary: str, about: str, schema: str, example: Any) -> Json:
-    """One that submits a reservation."""
+def submit_operation(
+    operation_id: str, summary: str, about: str, schema: str, example: Any, receipt: tuple[str, str]
+) -> Json:
+    """One that submits a reservation. `receipt`: schema and example of what a submission that is safe is answered with."""
     accepted = "Safe: it will be carried to its end, whatever happens. Follow it at `Location`."
     made = "Made, within the time that the caller waits."
     return {
@@ -57,9 +59,9 @@ def submit_operation(operation_id: str, summary: str, about: str, schema: str, e
             "201": success(made, "ReservationEnvelope", ("reservationMade",), "Location", *_APPLIED),
             "202": success(
                 accepted,
-                "ReceiptEnvelope",
-                ("submissionAccepted",),
-                *("Location", "Retry-After", "Preference-Applied"),
+                receipt[0],
+                (receipt[1],),
+                *("Location", "Retry-After", *_APPLIED),
             ),
             **_refusals(*_CALLER, *BODY_PROBLEMS, *_TERMS, *_REJECTIONS, *_SERVICE),
         },
@@ -167,6 +169,7 @@ def submitting_paths() -> Json:
         "the outcome.",
         "BookingEngineRequest",
         examples.BOOKING_ENGINE,
+        ("ReceiptEnvelope", "submissionAccepted"),
     )
     general = submit_operation(
         "submitReservation",
@@ -175,6 +178,7 @@ def submitting_paths() -> Json:
         "record, or a problem; 202 where it has not come by then. `Prefer: respond-async` does not wait.",
         "GeneralRequest",
         examples.GENERAL,
+        ("AcceptedEnvelope", "reservationAccepted"),
     )
     return {
         "/api/v1/vrs/reservations/booking-engine": {"post": engine},

@@ -11,10 +11,12 @@ from tools.contracts.pages.page import page, prose
 
 _ABOUT: Final = """\
 Every refusal of the service is a problem (RFC 9457, `application/problem+json`), and so is the reason why a reservation was not
-made. Programs branch on `code`, which means the same for ever. `type` is the path of the problem's page on the service."""
+made. Programs branch on `code`, which means the same for ever. `type` is the path of the problem's page on the service.
+As the body of an answer a problem carries `success: false` as well, for callers who look at that alone."""
 _EXAMPLE: Final = """\
 ```json
 {
+  "success": false,
   "type": "/problems/room_unavailable",
   "title": "The room is not available",
   "status": 409,
