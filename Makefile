@@ -1,5 +1,7 @@
 # All that is needed is git, make and Python >= 3.11; everything else goes into .venv, from the lock files.
 SHELL := /bin/sh
+# Tests start hundreds of processes: each would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help install run demo test test-all faults check docs format trace bench bench-all lock clean
 

@@ -14,8 +14,8 @@ from tests.support.machine.site import OPERATOR
 from tests.support.machine.worlds.store import Store, opened_store
 
 EXAMPLES: Final[Mapping[str, Mapping[Profile, int]]] = {
-    "sqlite": {"change": 12, "full": 50, "long": 2000},
-    "postgresql": {"change": 5, "full": 15, "long": 300},
+    "sqlite": {"change": 6, "full": 50, "long": 2000},
+    "postgresql": {"change": 3, "full": 15, "long": 300},
 }
 
 

@@ -24,7 +24,6 @@ from tools.servers.postgres_process import PostgresServer
 from tools.servers.real_servers import RealServers
 
 _MEGABYTES = 256
-_RATE = 500.0
 _ANSWERED_WITHIN_SECONDS = 12.0
 """What the ingress gives the log, which is 10 s, and a little."""
 _ROOMS_BEYOND = 1_000_000
@@ -71,7 +70,7 @@ async def test_postgresql_out_of_disk(cramped: Case, disk: SmallDisk, own_postgr
         for _ in range(cramped.times(short=1, long=5)):
             await cramped.made_more(cramped.draw(50, 200))
             await cramped.hit("disk of PostgreSQL full", disk.fill)
-            await load.sent_more(300)
+            await load.sent_more(150)
             await cramped.wait(disk.free)
             await cramped.wait(
                 own_postgres.start
@@ -119,7 +118,7 @@ async def test_kafka_out_of_disk(cramped_log: Case, log_disk: SmallDisk, own_kaf
     """A broker whose one log directory takes no more ends itself, at once. Nothing is accepted until it is back."""
     case = cramped_log
     account = next(iter(case.accounts))
-    async with case.load(rate=_RATE):
+    async with case.load():
         for turn in range(case.times(short=1, long=5)):
             await case.made_more(case.draw(50, 200))
             await case.hit("disk of Kafka full", log_disk.fill)

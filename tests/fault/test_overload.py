@@ -18,6 +18,8 @@ from tools.servers.process_memory import peak_megabytes
 _CALLERS = 2_200
 _CALLERS_OF_A_LOCKED_STORE = 1_000
 _MOST_MEGABYTES = 300
+_RATE = 60.0
+"""Of those who come beside the flood."""
 _TAKEN_IN = 'forwarder_taken_in_total{result="taken_in"}'
 
 
@@ -26,7 +28,7 @@ async def test_more_than_can_be_published(case: Case, kafka: KafkaCluster) -> No
     ingress = case.deployment.processes["ingress"]
     (broker,) = kafka.brokers
     await case.wait(ingress.restart)  # what it had in memory before is forgotten
-    async with case.load() as load:
+    async with case.load(rate=_RATE) as load:
         for turn in range(case.times(short=1, long=5)):
             flood = Flood(case.deployment, load, case.accounts, earlier=turn * _CALLERS)
             await case.hit("Kafka stopped, and a flood", broker.pause)
@@ -44,7 +46,7 @@ async def test_more_than_can_be_stored(case: Case) -> None:
     """The store answers nothing for a while. What needs no look-up is accepted; the worker leaves it on the log meanwhile."""
     await case.wait(case.deployment.processes["worker"].restart)
     callers = _CALLERS_OF_A_LOCKED_STORE
-    async with case.load() as load:
+    async with case.load(rate=_RATE) as load:
         for turn in range(case.times(short=1, long=5)):
             flood = Flood(case.deployment, load, case.accounts, earlier=turn * callers)
             case.injected("the store locked, and a flood")

@@ -7,15 +7,17 @@ from tests.support.campaign.judge import Expected
 from tests.support.deployment.deployment import PATIENCE_SECONDS
 
 _PAST_ITS_LEASE = 1.2
+_RATE = 60.0
+"""For seconds nothing is pushed, and there are hundreds of rows waiting afterwards all the same."""
 
 
 async def test_the_only_worker_stopped_past_its_lease(case: Case) -> None:
     """Nobody takes its rows over meanwhile: it gives back what it could not push, and goes on."""
     worker = case.deployment.processes["worker"]
     lease_seconds = float(case.deployment.site.settings["FORWARDER_LEASE_SECONDS"])
-    async with case.load():
+    async with case.load(rate=_RATE):
         for _ in range(case.times(short=1, long=10)):
-            await case.made_more(case.draw(50, 300))
+            await case.made_more(case.draw(20, 100))
             await case.hit("worker stopped past its lease", worker.pause)
             await asyncio.sleep(lease_seconds * _PAST_ITS_LEASE)  # the fault's own length
             await case.wait(worker.resume)
@@ -26,9 +28,9 @@ async def test_a_worker_stopped_until_another_has_its_rows(case: Case) -> None:
     """It wakes up with rows in memory that are another's by now. Then the other one is stopped, and so on."""
     awake, asleep = "worker", "second worker"
     case.deployment.add("worker", role=asleep)
-    async with case.load():
+    async with case.load(rate=_RATE):
         for _ in range(case.times(short=1, long=10)):
-            await case.made_more(case.draw(50, 300))
+            await case.made_more(case.draw(20, 100))
             (holder,) = await case.service.rows("select id, 1 from workers")
             await case.hit("worker stopped until another had its rows", case.deployment.processes[awake].pause)
             await case.wait(case.deployment.processes[asleep].start)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.deployment import warm
 from tests.support.deployment.deployment import Deployment, Site, booking, deploy, site_settings
 from tests.support.deployment.guide import files_of, install
 from tools.servers.real_servers import RealServers
@@ -60,7 +61,14 @@ def test_the_guides_files_are_all_there(acme: Path) -> None:
 
 
 def test_its_tests_pass(acme: Path) -> None:
-    done = _run(acme, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", "test_acme_fax.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs", "test_acme_fax.py"],
+        cwd=acme,
+        env=_environment(acme),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-5000:]
     assert " passed" in done.stdout
     assert "2 skipped" in done.stdout  # no key and no batches: what a fax has not
@@ -118,16 +126,9 @@ async def _add_fax(deployment: Deployment, gateway: str, key: Path) -> None:
 
 
 def _forwarder(acme: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return _run(acme, "-m", "forwarder", *arguments)
+    return warm.run(arguments, _environment(acme))
 
 
-def _run(acme: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    kept: Mapping[str, str] = {name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=acme,
-        env={**kept, "PYTHONPATH": f"{acme}{os.pathsep}{ROOT}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def _environment(acme: Path) -> Mapping[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")}
+    return {**kept, "PYTHONPATH": f"{acme}{os.pathsep}{ROOT}"}

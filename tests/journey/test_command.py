@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPConnection
 from pathlib import Path
-from tempfile import TemporaryFile
 
 import httpx
 import pytest
@@ -21,7 +20,6 @@ from tests.support.deployment.children import children
 from tests.support.deployment.deployment import Deployment, booking
 from tools.servers.server_process import free_ports
 
-_PATIENCE_SECONDS = 60.0
 _ESTABLISHED, _LISTENING = "01", "0A"  # in /proc/net/tcp
 
 
@@ -40,12 +38,7 @@ def _forwarder(directory: Path, *arguments: str, **environment: str) -> subproce
 def _forked(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The same, started in a tenth of the time."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("FORWARDER_")}
-    environment = {**clean, "FORWARDER_DATA_DIR": str(directory / ".forwarder")}
-    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
-        code = warm.start(arguments, environment, out, err).wait(_PATIENCE_SECONDS)
-        out.seek(0)
-        err.seek(0)
-        return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
+    return warm.run(arguments, {**clean, "FORWARDER_DATA_DIR": str(directory / ".forwarder")})
 
 
 def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import httpx
 
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment
 
-PROCESSES, QUOTA = 3, 40
+PROCESSES, QUOTA = 2, 40
 
 
 async def calls(url: str, headers: Mapping[str, str], count: int) -> Counter[int]:

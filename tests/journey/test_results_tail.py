@@ -4,18 +4,17 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from forwarder.assembly.backend import open_log
 from forwarder.settings import Settings
 from forwarder.topics.port import Log, Message, Publisher
+from tests.support.deployment import warm
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Site
 from tests.support.deployment.site import settings_of
 from tools.contracts.messages.messages import result_messages
@@ -45,25 +44,36 @@ class Topic:
         return [json.loads(line) for line in await self.tail("--json", *arguments)]
 
 
-def begin(site: Site, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "forwarder", "results", "tail", *arguments],
-        env={**os.environ, **site.settings},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """A running command, and what it writes."""
+
+    process: warm.WarmProcess
+    out: IO[str]
+    err: IO[str]
 
 
-async def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = await asyncio.to_thread(process.communicate, timeout=PATIENCE_SECONDS)
-    return process.returncode, out, err
+def begin(site: Site, *arguments: str) -> Tail:
+    (out, its_out), (err, its_err) = os.pipe(), os.pipe()
+    with os.fdopen(its_out, "wb") as to_out, os.fdopen(its_err, "wb") as to_err:
+        process = warm.start(["results", "tail", *arguments], {**os.environ, **site.settings}, to_out, to_err)
+    return Tail(process, os.fdopen(out), os.fdopen(err))
 
 
-async def next_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), PATIENCE_SECONDS)
+async def ended(tail: Tail) -> tuple[int, str, str]:
+    out = "" if tail.out.closed else await _read(tail.out.read)
+    err = await _read(tail.err.read)
+    tail.out.close()
+    tail.err.close()
+    return await asyncio.to_thread(tail.process.wait, PATIENCE_SECONDS), out, err
+
+
+async def next_line(tail: Tail) -> str:
+    return await _read(tail.out.readline)
+
+
+async def _read(read: Callable[[], str]) -> str:
+    return await asyncio.wait_for(asyncio.to_thread(read), PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -100,13 +110,13 @@ async def test_what_is_there_is_printed_and_no_more_is_waited_for(topic: Topic) 
 
 async def test_it_follows_passes_over_what_it_cannot_read_and_ends_when_it_is_told(topic: Topic) -> None:
     await topic.publish(EVENTS["confirmed"])
-    with begin(topic.site, "--from", "beginning", "--json") as following:
-        assert json.loads(await next_line(following))["type"] == "reservation.confirmed.v1"
-        broken = Message(EVENTS["failed"].key, b"\x1b not JSON", EVENTS["failed"].headers)
-        await topic.publish(broken, EVENTS["rejected"])
-        assert json.loads(await next_line(following))["type"] == "reservation.rejected.v1"
-        following.send_signal(signal.SIGINT)
-        code, rest, err = await ended(following)
+    following = begin(topic.site, "--from", "beginning", "--json")
+    assert json.loads(await next_line(following))["type"] == "reservation.confirmed.v1"
+    broken = Message(EVENTS["failed"].key, b"\x1b not JSON", EVENTS["failed"].headers)
+    await topic.publish(broken, EVENTS["rejected"])
+    assert json.loads(await next_line(following))["type"] == "reservation.rejected.v1"
+    following.process.send_signal(signal.SIGINT)
+    code, rest, err = await ended(following)
     assert (code, rest) == (0, "")
     assert f"{topic.settings.topics.results}, partition" in err
     assert "not JSON; passed over" in err
@@ -115,14 +125,11 @@ async def test_it_follows_passes_over_what_it_cannot_read_and_ends_when_it_is_to
 
 async def test_it_ends_in_silence_when_nobody_reads_any_more(topic: Topic) -> None:
     await topic.publish(EVENTS["confirmed"])
-    with begin(topic.site, "--from", "beginning") as following:
-        assert "reservation.confirmed.v1" in await next_line(following)
-        assert following.stdout is not None
-        following.stdout.close()
-        await topic.publish(EVENTS["failed"])
-        assert following.stderr is not None
-        said = await asyncio.wait_for(asyncio.to_thread(following.stderr.read), PATIENCE_SECONDS)
-        assert (said, await asyncio.to_thread(following.wait)) == ("", 0)
+    following = begin(topic.site, "--from", "beginning")
+    assert "reservation.confirmed.v1" in await next_line(following)
+    following.out.close()
+    await topic.publish(EVENTS["failed"])
+    assert await ended(following) == (0, "", "")
 
 
 async def test_without_the_topic_it_says_what_makes_it(site: Site) -> None:

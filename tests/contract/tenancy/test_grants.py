@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
@@ -26,6 +27,8 @@ from tests.support.store.stored import NOBODY_LISTENS
 SECRET = "the secret of the tests"
 CREDENTIAL = "the credential"
 TURNS = RenewalTimes(wait_seconds=10.0, ask_seconds=30.0, overtake_seconds=75.0, pause_seconds=0.05)
+ELAPSING_TURNS = replace(TURNS, pause_seconds=2.0)
+"""Where waiting takes no time, each look at the table does."""
 
 
 @pytest.fixture
@@ -38,7 +41,8 @@ async def other_engine(migrated_url: str) -> AsyncIterator[AsyncEngine]:
 
 def keeper(engine: AsyncEngine, clock: Clock | None = None, *, secret: str = SECRET) -> SharedGrantKeeper:
     rows = SqlGrants(engine, sealer_of(secret), SecretUnsealer([secret]))
-    return SharedGrantKeeper(rows, clock or SystemClock(), TURNS, (TenancyUnavailable, CannotOpen))
+    times = TURNS if clock is None else ELAPSING_TURNS
+    return SharedGrantKeeper(rows, clock or SystemClock(), times, (TenancyUnavailable, CannotOpen))
 
 
 def grants_of(engine: AsyncEngine, clock: Clock | None = None, credential: str = CREDENTIAL) -> SharedGrants:

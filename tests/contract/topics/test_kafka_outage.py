@@ -202,7 +202,7 @@ async def test_of_what_is_acknowledged_while_a_leader_dies_none_is_lost_or_doubl
                 writers.create_task(write(publisher, writer))
             await acknowledged.at_least(200)
             await asyncio.to_thread(cluster.brokers[0].kill)
-            await acknowledged.at_least(len(acknowledged) + 2_000)
+            await acknowledged.at_least(len(acknowledged) + 500)
             stop.set()
         received = numbers(await take(tail, len(acknowledged), through_outages=True))
     assert received == sorted(acknowledged)

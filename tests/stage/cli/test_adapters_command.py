@@ -12,6 +12,7 @@ from forwarder.cli.options import credential_from, options_from
 from forwarder.cli.output import WrongUsage
 from forwarder.cli.program import run
 from forwarder.pms.registry import KINDS
+from tests.support.deployment import warm
 from tests.support.deployment.guide import write_distribution
 
 ROOT = Path(__file__).parents[3]
@@ -19,13 +20,7 @@ ROOT = Path(__file__).parents[3]
 
 def _forwarder(*arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
     found = os.pathsep.join(map(str, [ROOT] if path is None else [path, ROOT]))
-    return subprocess.run(
-        [sys.executable, "-m", "forwarder", "adapters", *arguments],
-        env={**os.environ, "PYTHONPATH": found},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return warm.run(["adapters", *arguments], {**os.environ, "PYTHONPATH": found})
 
 
 def test_every_kind_is_listed_with_what_an_operator_needs_to_know() -> None:

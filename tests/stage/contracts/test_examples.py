@@ -2,25 +2,20 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from forwarder.reservation.problems.catalogue import CATALOGUE
 from tests.support.contracts.http_contract import HttpContract
-from tools.contracts.files import contract_files
-from tools.contracts.messages.event_schemas import event_schemas
+from tools.contracts.messages.messages import request_messages, result_messages
 
+SCHEMAS = Path(__file__).parents[3] / "schemas"
 CONTRACT = HttpContract()
-DOCUMENT = json.loads(contract_files()["openapi.json"])
-FILES = {
-    (PurePosixPath(path).parent.name, PurePosixPath(path).stem): json.loads(text)
-    for path, text in contract_files().items()
-    if path.startswith("examples/")
-}
+DOCUMENT = json.loads((SCHEMAS / "openapi.json").read_text())
 
 
 def of(folder: str) -> dict[str, Any]:
-    return {name: value for (place, name), value in FILES.items() if place == folder}
+    return {path.stem: json.loads(path.read_text()) for path in (SCHEMAS / "examples" / folder).glob("*.json")}
 
 
 def _operations(section: str) -> Iterator[dict[str, Any]]:
@@ -57,5 +52,5 @@ def test_every_problem_has_one() -> None:
 
 
 def test_every_event_has_a_message_and_every_webhook_a_delivery() -> None:
-    assert of("messages").keys() == event_schemas().keys()
+    assert of("messages").keys() == {one.kind for one in (*request_messages(), *result_messages())}
     assert of("webhooks").keys() == DOCUMENT["webhooks"].keys()

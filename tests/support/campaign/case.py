@@ -27,12 +27,13 @@ from tests.support.campaign.report import Report, Row
 from tests.support.campaign.service import Service, put_accounts
 from tests.support.deployment.deployment import PATIENCE_SECONDS
 
-COUNTS = {"short": 300, "long": 2_000}
+COUNTS = {"short": 200, "long": 2_000}
 """Submissions of a case, at the least."""
 FIRST_MADE = 40
 """Bookings after which a case may hit."""
-RATES = {"short": 300.0, "long": 60.0}
-"""Submissions a second. Many faults take minutes: what flows meanwhile is to be read whole again by the judge."""
+RATES = {"short": 150.0, "long": 60.0}
+"""Submissions a second. Many faults take minutes: what flows meanwhile is to be read whole again by the judge. Short ones find two
+or three pushes under way at any time."""
 KINDS = ("generic", "generic", "booking-sync", "website-builder")
 """Of the case's accounts: PMSs that take a key, and one that can only be searched."""
 

@@ -21,6 +21,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Lock
 from typing import IO, Any
 
@@ -70,16 +71,31 @@ def start(arguments: Sequence[str], environment: Mapping[str, str], out: IO[Any]
     status, its_status = os.pipe()
     request = json.dumps({"arguments": list(arguments), "environment": dict(environment), "directory": str(Path.cwd())})
     try:
-        channel, lock = _server()
-        with lock:
+        with _lock:
+            channel = _server()
             socket.send_fds(channel, [request.encode()], [out.fileno(), err.fileno(), its_status])
     finally:
         os.close(its_status)
     return WarmProcess(status)
 
 
+def run(
+    arguments: Sequence[str], environment: Mapping[str, str], seconds: float = 60.0
+) -> subprocess.CompletedProcess[str]:
+    """As `start`, to its end: what it came to and wrote. Raises `subprocess.TimeoutExpired`."""
+    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+        code = start(arguments, environment, out, err).wait(seconds)
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
+
+
+_lock = Lock()
+"""Whoever starts the first processes does so from several threads at once: they are one server's all the same."""
+
+
 @cache
-def _server() -> tuple[socket.socket, Lock]:
+def _server() -> socket.socket:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         process = subprocess.Popen(
@@ -91,7 +107,7 @@ def _server() -> tuple[socket.socket, Lock]:
         process.wait()
 
     atexit.register(end)
-    return ours, Lock()
+    return ours
 
 
 def _serve(channel: socket.socket) -> list[str]:
