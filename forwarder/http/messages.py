@@ -64,9 +64,9 @@ class HttpRequest:
         """Scheme and host as the caller wrote them (`http://host:port`), empty where the host is missing or no host."""
         return _origin(self.scope["scheme"], self.fields.get(b"host", b""))
 
-    def lines_of(self, header: bytes) -> int:
-        """On how many lines the header came."""
-        return sum(name == header for name, _ in self.scope["headers"])
+    def values_of(self, header: bytes) -> int:
+        """On how many different lines the header came."""
+        return len({line for name, line in self.scope["headers"] if name == header})
 
     def is_sent_as(self, media_type: re.Pattern[str]) -> bool:
         """Whether the body is declared to be of that media type, in UTF-8 and not compressed."""
@@ -153,7 +153,8 @@ def _origin(scheme: str, host: bytes) -> str:
 
 
 def header_map(scope: Scope) -> dict[str, str]:
-    """The request's headers by lower-case name; lines of one name are joined by a comma, as RFC 9110 (5.3) has it."""
+    """The request's headers by lower-case name; lines of one name are joined by a comma, as RFC 9110 (5.3) has it. The same line
+    twice is one: a proxy or a wrapper around the client added what was there."""
     return {name.decode("latin-1"): field.decode("latin-1") for name, field in header_fields(scope).items()}
 
 
@@ -166,7 +167,7 @@ def header_fields(scope: Scope) -> dict[bytes, bytes]:
 
 def _joined(lines: Sequence[Header]) -> dict[bytes, bytes]:
     fields: dict[bytes, bytes] = {}
-    for name, line in lines:
+    for name, line in dict.fromkeys(lines):
         fields[name] = b"%s, %s" % (fields[name], line) if name in fields else line
     return fields
 

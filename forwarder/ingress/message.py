@@ -41,6 +41,9 @@ INVALID_KEY: Final = requests.INVALID_KEY.problem(
     f'The Idempotency-Key is one string in double quotes, such as "order-42", of 1 to {_MAX_KEY_LENGTH} printable ASCII '
     "characters; it may also come without the quotes.",
 )
+TWO_KEYS: Final = requests.INVALID_KEY.problem(
+    "The header Idempotency-Key came more than once, with different values. Send one.",
+)
 INVALID_DEADLINE: Final = requests.INVALID_DEADLINE.problem(
     "The Forward-Deadline is one whole number of seconds in plain digits, such as 300, from 1 to "
     f"{MAX_DEADLINE_SECONDS}, and comes once.",
@@ -104,7 +107,7 @@ def _idempotency_key(request: HttpRequest) -> str | Problem | None:
     if header is None:
         return None
     # Joined by a comma, two keys would look like one.
-    return read_idempotency_key(header) if request.lines_of(b"idempotency-key") == 1 else INVALID_KEY
+    return read_idempotency_key(header) if request.values_of(b"idempotency-key") == 1 else TWO_KEYS
 
 
 class NewSubmission(NamedTuple):
@@ -148,7 +151,7 @@ class SubmissionBuilder:
             operation=operation,
             accepted_at=iso(now),
             reservation=reservation,
-            fingerprint=fingerprint(operation, reservation),
+            fingerprint=fingerprint(operation, canonical_form(request, reservation)),
             key=key_of(account_id, request.property_id),
             keyed=key is not None,
             card=None if card is None else self._sealed(card),
@@ -166,9 +169,28 @@ def card_of(request: ReservationRequest) -> CardDetails | None:
 
 
 def published_form(request: ReservationRequest, card: CardDetails | None) -> bytes:
-    """The request as JSON: its fields in the forms in which they came, and of the card the masked number alone."""
+    """The request as JSON: its fields in one order, in the forms in which they came, without those that are null; and of the card
+    the masked number alone."""
     if card is None:
-        return request.model_dump_json(by_alias=True, exclude_unset=True).encode()
-    rest = request.model_dump_json(by_alias=True, exclude_unset=True, exclude={"card_details"}).encode()
+        return request.model_dump_json(by_alias=True, exclude_none=True).encode()
+    rest = request.model_dump_json(by_alias=True, exclude_none=True, exclude={"card_details"}).encode()
     shown = {} if card.card_number is None else {"cardNumber": masked(card.card_number)}
     return rest[:-1] + b',"cardDetails":' + to_json(shown) + b"}"
+
+
+def canonical_form(request: ReservationRequest, published: bytes) -> bytes:
+    """The same bytes for all requests that mean the same, from one's `published` form: numbers are text in the fields that take
+    either, since 1 there is "1"."""
+    for name, given in (
+        (b"propertyId", request.property_id),
+        (b"roomId", request.room_id),
+        (b"paymentProviderId", request.payment_provider_id),
+        (b"phone", request.guest.phone),
+        (b"arrivalEstimatedTime", request.arrival_estimated_time),
+        (b"departureEstimatedTime", request.departure_estimated_time),
+    ):
+        if given is not None and not isinstance(given, str):
+            # No text has such a member in it: its quotes would be escaped.
+            number = to_json(given)
+            published = published.replace(b'"%b":%b' % (name, number), b'"%b":"%b"' % (name, number))
+    return published

@@ -164,6 +164,6 @@ def key_of(account_id: str, property_id: str | int) -> str:
 
 
 def fingerprint(operation: Operation, reservation: bytes) -> str:
-    """A 128-bit BLAKE2b of what was asked for. `reservation` is the request as published: with the card masked, because
-    a hash of a card number can be searched for its number."""
+    """A 128-bit BLAKE2b of what was asked for. `reservation` is the request in its canonical form: the same for requests that mean
+    the same, and with the card masked, because a hash of a card number can be searched for its number."""
     return blake2b(operation.encode() + b"\n" + reservation, digest_size=16).hexdigest()

@@ -6,10 +6,10 @@ is the same for what belongs to someone else and for what does not exist.
 
 import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol, Self, runtime_checkable
 
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
@@ -40,16 +40,11 @@ async def authenticate(directory: Directory, headers: Mapping[str, str]) -> Call
 
     Raises `TenancyUnavailable`.
     """
-    token = bearer_token(headers.get("authorization", ""))
-    key = None if token is None else await directory.key(token)
-    if key is None:
-        return _unauthenticated(given=token is not None)
-    refused = _refused(key, headers)
-    if refused is not None:
-        return refused
-    account_id = headers.get("integrationaccountid", "").strip()
-    if not account_id:
-        return _missing_header("integrationAccountId", "the identifier of the integration account to use")
+    named = _Named.read(headers)
+    key = await _key(directory, named)
+    if isinstance(key, Problem):
+        return key
+    account_id = named.account_id
     if is_test(account_id):
         return _account_not_found()  # a shadow cannot be named: a test key names the real account
     account = await directory.account(shadow_id(account_id) if key.test else account_id)
@@ -63,19 +58,50 @@ async def authenticate_workspace(directory: Directory, headers: Mapping[str, str
 
     Raises `TenancyUnavailable`.
     """
-    token = bearer_token(headers.get("authorization", ""))
+    return await _key(directory, _Named.read(headers, _OF_WORKSPACE))
+
+
+_OF_WORKSPACE: Final = {
+    "Authorization": "Bearer and the API key",
+    "workspaceId": "the identifier of the workspace that the API key belongs to",
+}
+_OF_ACCOUNT: Final = {**_OF_WORKSPACE, "integrationAccountId": "the identifier of the integration account to use"}
+"""The headers that a caller is named by, and what each holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Whom the headers name; empty where they do not. `missing`: those that are needed and not there. `conflicting`: those that
+    came more than once, with different values, none of which is taken."""
+
+    authorization: str
+    workspace_id: str
+    account_id: str
+    missing: Sequence[str]
+    conflicting: Sequence[str]
+
+    @classmethod
+    def read(cls, headers: Mapping[str, str], needed: Mapping[str, str] = _OF_ACCOUNT) -> Self:
+        # Lines of one name come joined by commas, whether we or a proxy joined them. None of these values has one in it.
+        given = {name: {each.strip() for each in headers.get(name.lower(), "").split(",")} for name in needed}
+        one = {name: values.pop() if len(values) == 1 else "" for name, values in given.items()}
+        conflicting = [name for name, values in given.items() if values]
+        missing = [name for name, value in one.items() if not value and name not in conflicting]
+        authorization, workspace_id, account_id = (one.get(name, "") for name in _OF_ACCOUNT)
+        return cls(authorization, workspace_id, account_id, missing, conflicting)
+
+
+async def _key(directory: Directory, named: _Named) -> ApiKey | Problem:
+    """The key of a caller who named whatever is needed, and that key's own workspace."""
+    if named.conflicting:
+        return _conflicting_headers(named.conflicting)
+    token = bearer_token(named.authorization)
     key = None if token is None else await directory.key(token)
     if key is None:
-        return _unauthenticated(given=token is not None)
-    return _refused(key, headers) or key
-
-
-def _refused(key: ApiKey, headers: Mapping[str, str]) -> Problem | None:
-    """The problem where a valid key does not match the workspace of the request."""
-    workspace_id = headers.get("workspaceid", "").strip()
-    if not workspace_id:
-        return _missing_header("workspaceId", "the identifier of the workspace that the API key belongs to")
-    return None if workspace_id == key.workspace_id else _wrong_workspace()
+        return _unauthenticated(named.missing, given=token is not None)
+    if named.missing:
+        return _missing_headers(named.missing)
+    return key if named.workspace_id == key.workspace_id else _wrong_workspace()
 
 
 def bearer_token(authorization: str) -> str | None:
@@ -87,13 +113,25 @@ def bearer_token(authorization: str) -> str | None:
             return None
 
 
-def _unauthenticated(*, given: bool) -> Problem:
+def _unauthenticated(missing: Sequence[str], *, given: bool) -> Problem:
     said = "The API key is unknown or was revoked." if given else "The Authorization header is missing or malformed."
-    return requests.UNAUTHENTICATED.problem(f"{said} Send it as: Authorization: Bearer <API key>.")
+    others = [name for name in missing if name != "Authorization"]
+    also = f" {_described(others)}" if others else ""
+    return requests.UNAUTHENTICATED.problem(f"{said} Send it as: Authorization: Bearer <API key>.{also}")
 
 
-def _missing_header(name: str, meaning: str) -> Problem:
-    return requests.MISSING_HEADER.problem(f"Every request carries the header {name}: {meaning}.")
+def _missing_headers(names: Sequence[str]) -> Problem:
+    return requests.MISSING_HEADER.problem(_described(names))
+
+
+def _described(missing: Sequence[str]) -> str:
+    headers = " and ".join(f"{name} ({_OF_ACCOUNT[name]})" for name in missing)
+    return f"Every request carries {headers}: missing here."
+
+
+def _conflicting_headers(names: Sequence[str]) -> Problem:
+    what = f"{names[0]} came" if len(names) == 1 else f"{' and '.join(names)} each came"
+    return requests.CONFLICTING_HEADERS.problem(f"The header {what} more than once, with different values. Send one.")
 
 
 def _wrong_workspace() -> Problem:

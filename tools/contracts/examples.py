@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
-from forwarder.ingress.message import published_form
+from forwarder.ingress.message import canonical_form, published_form
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import endings, requests
@@ -78,7 +78,8 @@ def request_id() -> str:
 
 def submission(operation: Operation = "booking-engine") -> Submission:
     """It, as it travels."""
-    body = published_form(BookingEngineRequest.model_validate_json(to_json(BOOKING_ENGINE)), None)
+    request = BookingEngineRequest.model_validate_json(to_json(BOOKING_ENGINE))
+    body = published_form(request, None)
     return Submission(
         request_id=request_id(),
         workspace_id=WORKSPACE_ID,
@@ -86,7 +87,7 @@ def submission(operation: Operation = "booking-engine") -> Submission:
         operation=operation,
         accepted_at=datetime(2027, 1, 15, 9, 30, tzinfo=UTC),
         reservation=from_json(body),
-        fingerprint=fingerprint(operation, body),
+        fingerprint=fingerprint(operation, canonical_form(request, body)),
         traceparent=TRACEPARENT,
     )
 

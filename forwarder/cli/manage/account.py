@@ -66,9 +66,10 @@ def add(
     if rate is not None and rate <= 0:
         raise WrongUsage("--rate must be more than 0; leave it out for the kind's published limit.")
     new_id = account_id or f"acc_{secrets.token_hex(6)}"
-    if SHADOW_MARK in new_id or len(new_id) > _LONGEST_ID:
+    if SHADOW_MARK in new_id or "," in new_id or len(new_id) > _LONGEST_ID:
         raise WrongUsage(
-            f"--id must be without {SHADOW_MARK}, which tells shadows, and of at most {_LONGEST_ID} characters."
+            f"--id must be without {SHADOW_MARK}, which tells shadows, and without a comma, which parts headers, and of at most "
+            f"{_LONGEST_ID} characters."
         )
     options = options_from(option, options_file)
     account = Account(new_id, workspace, kind, base_url.rstrip("/"), "", concurrency, rate, deadline, options=options)

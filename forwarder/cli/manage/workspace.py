@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from forwarder.cli.backend import with_backend
-from forwarder.cli.output import AsJson, say, show_json
+from forwarder.cli.output import AsJson, WrongUsage, say, show_json
 
 
 def commands() -> typer.Typer:
@@ -20,6 +20,8 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Add a workspace."""
+    if "," in workspace_id:
+        raise WrongUsage("ID must be without a comma, which parts the values of a header.")
     with_backend(lambda backend: backend.tenancy.add_workspace(workspace_id))
     if as_json:
         show_json({"id": workspace_id})

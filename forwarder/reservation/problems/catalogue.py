@@ -24,6 +24,7 @@ CHAPTERS: Final = (
         (
             requests.UNAUTHENTICATED,
             requests.MISSING_HEADER,
+            requests.CONFLICTING_HEADERS,
             requests.WRONG_WORKSPACE,
             requests.ACCOUNT_NOT_FOUND,
             requests.TEST_MODE_UNAVAILABLE,

@@ -15,8 +15,16 @@ MISSING_HEADER: Final = ProblemType(
     "missing_header",
     "A header is missing",
     400,
-    "`workspaceId` or `integrationAccountId` is missing or empty.",
+    "`workspaceId` or `integrationAccountId`, or both, are missing or empty. `detail` names all that are.",
     "Send both headers with every request.",
+)
+CONFLICTING_HEADERS: Final = ProblemType(
+    "conflicting_headers",
+    "A header came twice, with different values",
+    400,
+    "`Authorization`, `workspaceId` or `integrationAccountId` came more than once, and not always the same. A proxy, or a wrapper "
+    "around the client, may have added one.",
+    "Send each of them once. The same header with the same value counts as one.",
 )
 WRONG_WORKSPACE: Final = ProblemType(
     "wrong_workspace",
@@ -100,8 +108,8 @@ INVALID_KEY: Final = ProblemType(
     "invalid_idempotency_key",
     "Invalid Idempotency-Key",
     400,
-    "The `Idempotency-Key` is empty, too long, comes twice, has other characters than printable ASCII, or came as the header of a "
-    "bulk, of which each item has its own.",
+    "The `Idempotency-Key` is empty, too long, comes twice with different values, has other characters than printable ASCII, or "
+    "came as the header of a bulk, of which each item has its own.",
     'Send one string in double quotes, such as `"order-42"`.',
 )
 INVALID_DEADLINE: Final = ProblemType(

@@ -232,6 +232,17 @@ def test_header_lines_of_one_name_are_joined() -> None:
     assert header_map(scope) == {"prefer": "a, b", "host": "h"}
 
 
+def test_the_same_header_line_twice_is_one() -> None:
+    twice = [
+        (b"workspaceid", b"demo"),
+        (b"prefer", b"a"),
+        (b"workspaceid", b"demo"),
+        (b"prefer", b"b"),
+        (b"prefer", b"a"),
+    ]
+    assert header_map({"headers": twice}) == {"workspaceid": "demo", "prefer": "a, b"}
+
+
 def test_a_problem_in_full() -> None:
     problem = Problem("odd", "Odd", 409, "It is odd.", "rsv_1", (Fault("/a~1b", "wrong", "must be even"),), {"more": 1})
     answer = problem_response(problem)

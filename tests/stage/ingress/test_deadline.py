@@ -87,8 +87,8 @@ async def test_anything_else_is_400(house: Stages, path: str, body: Any, deadlin
 
 
 @both_operations
-@pytest.mark.parametrize("deadlines", [("60", "60"), ("60", "300"), ("", "60"), ("60", "")])
-async def test_two_are_400(house: Stages, path: str, body: Any, deadlines: tuple[str, str]) -> None:
+@pytest.mark.parametrize("deadlines", [("60", "300"), ("", "60"), ("60", "")])
+async def test_two_different_ones_are_400(house: Stages, path: str, body: Any, deadlines: tuple[str, str]) -> None:
     _assert_refused(house, await _post(house, *deadlines, path=path, body=body))
 
 

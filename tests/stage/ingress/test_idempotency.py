@@ -2,15 +2,18 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Annotated, Any, get_args
 
 import httpx
 import pytest
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from forwarder.ingress.parts import IngressSettings
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
+from forwarder.reservation.request import MODELS
 from tests.support.memory.clock import settle
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL
 from tests.support.stages.http_stages import (
@@ -25,6 +28,43 @@ from tests.support.stages.http_stages import (
 SOLD_OUT = Problem("room_unavailable", "The room is taken", 409, "The nights were taken meanwhile.")
 ASYNC = {"Prefer": "respond-async"}
 WAIT = {"Prefer": "wait=5"}
+
+
+STRING_OR_NUMBER = {
+    ("propertyId",),
+    ("roomId",),
+    ("paymentProviderId",),
+    ("arrivalEstimatedTime",),
+    ("departureEstimatedTime",),
+    ("guest", "phone"),
+}
+
+
+def _with(body: dict[str, Any], steps: Sequence[str], given: Any) -> dict[str, Any]:
+    """`body`, in which the value at `steps` is another."""
+    first, *rest = steps
+    return body | {first: _with(body[first], rest, given) if rest else given}
+
+
+def _either(model: type[BaseModel], at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The fields that take a string or a number, by their steps."""
+    for field in model.model_fields.values():
+        assert field.alias is not None
+        steps = (*at, field.alias)
+        for part in {field.annotation, *get_args(field.annotation)}:
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from _either(part, steps)
+        if _takes(field, "7") and _takes(field, 7):
+            yield steps
+
+
+def _takes(field: FieldInfo, given: object) -> bool:
+    annotated: Any = Annotated[field.annotation, "", *field.metadata]
+    try:
+        TypeAdapter(annotated).validate_python(given)
+    except ValidationError:
+        return False
+    return True
 
 
 @pytest.fixture
@@ -75,6 +115,65 @@ async def test_another_spelling_of_the_same_body_is_the_same_request(house: Stag
     shuffled = json.dumps(dict(reversed(BOOKING_ENGINE.items())), indent=3).encode()
     again = await house.client.post(BOOKING_ENGINE_PATH, content=shuffled, headers=headers)
     assert again.status_code == 202
+
+
+_SAME = [(steps, one, other) for steps in sorted(STRING_OR_NUMBER) for one, other in ((7, "7"), (7.0, 7))]
+
+
+@pytest.mark.parametrize(("steps", "one", "other"), [*_SAME, (("guest", "phone"), 7.5, "7.5")])
+async def test_a_number_is_the_text_that_writes_it(
+    house: Stages, steps: tuple[str, ...], one: float, other: str | int
+) -> None:
+    path = GENERAL_PATH if steps == ("roomId",) else BOOKING_ENGINE_PATH
+    base = GENERAL if path == GENERAL_PATH else BOOKING_ENGINE
+    key = {"Idempotency-Key": "order-42", **ASYNC}
+    for given in (one, other):
+        answer = await house.client.post(path, json=_with(base, steps, given), headers=key)
+        assert answer.status_code == 202, answer.text
+    assert len(house.requests) == 1
+    different = await house.client.post(path, json=_with(base, steps, "8"), headers=key)
+    _assert_reused(different)
+
+
+def test_these_are_all_fields_that_take_either() -> None:
+    assert {steps for model in MODELS.values() for steps in _either(model)} == STRING_OR_NUMBER
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        {"notes": None, "numberOfPets": None},
+        {"guest": BOOKING_ENGINE["guest"] | {"phone": None}},
+        {"cardDetails": None},
+        {"numberOfGuests": 2.0},
+    ],
+)
+async def test_what_means_the_same_is_the_same_request(house: Stages, same: dict[str, Any]) -> None:
+    body = {
+        name: given for name, given in BOOKING_ENGINE.items() if name not in {"notes", "numberOfPets", "cardDetails"}
+    }
+    body |= {"totalPrice": 99.3, "numberOfGuests": 2}
+    body["guest"] = {name: given for name, given in body["guest"].items() if name != "phone"}
+    key = {"Idempotency-Key": "order-42"}
+    first = await house.client.post(BOOKING_ENGINE_PATH, json=body, headers=key)
+    again = await house.client.post(BOOKING_ENGINE_PATH, json=body | same, headers=key)
+    assert (first.status_code, again.status_code) == (202, 202), again.text
+    assert _id(first) == _id(again)
+    assert len(house.requests) == 1
+
+
+@pytest.mark.parametrize("spelling", ["99.30", "99.3000", "9.93e1", "993E-1"])
+async def test_a_price_is_the_amount_not_its_digits(house: Stages, spelling: str) -> None:
+    first = await _post(house, "order-42", totalPrice=99.3)
+    body = json.dumps(BOOKING_ENGINE | {"totalPrice": 99.3}).replace("99.3", spelling)
+    headers = {"Idempotency-Key": "order-42", "Content-Type": "application/json"}
+    again = await house.client.post(BOOKING_ENGINE_PATH, content=body, headers=headers)
+    assert _id(again) == _id(first)
+
+
+async def test_what_a_text_quotes_of_another_field_is_left_alone(house: Stages) -> None:
+    await _post(house, "order-42", propertyId=7, notes='he wrote "propertyId":7')
+    _assert_reused(await _post(house, "order-42", propertyId=7, notes='he wrote "propertyId":"7"'))
 
 
 async def test_a_quick_repeat_with_another_body_is_refused(house: Stages) -> None:

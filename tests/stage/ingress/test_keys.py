@@ -49,6 +49,20 @@ async def test_two_keys_are_400(house: Stages) -> None:
     headers = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
     answer = await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE, headers=headers)
     assert answer.json()["code"] == "invalid_idempotency_key"
+    assert "more than once, with different values" in answer.json()["detail"]
+
+
+async def test_the_same_key_twice_is_one(house: Stages) -> None:
+    once = await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE, headers=[("Idempotency-Key", "a")])
+    headers = [
+        ("Idempotency-Key", "a"),
+        ("Idempotency-Key", "a"),
+        ("Forward-Deadline", "90"),
+        ("Forward-Deadline", "90"),
+    ]
+    answer = await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE, headers=headers)
+    assert answer.status_code == 202
+    assert answer.json() == once.json()
 
 
 @pytest.mark.parametrize(

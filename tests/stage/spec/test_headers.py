@@ -84,6 +84,21 @@ async def test_without_the_other_headers_it_is_400(
 
 
 @everywhere
+async def test_the_same_header_line_twice_is_one(house: Stages, method: str, path: str, body: Any) -> None:
+    twice = [*HEADERS.items(), *HEADERS.items(), ("Prefer", "respond-async")]
+    assert (await house.client.request(method, path, json=body, headers=twice)).status_code in {200, 202, 404}
+
+
+@everywhere
+@pytest.mark.parametrize("header", ["Authorization", "workspaceId", "integrationAccountId"])
+async def test_a_header_with_two_values_is_named(house: Stages, method: str, path: str, body: Any, header: str) -> None:
+    answer = await house.client.request(method, path, json=body, headers=[*HEADERS.items(), (header, "beta")])
+    assert (answer.status_code, answer.json()["code"]) == (400, "conflicting_headers")
+    assert header in answer.json()["detail"]
+    assert not house.requests
+
+
+@everywhere
 async def test_another_workspace_and_one_that_is_none_look_alike(
     house: Stages, method: str, path: str, body: Any
 ) -> None:

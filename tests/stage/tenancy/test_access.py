@@ -75,9 +75,40 @@ async def test_without_a_token_in_force_nobody_is_let_in(authorization: str | No
     assert "Authorization: Bearer" in refused.detail
 
 
-async def test_without_a_token_nothing_is_said_about_the_other_headers() -> None:
-    bare = await refusal(Authorization=None, workspaceId=None, integrationAccountId=None)
-    assert bare == await refusal(Authorization=None)
+@pytest.mark.parametrize("authorization", [None, "", "Bearer wrong-token"])
+async def test_without_a_token_what_else_is_missing_is_said_at_once(authorization: str | None) -> None:
+    bare = await refusal(Authorization=authorization, workspaceId=None, integrationAccountId="")
+    assert (bare.status, bare.code) == (401, "unauthenticated")
+    assert all(name in bare.detail for name in RIGHT)
+    assert "integrationAccountId" not in (await refusal(Authorization=authorization)).detail
+
+
+async def test_all_missing_headers_are_named_at_once() -> None:
+    refused = await refusal(workspaceId="", integrationAccountId=None)
+    assert (refused.status, refused.code) == (400, "missing_header")
+    assert "workspaceId" in refused.detail
+    assert "integrationAccountId" in refused.detail
+
+
+@pytest.mark.parametrize("name", RIGHT)
+async def test_the_same_header_twice_is_one(name: str) -> None:
+    assert await answer(**{name: f"{RIGHT[name]}, {RIGHT[name]}"}) == Caller("ws-1", OURS, "key_1")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"Authorization": "Bearer good-token, Bearer secret-9"},
+        {"workspaceId": "ws-1,secret-9"},
+        {"workspaceId": "secret-9, ws-1", "integrationAccountId": "acc-1, secret-9"},
+        {"integrationAccountId": "acc-1,"},
+    ],
+)
+async def test_different_values_of_one_header_are_the_fault(changes: Mapping[str, str]) -> None:
+    refused = await refusal(**changes)
+    assert (refused.status, refused.code) == (400, "conflicting_headers")
+    assert {name for name in RIGHT if name in refused.detail} == set(changes)
+    assert "secret-9" not in refused.detail
 
 
 @pytest.mark.parametrize("name", ["workspaceId", "integrationAccountId"])
