@@ -73,9 +73,9 @@ class Environment(BaseSettings):
     """How long the general operation waits for an outcome."""
     max_wait_seconds: Annotated[int, Field(ge=0, le=300)] = 60
     """The longest `Prefer: wait=N`."""
-    calls_at_most: Annotated[int, Field(ge=1)] = 5000
+    max_requests: Annotated[int, Field(ge=1)] = 5000
     """Submissions that one ingress process handles at once, waiting callers included. Above it: 503 with `Retry-After`."""
-    body_bytes_at_most: Annotated[int, Field(ge=MAX_BODY_BYTES)] = 32 * 1024 * 1024
+    max_request_bytes: Annotated[int, Field(ge=MAX_BODY_BYTES)] = 32 * 1024 * 1024
     """The same limit for the bytes of their bodies. It also limits a bulk, which is never larger than 8 MiB."""
     max_connections: Annotated[int, Field(ge=1)] = 4096
     """Connections of HTTP clients that one process holds; never more than it may open files. Those without a request make room."""
@@ -89,7 +89,7 @@ class Environment(BaseSettings):
     """What an API key without a limit of its own may submit and cancel: `100/60s` is 100 in 60 seconds. Unset: no limit."""
     push_timeout_seconds: Annotated[float, Field(gt=0, le=300)] = 30.0
     """How long a PMS may take to answer."""
-    held_at_most: Annotated[int, Field(ge=1)] = 8000
+    max_held: Annotated[int, Field(ge=1)] = 8000
     """Reservations that one worker holds in memory. The rest wait in the store."""
     lease_seconds: Annotated[float, Field(gt=0)] = 45.0
     """How long a silent worker keeps its rows. At least 1.5 times the push time-out."""
@@ -145,7 +145,7 @@ class Settings:
         return WorkerSettings(
             # Deployments that share a Kafka share no group: one's rebalances are none of the other's.
             group=f"{environment.topic_prefix}{GROUP}",
-            max_held=environment.held_at_most,
+            max_held=environment.max_held,
             lease_seconds=environment.lease_seconds,
             grace_seconds=environment.grace_seconds,
             quiet_seconds=environment.push_timeout_seconds,

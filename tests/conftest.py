@@ -189,7 +189,7 @@ def migrated_url(backend: Backend, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def log(backend: Backend, request: pytest.FixtureRequest, tmp_path: Path) -> Log:
-    """The log of the backend. On Kafka its topics are everybody's: make yours by `tests.support.log.deliveries.new_topic`."""
+    """The log of the backend. On Kafka its topics are everybody's: make yours by `tests.support.log.messages.new_topic`."""
     if backend == "embedded":
         return EmbeddedLog(tmp_path / "log.sqlite3")
     return KafkaLog(request.getfixturevalue("kafka_bootstrap"))

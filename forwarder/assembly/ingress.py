@@ -59,8 +59,8 @@ async def open_ingress(
             environment.wait_seconds,
             environment.max_wait_seconds,
             body_seconds=environment.body_seconds,
-            max_requests=environment.calls_at_most,
-            max_bytes=environment.body_bytes_at_most,
+            max_requests=environment.max_requests,
+            max_bytes=environment.max_request_bytes,
             test_mode=environment.simulator_url is not None,
         ),
     )

@@ -118,7 +118,7 @@ class _Application:
     def _measure(self, template: str, method: str, status: int, started: float) -> None:
         seconds = self._clock.monotonic() - started
         DEFERRED.observe(_timer(template, method, status), seconds)
-        self._log.debug("request.answered", route=template, method=method, status=status, seconds=round(seconds, 6))
+        self._log.debug("request.completed", route=template, method=method, status=status, seconds=round(seconds, 6))
 
 
 class _Framework(Starlette):

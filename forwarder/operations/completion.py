@@ -79,7 +79,7 @@ def completed(
         moment,
         cancelled_at=moment if status is Status.CANCELLED else "",
         pms_reservation_id=None if confirmed is None else confirmed.pms_reservation_id,
-        answer=None if confirmed is None else confirmed.record,
+        pms_record=None if confirmed is None else confirmed.record,
         problem=described,
     )
     record = compose_record(work.submission.reservation, state)

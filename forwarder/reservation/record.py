@@ -32,7 +32,7 @@ _FROM_THE_PMS = frozenset(
 
 @value(frozen=True, slots=True)
 class SubmissionState:
-    """A submission at one moment: all that its record needs besides the request."""
+    """A submission at one moment: all that its record needs besides the request. `pms_record`: the fields that the PMS gave."""
 
     id: int
     request_id: str
@@ -41,7 +41,7 @@ class SubmissionState:
     updated_at: str
     cancelled_at: str = ""
     pms_reservation_id: str | None = None
-    answer: Mapping[str, Any] | None = None
+    pms_record: Mapping[str, Any] | None = None
     problem: Mapping[str, Any] | None = None
 
 
@@ -69,11 +69,11 @@ def compose_record(request: Mapping[str, Any], state: SubmissionState) -> dict[s
         "paymentUrl": "",
         "finances": {},
     }
-    answer = state.answer
-    if answer:
-        for name in answer.keys() & _FROM_THE_PMS:
-            record[name] = answer[name]
-    given = (answer and answer.get("finances")) or {}
+    pms_record = state.pms_record
+    if pms_record:
+        for name in pms_record.keys() & _FROM_THE_PMS:
+            record[name] = pms_record[name]
+    given = (pms_record and pms_record.get("finances")) or {}
     record["finances"] = _finances(record["totalPrice"], record["currency"], given)
     _add_ours(record, request, state)
     return record

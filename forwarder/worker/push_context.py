@@ -20,7 +20,7 @@ from forwarder.tenancy.port import Account
 
 _T = TypeVar("_T", bound=Outcome | LookupOutcome | CancelOutcome)
 
-_ANSWERS = {"confirmed", "rejected", "absent", "cancelled"}
+_RESPONSES = {"confirmed", "rejected", "absent", "cancelled"}
 
 
 @value(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def health_signal(work: Work, result: PushResult) -> HealthSignal:
     last = result.attempts[-1]
     if last.action == "prepare":
         return NOT_ATTEMPTED
-    if last.outcome in _ANSWERS:
+    if last.outcome in _RESPONSES:
         return HealthSignal(Health.WELL)
     if last.reason in NOT_ABOUT_THE_PMS:
         return HealthSignal(Health.UNKNOWN)

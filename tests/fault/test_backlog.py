@@ -42,7 +42,7 @@ async def case(
     await asyncio.gather(asyncio.to_thread(kafka.start), asyncio.to_thread(postgres.start))
     async with new_database(postgres.url) as database:
         settings = site_settings("distributed", tmp_path, kafka.bootstrap_servers, database)
-        settings["FORWARDER_HELD_AT_MOST"] = str(_HELD[form.length])
+        settings["FORWARDER_MAX_HELD"] = str(_HELD[form.length])
         site = Site("distributed", tmp_path, settings, real_servers.reaper)
         async with open_service(site, kafka, postgres) as service:
             yield new_case(service)
@@ -65,12 +65,12 @@ async def test_far_more_due_than_may_be_held(case: Case, form: Form) -> None:
         booking=booking(0, paymentProviderId=42, notes=_NOTES),
     )
     await case.wait(worker.start)
-    most_held = await _held_until(case, lambda held: held >= 0.9 * settings.held_at_most)
+    most_held = await _held_until(case, lambda held: held >= 0.9 * settings.max_held)
     await _slow_down(case, _SLOW_MILLISECONDS)
     most_held = max(most_held, await _held_until(case, lambda _: case.service.bookings.made(case.accounts) >= pushed))
     megabytes = peak_megabytes(worker.pid)
     await case.wait(worker.stop)
-    assert most_held <= settings.held_at_most
+    assert most_held <= settings.max_held
     assert megabytes < _MOST_MEGABYTES
     await _assert_each_made_once(case, due, pushed)
     case.note(f"{due:,} due, at most {most_held:,.0f} of them held, {megabytes:.0f} MB at the most")

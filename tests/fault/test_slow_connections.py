@@ -78,7 +78,7 @@ async def slow_case(
     """A case in a service that reaches its database through the relay, and holds little."""
     await asyncio.to_thread(kafka.start)
     settings = site_settings("distributed", tmp_path, kafka.bootstrap_servers, relay[1])
-    settings["FORWARDER_HELD_AT_MOST"] = _FEW
+    settings["FORWARDER_MAX_HELD"] = _FEW
     async with open_service(Site("distributed", tmp_path, settings, real_servers.reaper), kafka) as service:
         case = new_case(service)
         case.accounts = dict.fromkeys(case.accounts, "booking-sync")  # that can only be searched

@@ -106,30 +106,30 @@ def bounded(seconds: float) -> float:
 def hold_off_asked(response: Response, now: datetime) -> float:
     """Seconds until the PMS takes requests again, at most `MAX_HOLD_OFF_SECONDS`; 0.0 where it asks for no pause."""
     asked = (retry_after(response, now) or 0.0) if response.status_code in _BUSY else 0.0
-    if said := _said(response):
-        asked = max(asked, _of_standard(said), *(_of_pair(said, *pair, now) for pair in _PAIRS))
+    if headers := _limit_headers(response):
+        asked = max(asked, _of_standard(headers), *(_of_pair(headers, *pair, now) for pair in _PAIRS))
     return min(asked, MAX_HOLD_OFF_SECONDS)
 
 
-def _said(response: Response) -> dict[bytes, bytes]:
-    said: dict[bytes, bytes] = {}
+def _limit_headers(response: Response) -> dict[bytes, bytes]:
+    headers: dict[bytes, bytes] = {}
     for name, value in response.headers:
         if (known := name.lower()) in _NAMES:
-            said[known] = b",".join((said[known], value)) if known in said else value
-    return said
+            headers[known] = b",".join((headers[known], value)) if known in headers else value
+    return headers
 
 
-def _of_standard(said: Mapping[bytes, bytes]) -> float:
+def _of_standard(headers: Mapping[bytes, bytes]) -> float:
     longest = 0.0
-    for policy in _QUOTED.sub(b"", said.get(_STANDARD, b"")).split(b","):
+    for policy in _QUOTED.sub(b"", headers.get(_STANDARD, b"")).split(b","):
         remaining, resets_in = _REMAINING.search(policy), _RESETS_IN.search(policy)
         if remaining is not None and resets_in is not None and int(remaining[1]) == 0:
             longest = max(longest, _sensible(float(resets_in[1])))
     return longest
 
 
-def _of_pair(said: Mapping[bytes, bytes], remaining: bytes, reset: bytes, now: datetime) -> float:
-    left, resets = _number(said.get(remaining)), _number(said.get(reset))
+def _of_pair(headers: Mapping[bytes, bytes], remaining: bytes, reset: bytes, now: datetime) -> float:
+    left, resets = _number(headers.get(remaining)), _number(headers.get(reset))
     if left is None or left >= 1.0 or resets is None:
         return 0.0
     return _sensible(resets if resets < _FIRST_UNIX_TIME else resets - now.timestamp())

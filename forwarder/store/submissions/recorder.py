@@ -254,8 +254,8 @@ class SqlRecorder:
                 async with self._database.transaction() as connection:
                     if lost:
                         await connection.execute(self._release, {"worker_id": worker_id, BATCH: _ids(lost)})
-                    answer = await connection.execute(statement, {"worker_id": worker_id, **parameters})
-                    leased = answer.all()
+                    result = await connection.execute(statement, {"worker_id": worker_id, **parameters})
+                    leased = result.all()
                     kept = leased if narrow is None else await narrow(connection, leased, parameters)
             except BaseException:
                 self._uncertain.setdefault(worker_id, set()).update(lost, (row.id for row in leased))

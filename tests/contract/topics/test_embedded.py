@@ -17,7 +17,7 @@ from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.embedded.writer import Retention
 from forwarder.topics.port import ConsumedMessage, GroupBusy, LogUnavailable, Message
 from forwarder.topics.reading import read_to_end
-from tests.support.log.deliveries import SOON, ignore_partitions, numbered, numbers, take, until_published
+from tests.support.log.messages import SOON, ignore_partitions, numbered, numbers, take, until_published
 from tests.support.memory.clock import ManualClock
 
 TOPIC = "test"

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from forwarder.topics.port import Consumer, Log, Publisher
-from tests.support.log.deliveries import by_key, ignore_partitions, new_topic, nothing_more, numbered, numbers, take
+from tests.support.log.messages import by_key, ignore_partitions, new_topic, nothing_more, numbered, numbers, take
 
 PARTITIONS = 4
 

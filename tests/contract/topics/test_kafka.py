@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Consumer, Message
 from forwarder.topics.reading import read_to_end
-from tests.support.log.deliveries import SOON, Tally, new_topic, numbered, numbers, take
+from tests.support.log.messages import SOON, Tally, new_topic, numbered, numbers, take
 
 PARTITIONS = 6
 LIMIT = 2.0  # seconds; the time limits of the log under test

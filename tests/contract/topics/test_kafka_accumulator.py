@@ -12,7 +12,7 @@ from forwarder.topics.kafka.accumulator import BatchAccumulator
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message
 from forwarder.topics.publishing import partition_of
-from tests.support.log.deliveries import SOON, new_topic, numbered, numbers, take
+from tests.support.log.messages import SOON, new_topic, numbered, numbers, take
 
 FOR_EVER = 3600.0
 BURST = 3

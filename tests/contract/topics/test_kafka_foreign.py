@@ -6,8 +6,8 @@ import pytest
 
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import ConsumedMessage, Consumer, Message
-from tests.support.log.deliveries import ignore_partitions, new_topic, nothing_more, numbered, take
 from tests.support.log.foreign_batches import STANDS_FOR, Raw, write_batch
+from tests.support.log.messages import ignore_partitions, new_topic, nothing_more, numbered, take
 
 PARTITIONS = 2
 UNREADABLE: Raw = (b"k", b"foreign", [(STANDS_FOR, b"x")])
@@ -31,8 +31,8 @@ def write(kafka_bootstrap: str, topic: str) -> Callable[..., Awaitable[None]]:
     return to_partition
 
 
-def places(deliveries: list[ConsumedMessage], partition: int) -> list[int]:
-    return [each.offset for each in deliveries if each.partition == partition]
+def places(messages: list[ConsumedMessage], partition: int) -> list[int]:
+    return [each.offset for each in messages if each.partition == partition]
 
 
 Write = Callable[..., Awaitable[None]]

@@ -15,7 +15,7 @@ from forwarder.topics.kafka.internals import client_of, make_closable, metadata_
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.kafka.publisher import KafkaPublisher
 from forwarder.topics.port import LogUnavailable
-from tests.support.log.deliveries import ignore_partitions, new_topic, numbered, numbers, take, until_published
+from tests.support.log.messages import ignore_partitions, new_topic, numbered, numbers, take, until_published
 from tools.servers.kafka_process import KafkaCluster
 
 

@@ -10,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Consumer, LogUnavailable, Message, Publisher, Tail
-from tests.support.log.deliveries import (
+from tests.support.log.messages import (
     SOON,
     Tally,
     ignore_partitions,

@@ -6,7 +6,7 @@ import pytest
 
 from forwarder.topics.port import Log, Message
 from forwarder.topics.reading import read_to_end
-from tests.support.log.deliveries import SOON, ignore_partitions, new_topic, numbered, numbers, take
+from tests.support.log.messages import SOON, ignore_partitions, new_topic, numbered, numbers, take
 
 PARTITIONS = 4
 # By which partition a key goes to is in `test_topics`: these two go to partitions 2 and 0.

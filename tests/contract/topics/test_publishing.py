@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from forwarder.topics.port import Log, Message
-from tests.support.log.deliveries import SOON, by_key, new_topic, nothing_more, numbered, numbers, take
+from tests.support.log.messages import SOON, by_key, new_topic, nothing_more, numbered, numbers, take
 
 PARTITIONS = 4
 

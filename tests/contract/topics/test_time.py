@@ -8,7 +8,7 @@ import pytest
 
 from forwarder.topics.port import ConsumedMessage, Log, Message, Publisher, Tail
 from forwarder.topics.reading import read_to_end
-from tests.support.log.deliveries import SOON, new_topic, nothing_more, numbered, numbers, take
+from tests.support.log.messages import SOON, new_topic, nothing_more, numbered, numbers, take
 
 PARTITIONS = 4
 # By which partition a key goes to is in `test_topics`: this one goes to partition 0.
@@ -32,8 +32,8 @@ async def tail(log: Log, topic: str) -> AsyncIterator[Tail]:
         yield opened
 
 
-def taken_at(delivery: ConsumedMessage) -> datetime:
-    return datetime.fromtimestamp(delivery.timestamp_ms / 1000, UTC)
+def taken_at(message: ConsumedMessage) -> datetime:
+    return datetime.fromtimestamp(message.timestamp_ms / 1000, UTC)
 
 
 async def in_turn(publisher: Publisher, topic: str, tail: Tail, *batches: Sequence[Message]) -> list[ConsumedMessage]:

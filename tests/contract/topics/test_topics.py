@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from forwarder.topics.port import MAX_MESSAGE_BYTES, Consumer, Log, Message, MessageTooLarge, Publisher
-from tests.support.log.deliveries import (
+from tests.support.log.messages import (
     SOON,
     by_key,
     ignore_partitions,
@@ -60,8 +60,8 @@ async def test_offsets_of_a_partition_ascend_without_gaps(log: Log, topic: str, 
     async with member(log, topic) as consumer:
         received = await take(consumer, 100)
     offsets: dict[int, list[int]] = defaultdict(list)
-    for delivery in received:
-        offsets[delivery.partition].append(delivery.offset)
+    for each in received:
+        offsets[each.partition].append(each.offset)
     assert all(seen == list(range(len(seen))) for seen in offsets.values())
 
 
@@ -88,7 +88,7 @@ async def test_the_partition_is_the_one_that_other_kafka_clients_choose(
     assert {each.message.key: each.partition for each in received} == elsewhere
 
 
-async def test_a_delivery_says_when_the_log_took_it(log: Log, topic: str, publisher: Publisher) -> None:
+async def test_a_message_says_when_the_log_took_it(log: Log, topic: str, publisher: Publisher) -> None:
     await publisher.publish(topic, numbered(1))
     async with member(log, topic) as consumer:
         first = (await take(consumer, 1))[0]

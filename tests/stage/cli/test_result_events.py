@@ -13,7 +13,7 @@ import pytest
 from forwarder.cli.operate.results import EventFilter, ReadRange, print_events
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Log, Message, Tail
-from tests.support.log.deliveries import SOON
+from tests.support.log.messages import SOON
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog
 from tools.contracts.messages.messages import result_messages

@@ -112,7 +112,7 @@ def test_without_a_word_of_the_pms_the_finances_are_derived() -> None:
 
 
 def test_what_the_pms_said_counts() -> None:
-    answer = {
+    given = {
         "paymentUrl": "https://pay.test/1",
         "source": "DIRECT",
         "codes": {"accessCode": ["1234"]},
@@ -122,13 +122,13 @@ def test_what_the_pms_said_counts() -> None:
         "primaryGuest": {"name": "A. Ruiz", "emails": [], "mobileNumbers": [], "nationality": "ES"},
         "finances": FINANCES,
     }
-    record = _compose(BOOKING_ENGINE, answer=answer)
-    assert {name: record[name] for name in answer} == answer
+    record = _compose(BOOKING_ENGINE, pms_record=given)
+    assert {name: record[name] for name in given} == given
 
 
 def test_what_is_ours_to_say_the_pms_does_not() -> None:
-    answer = {"id": 99, "status": "CANCELLED", "arrivalDate": "1999-01-01", "nights": 3, "requestId": "x", "unheard": 1}
-    record = _compose(BOOKING_ENGINE, answer=answer)
+    given = {"id": 99, "status": "CANCELLED", "arrivalDate": "1999-01-01", "nights": 3, "requestId": "x", "unheard": 1}
+    record = _compose(BOOKING_ENGINE, pms_record=given)
     assert (record["id"], record["status"], record["arrivalDate"], record["nights"]) == (
         7,
         "CONFIRMED",
@@ -140,8 +140,8 @@ def test_what_is_ours_to_say_the_pms_does_not() -> None:
 
 
 def test_finances_given_in_part_are_completed_exactly() -> None:
-    answer = {"totalPrice": 0.3, "finances": {"totalPaid": 0.1, "fee": FINANCES["fee"]}}
-    finances = _compose(BOOKING_ENGINE, answer=answer)["finances"]
+    given = {"totalPrice": 0.3, "finances": {"totalPaid": 0.1, "fee": FINANCES["fee"]}}
+    finances = _compose(BOOKING_ENGINE, pms_record=given)["finances"]
     assert finances["remainingBalance"] == 0.2
     assert finances["fee"] == FINANCES["fee"]
     assert finances["totalPrice"] == finances["basePrice"]["totalBasePrice"] == 0.3
@@ -172,7 +172,7 @@ def test_the_masked_card_is_no_part_of_the_record() -> None:
 @pytest.mark.parametrize("paid", [0, 0.0, 0.1, 100])
 def test_what_remains_is_exact(total: float, paid: float) -> None:
     exact = json_number(Decimal(str(total)) - Decimal(str(paid)))
-    shown = _compose(BOOKING_ENGINE | {"totalPrice": total}, answer={"finances": {"totalPaid": paid}})
+    shown = _compose(BOOKING_ENGINE | {"totalPrice": total}, pms_record={"finances": {"totalPaid": paid}})
     remaining = shown["finances"]["remainingBalance"]
     assert (remaining, type(remaining)) == (exact, type(exact))
 

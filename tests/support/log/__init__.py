@@ -1,1 +1,1 @@
-"""What the suites of the log share: messages, deliveries, and what foreign programs write."""
+"""What the suites of the log share: messages, taking them, and what foreign programs write."""

@@ -68,9 +68,7 @@ def live_through(store: Store, opening: str, corner: Mapping[str, Any]) -> None:
     """Raises `AssertionError` where a guarantee does not hold in it, or not everything comes to its end afterwards."""
     how = dict(corner)
     lease_seconds, kind = how.pop("lease", extremes.leases()[-1]), how["kind"]
-    settings = extremes.worker_settings(
-        lease_seconds=lease_seconds, grace_seconds=20.0, held_at_most=6, sweep_seconds=7.0
-    )
+    settings = extremes.worker_settings(lease_seconds=lease_seconds, grace_seconds=20.0, max_held=6, sweep_seconds=7.0)
     random.seed(opening)  # jitter
     life = Life(store)
     try:

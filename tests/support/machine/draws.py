@@ -18,7 +18,7 @@ settings = st.builds(
     extremes.worker_settings,
     lease_seconds=st.sampled_from(extremes.leases()),
     grace_seconds=st.sampled_from(extremes.graces()),
-    held_at_most=st.sampled_from(extremes.HELD),
+    max_held=st.sampled_from(extremes.HELD),
     sweep_seconds=st.sampled_from([7.0, 7.0, 3.0, 30.0]),
 )
 delays = st.sampled_from([0.0, 1.0, 10.0, 20.0, 29.0])

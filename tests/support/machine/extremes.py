@@ -36,11 +36,11 @@ def graces() -> Sequence[float]:
 
 @cache
 def worker_settings(
-    *, lease_seconds: float, grace_seconds: float, held_at_most: int, sweep_seconds: float
+    *, lease_seconds: float, grace_seconds: float, max_held: int, sweep_seconds: float
 ) -> WorkerSettings:
     """As a deployment with these settings has it; what is no setting is as a machine needs it."""
     return replace(
-        _read(lease_seconds=lease_seconds, grace_seconds=grace_seconds, max_held=held_at_most),
+        _read(lease_seconds=lease_seconds, grace_seconds=grace_seconds, max_held=max_held),
         sweep_seconds=sweep_seconds,
         intake_batch=3,
         intake_wait_seconds=2.0,

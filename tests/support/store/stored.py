@@ -57,13 +57,13 @@ def attempt(number: int = 1, outcome: str = "confirmed") -> Attempt:
     return Attempt(number, "create", iso(NOW), 12, outcome, "a_reason", 'what was said: "é"')
 
 
-def final(work: Work, *, status: Status = Status.CONFIRMED, at: datetime = LATER, **answer: Any) -> Ended:
-    """How `work` ended; `answer` is what the PMS gave."""
+def final(work: Work, *, status: Status = Status.CONFIRMED, at: datetime = LATER, **pms_record: Any) -> Ended:
+    """How `work` ended; `pms_record` is what the PMS gave."""
     taken = work.submission
     problem = None if status is Status.CONFIRMED else {"code": "said_no", "title": "No"}
     pms_id = "pms-1" if status is Status.CONFIRMED else None
     standing = SubmissionState(
-        work.id, taken.request_id, status, work.created_at, iso(at), "", pms_id, answer=answer, problem=problem
+        work.id, taken.request_id, status, work.created_at, iso(at), "", pms_id, pms_record=pms_record, problem=problem
     )
     record = compose_record(taken.reservation, standing)
     data = result_data(

@@ -82,13 +82,13 @@ class GroupLog:
         elif member in self.members:
             self._loop.call_later(SESSION_SECONDS / 2, self._watch, member)
 
-    def take(self, member: Member, at_most: int) -> list[ConsumedMessage]:
+    def take(self, member: Member, max_messages: int) -> list[ConsumedMessage]:
         """The next messages, from each partition in turn."""
         found: list[ConsumedMessage] = []
         for partition in sorted(member.assigned):
             start = member.next[partition]
             for offset, message in enumerate(self.requests[partition][start:], start):
-                if len(found) < at_most:
+                if len(found) < max_messages:
                     found.append(ConsumedMessage(TOPICS.requests, partition, offset, self._now_ms(), message))
                     member.next[partition] = offset + 1
         return found

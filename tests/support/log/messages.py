@@ -1,4 +1,4 @@
-"""What the suites of the log share: messages to publish, and taking deliveries until there are enough. Touches nothing itself."""
+"""What the suites of the log share: messages to publish, and taking them until there are enough. Touches nothing itself."""
 
 import asyncio
 import uuid
@@ -36,16 +36,16 @@ def numbered(count: int, *, first: int = 0, keys: int = 50) -> list[Message]:
     return [Message(b"key-%d" % (each % keys), b"%d" % each) for each in range(first, first + count)]
 
 
-def numbers(deliveries: Sequence[ConsumedMessage]) -> list[int]:
-    """The numbers that were delivered, in ascending order, each as often as it came."""
-    return sorted(int(each.message.value) for each in deliveries)
+def numbers(messages: Sequence[ConsumedMessage]) -> list[int]:
+    """Their numbers, in ascending order, each as often as it came."""
+    return sorted(int(each.message.value) for each in messages)
 
 
-def by_key(deliveries: Sequence[ConsumedMessage]) -> dict[bytes, list[bytes]]:
+def by_key(messages: Sequence[ConsumedMessage]) -> dict[bytes, list[bytes]]:
     """The values of each key, in the order in which they came."""
     values: dict[bytes, list[bytes]] = defaultdict(list)
-    for delivery in deliveries:
-        values[delivery.message.key].append(delivery.message.value)
+    for each in messages:
+        values[each.message.key].append(each.message.value)
     return values
 
 
@@ -54,7 +54,7 @@ async def ignore_partitions(_: frozenset[int]) -> None:
 
 
 async def take(source: Consumer | Tail, count: int, *, through_outages: bool = False) -> list[ConsumedMessage]:
-    """So many deliveries; fails when they do not come. `LogUnavailable` ends it, unless it is to go on `through_outages`."""
+    """So many messages; fails when they do not come. `LogUnavailable` ends it, unless it is to go on `through_outages`."""
     taken: list[ConsumedMessage] = []
     async with asyncio.timeout(SOON):
         while len(taken) < count:
