@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 # --- requests ---------------------------------------------------------------------------------------------------------
 
-_CHARSET: Final = r'\s*(;\s*charset\s*=\s*("utf-8"|utf-8)\s*)?;?'
+# `utf8` is no registered name, and what many programs write.
+_CHARSET: Final = r'\s*(;\s*charset\s*=\s*("utf-?8"|utf-?8)\s*)?;?'
 JSON_BODY: Final = re.compile("application/json" + _CHARSET, re.IGNORECASE)
 NDJSON_BODY: Final = re.compile("application/x-ndjson" + _CHARSET, re.IGNORECASE)
 _HOST: Final = re.compile(r"[A-Za-z0-9._\-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")

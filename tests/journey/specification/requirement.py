@@ -120,14 +120,15 @@ def arrives_with(fields: Mapping[str, Any]) -> Expected:
 
 def accepted(answer: Answer) -> None:
     assert answer.status in {200, 201, 202}, answer.body
+    assert answer.call.method == "GET" or answer.body["success"] is True
 
 
 def refused(*words: str) -> Expected:
     """It is the caller's fault, which the answer names by these words, and does not look like a success."""
 
     def check(answer: Answer) -> None:
-        assert 400 <= answer.status < 500, answer.body
-        assert answer.body.get("success") is not True
+        says_failure(answer)
+        assert answer.status < 500, answer.body
         for word in words:
             assert word in str(answer.body), word
 

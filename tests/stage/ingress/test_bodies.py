@@ -26,6 +26,7 @@ async def house() -> AsyncIterator[Stages]:
         "application/json; charset=utf-8",
         "Application/JSON;charset=UTF-8",
         'application/json; charset="utf-8"',
+        "application/json; charset=UTF8",
     ],
 )
 async def test_json_is_taken(house: Stages, content_type: str) -> None:
