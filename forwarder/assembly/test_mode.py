@@ -24,7 +24,8 @@ class Shadows:
 
     def of(self, account: Account) -> Account:
         """The shadow of `account`: of its kind, as far as that is simulated, with the simulator's address, credential and options
-        in the place of its own, never paused, and at the kind's own pace. Of the account's settings the deadline alone is kept."""
+        in the place of its own, never paused, and at the kind's own pace. Of the account's settings the deadline and
+        the duplicate window are kept."""
         kind = account.kind if account.kind in SITES else _ANY_OTHER_KIND
         site, identifier = SITES[kind], shadow_id(account.id)
         base_url = "" if self._url is None else f"{self._url}/{quote(identifier, safe='')}/{site.path}"
@@ -36,4 +37,5 @@ class Shadows:
             self._sealed(site.credential),
             deadline_seconds=account.deadline_seconds,
             options=site.options,
+            duplicate_window_seconds=account.duplicate_window_seconds,
         )

@@ -55,7 +55,7 @@ from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Caller
 from forwarder.topics.codec import encode_cancellation
-from forwarder.topics.outcomes import OutcomeEvent, OutcomeWaiter
+from forwarder.topics.outcomes import DuplicateOf, OutcomeEvent, OutcomeWaiter
 from forwarder.topics.port import LogUnavailable
 
 _log = structlog.get_logger()
@@ -117,8 +117,9 @@ class CancelEndpoint:
                 if expected is None or isinstance(requested, Problem) or requested.settled is not None:
                     return requested
                 left = wait.seconds - (self._parts.clock.monotonic() - request.started)
-                settled = await expected.within(left, request.client_left)
-                return Requested(request_id, requested.status, wait, settled)
+                heard = await expected.within(left, request.client_left)
+                settled = None if isinstance(heard, DuplicateOf) else heard
+                return Requested(requested.request_id, requested.status, wait, settled)
         except StoreUnavailable:
             return SUBMISSION_UNREADABLE
 
@@ -138,12 +139,15 @@ class CancelEndpoint:
         return validation_failed(cancellation) if isinstance(cancellation, list) else cancellation
 
     async def _request_id(self, caller: Caller, given: str) -> str | None:
-        """The request id that the path names, or that of the reservation whose id it names; None where the account has none."""
+        """The request id that the path names, or that of the reservation whose id it names, or of the one that it is a
+        duplicate of; None where the account has none."""
         if _RESERVATION_ID.fullmatch(given):
             stored = await self._parts.reader.reservation(caller.account.id, int(given))
             return None if stored is None else stored.request_id
-        ours = _REQUEST_ID.fullmatch(given) and self._parts.ids.vouches(caller.account.id, given)
-        return given if ours else None
+        if not (_REQUEST_ID.fullmatch(given) and self._parts.ids.vouches(caller.account.id, given)):
+            return None
+        stored = await self._parts.reader.submission(caller.account.id, given)
+        return given if stored is None else stored.request_id
 
     def _expecting(self, request_id: str, wait: Wait, ends: _Ends) -> AbstractAsyncContextManager[OutcomeWaiter | None]:
         return self._parts.outcomes.expecting(request_id, ends) if wait.seconds else _NOBODY_WAITS
@@ -155,7 +159,7 @@ class CancelEndpoint:
         stored = await self._parts.reader.submission(caller.account.id, request_id)
         status = Status.PENDING if stored is None else stored.status
         if stored is not None:
-            ends.revision = stored.revision
+            request_id, ends.revision = stored.request_id, stored.revision
             if stored.status is Status.CANCELLED:
                 return Requested(request_id, status, wait, _settled(stored))
             if stored.status in _OVER:

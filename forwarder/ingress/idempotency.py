@@ -16,11 +16,13 @@ from forwarder.topics.outcomes import OutcomeEvent
 
 
 class Receipt(NamedTuple):
-    """A submission that is safe, and how it ended, if it has."""
+    """A submission that is safe, and how it ended, if it has. `duplicate`: it is the receipt of an earlier one, that was sent again
+    without its key."""
 
     request_id: str
     accepted_at: str
     settled: OutcomeEvent | None = None
+    duplicate: bool = False
 
     @property
     def status(self) -> Status:
@@ -102,7 +104,8 @@ class IdempotencyCache:
     def _decide(self, submission: NewSubmission, stored: StoredSubmission | None) -> Receipt | Problem | Attempt:
         if stored is not None:
             same = stored.fingerprint == submission.fingerprint
-            return receipt_of(stored) if same else key_reused(submission.request_id)
+            receipt = receipt_of(stored)._replace(duplicate=stored.request_id != submission.request_id)
+            return receipt if same else key_reused(submission.request_id)
         recent = self._remembered(submission)
         if recent.fingerprint != submission.fingerprint:
             return key_reused(submission.request_id)

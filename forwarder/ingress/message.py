@@ -11,6 +11,7 @@ from pydantic_core import to_json
 
 from forwarder.http.messages import HttpRequest
 from forwarder.process.clock import iso
+from forwarder.reservation.duplicates import NaturalKey, content_of, transaction_of
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import (
@@ -23,7 +24,7 @@ from forwarder.reservation.request import (
 )
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, RequestIds, fingerprint, key_of
 from forwarder.tenancy.access import Caller
-from forwarder.tenancy.port import Sealer
+from forwarder.tenancy.port import Account, Sealer
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import Message
 
@@ -126,6 +127,7 @@ class NewSubmission(NamedTuple):
     card: SealedCard | None = None
     traceparent: str | None = None
     deadline_seconds: int | None = None
+    natural: NaturalKey | None = None
 
     def message(self, accepted_at: str) -> Message:
         return encode_submission(self, accepted_at, self.reservation)
@@ -157,6 +159,21 @@ class SubmissionBuilder:
             card=None if card is None else self._sealed(card),
             traceparent=terms.traceparent,
             deadline_seconds=terms.deadline_seconds,
+            natural=self._natural_key(caller.account, operation, request, keyed=key is not None),
+        )
+
+    def _natural_key(
+        self, account: Account, operation: Operation, request: ReservationRequest, *, keyed: bool
+    ) -> NaturalKey | None:
+        """By what it is recognised when it comes again; None where the account does not want that, and it has no transaction."""
+        window_seconds, transaction = account.duplicate_window_seconds, transaction_of(request)
+        if not (window_seconds or transaction):
+            return None
+        return NaturalKey(
+            self.ids.natural_key(account.id, content_of(operation, request)),
+            self.ids.transaction_key(account.id, transaction) if transaction else None,
+            window_seconds,
+            keyed,
         )
 
     def _sealed(self, card: CardDetails) -> SealedCard | None:

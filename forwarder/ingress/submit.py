@@ -3,6 +3,7 @@ it, and the response. What came before under its idempotency key is not publishe
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, assert_never
 
 import structlog
@@ -21,7 +22,8 @@ from forwarder.http.messages import (
     retry_after,
 )
 from forwarder.ingress.dry_run import DryRun, asks_for_dry_run, dry_run
-from forwarder.ingress.idempotency import Attempt, IdempotencyCache, Receipt
+from forwarder.ingress.duplicates import KeyHint, RecentSubmissions
+from forwarder.ingress.idempotency import Attempt, IdempotencyCache, Receipt, receipt_of
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, read_terms
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import (
@@ -44,10 +46,13 @@ from forwarder.reservation.request import MAX_BODY_BYTES, Operation, Reservation
 from forwarder.reservation.validation import MalformedJson, read_request
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.access import Caller
-from forwarder.topics.outcomes import OutcomeEvent
+from forwarder.topics.outcomes import DuplicateOf, OutcomeEvent
 from forwarder.topics.port import LogUnavailable, Message
 
 _SUBMISSIONS: Final = "/api/v1/vrs/submissions/"
+_KEY_HELP: Final = (b"link", b'</docs#submitBookingEngineReservation>; rel="help"; title="Idempotency-Key"')
+"""Where a caller who sends no Idempotency-Key reads what it does."""
+
 _REJECTED: Final = endings.REJECTED.problem("The property management system gave no reason.")
 
 _log = structlog.get_logger()
@@ -61,15 +66,16 @@ class SubmissionPublisher:
         self._publisher = parts.publisher
         self._requests_topic = parts.requests_topic
         self._idempotency = IdempotencyCache(parts.reader, parts.settings.max_keys_remembered)
+        self._recent = RecentSubmissions(parts.reader, parts.settings.max_keys_remembered)
+        self.hint = KeyHint()
         self._max_in_flight = parts.settings.max_in_flight
         self._clock = parts.clock
         self._in_flight = 0
 
     async def publish(self, submission: NewSubmission) -> Receipt | Problem:
-        """Publish it, unless its idempotency key says that this was done before."""
+        """Publish it, unless its idempotency key, or what it asks for, says that this was done before."""
         if not submission.keyed:
-            problem = await self._send((submission.message(submission.accepted_at),))
-            return problem or Receipt(submission.request_id, submission.accepted_at)
+            return await self._publish_keyless(submission)
         try:
             found = await self._idempotency.look_up(submission)
         except StoreUnavailable:
@@ -79,6 +85,17 @@ class SubmissionPublisher:
         with found:
             problem = await self._send((submission.message(found.accepted_at),))
             return problem or Receipt(submission.request_id, found.acknowledged())
+
+    async def _publish_keyless(self, submission: NewSubmission) -> Receipt | Problem:
+        earlier = self._recent.find(submission)
+        known = None if earlier is None else await self._recent.decide(submission, earlier)
+        if known is not None:
+            return known
+        problem = await self._send((submission.message(submission.accepted_at),))
+        if problem is not None:
+            return problem
+        self._recent.remember(submission)
+        return Receipt(submission.request_id, submission.accepted_at)
 
     async def publish_all(
         self, account_id: str, submissions: Sequence[NewSubmission]
@@ -96,28 +113,53 @@ class SubmissionPublisher:
             for found in known:
                 if isinstance(found, Attempt):
                     attempts.enter_context(found)
-            return await self._publish_new(submissions, iter(known))
+            keyless = await self._keyless(account_id, [each for each in submissions if not each.keyed])
+            return await self._publish_new(submissions, iter(known), iter(keyless))
+
+    async def _keyless(
+        self, account_id: str, submissions: Sequence[NewSubmission]
+    ) -> Sequence[Receipt | Problem | None]:
+        """What is known of those without a key that were sent before, or come twice in this bulk; None of those that are new."""
+        found = [(each, earlier) for each in submissions if (earlier := self._recent.find(each)) is not None]
+        decided = iter(await self._recent.decide_all(account_id, found)) if found else iter(())
+        sent_before = {each.request_id: next(decided) for each, _ in found}
+        first: dict[str, Receipt | Problem] = {}
+        known: list[Receipt | Problem | None] = []
+        for each in submissions:
+            receipt = sent_before.get(each.request_id)
+            if receipt is None and each.natural is not None:
+                receipt = first.get(each.natural.key)
+                first.setdefault(each.natural.key, Receipt(each.request_id, each.accepted_at, duplicate=True))
+            known.append(receipt)
+        return known
 
     async def _publish_new(
-        self, submissions: Sequence[NewSubmission], known: Iterator[Receipt | Problem | Attempt]
+        self,
+        submissions: Sequence[NewSubmission],
+        known: Iterator[Receipt | Problem | Attempt],
+        keyless: Iterator[Receipt | Problem | None],
     ) -> Sequence[Receipt | Problem] | Problem:
-        """`known`: what is known of those that have a key, in their order."""
-        results: list[Receipt | Problem | Attempt] = []
+        """`known`: what is known of those that have a key, in their order; `keyless`: of those that have none."""
+        results: list[Receipt | Problem | Attempt | None] = []
         messages: dict[str, Message] = {}
         time_slice = TimeSlice()
         for submission in submissions:
-            found = next(known) if submission.keyed else Receipt(submission.request_id, submission.accepted_at)
+            found = next(known) if submission.keyed else next(keyless)
             results.append(found)
-            if isinstance(found, Attempt) or not submission.keyed:
-                accepted_at = found.accepted_at if isinstance(found, Attempt) else submission.accepted_at
+            if found is None or isinstance(found, Attempt):
+                accepted_at = submission.accepted_at if found is None else found.accepted_at
                 message = messages.setdefault(submission.request_id, submission.message(accepted_at))
                 if time_slice.used_up(len(message.value)):
                     await yield_to_loop()
         problem = await self._send([*messages.values()]) if messages else None
-        return problem or [
-            Receipt(submission.request_id, each.acknowledged()) if isinstance(each, Attempt) else each
-            for submission, each in zip(submissions, results, strict=True)
-        ]
+        return problem or [self._receipt(*each) for each in zip(submissions, results, strict=True)]
+
+    def _receipt(self, submission: NewSubmission, found: Receipt | Problem | Attempt | None) -> Receipt | Problem:
+        """Of one of a bulk that is safe now."""
+        if found is None:
+            self._recent.remember(submission)
+            return Receipt(submission.request_id, submission.accepted_at)
+        return Receipt(submission.request_id, found.acknowledged()) if isinstance(found, Attempt) else found
 
     async def _send(self, messages: Sequence[Message]) -> Problem | None:
         if self._in_flight + len(messages) > self._max_in_flight:
@@ -200,8 +242,29 @@ class SubmitEndpoint:
             receipt = await self._publisher.publish(submission)
             if expected is None or isinstance(receipt, Problem) or receipt.settled is not None:
                 return receipt
-            left = wait.seconds - (self._parts.clock.monotonic() - request.started)
-            return receipt._replace(settled=await expected.within(left, request.client_left))
+            if receipt.request_id == submission.request_id:
+                heard = await expected.within(self._left(wait, request), request.client_left)
+                if not isinstance(heard, DuplicateOf):
+                    return receipt._replace(settled=heard)
+                receipt = receipt._replace(request_id=heard.request_id, duplicate=True)
+        return await self._wait_for_original(submission.account_id, receipt, wait, request)
+
+    async def _wait_for_original(self, account_id: str, receipt: Receipt, wait: Wait, request: HttpRequest) -> Receipt:
+        """The receipt of the submission that was sent again, with its outcome as soon as it has one."""
+        async with self._parts.outcomes.expecting(receipt.request_id) as expected:
+            try:
+                stored = await self._parts.reader.submission(account_id, receipt.request_id)
+            except StoreUnavailable:
+                return receipt
+            if stored is not None:
+                receipt = receipt_of(stored)._replace(duplicate=True)
+            if expected is None or receipt.settled is not None:
+                return receipt
+            heard = await expected.within(self._left(wait, request), request.client_left)
+            return receipt._replace(settled=None if isinstance(heard, DuplicateOf) else heard)
+
+    def _left(self, wait: Wait, request: HttpRequest) -> float:
+        return wait.seconds - (self._parts.clock.monotonic() - request.started)
 
     def _wait(self, request: HttpRequest) -> Wait:
         prefer = request.fields.get(b"prefer")
@@ -244,6 +307,7 @@ class SubmitEndpoint:
             operation=self._operation,
             status=receipt.status,
             keyed=submission.keyed,
+            duplicate=receipt.duplicate,
             card=submission.card is not None,
             deadline_seconds=submission.deadline_seconds,
             wait_seconds=accepted.wait.seconds,
@@ -252,7 +316,11 @@ class SubmitEndpoint:
         # The contract promises a record to callers of the general operation. The other's, who are answered at once, would only
         # wait longer for it.
         shown = submission.reservation if self._operation == "general" else None
-        return receipt_response(receipt, accepted.wait, request.origin, self._parts.settings.retry_after_seconds, shown)
+        retry_seconds = self._parts.settings.retry_after_seconds
+        response = receipt_response(receipt, accepted.wait, request.origin, retry_seconds, shown)
+        if not submission.keyed and self._publisher.hint.is_due(caller.key_id):
+            response = replace(response, headers=(*response.headers, _KEY_HELP))
+        return response
 
     def refuse(self, problem: Problem, caller: Caller | None) -> Response:
         DEFERRED.count(submissions(self._operation, problem.code))
@@ -279,6 +347,8 @@ def receipt_response(
     """The response on the caller's terms: to one who waits, the outcome where there is one; else where to follow it, with the
     record of `reservation` as far as it is known, where that is given."""
     applied = ((b"preference-applied", wait.applied.encode()),) if wait.applied else ()
+    if receipt.duplicate:
+        applied = (*applied, (b"duplicate-of", receipt.request_id.encode()))
     if not wait.seconds or receipt.settled is None:
         return _accepted(receipt, origin, reservation, retry_after(retry_after_seconds), *applied)
     match receipt.settled.status:
@@ -295,12 +365,13 @@ def receipt_response(
 def receipt_json(receipt: Receipt, origin: str) -> dict[str, Any]:
     """The receipt as a caller reads it who does not wait."""
     # In the header a path, which stays true behind any proxy; here the address to paste.
-    return {
+    shown: dict[str, Any] = {
         "requestId": receipt.request_id,
         "status": receipt.status,
         "acceptedAt": receipt.accepted_at,
         "statusUrl": f"{origin}{_SUBMISSIONS}{receipt.request_id}",
     }
+    return {**shown, "duplicate": True} if receipt.duplicate else shown
 
 
 def _accepted(receipt: Receipt, origin: str, reservation: bytes | None, *headers: tuple[bytes, bytes]) -> Response:

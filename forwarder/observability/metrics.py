@@ -43,7 +43,8 @@ slow_body, too_large (a head, a chunk's frame or trailers), unread (the response
 TAKEN_IN = Counter(
     "forwarder_taken_in_total", "Messages of the requests topic, by what intake did with them.", ["result"]
 )
-"""`result`: taken_in, cancellation (those delivered before included, which change nothing), undecodable."""
+"""`result`: taken_in, cancellation (those delivered before included, which change nothing), duplicate (also counted as taken_in),
+undecodable."""
 
 LAG_MESSAGES = Gauge(
     "forwarder_lag_messages",

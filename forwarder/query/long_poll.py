@@ -21,11 +21,13 @@ _NO_WAIT = Wait(0)
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Where the submission stands: its status as a response shows it, and after which of its events."""
+    """Where the submission stands: its status as a response shows it, and after which of its events. `duplicate_of`: it is that
+    one's, of which this is a duplicate."""
 
     body: bytes
     status: Status
     revision: int
+    duplicate_of: str | None = None
 
     def is_news(self, if_none_match: str | None) -> bool:
         if if_none_match is None:
@@ -78,8 +80,10 @@ class LongPoll:
         waited = wait.seconds > 0
         if waited and not seen.is_news(poll.if_none_match):
             seen, waited = await self._news(poll, seen, wait.seconds)
-        applied = ((b"preference-applied", wait.applied.encode()),) if waited else ()
-        return conditional_response(seen.body, poll.if_none_match, *applied)
+        headers = [(b"preference-applied", wait.applied.encode())] if waited else []
+        if seen.duplicate_of is not None:
+            headers.append((b"duplicate-of", seen.duplicate_of.encode()))
+        return conditional_response(seen.body, poll.if_none_match, *headers)
 
     def _wait(self, poll: _Poll) -> Wait:
         return _NO_WAIT if poll.prefer is None else read_wait(poll.prefer, _NO_WAIT, self._parts.max_wait_seconds)
@@ -90,13 +94,16 @@ class LongPoll:
         while True:
             later = _Later(seen.revision)
             # The place to wait is taken before the look, so that what comes after the look is not missed.
-            async with self._parts.outcomes.expecting(poll.request_id, later) as expected:
+            awaited = seen.duplicate_of or poll.request_id
+            async with self._parts.outcomes.expecting(awaited, later) as expected:
                 seen = await self._look(poll) or seen
                 left = end - self._parts.clock.monotonic()
                 if seen.is_news(poll.if_none_match) or left <= 0:
                     return seen, True
                 if expected is None or not self._parts.outcomes.following:
                     return seen, False
+                if awaited != (seen.duplicate_of or poll.request_id):
+                    continue  # it has just turned out whose outcome it is
                 later.revision = seen.revision
                 heard = await expected.within(left, poll.gone)
             if poll.left:
@@ -108,7 +115,8 @@ class LongPoll:
         """Where it stands in the store; of what is still on its way there the identifier itself vouches."""
         stored = await self._parts.reader.submission(poll.account_id, poll.request_id)
         if stored is not None:
-            return _Seen(write_status(stored), stored.status, stored.revision)
+            original = None if stored.request_id == poll.request_id else stored.request_id
+            return _Seen(write_status(stored), stored.status, stored.revision, original)
         if self._parts.ids.vouches(poll.account_id, poll.request_id):
             return _Seen(untaken_status(poll.request_id), Status.PENDING, 0)
         return None

@@ -21,6 +21,7 @@ from hashlib import blake2b
 from hmac import compare_digest
 from typing import Any, Final
 
+from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.request import Operation, SealedCard
 from forwarder.reservation.value import value
 
@@ -31,6 +32,7 @@ _PREFIX = "rsv_"
 _NAME_BYTES = 14
 _TIME_BYTES = 6
 _MAC_BYTES = 6
+_NATURAL_BYTES = 15
 _RANDOM_BYTES = _NAME_BYTES - _TIME_BYTES
 _RANDOM_AT_ONCE = 512
 
@@ -48,7 +50,8 @@ class Submission:
     `reservation` holds the request's own fields in the forms in which they came; of a card it shows the masked number alone,
     the rest is in `card`, sealed. `fingerprint` tells one payload from another without revealing either.
     `deadline_seconds`: for how long after `accepted_at` its caller wants it forwarded, 1 to `MAX_DEADLINE_SECONDS`; None
-    leaves it to the account. No part of the fingerprint: it says how long to try, not what for.
+    leaves it to the account. No part of the fingerprint: it says how long to try, not what for. `natural`: by what it is
+    recognised when it is sent again without a key; None where it is not.
     """
 
     request_id: str
@@ -61,6 +64,7 @@ class Submission:
     card: SealedCard | None = None
     traceparent: str | None = None
     deadline_seconds: int | None = None
+    natural: NaturalKey | None = None
 
     @property
     def property_id(self) -> str:
@@ -114,6 +118,16 @@ class RequestIds:
         """The identifier of this key in this account: always the same, and never that of another account's key."""
         name = self._mac(b"idempotency", _NAME_BYTES, account_id, idempotency_key.encode())
         return self._seal(account_id, name)
+
+    def natural_key(self, account_id: str, content: bytes) -> str:
+        """What recognises `content` within `account_id`, as 20 characters. Without the MAC key nobody can tell what it is of."""
+        mac = self._mac(b"natural-key", _NATURAL_BYTES, account_id, content)
+        return base64.urlsafe_b64encode(mac).decode()
+
+    def transaction_key(self, account_id: str, transaction_id: str) -> str:
+        """As `natural_key`, of a transaction."""
+        mac = self._mac(b"transaction", _NATURAL_BYTES, account_id, transaction_id.encode())
+        return base64.urlsafe_b64encode(mac).decode()
 
     def vouches(self, account_id: str, request_id: str) -> bool:
         """Whether `request_id` was issued to, or derived for, `account_id` with this MAC key."""

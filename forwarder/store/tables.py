@@ -70,6 +70,10 @@ reservations = Table(
     Column("cancel_requested_at", Moment),
     Column("cancel_reason", Text),
     Column("cancel_problem", Text),
+    Column("natural_key", Key),
+    Column("transaction_key", Key),
+    Column("keyed", Boolean, nullable=False, server_default=text("false")),
+    Column("transaction_of", Text),
     sqlite_autoincrement=True,
     # A row is written twice, once when it is taken in and once with its outcome. Rows of the usual size stay in the page, as
     # they are: compressing each on its way costs more than it saves.
@@ -89,6 +93,8 @@ are JSON texts.
 - `takeovers`: how many workers it was taken over from.
 - `tries`: how many since it became pending, or its cancellation could first be tried; `attempts` need not hold all of them.
 - `cancel_problem`: why a requested cancellation failed.
+- `natural_key`, `transaction_key`, `keyed`: as in `NaturalKey`; `keyed` also of one that a keyed submission repeated.
+- `transaction_of`: the request id of the submission whose transaction it reuses: it is refused.
 """
 
 Index("reservations_request_id", reservations.c.request_id, unique=True)
@@ -142,6 +148,29 @@ Index(
     postgresql_where=text("leased_by IS NOT NULL"),
     sqlite_where=text("leased_by IS NOT NULL"),
 )
+
+_POSSIBLE = "status IN ('PENDING', 'IN_DOUBT', 'CONFIRMED', 'CANCELLED')"
+"""Of which rows a reservation came or may come. Only those are looked for by what they ask for."""
+
+for _column in (reservations.c.natural_key, reservations.c.transaction_key):
+    Index(
+        f"reservations_{_column.name}",
+        _column,
+        reservations.c.id,
+        postgresql_where=text(f"{_column.name} IS NOT NULL AND {_POSSIBLE}"),
+        sqlite_where=text(f"{_column.name} IS NOT NULL AND {_POSSIBLE}"),
+    )
+
+duplicates = Table(
+    "duplicates",
+    metadata,
+    Column("request_id", Key, primary_key=True),
+    Column("account_id", Key, nullable=False),
+    Column("duplicate_of", Key, nullable=False),
+    Column("accepted_at", Moment, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+)
+"""Submissions that turned out to be an earlier one sent again: `duplicate_of` is the request id of that one, which has a row."""
 
 parked_cancellations = Table(
     "parked_cancellations",

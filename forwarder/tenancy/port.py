@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import is_test
 
@@ -65,7 +66,8 @@ class Account:
 
     `concurrency`: most pushes in flight. `rate_per_second`: most requests, None for no limit. `deadline_seconds`: how long a
     submission is tried. `paused`: submissions are taken in and wait. `credential` is sealed: base64, opened by the worker.
-    `options`: the settings that only its kind of PMS has, as JSON values.
+    `options`: the settings that only its kind of PMS has, as JSON values. `duplicate_window_seconds`: for how long a submission
+    that comes again without a key is the earlier one; 0 for never.
     """
 
     id: str
@@ -78,6 +80,7 @@ class Account:
     deadline_seconds: int = DEFAULT_DEADLINE_SECONDS
     paused: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    duplicate_window_seconds: int = DEFAULT_WINDOW_SECONDS
 
     @property
     def test(self) -> bool:

@@ -14,15 +14,17 @@ from pydantic_core import from_json, to_json
 
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest
+from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS, NaturalKey
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent, SubmissionState, can_compose, compose_record
 from forwarder.reservation.request import Operation, SealedCard
-from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, Submission
+from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, Submission, is_test
 from forwarder.topics.port import Headers, Message
 
 _SOURCE = b"/forwarder"
 _SUBMITTED = b"reservation.submitted.v1"
 _CANCELLATION_REQUESTED = "reservation.cancellation_requested.v1"
+_DUPLICATE = "reservation.duplicate.v1"
 _REQUEST = b',"reservation":'
 """Comes before the request, the last member of an envelope. Inside a string its quotes would be escaped."""
 
@@ -89,6 +91,8 @@ class SubmissionFields(Protocol):
     def traceparent(self) -> str | None: ...
     @property
     def deadline_seconds(self) -> int | None: ...
+    @property
+    def natural(self) -> NaturalKey | None: ...
 
 
 def encode_submission(submission: SubmissionFields, accepted_at: str, reservation: bytes) -> Message:
@@ -105,6 +109,12 @@ def encode_submission(submission: SubmissionFields, accepted_at: str, reservatio
     }
     if submission.deadline_seconds is not None:
         envelope["deadlineSeconds"] = submission.deadline_seconds
+    natural = submission.natural
+    if natural is not None:
+        envelope["naturalKey"], envelope["keyed"] = natural.key, natural.keyed
+        envelope["duplicateWindowSeconds"] = natural.window_seconds
+        if natural.transaction is not None:
+            envelope["transactionKey"] = natural.transaction
     return Message(
         submission.key.encode(),
         to_json(envelope)[:-1] + b',"reservation":' + reservation + b"}",
@@ -136,6 +146,7 @@ def decode_with_text(message: Message) -> tuple[Submission, bytes | None]:
             card=card,
             traceparent=header(message.headers, "traceparent"),
             deadline_seconds=body.deadlineSeconds or None,
+            natural=body.natural,
         )
         if not can_compose(reservation):
             # Reads everything that the worker will read of the request.
@@ -210,6 +221,17 @@ class _SubmissionEnvelope(BaseModel):
     card: _SealedCard | None
     # 0, which no message may carry, if the caller set none and the member is missing.
     deadlineSeconds: Annotated[int, Field(ge=1, le=MAX_DEADLINE_SECONDS)] = 0  # noqa: N815
+    # Missing where it is not recognised by what it asks for.
+    naturalKey: Id = ""  # noqa: N815
+    transactionKey: Id = ""  # noqa: N815
+    duplicateWindowSeconds: Annotated[int, Field(ge=0, le=MAX_WINDOW_SECONDS)] = 0  # noqa: N815
+    keyed: bool = False
+
+    @property
+    def natural(self) -> NaturalKey | None:
+        if not self.naturalKey:
+            return None
+        return NaturalKey(self.naturalKey, self.transactionKey or None, self.duplicateWindowSeconds, self.keyed)
 
 
 def encode_cancellation(request: CancellationRequest) -> Message:
@@ -271,6 +293,32 @@ def encode_result(event: ResultEvent) -> Message:
     if event.data.get("test"):
         headers = (*headers, TEST_MODE)
     return Message(event.key.encode(), b"".join(event.written), headers)
+
+
+def encode_duplicate(submission: Submission, duplicate_of: str, time: str) -> Message:
+    """The message that `submission` was found to be the one with the request id `duplicate_of`, sent again. It tells those who wait
+    for its outcome whose to wait for; its status, which is that one's, says the same."""
+    data: dict[str, Any] = {
+        "requestId": submission.request_id,
+        "workspaceId": submission.workspace_id,
+        "integrationAccountId": submission.account_id,
+        "duplicateOf": duplicate_of,
+    }
+    headers = event_headers(
+        f"{submission.request_id}.duplicate",
+        _DUPLICATE.encode(),
+        time,
+        submission.request_id,
+        submission.traceparent,
+    )
+    if is_test(submission.account_id):
+        data["test"], headers = True, (*headers, TEST_MODE)
+    return Message(submission.key.encode(), to_json(data), headers)
+
+
+def is_duplicate(message: Message) -> bool:
+    """Whether `message` tells of a duplicate: it is no outcome."""
+    return header(message.headers, "ce_type") == _DUPLICATE
 
 
 def decode_data(message: Message) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from forwarder.observability.metrics import UNREADABLE_RESULTS, WAITING
 from forwarder.process.clock import Clock
 from forwarder.process.loops import first_of
 from forwarder.reservation.outcome import Status
-from forwarder.topics.codec import Undecodable, decode_data, header, subject
+from forwarder.topics.codec import Undecodable, decode_data, header, is_duplicate, subject
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Tail
 
 _BATCH = 1_000
@@ -46,10 +46,20 @@ class OutcomeEvent:
     revision: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class DuplicateOf:
+    """The submission has no outcome of its own: it is the one with this `request_id`, sent again."""
+
+    request_id: str
+
+
+Heard = OutcomeEvent | DuplicateOf
+"""What a waiter is told."""
+
 OutcomeFilter = Callable[[OutcomeEvent], bool]
 """Whether an event is the one that somebody waits for."""
 
-_Waiter = tuple[asyncio.Future[OutcomeEvent | None], OutcomeFilter]
+_Waiter = tuple[asyncio.Future[Heard | None], OutcomeFilter]
 
 
 class OutcomeListener:
@@ -92,12 +102,12 @@ class OutcomeListener:
     async def expecting(
         self, request_id: str, matches: OutcomeFilter = lambda _: True
     ) -> AsyncIterator["OutcomeWaiter | None"]:
-        """A waiter for the first event of the submission for which `matches` is true; the block publishes what causes it. None if
-        nobody can wait now."""
+        """A waiter for the first event of the submission for which `matches` is true, or for the news that it is a duplicate; the
+        block publishes what causes it. None if nobody can wait now."""
         if not self._running or self._count >= self._max_waiting:
             yield None
             return
-        future: asyncio.Future[OutcomeEvent | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Heard | None] = asyncio.get_running_loop().create_future()
         waiter = (future, matches)
         self._register(request_id, waiter)
         try:
@@ -157,7 +167,7 @@ class OutcomeListener:
         if waiters is None:
             return
         try:
-            event = _decode(consumed.message)
+            event = _duplicate(consumed.message) if is_duplicate(consumed.message) else _decode(consumed.message)
         except (Undecodable, KeyError, TypeError, ValueError):
             UNREADABLE_RESULTS.labels("waiters").inc()
             _log.warning(
@@ -165,22 +175,29 @@ class OutcomeListener:
             )
             return
         for future, matches in waiters:
-            if matches(event):
+            if isinstance(event, DuplicateOf) or matches(event):
                 _resolve(future, event)
 
 
 class OutcomeWaiter:
     """One registered waiter."""
 
-    def __init__(self, future: asyncio.Future[OutcomeEvent | None], clock: Clock) -> None:
+    def __init__(self, future: asyncio.Future[Heard | None], clock: Clock) -> None:
         self._future = future
         self._clock = clock
 
-    async def within(self, seconds: float, gone: Callable[[], Awaitable[None]]) -> OutcomeEvent | None:
-        """The outcome; None if it did not come in time, or if `gone` (the caller disconnected) returned first."""
+    async def within(self, seconds: float, gone: Callable[[], Awaitable[None]]) -> Heard | None:
+        """The outcome, or whose to wait for; None if neither came in time, or if `gone` (the caller left) returned first."""
         if not self._future.done():
             await first_of(self._future, self._clock.sleep(seconds), gone())
         return None if self._future.cancelled() else self._future.result()
+
+
+def _duplicate(message: Message) -> DuplicateOf:
+    original = decode_data(message)["duplicateOf"]
+    if not isinstance(original, str):
+        raise TypeError("a request id is a text")
+    return DuplicateOf(original)
 
 
 def _decode(message: Message) -> OutcomeEvent:
@@ -210,6 +227,6 @@ def _require_problem(problem: object, *, optional: bool = True) -> None:
         raise TypeError("a problem is a JSON object with an HTTP status")
 
 
-def _resolve(future: asyncio.Future[OutcomeEvent | None], event: OutcomeEvent | None) -> None:
+def _resolve(future: asyncio.Future[Heard | None], event: Heard | None) -> None:
     if not future.done():
         future.set_result(event)

@@ -8,6 +8,7 @@ from pydantic_core import from_json, to_json
 
 from forwarder.ingress.message import canonical_form, published_form
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
+from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, NaturalKey, content_of
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import endings, requests
 from forwarder.reservation.problems.problem import Fault, Problem
@@ -76,10 +77,18 @@ def request_id() -> str:
     return RequestIds(b"an example alone").derive(ACCOUNT_ID, "order-42")
 
 
+def repetition_id() -> str:
+    """The same submission, sent again under another key."""
+    return RequestIds(b"an example alone").derive(ACCOUNT_ID, "order-42, again")
+
+
 def submission(operation: Operation = "booking-engine") -> Submission:
     """It, as it travels."""
     request = BookingEngineRequest.model_validate_json(to_json(BOOKING_ENGINE))
-    body = published_form(request, None)
+    body, ids = published_form(request, None), RequestIds(b"an example alone")
+    natural = NaturalKey(
+        ids.natural_key(ACCOUNT_ID, content_of(operation, request)), None, DEFAULT_WINDOW_SECONDS, keyed=True
+    )
     return Submission(
         request_id=request_id(),
         workspace_id=WORKSPACE_ID,
@@ -89,6 +98,7 @@ def submission(operation: Operation = "booking-engine") -> Submission:
         reservation=from_json(body),
         fingerprint=fingerprint(operation, canonical_form(request, body)),
         traceparent=TRACEPARENT,
+        natural=natural,
     )
 
 

@@ -12,7 +12,7 @@ from forwarder.reservation.problems.catalogue import CATALOGUE
 from tools.contracts.messages.asyncapi import asyncapi
 from tools.contracts.messages.event_schemas import event_schemas
 from tools.contracts.messages.headers import shown_headers
-from tools.contracts.messages.messages import request_messages, result_messages
+from tools.contracts.messages.messages import duplicate_message, request_messages, result_messages
 from tools.contracts.openapi.document import openapi
 from tools.contracts.pages.contract_page import contract_page
 from tools.contracts.pages.problem_pages import problem_page, problem_types, problems_markdown, problems_page
@@ -79,7 +79,7 @@ def _examples(document: Mapping[str, Any]) -> Mapping[str, Any]:
             "headers": shown_headers(one.example),
             "value": from_json(one.example.value),
         }
-        for one in (*request_messages(), *result_messages())
+        for one in (*request_messages(), *result_messages(), duplicate_message())
     }
     return {
         **{f"requests/{_REQUESTS.get(name, name)}": body for name, body in _bodies(document["paths"])},

@@ -51,6 +51,7 @@ class Problem(Part):
     request_id: RequestId = maybe("The submission that it is about.")
     instance: str = maybe("Where that submission is read.", json_schema_extra={"format": "uri-reference"})
     errors: list[Fault] = maybe("Every value at fault.", min_length=1)
+    transaction_of: RequestId = maybe("Of `transaction_reused`: the submission whose transaction it is.")
     reference: str = maybe("Of an internal error: what the operator finds it by.")
 
 

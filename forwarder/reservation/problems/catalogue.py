@@ -46,6 +46,7 @@ CHAPTERS: Final = (
             requests.INVALID_KEY,
             requests.INVALID_DEADLINE,
             requests.KEY_REUSED,
+            requests.TRANSACTION_REUSED,
             requests.INVALID_ITEM,
             requests.INVALID_BULK_SIZE,
         ),

@@ -126,6 +126,13 @@ KEY_REUSED: Final = ProblemType(
     "This account has used the key before, with another body or for the other operation. `requestId` is that of the first.",
     "Use a new key for each reservation, and the same key only to send the same request again.",
 )
+TRANSACTION_REUSED: Final = ProblemType(
+    "transaction_reused",
+    "The transaction belongs to another reservation",
+    409,
+    "An earlier submission of the account has the same `transactionId`, for another reservation; `transactionOf` names it.",
+    "Use a new `transactionId` for a new reservation, or give each of the two an `Idempotency-Key` of its own.",
+)
 INVALID_ITEM: Final = ProblemType(
     "invalid_item",
     "The item of the bulk is not valid",

@@ -73,11 +73,12 @@ class Reader(Protocol):
     """The reading side; sees one integration account at a time."""
 
     async def submission(self, account_id: str, request_id: str) -> StoredSubmission | None:
-        """The submission with that request id."""
+        """The submission with that request id, or the earlier one that it is a duplicate of: then with that one's request id, and
+        the duplicate's own fingerprint."""
         ...
 
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
-        """The submissions with these request ids, as far as they are known, in one read."""
+        """What `submission` says of each of these request ids, as far as they are known, in one read."""
         ...
 
     async def reservation(self, account_id: str, reservation_id: int) -> StoredSubmission | None:
@@ -122,7 +123,7 @@ class Overview(Protocol):
     """The operator's side: every workspace's submissions."""
 
     async def find(self, request_id: str) -> tuple[SubmissionSummary, StoredSubmission] | None:
-        """The submission with that request id, of any account."""
+        """The submission with that request id, or the one that it is a duplicate of, of any account."""
         ...
 
     async def latest(self, *, status: Status | None, account_id: str | None, limit: int) -> Sequence[SubmissionSummary]:

@@ -14,6 +14,8 @@ from sqlalchemy import (
     bindparam,
     case,
     false,
+    func,
+    literal,
     literal_column,
     select,
     true,
@@ -29,7 +31,8 @@ from forwarder.store.database import Database, Lookup, Mistake
 from forwarder.store.lists import statements
 from forwarder.store.lists.paging import FIRST, ListShape, neighbours, shape_of, sides
 from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, StoredSubmission, SubmissionSummary
-from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, key_among
+from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, key_among, same_key
+from forwarder.store.submissions.duplicates import fingerprint_of, original_of
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.rows import attempts_of
 from forwarder.store.tables import reservations
@@ -64,7 +67,6 @@ _SUBMISSION = (
     _unless_recorded(_row.request),
     *_SHOWN,
     _row.accepted_at,
-    _row.fingerprint,
     _row.attempts,
     _row.property_id,
     _row.revision,
@@ -75,11 +77,32 @@ _SUBMISSION = (
 
 
 # As a CASE, so that no index serves it: in an empty table an account's index looks as good as the intended one, and plans are kept.
-_OF_ACCOUNT = select(*_SUBMISSION).where(case((_row.account_id == _account, true()), else_=false()))
+_OF_ACCOUNT = case((_row.account_id == _account, true()), else_=false())
 
-_BY_REQUEST_ID: Final = _OF_ACCOUNT.where(_row.request_id == bindparam("request_id"))
-_BY_REQUEST_IDS: Final = _OF_ACCOUNT.where(_row.request_id.in_(select(batch_of(_row.request_id).c.request_id)))
-_BY_ID: Final = statements.with_id(_OF_ACCOUNT, bindparam("id", type_=_row.id.type))
+
+def _by_request_id() -> Select[Any]:
+    """By its own request id, or that of a duplicate, which has a fingerprint of its own."""
+    asked_as = bindparam("request_id", type_=_row.request_id.type)
+    fingerprint = func.coalesce(fingerprint_of(asked_as), _row.fingerprint).label("fingerprint")
+    return select(*_SUBMISSION, fingerprint).where(_OF_ACCOUNT, _row.request_id == original_of(asked_as))
+
+
+def _by_request_ids() -> Select[Any]:
+    """As `_by_request_id`, for each of a batch."""
+    named = batch_of(_row.request_id).c.request_id
+    asked = select(
+        named.label("asked_as"), original_of(named).label("original"), fingerprint_of(named).label("fingerprint")
+    ).subquery("asked")
+    fingerprint = func.coalesce(asked.c.fingerprint, _row.fingerprint).label("fingerprint")
+    found = asked.join(reservations, same_key(_row.request_id, asked.c.original))
+    return select(asked.c.asked_as, *_SUBMISSION, fingerprint).select_from(found).where(_OF_ACCOUNT)
+
+
+_BY_REQUEST_ID: Final = _by_request_id()
+_BY_REQUEST_IDS: Final = _by_request_ids()
+_BY_ID: Final = statements.with_id(
+    select(*_SUBMISSION, _row.fingerprint).where(_OF_ACCOUNT), bindparam("id", type_=_row.id.type)
+)
 _SUMMARY: Final = (
     _row.id,
     _row.request_id,
@@ -114,7 +137,7 @@ class SqlReader:
 
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
         parameters = {"account_id": account_id, BATCH: as_batch([{"request_id": each} for each in request_ids])}
-        return {row.request_id: _stored(row) for row in await self._by_request_ids(parameters)}
+        return {row.asked_as: _stored(row) for row in await self._by_request_ids(parameters)}
 
     async def reservation(self, account_id: str, reservation_id: int) -> StoredSubmission | None:
         return await self._stored(self._by_id, {"account_id": account_id, "id": reservation_id})
@@ -157,11 +180,11 @@ class SqlOverview:
         self._reader = SqlReader(engine)
 
     async def find(self, request_id: str) -> tuple[SubmissionSummary, StoredSubmission] | None:
-        rows = await self._database.read(select(*_SUMMARY).where(_row.request_id == request_id))
+        rows = await self._database.read(select(*_SUMMARY).where(_row.request_id == original_of(literal(request_id))))
         if not rows:
             return None
         summary = _summary(rows[0])
-        stored = await self._reader.submission(summary.account_id, request_id)
+        stored = await self._reader.submission(summary.account_id, summary.request_id)
         return None if stored is None else (summary, stored)
 
     async def latest(self, *, status: Status | None, account_id: str | None, limit: int) -> Sequence[SubmissionSummary]:

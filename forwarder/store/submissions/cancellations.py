@@ -87,13 +87,8 @@ def park(dialect: DialectName) -> Executable:
     return kept.on_conflict_do_nothing(index_elements=["request_id"])
 
 
-def any_parked() -> Select[Any]:
-    """One row if any cancellation is parked."""
-    return select(literal_column("1")).select_from(parked_cancellations).limit(literal_column("1"))
-
-
 def unpark() -> Executable:
-    """Note parked cancellations on the rows that were just ingested, and end the leases of these; their ids."""
+    """Note parked cancellations on the rows that were just ingested, and end the leases of these; their ids, and what was noted."""
     request_id = func.coalesce(_parked.request_id, _NONE)  # so that no planner looks rows up among the parked ones
     theirs = and_(same_key(_row.request_id, request_id), _account_id == _parked.account_id)
     return (
@@ -106,7 +101,7 @@ def unpark() -> Executable:
             due_at=_now,
             deadline_at=_now,
         )
-        .returning(_row.id)
+        .returning(_row.id, _row.cancel_requested_at, _row.cancel_reason)
     )
 
 

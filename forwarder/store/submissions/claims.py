@@ -59,6 +59,9 @@ _INGESTED = (
     _row.accepted_at,
     _row.deadline_at,
     _row.traceparent,
+    _row.natural_key,
+    _row.transaction_key,
+    _row.keyed,
 )
 WORK = (
     _row.id,
@@ -90,6 +93,10 @@ WORK = (
     _row.cancel_reason,
     _row.pms_reservation_id,
     case((_row.status == CONFIRMED, _row.record)).label("record"),
+    _row.natural_key,
+    _row.transaction_key,
+    _row.keyed,
+    _row.transaction_of,
 )
 
 

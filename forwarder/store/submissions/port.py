@@ -8,7 +8,7 @@ Exception
 The SQL store translates its drivers' errors into these in one place.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -18,11 +18,13 @@ from forwarder.store.submissions.work import (
     Attempt,
     Backlog,
     CancellationArrival,
+    Duplicate,
     Ended,
     Heartbeat,
     OutboxEvent,
     Postponed,
     Work,
+    nobody_told,
 )
 
 
@@ -50,17 +52,30 @@ class Recorder(Protocol):
         """End this worker's lease: the next `take_over`, by any worker, frees what it still holds."""
         ...
 
-    async def ingest(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
+    async def ingest(
+        self,
+        worker_id: str,
+        arrivals: Sequence[Arrival],
+        *,
+        now: datetime,
+        on_duplicate: Callable[[Duplicate], None] = nobody_told,
+    ) -> Sequence[Work]:
         """Insert as PENDING each submission that is not known yet; those of them that are `held` are returned as leased work. One
         that FAILED with the revision of `replay_of` becomes PENDING again, due at once. One whose cancellation came first is not
         leased.
+
+        One that is an earlier one sent again (`Earlier.is_repeated_by`), of this batch or of any before, gets no row: from then on
+        its request id is another name of that one, whatever becomes of it. `on_duplicate` is called with each once that is
+        committed. One that has the transaction of an earlier one for something else is marked with its `transaction_of`. One that
+        would be revived, but in whose place another was sent since, stays FAILED, and `on_duplicate` is told.
 
         Ids are assigned in the order in which they become visible: a reader that has seen an id has missed none below it.
         """
         ...
 
-    async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> None:
-        """Note on each submission that it is to be cancelled; whoever holds it finishes what is under way.
+    async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> Collection[str]:
+        """Note on each submission, or on the one that it is a duplicate of, that it is to be cancelled; the request ids of those.
+        Whoever holds it finishes what is under way.
 
         What was surely not sent has its deadline brought forward to `now`; what is CONFIRMED is due at once, to be cancelled. What
         is not known yet is noted when it is ingested, and then is not leased. Changes nothing where a cancellation was noted

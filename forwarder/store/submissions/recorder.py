@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Executable, Row, select
+from sqlalchemy import Executable, Row, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
 from forwarder.store.sql import BATCH, as_batch
-from forwarder.store.submissions import cancellations, claims, leases, outcomes
+from forwarder.store.submissions import cancellations, claims, duplicates, leases, outcomes
 from forwarder.store.submissions.rows import (
     arrival_batch,
     cancellation_row,
@@ -30,15 +30,17 @@ from forwarder.store.submissions.work import (
     Attempt,
     Backlog,
     CancellationArrival,
+    Duplicate,
     Ended,
     Heartbeat,
     OutboxEvent,
     Postponed,
     Work,
+    nobody_told,
 )
 from forwarder.store.tables import reservations
 
-_Narrow = Callable[[AsyncConnection, Sequence[Row[Any]], Mapping[str, Any]], Awaitable[Sequence[Row[Any]]]]
+_Narrow = Callable[[AsyncConnection, Sequence[Row[Any]]], Awaitable[Sequence[Row[Any]]]]
 """Reduces the rows that a statement leased, within its transaction, to those that stay leased."""
 
 
@@ -52,7 +54,8 @@ class SqlRecorder:
         self._end_lease, self._heartbeats = leases.end_lease(), leases.heartbeats()
         self._ingest, self._revive = claims.ingest(dialect), claims.revive()
         self._note, self._park = cancellations.note(), cancellations.park(dialect)
-        self._any_parked, self._unpark = cancellations.any_parked(), cancellations.unpark()
+        self._originals, self._superseded = duplicates.originals(), duplicates.superseded()
+        self._repeats = duplicates.DuplicateFinder(dialect)
         self._claim, self._claim_expired = claims.claim(), claims.claim_expired()
         self._accounts_due, self._backlog = claims.accounts_due(), claims.backlog()
         self._end_leases, self._free_abandoned = leases.end_leases(), leases.free_abandoned()
@@ -76,29 +79,72 @@ class SqlRecorder:
     async def end_lease(self, worker_id: str) -> None:
         await self._database.run(self._end_lease, {"worker_id": worker_id})
 
-    async def ingest(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
+    async def ingest(
+        self,
+        worker_id: str,
+        arrivals: Sequence[Arrival],
+        *,
+        now: datetime,
+        on_duplicate: Callable[[Duplicate], None] = nobody_told,
+    ) -> Sequence[Work]:
         if not arrivals:
             return ()
-        replays = [replay_row(arrival) for arrival in arrivals if arrival.replay_of is not None]
+        replays = [arrival for arrival in arrivals if arrival.replay_of is not None]
         if replays:
-            await self._database.run(self._revive, {BATCH: as_batch(replays), "now": now})
-        batch = arrival_batch(self._database.dialect, arrivals)
-        rows = await self._lease(worker_id, self._ingest, {**batch, "now": now}, self._without_cancelled)
+            for refused_replay in await self._revive_all(replays, now):
+                on_duplicate(refused_replay)
         # Where a batch has one submission twice, the first was inserted.
         arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
-        held = sorted((row.id, row.request_id) for row in rows if row.leased_by is not None)
-        created_at = iso(now)
-        return [new_work(work_id, arrived[request_id], created_at, worker_id) for work_id, request_id in held]
+        repeats = duplicates.Repeats()
 
-    async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> None:
-        if not arrivals:
-            return
-        batch = as_batch([cancellation_row(arrival) for arrival in arrivals])
+        async def without_repeats(connection: AsyncConnection, rows: Sequence[Row[Any]]) -> Sequence[Row[Any]]:
+            nonlocal repeats
+            rows, repeats = await self._repeats.settle(connection, rows, arrived, now)
+            return rows
+
+        batch = arrival_batch(self._database.dialect, arrivals)
+        rows = await self._lease(worker_id, self._ingest, {**batch, "now": now}, without_repeats)
+        for duplicate in repeats.duplicates.values():
+            on_duplicate(duplicate)
+        held = sorted((row.id, row.request_id) for row in rows if row.leased_by is not None)
+        created_at, refused = iso(now), repeats.refused
+        return [
+            new_work(work_id, arrived[request_id], created_at, worker_id, refused.get(work_id))
+            for work_id, request_id in held
+        ]
+
+    async def _revive_all(self, replays: Sequence[Arrival], now: datetime) -> Sequence[Duplicate]:
+        """Make these FAILED ones pending again, but not those in whose place another was sent, which are returned."""
+        named = as_batch([{"request_id": arrival.submission.request_id} for arrival in replays])
         async with self._database.transaction() as connection:
-            if self._database.dialect == "postgresql":
-                await connection.execute(cancellations.ingest_lock())
+            await self._take_turn(connection)
+            later = {row.request_id: row.later for row in await connection.execute(self._superseded, {BATCH: named})}
+            revived = [replay_row(arrival) for arrival in replays if arrival.submission.request_id not in later]
+            if revived:
+                await connection.execute(self._revive, {BATCH: as_batch(revived), "now": now})
+        replayed = {arrival.submission.request_id: arrival.submission for arrival in replays}
+        return [Duplicate(replayed[request_id], other, replayed=True) for request_id, other in later.items()]
+
+    async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> Collection[str]:
+        if not arrivals:
+            return ()
+        rows = [cancellation_row(arrival) for arrival in arrivals]
+        async with self._database.transaction() as connection:
+            await self._take_turn(connection)
+            named = as_batch([{"request_id": row["request_id"]} for row in rows])
+            originals = await connection.execute(self._originals, {BATCH: named})
+            renamed = {row.request_id: row.duplicate_of for row in originals}
+            for row in rows:
+                row["request_id"] = renamed.get(row["request_id"], row["request_id"])
+            batch = as_batch(rows)
             await connection.execute(self._note, {BATCH: batch, "now": now})
             await connection.execute(self._park, {BATCH: batch})
+        return {row["request_id"] for row in rows}
+
+    async def _take_turn(self, connection: AsyncConnection) -> None:
+        """Only one at a time ingests anything: what another ingested is then visible to the next statement."""
+        if self._database.dialect == "postgresql":
+            await connection.execute(cancellations.ingest_lock())
 
     async def claim(
         self,
@@ -222,17 +268,6 @@ class SqlRecorder:
         rows = await connection.execute(self._unpublished_of, {BATCH: as_batch(later)})
         return {row.reservation_id for row in rows}
 
-    async def _without_cancelled(
-        self, connection: AsyncConnection, rows: Sequence[Row[Any]], parameters: Mapping[str, Any]
-    ) -> Sequence[Row[Any]]:
-        """Those of the rows just ingested whose cancellation did not come first. Parked ones are looked up by a statement of their
-        own: one that waited for the lock does not see what was done meanwhile."""
-        if (await connection.execute(self._any_parked)).first() is None:
-            return rows
-        cancelled = {row.id for row in await connection.execute(self._unpark, {"now": parameters["now"]})}
-        await connection.execute(cancellations.forget_parked())
-        return [row for row in rows if row.id not in cancelled]
-
     async def _run_batch(self, statement: Executable, worker_id: str, work_ids: Collection[int]) -> Sequence[Row[Any]]:
         if not work_ids:
             return ()
@@ -256,7 +291,7 @@ class SqlRecorder:
                         await connection.execute(self._release, {"worker_id": worker_id, BATCH: _ids(lost)})
                     result = await connection.execute(statement, {"worker_id": worker_id, **parameters})
                     leased = result.all()
-                    kept = leased if narrow is None else await narrow(connection, leased, parameters)
+                    kept = leased if narrow is None or not leased else await narrow(connection, leased)
             except BaseException:
                 self._uncertain.setdefault(worker_id, set()).update(lost, (row.id for row in leased))
                 raise
@@ -270,7 +305,8 @@ class SqlRepairs:
         self._database = Database(engine)
 
     async def in_doubt(self, request_id: str) -> Work | None:
-        wanted = (reservations.c.request_id == request_id, reservations.c.status == Status.IN_DOUBT.value)
+        original = duplicates.original_of(literal(request_id))
+        wanted = (reservations.c.request_id == original, reservations.c.status == Status.IN_DOUBT.value)
         rows = await self._database.read(select(*claims.WORK).where(*wanted))
         return work_of(rows[0]) if rows else None
 

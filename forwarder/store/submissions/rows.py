@@ -8,6 +8,7 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import Row
 
 from forwarder.process.clock import iso
+from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent
 from forwarder.reservation.request import SealedCard
@@ -36,7 +37,7 @@ def arrival_batch(dialect: DialectName, arrivals: Sequence[Arrival]) -> dict[str
 
 def _arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
     submission = arrival.submission
-    card = submission.card
+    card, natural = submission.card, submission.natural
     return {
         "position": position,
         "request_id": submission.request_id,
@@ -57,6 +58,9 @@ def _arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
         "traceparent": submission.traceparent,
         "safeguards": arrival.safeguards if arrival.held else None,
         "held": arrival.held,
+        "natural_key": natural and natural.key,
+        "transaction_key": natural and natural.transaction,
+        "keyed": natural is not None and natural.keyed,
     }
 
 
@@ -146,6 +150,9 @@ def work_of(row: Row[Any], leased_by: str = "") -> Work:
             fingerprint=row.fingerprint,
             card=_card(row.card),
             traceparent=row.traceparent,
+            natural=None
+            if row.natural_key is None
+            else NaturalKey(row.natural_key, row.transaction_key, keyed=row.keyed),
         ),
         partition=row.partition,
         created_at=iso(row.created_at),
@@ -169,10 +176,13 @@ def work_of(row: Row[Any], leased_by: str = "") -> Work:
         safeguards=row.safeguards,
         sent_safeguards=row.sent_safeguards or "",
         takeovers=row.takeovers,
+        transaction_of=row.transaction_of,
     )
 
 
-def new_work(work_id: int, arrival: Arrival, created_at: str, leased_by: str) -> Work:
+def new_work(
+    work_id: int, arrival: Arrival, created_at: str, leased_by: str, transaction_of: str | None = None
+) -> Work:
     """An arrival that was just ingested and leased to `leased_by`. `created_at` is ISO 8601."""
     return Work(
         id=work_id,
@@ -188,6 +198,7 @@ def new_work(work_id: int, arrival: Arrival, created_at: str, leased_by: str) ->
         leased_by=leased_by,
         size=arrival.size,
         safeguards=arrival.safeguards,
+        transaction_of=transaction_of,
     )
 
 

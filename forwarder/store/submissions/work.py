@@ -95,6 +95,7 @@ class Work:
     `pms_reservation`: set where it is CONFIRMED.
     `leased_by`: the worker id it was leased to; a worker that lost its lease goes on under another id.
     `size`: bytes of its request and its sealed card as texts, or a little more; 0 where nobody counted them.
+    `transaction_of`: the request id of the submission whose transaction it reuses; set where it is to be refused for that.
     """
 
     id: int
@@ -117,6 +118,21 @@ class Work:
     safeguards: str | None = None
     sent_safeguards: str = ""
     takeovers: int = 0
+    transaction_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A submission that turned out, as it was ingested, to be another one: that with the request id `duplicate_of`. `replayed`: it
+    is a dead letter that was put back, and stays FAILED, because the other was sent in its place."""
+
+    submission: Submission
+    duplicate_of: str
+    replayed: bool = False
+
+
+def nobody_told(_duplicate: Duplicate) -> None:
+    """For those who do not ask which submissions are duplicates."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ integration_accounts = Table(
     Column("deadline_seconds", Integer, nullable=False),
     Column("paused", Boolean, nullable=False),
     Column("options", JSON().with_variant(JSONB(), "postgresql"), nullable=False, server_default=text("'{}'")),
+    Column("duplicate_window_seconds", Integer, nullable=False, server_default=text("300")),
     _created_at(),
 )
 """`credential` is sealed."""

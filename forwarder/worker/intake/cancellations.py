@@ -41,8 +41,8 @@ class CancellationIntake:
             arrivals = [_arrival(request, accounts.get(request.account_id), now) for request in requests]
             self._dispatcher.being_cancelled = {request.request_id for request in requests}
             try:
-                await self._recorder.request_cancellations(arrivals, now=now)
-                await self._give_back(self._dispatcher.being_cancelled)
+                noted = await self._recorder.request_cancellations(arrivals, now=now)
+                await self._give_back(noted)
             finally:
                 self._dispatcher.being_cancelled = ()
             self._look_at_once(accounts.values())

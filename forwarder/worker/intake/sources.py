@@ -15,13 +15,21 @@ import structlog
 
 from forwarder.observability import metrics
 from forwarder.operations.dead_letter_messages import DeadLetterWriter
+from forwarder.process.clock import iso
 from forwarder.process.loops import CROWD, by_halves, keep_trying
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
-from forwarder.store.submissions.work import Arrival, Work
+from forwarder.store.submissions.work import Arrival, Duplicate, Work
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, TenancyUnavailable
-from forwarder.topics.codec import Undecodable, decode_cancellation, decode_with_text, is_cancellation, replay_revision
+from forwarder.topics.codec import (
+    Undecodable,
+    decode_cancellation,
+    decode_with_text,
+    encode_duplicate,
+    is_cancellation,
+    replay_revision,
+)
 from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake.cancellations import CancellationIntake
@@ -83,6 +91,7 @@ class Intake:
         self._dispatcher = dispatcher
         self._lease = lease
         self._publisher = parts.publisher
+        self._results_topic = parts.topics.results
         self._letters = letters
         self._clock = parts.clock
         self._settings = parts.settings
@@ -129,10 +138,30 @@ class Intake:
     async def _insert(self, received: Sequence[_Received]) -> None:
         allotments = await self._allotments({each.submission.account_id for each in received})
         arrivals = [self._arrival(each, allotments[each.submission.account_id]) for each in received]
-        now = self._clock.now()
-        works = await self._lease.claim(lambda worker_id: self._recorder.ingest(worker_id, arrivals, now=now))
+        now, repeated = self._clock.now(), list[Duplicate]()
+        works = await self._lease.claim(
+            lambda worker_id: self._recorder.ingest(worker_id, arrivals, now=now, on_duplicate=repeated.append)
+        )
         accounts = {key: each.account for key, each in allotments.items() if each.account is not None}
         self._offer(works, arrivals, accounts)
+        if repeated:
+            await self._tell_of(repeated)
+
+    async def _tell_of(self, repeated: Sequence[Duplicate]) -> None:
+        """Who waits for a duplicate's outcome learns whose to wait for. Where the log is away they find out by its status."""
+        for each in repeated:
+            request_id, original = each.submission.request_id, each.duplicate_of
+            if each.replayed:
+                _log.warning("replay.refused", request_id=request_id, duplicate_of=original)
+            else:
+                _log.info("submission.duplicate", request_id=request_id, duplicate_of=original)
+        metrics.TAKEN_IN.labels("duplicate").inc(len(repeated))
+        time = iso(self._clock.now())
+        told = [encode_duplicate(each.submission, each.duplicate_of, time) for each in repeated if not each.replayed]
+        try:
+            await self._publisher.publish(self._results_topic, told)
+        except LogUnavailable as error:
+            _log.warning("duplicates.not_told", count=len(told), error=str(error))
 
     async def _allotments(self, account_ids: Collection[str]) -> Mapping[str, _Allotment]:
         allotments = {}

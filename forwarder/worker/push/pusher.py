@@ -31,6 +31,7 @@ from forwarder.pms.port import (
 from forwarder.process.clock import Clock, iso
 from forwarder.reservation.booking import Booking, apply_rules, booking_without_card
 from forwarder.reservation.cancellation import not_supported
+from forwarder.reservation.duplicates import transaction_reused
 from forwarder.reservation.outcome import (
     Absent,
     Cancelled,
@@ -157,6 +158,8 @@ class Pusher:
         return PushResult(outcome, attempts.all, possibly_sent=False)
 
     def _prepare(self, account: Account, work: Work) -> PreparedPush | Rejected | Deferred:
+        if work.transaction_of is not None:  # so it was never sent
+            return Rejected(transaction_reused(work.transaction_of))
         try:
             connected = self._connect(account)
             pms, safeguards = connected.pms.while_held(partial(self.may_send, work)), connected.safeguards

@@ -13,7 +13,7 @@ from sqlalchemy.sql import ClauseElement
 
 from forwarder.store.lists.reader import _statuses
 from forwarder.store.sql import batch_of
-from forwarder.store.submissions import cancellations, claims, outcomes
+from forwarder.store.submissions import cancellations, claims, duplicates, outcomes
 from forwarder.store.tables import reservations
 from forwarder.store.webhooks import queue as webhook_queue
 from tests.support.backends import only
@@ -21,7 +21,7 @@ from tests.support.worker.works import NOW
 
 pytestmark = only("distributed")
 
-_LARGE = ("reservations", "outbox", "webhook_deliveries")
+_LARGE = ("reservations", "duplicates", "outbox", "webhook_deliveries")
 _FILL = (
     """
 INSERT INTO reservations (request_id, workspace_id, account_id, partition, operation, property_id, room_id, arrival_date,
@@ -51,6 +51,10 @@ _STATEMENTS: dict[str, Executable] = {
     "release": claims.release(),
     "mark as being pushed": claims.mark_pushing(),
     "ask for a cancellation": cancellations.note(),
+    "look for repeated ones": duplicates.look("postgresql"),
+    "look for their transactions": duplicates.same_transaction("postgresql"),
+    "look for what superseded them": duplicates.superseded(),
+    "look duplicates up": duplicates.originals(),
     "park a cancellation": cancellations.park("postgresql"),
     "note what was parked": cancellations.unpark(),
     "forget what was parked": cancellations.forget_parked(),

@@ -8,7 +8,7 @@ import pytest
 
 from forwarder.ingress.parts import IngressSettings
 from forwarder.topics.codec import decode_submission, header
-from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL
+from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, GENERAL_PATH, OTHER_ACCOUNT, Stages, stages
 
 ASYNC = {"Prefer": "respond-async"}
@@ -102,8 +102,9 @@ async def test_unknown_fields_travel_no_further(house: Stages) -> None:
     assert house.published()["reservation"] == BOOKING_ENGINE
 
 
-async def test_each_submission_without_a_key_is_its_own(house: Stages) -> None:
-    answers = [await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE) for _ in range(3)]
+async def test_each_submission_without_a_key_is_its_own_where_there_is_no_duplicate_window(house: Stages) -> None:
+    body = changed(BOOKING_ENGINE, "transactionId", ABSENT)
+    answers = [await house.client.post(BOOKING_ENGINE_PATH, json=body) for _ in range(3)]
     assert len({answer.json()["data"]["requestId"] for answer in answers}) == 3
     assert house.reader.reads == 0
 

@@ -14,7 +14,7 @@ from forwarder.reservation.bulk import MAX_BULK_BYTES, MAX_ITEM_BYTES, MAX_ITEMS
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.topics.codec import decode_submission, header
-from tests.support.stages.bodies import BOOKING_ENGINE, CARD, GENERAL
+from tests.support.stages.bodies import BOOKING_ENGINE, CARD, GENERAL, changed
 from tests.support.stages.contract_stages import CONTRACT, contract_stages
 from tests.support.stages.http_stages import (
     BOOKING_ENGINE_PATH,
@@ -61,6 +61,14 @@ async def _results(house: Stages, items: Sequence[Any], **how: Any) -> list[dict
     return results
 
 
+def _engines(count: int) -> list[dict[str, Any]]:
+    """Items of so many booking engines' reservations, each in a transaction of its own."""
+    return [
+        {**ENGINE, "reservation": changed(BOOKING_ENGINE, "transactionId", f"tx-of-item-{number}")}
+        for number in range(count)
+    ]
+
+
 def _codes(results: Sequence[dict[str, Any]]) -> list[str | None]:
     return [result["problem"]["code"] if "problem" in result else None for result in results]
 
@@ -76,7 +84,7 @@ async def _code(house: Stages, items: Sequence[Any] | None = None, **how: Any) -
 
 @pytest.mark.parametrize("lines", [False, True])
 async def test_every_item_is_a_submission(house: Stages, *, lines: bool) -> None:
-    answer = await _send(house, [ENGINE, SMALL, ENGINE], lines=lines)
+    answer = await _send(house, [ENGINE, SMALL, *_engines(1)], lines=lines)
     assert answer.status_code == 200
     assert answer.json()["success"] is True
     data = answer.json()["data"]
@@ -92,13 +100,13 @@ async def test_every_item_is_a_submission(house: Stages, *, lines: bool) -> None
     submissions = [decode_submission(message) for message in house.requests]
     assert [each.request_id for each in submissions] == ids
     assert [each.operation for each in submissions] == ["booking-engine", "general", "booking-engine"]
-    assert [each.reservation for each in submissions] == [BOOKING_ENGINE, GENERAL, BOOKING_ENGINE]
+    assert [each.reservation for each in submissions] == [BOOKING_ENGINE, GENERAL, _engines(1)[0]["reservation"]]
     assert (await house.client.get(data["results"][2]["statusUrl"])).json()["data"]["status"] == "PENDING"
 
 
 async def test_all_of_them_are_one_batch_that_is_acknowledged_before_the_answer(house: Stages) -> None:
     house.log.acknowledging.clear()
-    sent = asyncio.create_task(_send(house, [ENGINE] * 20))
+    sent = asyncio.create_task(_send(house, _engines(20)))
     await house.log.attempted(1)
     assert not sent.done()
     house.log.acknowledging.set()
@@ -412,7 +420,7 @@ async def test_others_have_their_turn_while_a_bulk_is_read(house: Stages) -> Non
             await asyncio.sleep(0)
 
     house.log.acknowledging.clear()  # so that all turns are of reading
-    sent = asyncio.create_task(_send(house, [ENGINE] * 500))
+    sent = asyncio.create_task(_send(house, _engines(500)))
     waiting = asyncio.create_task(other())
     await house.log.attempted(1)
     of_reading = turns

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +107,8 @@ class _TakesItsTime(SqlRecorder):
         self.answering.set()
         self.committed = asyncio.Event()
 
-    async def ingest(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
-        return await self._late(await super().ingest(worker_id, arrivals, now=now))
+    async def ingest(self, worker_id: str, arrivals: Sequence[Arrival], **how: Any) -> Sequence[Work]:
+        return await self._late(await super().ingest(worker_id, arrivals, **how))
 
     async def claim(self, worker_id: str, account_id: str, partitions: Collection[int], **how: Any) -> Sequence[Work]:
         return await self._late(await super().claim(worker_id, account_id, partitions, **how))

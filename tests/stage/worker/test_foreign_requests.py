@@ -1,10 +1,10 @@
 """What becomes of messages on the requests topic that no ingress wrote: set aside, counted, and the next one is worked on."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from pydantic_core import to_json
@@ -56,13 +56,13 @@ class _Refusing(SqlRecorder):
 
     refused: ClassVar[set[str]] = {fresh(3).request_id, cancellation(13).request_id}
 
-    async def ingest(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
+    async def ingest(self, worker_id: str, arrivals: Sequence[Arrival], **more: Any) -> Sequence[Work]:
         self._refuse(arrival.submission.request_id for arrival in arrivals)
-        return await super().ingest(worker_id, arrivals, now=now)
+        return await super().ingest(worker_id, arrivals, **more)
 
-    async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> None:
+    async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> Collection[str]:
         self._refuse(arrival.request.request_id for arrival in arrivals)
-        await super().request_cancellations(arrivals, now=now)
+        return await super().request_cancellations(arrivals, now=now)
 
     def _refuse(self, request_ids: Iterable[str]) -> None:
         if self.refused.intersection(request_ids):

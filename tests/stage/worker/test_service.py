@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -161,8 +162,10 @@ class _Overtaken(SqlRecorder):
             self._renewed.set()
         return renewed
 
-    async def ingest(self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime) -> Sequence[Work]:
-        works = await super().ingest(worker_id, arrivals, now=now)
+    async def ingest(
+        self, worker_id: str, arrivals: Sequence[Arrival], *, now: datetime, **more: Any
+    ) -> Sequence[Work]:
+        works = await super().ingest(worker_id, arrivals, now=now, **more)
         if works and not self._overtaken:
             self._overtaken = worker_id
             while not await take_over(self, worker_id, now=now):

@@ -105,9 +105,13 @@ class Deployment:
             raise subprocess.CalledProcessError(done.code, arguments, done.out, done.err)
         return json.loads(done.out)
 
-    async def add_account(self, account_id: str, *, kind: str = "generic", path: str = "generic") -> None:
-        """An integration account whose PMS is simulated under its own name."""
-        account = Account(account_id, "demo", kind, f"{self.url('simulate')}/{account_id}/{path}", "")
+    async def add_account(
+        self, account_id: str, *, kind: str = "generic", path: str = "generic", duplicate_window_seconds: int = 0
+    ) -> None:
+        """An integration account whose PMS is simulated under its own name. Without a duplicate window: most tests send one body
+        again and again, and mean another reservation each time."""
+        url = f"{self.url('simulate')}/{account_id}/{path}"
+        account = Account(account_id, "demo", kind, url, "", duplicate_window_seconds=duplicate_window_seconds)
         async with open_backend(settings_of(self.site)) as backend:
             await Accounts(backend.tenancy, backend.sealer).add(account, "secret")
 

@@ -25,7 +25,7 @@ from forwarder.store.webhooks.queue import SqlDeliveryQueue
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
-from forwarder.topics.outcomes import OutcomeListener
+from forwarder.topics.outcomes import OutcomeEvent, OutcomeListener
 from forwarder.topics.port import Log, Message, Publisher, Topics
 from forwarder.worker.parts import WorkerParts
 from forwarder.worker.service import Worker
@@ -76,14 +76,14 @@ class ForeignSite:
             await self.write(requests=[message_of(sent)], results=())
             told = await expected.within(PATIENCE_SECONDS - 2, _for_ever)
             self._look()
-            assert told is not None
+            assert isinstance(told, OutcomeEvent)
             assert told.status is Status.CONFIRMED
             while f"{sent.request_id}.1" not in self.sender.to(URL):
                 self._look()
                 await asyncio.sleep(0.005)
             for one in waiting:
                 assert one is not None
-                if (settled := await one.within(0.0, _for_ever)) is not None:
+                if isinstance(settled := await one.within(0.0, _for_ever), OutcomeEvent):
                     receipt_response(Receipt(sent.request_id, "", settled), Wait(1.0), "", 1)
         stored = await self.reader.submission("acc", sent.request_id)
         assert stored is not None

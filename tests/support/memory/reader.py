@@ -1,7 +1,7 @@
 """The store's reading side in memory, at the store's own seam."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 
 from pydantic_core import from_json
@@ -16,6 +16,8 @@ class MemoryReader:
     """Implements `Reader` over what `put` was given."""
 
     rows: list[tuple[str, StoredSubmission]] = field(default_factory=list)
+    duplicates: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """By the request id of each: that of the one that it repeats, and its fingerprint."""
     away: bool = False
     reads: int = 0
 
@@ -26,10 +28,14 @@ class MemoryReader:
         )
 
     async def submission(self, account_id: str, request_id: str) -> StoredSubmission | None:
-        return next((stored for stored in self._of(account_id) if stored.request_id == request_id), None)
+        return (await self.submissions(account_id, [request_id])).get(request_id)
 
     async def submissions(self, account_id: str, request_ids: Collection[str]) -> Mapping[str, StoredSubmission]:
-        return {stored.request_id: stored for stored in self._of(account_id) if stored.request_id in request_ids}
+        known = {stored.request_id: stored for stored in self._of(account_id)}
+        for request_id, (original, fingerprint) in self.duplicates.items():
+            if original in known:
+                known[request_id] = replace(known[original], fingerprint=fingerprint)
+        return {request_id: known[request_id] for request_id in request_ids if request_id in known}
 
     async def reservation(self, account_id: str, reservation_id: int) -> StoredSubmission | None:
         return next((stored for stored in self._of(account_id) if stored.id == reservation_id), None)

@@ -27,7 +27,7 @@ from forwarder.store.lists.port import StoredSubmission
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
 from forwarder.tenancy.sealing import KeyPair, PublicKeySealer, SecretUnsealer
-from forwarder.topics.codec import decode_submission, encode_result
+from forwarder.topics.codec import decode_submission, encode_duplicate, encode_result
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Message
 from tests.support.memory.clock import ManualClock, settle
@@ -60,7 +60,8 @@ class MemoryDirectory:
     )
     accounts: Mapping[str, Account] = field(
         default_factory=lambda: {
-            name: Account(name, name.partition("-")[0], "generic", "http://pms.test", "")
+            # Most tests send one body again and again, and mean another reservation each time.
+            name: Account(name, name.partition("-")[0], "generic", "http://pms.test", "", duplicate_window_seconds=0)
             for name in ("alpha-1", "alpha-2", "beta-1")
         }
     )
@@ -168,6 +169,12 @@ class Stages:
         )
         self.reader.put(submission.account_id, stored)
         return stored
+
+    async def repeat(self, message: Message, original: StoredSubmission) -> None:
+        """Find that a submission is `original` sent again, and tell who waits for it, as the worker would."""
+        submission = decode_submission(message)
+        self.reader.duplicates[submission.request_id] = original.request_id, submission.fingerprint
+        await self.log.publish(RESULTS, [encode_duplicate(submission, original.request_id, iso(self.clock.now()))])
 
     async def settle(
         self,

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import Operation
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
@@ -21,6 +22,18 @@ class ResultData(Part):
     reservation: Reservation
     cancellation: Cancellation = maybe("Of an event about a cancellation.")
     test: Literal[True] = maybe("Of an event of test mode: what it tells of was made in a simulated PMS.")
+
+
+class DuplicateData(Part):
+    """That a submission is an earlier one sent again."""
+
+    request_id: RequestId
+    workspace_id: str
+    integration_account_id: str
+    duplicate_of: Annotated[
+        RequestId, Field(description="The submission that it repeats, whose outcome is its outcome.")
+    ]
+    test: Literal[True] = maybe("Of an event of test mode.")
 
 
 class SealedCard(Part):
@@ -42,6 +55,10 @@ class SubmittedData(Part):
     card: SealedCard | None
     reservation: dict[str, Any]
     deadline_seconds: int = maybe("For how long it is worth forwarding.", ge=1, le=MAX_DEADLINE_SECONDS)
+    natural_key: str = maybe("Recognises what is asked for when it is sent again: a keyed digest.")
+    transaction_key: str = maybe("The same of its `transactionId` alone.")
+    duplicate_window_seconds: int = maybe("For how long it is recognised.", ge=0, le=MAX_WINDOW_SECONDS)
+    keyed: bool = maybe("Whether it came with an `Idempotency-Key`.")
 
 
 class CancellationRequestedData(Part):

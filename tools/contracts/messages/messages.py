@@ -1,7 +1,7 @@
 """Every message of the topics: its type, what it is about, the shape of its value, and an example that the codec wrote. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import EVENT_TYPES, ResultEvent, result_data
-from forwarder.topics.codec import encode_cancellation, encode_result, encode_submission
+from forwarder.topics.codec import encode_cancellation, encode_duplicate, encode_result, encode_submission
 from forwarder.topics.port import Message
 from tools.contracts import examples
 from tools.contracts.messages import event_data
@@ -83,6 +83,19 @@ def result_messages() -> Sequence[Described]:
             CancellationStatus.FAILED,
             "The cancellation came to nothing before its deadline. It may be asked for again.",
         ),
+    )
+
+
+def duplicate_message() -> Described:
+    """The one on the results topic that is no result."""
+    submission = replace(examples.submission(), request_id=examples.repetition_id())
+    return Described(
+        "reservation.duplicate.v1",
+        "A submission turned out to be an earlier one sent again: it has no outcome but that one's. For those who wait for an "
+        "outcome; whoever reads results passes over it.",
+        event_data.DuplicateData,
+        encode_duplicate(submission, examples.request_id(), examples.SETTLED_AT),
+        {},
     )
 
 

@@ -43,12 +43,13 @@ def reading_paths() -> Json:
 
 
 def _submission() -> Json:
-    headers = ("ETag", "Cache-Control", "Preference-Applied")
+    headers = ("ETag", "Cache-Control", "Preference-Applied", "Duplicate-Of")
     states = ("Untaken", "Confirmed", "Rejected", "InDoubt", "Cancelled")
     return _get(
         "getSubmission",
         "Where a submission stands",
-        "From the moment at which it was accepted: never unknown. A caller may wait for news of it instead of asking again.",
+        "From the moment at which it was accepted: never unknown. A caller may wait for news of it instead of asking again. One "
+        "that turned out to be an earlier one sent again stands where that one stands.",
         ("requestId", "PreferNews", "IfNoneMatch"),
         success("It stands so.", "SubmissionEnvelope", [f"submission{state}" for state in states], *headers),
         requests.SUBMISSION_NOT_FOUND,

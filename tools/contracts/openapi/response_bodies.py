@@ -65,6 +65,7 @@ class Receipt(Part):
     status: Status
     accepted_at: Moment
     status_url: StatusUrl
+    duplicate: Literal[True] = maybe("It is an earlier submission, which was sent again. Nothing more is booked.")
 
 
 class AcceptedReservation(Reservation):

@@ -57,6 +57,18 @@ HEADERS: Final[Mapping[str, Json]] = {
         "schema": {"type": "string"},
         "example": "wait=10",
     },
+    "Duplicate-Of": {
+        "description": "The `requestId` of the earlier submission that this one repeats: nothing more was booked, and what is "
+        "answered is that one's. Left out where it repeats none.",
+        "schema": {"type": "string"},
+        "example": examples.request_id(),
+    },
+    "Link": {
+        "description": "Where it is described what an `Idempotency-Key` does: in the first answer to one without, once "
+        "for each API key and process. `rel` is `help`.",
+        "schema": {"type": "string"},
+        "example": '</docs#submitBookingEngineReservation>; rel="help"; title="Idempotency-Key"',
+    },
     "ETag": {
         "description": "Changes with anything that is shown. To be sent back in `If-None-Match`.",
         "schema": {"type": "string", "pattern": '^"[A-Za-z0-9_-]{20}"$'},

@@ -24,7 +24,13 @@ _SERVICE: Final = (
     service.TENANCY_UNAVAILABLE,
     service.INTERNAL_ERROR,
 )
-_TERMS: Final = (requests.INVALID_KEY, requests.INVALID_DEADLINE, requests.INVALID_QUERY, requests.KEY_REUSED)
+_TERMS: Final = (
+    requests.INVALID_KEY,
+    requests.INVALID_DEADLINE,
+    requests.INVALID_QUERY,
+    requests.KEY_REUSED,
+    requests.TRANSACTION_REUSED,
+)
 _REJECTIONS: Final = (
     endings.CARD_REQUIRED,
     endings.WEBSITE_REQUIRED,
@@ -39,6 +45,7 @@ _REJECTIONS: Final = (
     endings.REJECTED_BY_OPERATOR,
 )
 _APPLIED: Final = ("Cache-Control", "Preference-Applied")
+_AGAIN: Final = ("Duplicate-Of", "Link")
 
 
 def submit_operation(
@@ -56,14 +63,14 @@ def submit_operation(
         "requestBody": _body(schema, example, required=True),
         "responses": {
             "200": success("To `dryRun=true`.", "DryRunEnvelope", ("dryRun", "dryRunRefused"), "Cache-Control"),
-            "201": success(made, "ReservationEnvelope", ("reservationMade",), "Location", *_APPLIED),
+            "201": success(made, "ReservationEnvelope", ("reservationMade",), "Location", *_APPLIED, *_AGAIN),
             "202": success(
                 accepted,
                 receipt[0],
                 (receipt[1],),
-                *("Location", "Retry-After", *_APPLIED),
+                *("Location", "Retry-After", *_APPLIED, *_AGAIN),
             ),
-            **_refusals(*_CALLER, *BODY_PROBLEMS, *_TERMS, *_REJECTIONS, *_SERVICE),
+            **_submission_refusals(*_CALLER, *BODY_PROBLEMS, *_TERMS, *_REJECTIONS, *_SERVICE),
         },
     }
 
@@ -145,6 +152,11 @@ _CANCELLATIONS: Final = (
 
 def _refusals(*types: ProblemType) -> Json:
     return problems(types, headers=dict.fromkeys((409, 422), _APPLIED) | {503: _APPLIED})
+
+
+def _submission_refusals(*types: ProblemType) -> Json:
+    applied = (*_APPLIED, *_AGAIN)
+    return problems(types, headers=dict.fromkeys((409, 422), applied) | {503: _APPLIED})
 
 
 def _body(schema: str, example: Any, *, required: bool) -> Json:

@@ -45,6 +45,7 @@ def downgrade() -> None:
         "outbox",
         "workers",
         "parked_cancellations",
+        "duplicates",
         "reservations",
     ):
         op.drop_table(table)
@@ -101,6 +102,10 @@ def _reservations() -> None:
         sa.Column("cancel_requested_at", _MOMENT),
         sa.Column("cancel_reason", sa.Text),
         sa.Column("cancel_problem", sa.Text),
+        sa.Column("natural_key", _KEY),
+        sa.Column("transaction_key", _KEY),
+        sa.Column("keyed", sa.Boolean, nullable=False, server_default=sa.text("false")),
+        sa.Column("transaction_of", sa.Text),
         sqlite_autoincrement=True,
         postgresql_with={"toast_tuple_target": 8160, "autovacuum_vacuum_scale_factor": 0.05},
     )
@@ -110,6 +115,14 @@ def _reservations() -> None:
         sa.Column("account_id", _KEY, nullable=False),
         sa.Column("requested_at", _MOMENT, nullable=False),
         sa.Column("reason", sa.Text),
+    )
+    op.create_table(
+        "duplicates",
+        sa.Column("request_id", _KEY, primary_key=True),
+        sa.Column("account_id", _KEY, nullable=False),
+        sa.Column("duplicate_of", _KEY, nullable=False),
+        sa.Column("accepted_at", _MOMENT, nullable=False),
+        sa.Column("fingerprint", sa.Text, nullable=False),
     )
 
 
@@ -139,6 +152,9 @@ def _reservation_indexes() -> None:
         "status <> 'IN_DOUBT' AND due_at IS NOT NULL AND leased_by IS NULL",
     )
     _partial_index("reservations_leased", "reservations", ["leased_by"], "leased_by IS NOT NULL")
+    possible = "status IN ('PENDING', 'IN_DOUBT', 'CONFIRMED', 'CANCELLED')"
+    for key in ("natural_key", "transaction_key"):
+        _partial_index(f"reservations_{key}", "reservations", [key, "id"], f"{key} IS NOT NULL AND {possible}")
 
 
 def _workers_and_outbox() -> None:
@@ -228,6 +244,7 @@ def _tenants() -> None:
         sa.Column(
             "options", sa.JSON().with_variant(JSONB(), "postgresql"), nullable=False, server_default=sa.text("'{}'")
         ),
+        sa.Column("duplicate_window_seconds", sa.Integer, nullable=False, server_default=sa.text("300")),
         _created_at(),
     )
 

@@ -5,10 +5,11 @@ back, and a connection that is long in coming; meanwhile others go on, those of 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar, cast
 from unittest import mock
 
@@ -140,10 +141,10 @@ class Store:
         async with self.hosts[0].begin() as connection:
             if self.dialect == "postgresql":
                 await connection.execute(
-                    text("TRUNCATE reservations, outbox, workers, parked_cancellations RESTART IDENTITY")
+                    text("TRUNCATE reservations, duplicates, outbox, workers, parked_cancellations RESTART IDENTITY")
                 )
                 return
-            for table in ("reservations", "outbox", "workers", "parked_cancellations", "sqlite_sequence"):
+            for table in ("reservations", "duplicates", "outbox", "workers", "parked_cancellations", "sqlite_sequence"):
                 await connection.execute(text(f"DELETE FROM {table}"))
 
     def recorder(self, process: Process, host: int, ownership: Ownership) -> Recorder:
@@ -198,10 +199,12 @@ class _RecorderSteps(_Steps):
         super().__init__(process, port)
         self._ownership = ownership
 
-    async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> None:
-        await self._call("request_cancellations", lambda: self._port.request_cancellations(arrivals, now=now))
-        for arrival in arrivals:
-            self._ownership.cancelled(self._process, arrival.request.request_id, self._process.loop.time())
+    async def request_cancellations(self, arrivals: Sequence[CancellationArrival], *, now: datetime) -> Collection[str]:
+        ask = partial(self._port.request_cancellations, arrivals, now=now)
+        noted: Collection[str] = await self._call("request_cancellations", ask)
+        for request_id in noted:
+            self._ownership.cancelled(self._process, request_id, self._process.loop.time())
+        return noted
 
 
 def _without_syncing(connection: Any, _record: Any) -> None:

@@ -1,0 +1,319 @@
+"""What is an earlier submission sent again gets no row of its own, whoever ingests it, and in however many batches it comes."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import product
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.reservation.duplicates import NaturalKey
+from forwarder.reservation.outcome import Status
+from forwarder.store.lists.reader import SqlOverview, SqlReader
+from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
+from forwarder.store.submissions.work import Arrival, CancellationArrival, Duplicate, Work
+from forwarder.store.tables import duplicates, reservations
+from tests.support.store.stored import DEADLINE, LATER, arrival, final, lease
+from tests.support.worker.works import NOW
+
+WINDOW = 300
+INSIDE, OUTSIDE = timedelta(seconds=WINDOW - 0.001), timedelta(seconds=WINDOW)
+
+
+@pytest.fixture
+async def recorder(engine: AsyncEngine) -> SqlRecorder:
+    """A store with the worker "w1" holding its lease."""
+    opened = SqlRecorder(engine)
+    assert await lease(opened, "w1")
+    return opened
+
+
+@pytest.fixture
+def reader(engine: AsyncEngine) -> SqlReader:
+    return SqlReader(engine)
+
+
+def sent(
+    number: int,
+    *,
+    key: str = "same",
+    transaction: str | None = None,
+    keyed: bool = False,
+    at: datetime = NOW,
+    **how: Any,
+) -> Arrival:
+    """The `number`-th submission; all with one `key` ask for the same thing."""
+    one = arrival(number, **how)
+    natural = NaturalKey(key, transaction, WINDOW, keyed)
+    return replace(one, submission=replace(one.submission, accepted_at=at, natural=natural))
+
+
+def request_id(number: int) -> str:
+    return sent(number).submission.request_id
+
+
+class Ingest:
+    """What one ingest came to."""
+
+    def __init__(self) -> None:
+        self.works: Sequence[Work] = ()
+        self.duplicates: list[Duplicate] = []
+
+    @property
+    def new(self) -> list[str]:
+        return [work.submission.request_id for work in self.works]
+
+    @property
+    def repeated(self) -> dict[str, str]:
+        return {each.submission.request_id: each.duplicate_of for each in self.duplicates}
+
+
+async def ingest(recorder: SqlRecorder, *arrivals: Arrival, worker: str = "w1") -> Ingest:
+    came = Ingest()
+    came.works = await recorder.ingest(worker, arrivals, now=NOW, on_duplicate=came.duplicates.append)
+    return came
+
+
+async def end(recorder: SqlRecorder, work: Work, status: Status) -> None:
+    await recorder.record("w1", [final(work, status=status)], [])
+
+
+async def count(engine: AsyncEngine, table: Any = reservations) -> int:
+    async with engine.connect() as connection:
+        return int(await connection.scalar(select(func.count()).select_from(table)) or 0)
+
+
+async def test_what_is_sent_again_is_the_earlier_one(
+    recorder: SqlRecorder, reader: SqlReader, engine: AsyncEngine
+) -> None:
+    assert (await ingest(recorder, sent(1))).new == [request_id(1)]
+    again = await ingest(recorder, sent(2, at=NOW + INSIDE))
+    assert (again.new, again.repeated) == ([], {request_id(2): request_id(1)})
+    assert (await count(engine), await count(engine, duplicates)) == (1, 1)
+    first, second = [await reader.submission("acc", request_id(number)) for number in (1, 2)]
+    assert first is not None
+    assert second == replace(first, fingerprint=sent(2).submission.fingerprint)
+    both = await reader.submissions("acc", {request_id(1), request_id(2), request_id(3)})
+    assert both == {request_id(1): first, request_id(2): second}
+    assert await reader.submission("other", request_id(2)) is None
+    found = await SqlOverview(engine).find(request_id(2))
+    assert found is not None
+    assert found[0].request_id == request_id(1)
+    assert len((await reader.page("acc", cursor=1, limit=10)).records) == 1
+    assert (await recorder.backlog(now=LATER)).due == 0
+
+
+_STATUSES = {
+    Status.PENDING: (True, True),
+    Status.IN_DOUBT: (True, True),
+    Status.CONFIRMED: (True, False),
+    Status.REJECTED: (False, False),
+    Status.FAILED: (False, False),
+    Status.CANCELLED: (False, False),
+}
+"""Of each status of the earlier one: whether it is repeated inside and outside of the window."""
+
+
+@pytest.mark.parametrize(("status", "late"), [*product(_STATUSES, (False, True))])
+async def test_only_what_may_stand_is_repeated(recorder: SqlRecorder, status: Status, late: bool) -> None:
+    (first,) = (await ingest(recorder, sent(1))).works
+    if status is not Status.PENDING:
+        await end(recorder, first, status)
+    again = await ingest(recorder, sent(2, at=NOW + (OUTSIDE if late else INSIDE)))
+    assert bool(again.repeated) is _STATUSES[status][late]
+    assert bool(again.new) is not _STATUSES[status][late]
+
+
+@pytest.mark.parametrize("earlier", [INSIDE, OUTSIDE])
+async def test_the_window_counts_either_way(recorder: SqlRecorder, earlier: timedelta) -> None:
+    (first,) = (await ingest(recorder, sent(1))).works
+    await end(recorder, first, Status.CONFIRMED)
+    assert bool((await ingest(recorder, sent(2, at=NOW - earlier))).repeated) is (earlier is INSIDE)
+
+
+@pytest.mark.parametrize(("first", "second", "together"), [*product((False, True), repeat=3)])
+async def test_two_keys_are_two_reservations(recorder: SqlRecorder, first: bool, second: bool, together: bool) -> None:
+    both = [sent(1, keyed=first), sent(2, keyed=second)]
+    batches = [both] if together else [both[:1], both[1:]]
+    new = [each for batch in batches for each in (await ingest(recorder, *batch)).new]
+    assert len(new) == (2 if first and second else 1)
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_a_key_that_repeated_one_without_is_that_ones_key(recorder: SqlRecorder, together: bool) -> None:
+    sending = [sent(1), sent(2, keyed=True), sent(3, keyed=True), sent(4)]
+    batches = [sending] if together else [[each] for each in sending]
+    new = [each for batch in batches for each in (await ingest(recorder, *batch)).new]
+    assert new == [request_id(1), request_id(3)]
+
+
+@pytest.mark.parametrize("status", [Status.PENDING, Status.CONFIRMED])
+async def test_a_transaction_is_the_same_at_any_time(recorder: SqlRecorder, status: Status) -> None:
+    (first,) = (await ingest(recorder, sent(1, transaction="tx"))).works
+    if status is not Status.PENDING:
+        await end(recorder, first, status)
+    again = await ingest(recorder, sent(2, transaction="tx", at=NOW + timedelta(days=400)))
+    assert again.repeated == {request_id(2): request_id(1)}
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_a_transaction_used_for_something_else_is_refused(
+    recorder: SqlRecorder, engine: AsyncEngine, together: bool
+) -> None:
+    both = [sent(1, transaction="tx"), sent(2, key="other", transaction="tx")]
+    batches = [both] if together else [both[:1], both[1:]]
+    works = [work for batch in batches for work in (await ingest(recorder, *batch)).works]
+    assert [work.transaction_of for work in works] == [None, request_id(1)]
+    # It never stands, and what is sent again of it is refused again.
+    (again,) = (await ingest(recorder, sent(3, key="other", transaction="tx"))).works
+    assert again.transaction_of == request_id(1)
+    await recorder.release("w1", [works[1].id])
+    (claimed,) = await recorder.claim("w1", "acc", [0], now=LATER, limit=5)
+    assert claimed.transaction_of == request_id(1)
+    assert await count(engine) == 3
+
+
+async def test_a_transaction_with_two_keys_may_pay_for_two(recorder: SqlRecorder) -> None:
+    works = (
+        await ingest(
+            recorder,
+            sent(1, transaction="tx", keyed=True),
+            sent(2, key="other", transaction="tx", keyed=True),
+        )
+    ).works
+    assert [work.transaction_of for work in works] == [None, None]
+
+
+async def test_a_transaction_whose_reservation_was_refused_is_free_again(recorder: SqlRecorder) -> None:
+    (first,) = (await ingest(recorder, sent(1, transaction="tx"))).works
+    await end(recorder, first, Status.REJECTED)
+    (second,) = (await ingest(recorder, sent(2, key="other", transaction="tx"))).works
+    assert second.transaction_of is None
+
+
+async def test_what_the_log_delivers_again_stays_what_it_was(
+    recorder: SqlRecorder, reader: SqlReader, engine: AsyncEngine
+) -> None:
+    (first,) = (await ingest(recorder, sent(1), sent(2))).works
+    await end(recorder, first, Status.REJECTED)
+    again = await ingest(recorder, sent(2), sent(1))
+    assert (again.new, again.repeated) == ([], {request_id(2): request_id(1)})
+    shown = await reader.submission("acc", request_id(2))
+    assert shown is not None
+    assert (shown.request_id, shown.status) == (request_id(1), Status.REJECTED)
+    assert (await count(engine), await count(engine, duplicates)) == (1, 1)
+    assert (await ingest(recorder, sent(3))).new == [request_id(3)]
+
+
+async def test_many_of_one_batch_are_one(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+    came = await ingest(recorder, *(sent(number) for number in range(1, 501)))
+    assert came.new == [request_id(1)]
+    assert set(came.repeated.values()) == {request_id(1)}
+    assert (await count(engine), await count(engine, duplicates)) == (1, 499)
+
+
+async def test_one_account_is_not_the_other(recorder: SqlRecorder) -> None:
+    """Their natural keys differ: the account is in them. What has none repeats nothing."""
+    came = await ingest(
+        recorder, sent(1, key="of acc"), sent(2, key="of other", account="other"), arrival(3), arrival(4)
+    )
+    assert len(came.new) == 4
+
+
+async def test_workers_who_ingest_the_same_at_once_book_once(engine: AsyncEngine) -> None:
+    recorders = [SqlRecorder(engine) for _ in range(4)]
+    for number, each in enumerate(recorders):
+        await lease(each, f"w{number}")
+    for lap in range(10):
+        came = await asyncio.gather(
+            *(
+                ingest(each, sent(10 * lap + number, key=f"lap {lap}"), worker=f"w{number}")
+                for number, each in enumerate(recorders, 1)
+                if number < len(recorders)
+            ),
+            # And one of them is delivered to two workers.
+            ingest(recorders[0], sent(10 * lap + 1, key=f"lap {lap}"), worker="w0"),
+        )
+        assert sum(len(each.new) for each in came) == 1
+    assert await count(engine) == 10
+
+
+async def test_a_replay_in_whose_place_another_was_sent_is_refused(
+    recorder: SqlRecorder, reader: SqlReader, engine: AsyncEngine
+) -> None:
+    (first,) = (await ingest(recorder, sent(1))).works
+    await end(recorder, first, Status.FAILED)
+    (second,) = (await ingest(recorder, sent(2))).works
+    put_back = replace(sent(1, held=False), replay_of=1)
+    came = await ingest(recorder, put_back)
+    assert came.duplicates == [Duplicate(put_back.submission, request_id(2), replayed=True)]
+    shown = await reader.submission("acc", request_id(1))
+    assert shown is not None
+    assert (shown.request_id, shown.status) == (request_id(1), Status.FAILED)
+    assert await count(engine, duplicates) == 0
+    # Where that came to nothing, it may be put back.
+    await end(recorder, second, Status.REJECTED)
+    assert (await ingest(recorder, put_back)).duplicates == []
+    shown = await reader.submission("acc", request_id(1))
+    assert shown is not None
+    assert shown.status is Status.PENDING
+
+
+async def test_a_replay_beside_one_with_another_key_works(recorder: SqlRecorder) -> None:
+    (first,) = (await ingest(recorder, sent(1, keyed=True))).works
+    await end(recorder, first, Status.FAILED)
+    await ingest(recorder, sent(2, keyed=True))
+    assert (await ingest(recorder, replace(sent(1, keyed=True), replay_of=1))).duplicates == []
+
+
+def cancellation(number: int, at: datetime = LATER) -> CancellationArrival:
+    return CancellationArrival(
+        CancellationRequest(request_id(number), "acc", "acc:1", at, "Changed plans.", 0), DEADLINE
+    )
+
+
+async def test_who_cancels_a_duplicate_cancels_what_it_repeats(recorder: SqlRecorder, reader: SqlReader) -> None:
+    await ingest(recorder, sent(1), sent(2))
+    assert await recorder.request_cancellations([cancellation(2)], now=LATER) == {request_id(1)}
+    shown = await reader.submission("acc", request_id(1))
+    assert shown is not None
+    assert shown.cancellation is not None
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_so_does_who_cancels_it_before_it_is_ingested(
+    recorder: SqlRecorder, reader: SqlReader, together: bool
+) -> None:
+    await recorder.request_cancellations([cancellation(2)], now=LATER)
+    both = [sent(1), sent(2)]
+    for batch in [both] if together else [both[:1], both[1:]]:
+        await ingest(recorder, *batch)
+    shown = await reader.submission("acc", request_id(1))
+    assert shown is not None
+    assert shown.cancellation is not None
+    assert shown.cancellation.reason == "Changed plans."
+
+
+@pytest.mark.parametrize("before", [False, True])
+async def test_what_was_to_be_cancelled_may_be_asked_for_again(recorder: SqlRecorder, before: bool) -> None:
+    """But not by a submission that came before its cancellation was asked for."""
+    (first,) = (await ingest(recorder, sent(1))).works
+    await recorder.request_cancellations([cancellation(1, LATER)], now=LATER)
+    if before:
+        await end(recorder, first, Status.CANCELLED)
+    late = await ingest(recorder, sent(2, at=LATER - INSIDE))
+    assert late.repeated == {request_id(2): request_id(1)}
+    assert (await ingest(recorder, sent(3, at=LATER))).new == [request_id(3)]
+
+
+async def test_an_operator_may_name_the_duplicate(recorder: SqlRecorder, engine: AsyncEngine) -> None:
+    (first, _) = (await ingest(recorder, sent(1), sent(2), sent(3, key="other"))).works
+    await end(recorder, first, Status.IN_DOUBT)
+    work = await SqlRepairs(engine).in_doubt(request_id(2))
+    assert work is not None
+    assert work.submission.request_id == request_id(1)
