@@ -5,7 +5,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.webhooks import queue as webhook_queue
-from tests.contract.store.test_plans import plan
+from tests.contract.store.plans.test_plans import plan
 from tests.support.backends import only
 from tests.support.worker.works import NOW
 

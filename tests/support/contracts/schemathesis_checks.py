@@ -1,6 +1,6 @@
 """Checks of ours for schemathesis, which loads this file: whatever is refused is a problem of the catalogue, and for a reason.
 
-Run by tests/journey/test_http_contract.py.
+Run by tests/journey/contracts/test_http_contract.py.
 """
 
 from typing import Any

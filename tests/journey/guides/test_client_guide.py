@@ -19,7 +19,7 @@ from tests.support.deployment.guide import files_of
 from tools.servers.real_servers import RealServers
 from tools.servers.server_process import LOCALHOST, free_ports
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs" / "guides" / "client.md"
 CLIENT = ROOT / "clients" / "python"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

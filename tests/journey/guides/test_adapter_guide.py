@@ -16,7 +16,7 @@ from tests.support.deployment.guide import files_of, install
 from tools.servers.real_servers import RealServers
 from tools.servers.server_process import LOCALHOST, free_ports
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs" / "guides" / "write-an-adapter.md"
 KEY = "a-key-of-the-fax-gateway"
 

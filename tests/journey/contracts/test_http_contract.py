@@ -15,7 +15,7 @@ import pytest
 from tests.support.backends import Backend
 from tests.support.deployment.deployment import Deployment, Site, booking, deploy
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 240
 # JSON Schema cannot say that one day is after another, nor how many decimals a currency has. `schemathesis_checks` sees to it that
 # a 400 or 422 is about nothing else.

@@ -11,7 +11,7 @@ from tests.support.contracts.generated_client import generate, run
 from tests.support.deployment.deployment import Deployment
 from tools.servers.ladder import Unavailable
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = ROOT / "tests" / "support" / "contracts" / "openapi_client" / "book.py"
 
 

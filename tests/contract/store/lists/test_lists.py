@@ -300,7 +300,7 @@ async def test_what_was_changed_is_found_by_when_it_was_changed(reader: SqlReade
 
 @only("embedded")
 async def test_on_sqlite_a_page_is_read_by_the_index_of_its_list(engine: AsyncEngine) -> None:
-    """On PostgreSQL: tests/contract/store/test_plans.py."""
+    """On PostgreSQL: tests/contract/store/plans/test_plans.py."""
     for name, filters in FILTERS.items():
         shape = shape_of(filters, "asc")
         asked = {"account_id": "acc", "max_rows": 11, **parameters_of(filters, shape, FIRST)}

@@ -25,7 +25,7 @@ from tests.support.deployment.guide import files_of
 from tools.servers.ladder import Unavailable
 from tools.servers.server_process import LOCALHOST, free_ports
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs" / "guides" / "consume-results.md"
 LOCK = ROOT / "tests" / "support" / "contracts" / "results_consumer" / "package-lock.json"
 EVENT = b'{"type":"reservation.confirmed.v1","timestamp":"2027-01-01T00:00:00.000Z","data":{"requestId":"rsv_x"}}'
