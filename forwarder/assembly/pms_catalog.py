@@ -6,7 +6,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from forwarder.pms.adapter import AdapterKind
+from forwarder.pms.fields import becomes
+from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import registered
+from forwarder.pms.rehearsal import table_of
+from forwarder.process.clock import SystemClock
 
 BUILT_IN = "built in"
 
@@ -28,6 +32,12 @@ def adapters() -> Sequence[Mapping[str, Any]]:
     ]
     lost = [{"kind": one.kind, "from": one.distribution, "error": one.error} for one in registry.not_loaded]
     return [*there, *lost]
+
+
+def fields(kind: str, options: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """What an account of that kind, set so, makes of each field of a request. Raises `UnknownKind` and `BadOptions`."""
+    table = table_of(AccountConnection("", kind, "", "", options=options), SystemClock())
+    return [{"field": name, "becomes": becomes(fate, table.notes)} for name, fate in table.fates.items()]
 
 
 def _described(adapter: AdapterKind) -> Mapping[str, Any]:

@@ -7,7 +7,9 @@ from typing import Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from forwarder.pms.http.client import Send
+from forwarder.pms.fields import FieldTable
+from forwarder.pms.http.client import Request, Send
+from forwarder.pms.http.response import Response
 from forwarder.pms.port import AccountConnection, Capabilities, Limits
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
@@ -27,6 +29,11 @@ class Adapter(Protocol):
 
     @property
     def capabilities(self) -> Capabilities: ...
+
+    @property
+    def fields(self) -> FieldTable:
+        """What becomes of each field of a request. True of every request that `create` makes."""
+        ...
 
     async def create(self, booking: Booking, send: Send) -> Outcome:
         """Ask once. What it lets through of `send`'s errors speaks of the reservation itself."""
@@ -50,6 +57,24 @@ class BatchAdapter(Adapter, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """A response that is taken for the PMS's own in a dry run. `means`: what in it is only assumed, as one sentence;
+    empty where nothing that follows shows it."""
+
+    response: Response
+    means: str
+
+
+@runtime_checkable
+class RehearsingAdapter(Adapter, Protocol):
+    """An adapter that makes several requests, and can be shown to: it says what might be answered to those that book nothing."""
+
+    def stand_in(self, request: Request, booking: Booking) -> StandIn | None:
+        """What might be answered to `request`; None where a dry run ends with it."""
+        ...
+
+
 class AdapterKind(Protocol):
     """How an account's adapter is made: the class of the adapter. Cheap; raises nothing."""
 
@@ -64,6 +89,11 @@ class AdapterKind(Protocol):
         ...
 
     @property
+    def fields(self) -> FieldTable:
+        """What becomes of each field of a request, where an account's options do not say otherwise."""
+        ...
+
+    @property
     def options(self) -> type[BaseModel]:
         """What `connection.options` must be: a `NoOptions`, or a model that extends it. The adapter reads them by it."""
         ...
@@ -75,12 +105,13 @@ class AdapterKind(Protocol):
 class Kind:
     """An `AdapterKind` that is more than the class of its adapter: what an account can rely on follows from its options.
 
-    `capabilities` are those of an account without options; an adapter may have others."""
+    `capabilities` and `fields` are those of an account without options; an adapter may have others."""
 
     make: Callable[[AccountConnection, Clock], Adapter]
     options: type[BaseModel]
     capabilities: Capabilities
     limits: Limits
+    fields: FieldTable
 
     def __call__(self, connection: AccountConnection, clock: Clock) -> Adapter:
         return self.make(connection, clock)

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from forwarder.pms.auth.grants import Grants, MemoryGrants
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
+from forwarder.reservation.outcome import CancelOutcome, Deferred, LookupOutcome, Outcome, Rejected
 
 
 class UnknownKind(LookupError):
@@ -127,6 +127,41 @@ class AccountConnection:
     pace: Pace = field(default=UNPACED, repr=False, compare=False)
     options: Mapping[str, Any] = field(default_factory=dict)
     grants: Grants = field(default_factory=MemoryGrants, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRequest:
+    """A request as a caller may see it: without credentials, and of a card the masked number alone.
+
+    `path`: with its query, and without the host. `body`: JSON, or the fields of a form by their names; None for none.
+    """
+
+    method: str
+    path: str
+    media_type: str | None
+    body: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """The requests that a create would make, as far as they can be known without asking anybody.
+
+    `assumed`: what stands in them for what only the PMS can say. `outcome`: what it comes to before anything is sent, if that is
+    certain already.
+    """
+
+    requests: Sequence[ShownRequest] = ()
+    assumed: Sequence[str] = ()
+    outcome: Rejected | Deferred | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A field of requests that an account does not send on, and why. `unless`: another field, and the value with which it does."""
+
+    field: str
+    reason: str
+    unless: tuple[str, str] | None = None
 
 
 class Pms(Protocol):

@@ -16,6 +16,7 @@ import structlog
 from pydantic import BaseModel, ValidationError
 
 from forwarder.pms.adapter import AdapterKind
+from forwarder.pms.fields import FieldTable
 from forwarder.pms.port import BadOptions, Capabilities, Limits, UnknownKind
 from forwarder.process.loading import load
 
@@ -23,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 GROUP: Final = "forwarder.pms"
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-_PARTS: Final[Mapping[str, type]] = {"capabilities": Capabilities, "limits": Limits}
+_PARTS: Final[Mapping[str, type]] = {"capabilities": Capabilities, "limits": Limits, "fields": FieldTable}
 _ASKED: Final = ("create", "find", "cancel")
 
 

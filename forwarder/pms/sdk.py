@@ -4,9 +4,11 @@ A kind of PMS is a class that `Adapter` describes. See docs/guides/write-an-adap
 `forwarder.pms.conformance` for what holds it to its word.
 """
 
-from forwarder.pms.adapter import Adapter, AdapterKind, BatchAdapter, Kind, NoOptions
+from forwarder.pms.adapter import Adapter, AdapterKind, BatchAdapter, Kind, NoOptions, RehearsingAdapter, StandIn
 from forwarder.pms.auth.authorization import Authorization, no_token
 from forwarder.pms.auth.grants import Grant, Grants
+from forwarder.pms.fields import SPECIFIED, Fate, FieldTable, InNotes, LeftOut, Refused, SentAs
+from forwarder.pms.guests import Headcount, country_code, first_and_last, headcount
 from forwarder.pms.http.client import Request, Send, bearer, credential_header, path_segment
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import gateway_failure, harmless, not_understood, outcome_of, unexpected
@@ -34,6 +36,7 @@ __all__ = [
     "CANCELLED_IN_PMS",
     "PRICE_AND_CARD",
     "REFUSALS",
+    "SPECIFIED",
     "Absent",
     "AccountConnection",
     "Adapter",
@@ -48,11 +51,16 @@ __all__ = [
     "Clock",
     "Confirmed",
     "Deferred",
+    "Fate",
+    "FieldTable",
     "Grant",
     "Grants",
+    "Headcount",
     "Headers",
     "InDoubt",
+    "InNotes",
     "Kind",
+    "LeftOut",
     "Limit",
     "Limits",
     "LookupOutcome",
@@ -62,18 +70,25 @@ __all__ = [
     "NotSent",
     "Outcome",
     "Problem",
+    "Refused",
+    "RehearsingAdapter",
     "Rejected",
     "Request",
     "Response",
     "Send",
+    "SentAs",
+    "StandIn",
     "amount",
     "bearer",
     "bounded",
+    "country_code",
     "credential_header",
     "discreet",
     "finances",
+    "first_and_last",
     "gateway_failure",
     "harmless",
+    "headcount",
     "hold_off_asked",
     "identifier",
     "json_number",

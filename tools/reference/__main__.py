@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from tools.reference.adapter_fields import adapter_fields_page
 from tools.reference.commands import commands_page
 from tools.reference.decisions import decisions_page
 from tools.reference.log_events import log_events_page
@@ -20,6 +21,7 @@ def pages() -> Mapping[str, str]:
     """Path below docs/ → text."""
     return {
         "reference/settings.md": settings_page(),
+        "reference/adapter-fields.md": adapter_fields_page(),
         "reference/commands.md": commands_page(),
         "reference/metrics.md": metrics_page(),
         "reference/log-events.md": log_events_page(),

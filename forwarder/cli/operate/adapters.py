@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from forwarder.assembly.conformance import CHECKS, Check, Result, Site, is_simulated, pause_for, results
-from forwarder.assembly.pms_catalog import adapters, pms_kinds
+from forwarder.assembly.pms_catalog import adapters, fields, pms_kinds
 from forwarder.cli.options import credential_from, options_from
 from forwarder.cli.output import AsJson, Failed, WrongUsage, progress, say, show_json, show_rows
 from forwarder.observability.logging import configure_logging
@@ -22,9 +22,10 @@ _OPTION_COLUMNS = ("kind", "option", "type", "required", "description")
 
 
 def commands() -> typer.Typer:
-    """list, check"""
+    """list, fields, check"""
     group = typer.Typer(help="Adapters: list the kinds of PMS, and check one.", no_args_is_help=True)
     group.command("list")(list_adapters)
+    group.command("fields")(show_fields)
     group.command("check")(check)
     return group
 
@@ -45,6 +46,21 @@ def list_adapters(as_json: AsJson = False) -> None:
     if lost := [row for row in rows if "error" in row]:
         say("\nNot loaded:")
         show_rows(lost, ("kind", "from", "error"), as_json=False)
+
+
+def show_fields(
+    kind: Annotated[str, typer.Argument(help="The kind of PMS.")],
+    option: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, an option of its accounts; repeatable.")] = None,
+    options_file: Annotated[Path | None, typer.Option(help="Options in a file, JSON or TOML.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what becomes of each field of a reservation request: its name in the PMS, in the notes, or not sent and why."""
+    _known(kind)
+    try:
+        rows = fields(kind, options_from(option, options_file))
+    except BadOptions as error:
+        raise WrongUsage(str(error)) from error
+    show_rows(rows, ("field", "becomes"), as_json=as_json)
 
 
 def check(
@@ -69,8 +85,7 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Run the conformance checks on an adapter. Exits 1 if one fails."""
-    if kind not in pms_kinds():
-        raise WrongUsage(f"There is no PMS kind {kind!r}; there are: {', '.join(pms_kinds())}.")
+    _known(kind)
     if base_url is None and not is_simulated(kind):
         raise WrongUsage(f"Nothing here simulates {kind}: name a test server or a sandbox of it by --base-url.")
     site = None
@@ -90,6 +105,11 @@ def check(
     chosen = _named(only or ())
     configure_logging("debug", "auto")  # the checks read every line
     _show(asyncio.run(_all(kind, site, chosen)), as_json=as_json)
+
+
+def _known(kind: str) -> None:
+    if kind not in pms_kinds():
+        raise WrongUsage(f"There is no PMS kind {kind!r}; there are: {', '.join(pms_kinds())}.")
 
 
 async def _all(kind: str, site: Site | None, checks: Sequence[Check]) -> Sequence[Result]:

@@ -16,6 +16,7 @@ capabilities      … it is what it declares, and does what it says it can
 doubt             … it never says more than it can know
 not_done          … refusals, throttling, redirects, wrong settings
 behaviour         … time-outs, cancellation, connections, pace
+fields            … each field of a request becomes what it declares
 confidentiality   … cards and credentials are nowhere to be seen
 """
 
@@ -50,6 +51,7 @@ from forwarder.pms.conformance.doubt import (
     doubts_what_may_be_made,
     looks_up_truly,
 )
+from forwarder.pms.conformance.fields import sends_what_it_declares
 from forwarder.pms.conformance.not_done import (
     follows_no_redirect,
     puts_off_what_was_not_done,
@@ -68,6 +70,7 @@ CHECKS: Final[Sequence[Check]] = tuple(
         check,
         (
             describes_its_options,
+            sends_what_it_declares,
             opens_nothing_by_itself,
             makes_reservations,
             makes_many_at_once,

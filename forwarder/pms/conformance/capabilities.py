@@ -11,6 +11,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from forwarder.pms.conformance.check import Findings
 from forwarder.pms.conformance.site import rival_of
 from forwarder.pms.conformance.trial import NotApplicable, Trial
+from forwarder.pms.fields import SentAs
 from forwarder.pms.port import BadOptions
 from forwarder.pms.record import record_fields
 from forwarder.pms.registry import check_options, lacks
@@ -188,6 +189,8 @@ _HUNDREDTHS: Final = 100
 
 async def keeps_amounts_exact(trial: Trial) -> Findings:
     """Amounts are decimal: what a PMS is told, and what a record says, is exactly what was asked for."""
+    if not isinstance(trial.fields.fates.get("totalPrice"), SentAs):
+        raise NotApplicable("the PMS is told no amount: it sets its own")
     sent_as: dict[Decimal, bool] = {}
     findings: list[str] = []
     for amount in _AMOUNTS:
@@ -196,8 +199,6 @@ async def keeps_amounts_exact(trial: Trial) -> Findings:
         sent_as[amount] = _says(sent, amount)
         findings += [f"{amount} was sent as {noise[0]}" for noise in _NOISE.finditer(sent)]
         findings += _unlike(made.record, amount)
-    if not any(sent_as.values()):
-        raise NotApplicable("the PMS is told no amount: it sets its own")
     missing = [f"{amount} was sent neither as {amount} nor in hundredths" for amount, was in sent_as.items() if not was]
     for finding in [*missing, *findings]:
         yield finding

@@ -14,9 +14,11 @@ from forwarder.pms.conformance.faults import LOST, Disruption, after
 from forwarder.pms.conformance.proxy import FaultyProxy, faulty_proxy
 from forwarder.pms.conformance.site import Site
 from forwarder.pms.directory import open_directory
+from forwarder.pms.fields import FieldTable
 from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.port import CANCELLED_IN_PMS, UNPACED, AccountConnection, Capabilities, Pace, Pms, PmsDirectory
 from forwarder.pms.registry import Registry
+from forwarder.pms.rehearsal import table_of
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
@@ -106,6 +108,13 @@ class Trial:
     def can(self) -> Capabilities:
         """What the adapter says that it can, as this account."""
         return self.pms.capabilities
+
+    @property
+    def fields(self) -> FieldTable:
+        """What becomes of each field of a request, as the adapter says of this account."""
+        return table_of(
+            AccountConnection("", self.kind, self.proxy.url, "", options=self.options), SystemClock(), self.registry
+        )
 
     def connect(
         self,

@@ -12,6 +12,7 @@ from forwarder.pms.mapping.model import ABSENT, CANCELLED, DEFERRED, IN_DOUBT, F
 from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.request import Asked, Requests
 from forwarder.pms.mapping.response import body_of, decide, found, hides_its_reference, is_ours, made, words
+from forwarder.pms.mapping.unmapped import Unmapped
 from forwarder.pms.port import AccountConnection, Capabilities
 from forwarder.pms.refusals import refusal
 from forwarder.process.clock import Clock
@@ -36,7 +37,9 @@ class MappedAdapter:
 
     def __init__(self, connection: AccountConnection, mapping: PmsMapping, clock: Clock) -> None:
         self._mapping = mapping
-        self._requests = Requests(mapping, connection.base_url.rstrip("/"), connection.credential)
+        unmapped = Unmapped(mapping)
+        self.fields = unmapped.table
+        self._requests = Requests(mapping, connection.base_url.rstrip("/"), connection.credential, unmapped)
         self._clock = clock
 
     @property

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from forwarder.pms.fields import as_text
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.request import (
     CURRENCY_DECIMALS,
@@ -99,17 +100,6 @@ def written(booking: Booking, name: str, value: Any, form: Written | None, date_
             if form == "integer" and number != number.to_integral_value():
                 raise DoesNotFit(name, "a whole number")
             return json_number(number)
-
-
-def as_text(value: Any) -> str:
-    """A scalar as texts of addresses and forms have it: no exponents, and booleans in lower case."""
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case float() | Decimal():
-            return format(Decimal(str(value)), "f")
-        case _:
-            return str(value)
 
 
 def _minor_units(booking: Booking, name: str, value: Any) -> int:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from forwarder.pms.mapping.fields import CARD_FIELDS, FIELDS, PMS_ID
+from forwarder.pms.mapping.fields import CARD_FIELDS, FIELDS, PMS_ID, FieldName
 from forwarder.pms.mapping.json_path import JsonPath, clashes
 from forwarder.pms.mapping.parts import (
     Auth,
@@ -127,6 +127,14 @@ class Create(Operation):
     """Where in the answer the reservation is shown."""
     id: JsonPath | None = None
     """Where in the answer its id is, if the answer shows no more than that."""
+    left_out: frozenset[FieldName] = frozenset()
+    """The fields that are kept out of the notes, too, though the PMS has no field for them."""
+
+    @model_validator(mode="after")
+    def _leaves_out_what_is_not_sent(self) -> Self:
+        if both := self.left_out & self.sent:
+            raise nonsense(f"leftOut: {', '.join(sorted(both))} is sent; it cannot be left out, too")
+        return self
 
 
 class Pages(Table):

@@ -8,13 +8,15 @@ from urllib.parse import urlencode
 
 from pydantic_core import to_json
 
+from forwarder.pms.fields import as_text
 from forwarder.pms.http.client import Request, bearer, credential_header, path_segment
 from forwarder.pms.http.errors import NotSent
 from forwarder.pms.http.response import Headers
-from forwarder.pms.mapping.fields import DoesNotFit, as_text, field_value, written
+from forwarder.pms.mapping.fields import DoesNotFit, field_value, written
 from forwarder.pms.mapping.json_path import assembled
 from forwarder.pms.mapping.model import Create, Operation, PmsMapping
 from forwarder.pms.mapping.parts import Auth, Source, Sources, placeholders
+from forwarder.pms.mapping.unmapped import Unmapped
 from forwarder.reservation.booking import Booking
 
 _MEDIA_TYPES: Final = {"json": b"application/json", "form": b"application/x-www-form-urlencoded"}
@@ -36,11 +38,12 @@ class Requests:
     mapping: PmsMapping
     base_url: str
     credential: str
+    unmapped: Unmapped
 
     def build(self, operation: Operation, asked: Asked) -> Request:
         """Raises `DoesNotFit`, and `NotSent` where base URL or credential cannot be used."""
-        query = [*_texts(operation.query, asked), *_page(asked), *self._credential_in_query()]
-        content = _content(operation, asked)
+        query = [*_texts(_values(operation.query, asked)), *_page(asked), *self._credential_in_query()]
+        content = self._content(operation, asked)
         headers = [*self._headers(operation, asked)]
         if content:
             headers.append((b"Content-Type", _MEDIA_TYPES[operation.encoding]))
@@ -53,6 +56,16 @@ class Requests:
         if isinstance(operation, Create) and operation.key_header is not None:
             headers.append((operation.key_header.encode(), asked.booking.reference.encode()))
         return [*headers, *_credential_header(self.mapping.auth, self.credential)]
+
+    def _content(self, operation: Operation, asked: Asked) -> bytes:
+        if not operation.body:
+            return b""
+        values = _values(operation.body, asked)
+        if isinstance(operation, Create):
+            values = self.unmapped.added(values, asked.booking)
+        if operation.encoding == "form":
+            return urlencode(_texts(values)).encode("ascii")
+        return to_json(assembled(values))
 
     def _credential_in_query(self) -> Sequence[tuple[str, str]]:
         name = self.mapping.auth.name
@@ -84,8 +97,8 @@ def _path(template: str, asked: Asked) -> str:
     return path
 
 
-def _texts(sources: Sources, asked: Asked) -> list[tuple[str, str]]:
-    return [(name, as_text(value)) for name, value in _values(sources, asked).items()]
+def _texts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(name, as_text(value)) for name, value in values.items()]
 
 
 def _values(sources: Sources, asked: Asked) -> Mapping[str, Any]:
@@ -106,11 +119,3 @@ def _value(source: Source, asked: Asked) -> Any:
 
 def _page(asked: Asked) -> Sequence[tuple[str, str]]:
     return () if asked.page is None else [(asked.page[0], str(asked.page[1]))]
-
-
-def _content(operation: Operation, asked: Asked) -> bytes:
-    if not operation.body:
-        return b""
-    if operation.encoding == "form":
-        return urlencode(_texts(operation.body, asked)).encode("ascii")
-    return to_json(assembled(_values(operation.body, asked)))

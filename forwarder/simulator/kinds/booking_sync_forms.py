@@ -142,8 +142,15 @@ def number(rental: str) -> int | str:
 
 def _booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """A booking as it is shown when it has just been made."""
+    comments = _comments(made_id, asked)
     shown: dict[str, Any] = {
-        "links": {"account": 1, "rental": number(rental), "client": asked.get("client_id"), "payments": []},
+        "links": {
+            "account": 1,
+            "rental": number(rental),
+            "client": asked.get("client_id"),
+            "payments": [],
+            "booking_comments": [comment["id"] for comment in comments],
+        },
         "id": made_id,
         "start_at": f"{str(asked['start_at'])[:10]}T16:00:00Z",
         "end_at": f"{str(asked['end_at'])[:10]}T10:00:00Z",
@@ -164,10 +171,19 @@ def _booking_shown(made_id: int, rental: str, asked: Mapping[str, Any]) -> dict[
         "external_reference": asked.get("external_reference"),
         "owned_by_app": True,
     }
+    if comments:
+        shown["booking_comments"] = comments
     if asked.get("bookings_fees") or asked.get("bookings_taxes"):
         shown["bookings_fees"] = [_fee(number_, fee) for number_, fee in enumerate(asked.get("bookings_fees", ()), 1)]
         shown["bookings_taxes"] = [_tax(number_, tax) for number_, tax in enumerate(asked.get("bookings_taxes", ()), 1)]
     return shown
+
+
+def _comments(made_id: int, asked: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"id": made_id * 100 + place, "content": comment.get("content"), "links": {"booking": made_id}}
+        for place, comment in enumerate(asked.get("comments") or (), 1)
+    ]
 
 
 def _prices(asked: Mapping[str, Any]) -> dict[str, Any]:

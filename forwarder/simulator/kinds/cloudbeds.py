@@ -4,6 +4,7 @@ Property and room type `unknown` are not known; a guest at `refused.example` is 
 the price: 100 a night, and a tenth of it for taxes. Our reference is shown where the source is a third party's.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import Any, assert_never
@@ -14,6 +15,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from forwarder.http.messages import Response
+from forwarder.process.clock import iso
 from forwarder.simulator.bookings import CardDeclined, KeyReused, Made, OtherPrice, Replayed, Taken, Wanted
 from forwarder.simulator.http import Guard, bearer_of, below_any_base, book, name_of, place_of
 from forwarder.simulator.magic import effect_of
@@ -45,6 +47,8 @@ def cloudbeds_routes(world: World) -> list[BaseRoute]:
         ("GET", "/getReservation"): guard.endpoint(pms.show),
         ("GET", "/getReservations"): guard.endpoint(pms.search),
         ("PUT", "/putReservation"): guard.endpoint(pms.change),
+        ("POST", "/postReservationNote"): guard.endpoint(pms.leave_note),
+        ("GET", "/getReservationNotes"): guard.endpoint(pms.list_notes),
     }
     return [route for (method, path), endpoint in endpoints.items() for route in below_any_base(path, method, endpoint)]
 
@@ -63,6 +67,7 @@ def _failing(status: int, retry_after: float | None = None) -> Response:
 class _Cloudbeds:
     def __init__(self, world: World) -> None:
         self._world = world
+        self._notes: defaultdict[tuple[str, int], list[dict[str, str]]] = defaultdict(list)
 
     async def create(self, request: Request) -> Response:
         try:
@@ -109,6 +114,23 @@ class _Cloudbeds:
             return _Refusal("Only cancellations are simulated").answer
         self._world.cancel(made.place, made.id)
         return Response(200, to_json({"success": True, "data": self._shown(made)}))
+
+    async def leave_note(self, request: Request) -> Response:
+        form = _form(await request.body())
+        made = self._by_id(request, form.get("reservationID"))
+        if made is None or not form.get("reservationNote"):
+            return _Refusal("Reservation not found").answer
+        notes = self._notes[made.place, made.id]
+        moment = iso(self._world.clock.now())
+        note = {"reservationNoteID": f"{made.id}{len(notes) + 1}", "userName": "API", "dateCreated": moment}
+        notes.append({**note, "dateModified": moment, "reservationNote": form["reservationNote"]})
+        return Response(200, to_json({"success": True, "reservationNoteID": note["reservationNoteID"]}))
+
+    async def list_notes(self, request: Request) -> Response:
+        made = self._by_id(request, request.query_params.get("reservationID"))
+        if made is None:
+            return _Refusal("Reservation not found").answer
+        return Response(200, to_json({"success": True, "data": self._notes[made.place, made.id]}))
 
     def _by_id(self, request: Request, reservation_id: str | None) -> Made | None:
         return next((made for made in self._world.at(place_of(request)) if str(made.id) == reservation_id), None)
@@ -190,9 +212,15 @@ def _reservation(made_id: int, form: Mapping[str, str], arrival: date, departure
             "grandTotal": price + taxes,
             "paid": 0,
         },
+        "customFields": _custom_fields(form),
         "assigned": [],
         "unassigned": [_room(form, nights)],
     }
+
+
+def _custom_fields(form: Mapping[str, str]) -> list[dict[str, str]]:
+    name, value = form.get("customFields[0][fieldName]"), form.get("customFields[0][fieldValue]")
+    return [{"shortcode": name, "customFieldName": name, "customFieldValue": value}] if name and value else []
 
 
 def _room(form: Mapping[str, str], nights: list[date]) -> dict[str, Any]:

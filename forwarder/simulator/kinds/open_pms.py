@@ -207,6 +207,8 @@ def _reservation(made_id: int, body: Mapping[str, Any], room: object, last_four:
         "codes": {"accessCode": [f"{made_id * 7919 % 10_000:04d}"]},
         "paymentUrl": f"https://pay.example/{made_id}" if last_four is None else "",
         "cardLastFour": last_four,
+        "notes": body.get("notes"),
+        "comments": body.get("comments"),
     }
     if price is not None:
         paid, left = (0, price) if last_four is None else (price, 0)

@@ -47,6 +47,16 @@ def test_every_kind_is_listed_with_what_an_operator_needs_to_know() -> None:
     assert all(option["description"] for row in rows.values() for option in row["options"])
 
 
+def test_what_becomes_of_each_field_is_shown_by_the_options_of_an_account() -> None:
+    shown = _forwarder("fields", "cloudbeds", "--option", "notesField=wishes", "--json")
+    rows = {row["field"]: row["becomes"] for row in json.loads(shown.stdout)}
+    assert rows["numberOfPets"] == "in customFields.fieldValue"
+    assert rows["cardDetails.cvv"].startswith("not sent: sensitive")
+    assert _forwarder("fields", "fax").returncode == 2
+    wrong = _forwarder("fields", "cloudbeds", "--option", "sourceId=7")
+    assert (wrong.returncode, "sourceId" in wrong.stderr) == (2, True)
+
+
 def test_one_that_cannot_be_loaded_is_listed_with_why(tmp_path: Path) -> None:
     write_distribution(tmp_path, "acme-fax", "1.0", {"fax": "acme_missing:Fax"})
     listed = json.loads(_forwarder("list", "--json", path=tmp_path).stdout)

@@ -164,3 +164,10 @@ async def test_booking_sync_wants_a_payments_facts(client: SimulatorClient) -> N
         refused = await client.http.post(path, json={"payments": [payment]})
         assert (refused.status_code, set(refused.json()["errors"])) == (422, missing)
     assert (await client.http.post(path.replace(str(made["id"]), "9"), json={"payments": [{}]})).status_code == 404
+
+
+async def test_comments_are_shown(client: SimulatorClient) -> None:
+    made = (await client.sync(comments=[{"content": "Infants: 1"}, {"content": "Twins"}])).json()["bookings"][0]
+    [shown] = (await client.http.get(f"{SYNC}/bookings/{made['id']}")).json()["bookings"]
+    assert [comment["content"] for comment in shown["booking_comments"]] == ["Infants: 1", "Twins"]
+    assert shown["links"]["booking_comments"] == [comment["id"] for comment in shown["booking_comments"]]

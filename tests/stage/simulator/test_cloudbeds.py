@@ -89,3 +89,18 @@ async def test_either_form_of_credential_lets_in() -> None:
         client.http.headers.pop("authorization")
         answer = await client.http.get(f"{AT}/getReservations")
         assert (answer.status_code, answer.json()["error"]) == (401, "access_denied")
+
+
+async def test_notes_are_shown() -> None:
+    async with simulated() as client:
+        made = await book(client, **{"customFields[0][fieldName]": "wishes", "customFields[0][fieldValue]": "A cot"})
+        form = {"reservationID": made["reservationID"], "reservationNote": "Infants: 1"}
+        assert (await client.http.post(f"{AT}/postReservationNote", data=form)).json()["success"]
+        assert not (await client.http.post(f"{AT}/postReservationNote", data=form | {"reservationID": "7"})).json()[
+            "success"
+        ]
+        of_one = {"reservationID": made["reservationID"]}
+        notes = (await client.http.get(f"{AT}/getReservationNotes", params=of_one)).json()["data"]
+        assert [note["reservationNote"] for note in notes] == ["Infants: 1"]
+        [custom] = (await client.http.get(f"{AT}/getReservation", params=of_one)).json()["data"]["customFields"]
+        assert (custom["shortcode"], custom["customFieldValue"]) == ("wishes", "A cot")

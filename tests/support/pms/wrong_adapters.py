@@ -14,6 +14,7 @@ from pydantic import ConfigDict
 from pydantic_core import from_json
 
 from forwarder.pms.adapter import NoOptions
+from forwarder.pms.fields import FieldTable, LeftOut
 from forwarder.pms.http.client import Request, Send
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.response import Response
@@ -50,6 +51,26 @@ class AnyOptions(GenericAdapter):
         model_config = ConfigDict(extra="allow")
 
     options: ClassVar[type[NoOptions]] = Options
+
+
+class DropsPets(GenericAdapter):
+    """In silence: its table says that they are sent."""
+
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        fields = {name: value for name, value in booking.fields.items() if name != "numberOfPets"}
+        return await super().create(replace(booking, fields=fields), send)
+
+
+class SaysThatItKeepsNotes(GenericAdapter):
+    fields: ClassVar[FieldTable] = GenericAdapter.fields.but({"notes": LeftOut("nobody reads them")})
+
+
+class KnowsNoPets(GenericAdapter):
+    """As an adapter from before there were any."""
+
+    fields: ClassVar[FieldTable] = FieldTable(
+        {name: fate for name, fate in GenericAdapter.fields.fates.items() if name != "numberOfPets"}, notes="notes"
+    )
 
 
 class ConnectsAtOnce(GenericAdapter):
@@ -343,6 +364,13 @@ class PrintsItsCredential(GenericAdapter):
 CAUGHT_BY: Final[Sequence[tuple[Any, str, str]]] = (
     (UndescribedOptions, "describes-its-options", "station has no description"),
     (AnyOptions, "describes-its-options", "is not refused"),
+    (
+        DropsPets,
+        "sends-what-it-declares",
+        "numberOfPets (13, in a booking that says all): is to be sent as numberOfPets",
+    ),
+    (SaysThatItKeepsNotes, "sends-what-it-declares", "is said not to be sent, and is sent as notes"),
+    (KnowsNoPets, "sends-what-it-declares", "numberOfPets: the table says nothing of it"),
     (ConnectsAtOnce, "opens-nothing-by-itself", "asked the PMS something"),
     (ConfirmsNothing, "makes-reservations", "holds 0 reservations"),
     (OddRecord, "makes-reservations", "not of a record: fax"),

@@ -24,6 +24,7 @@ from typing import ClassVar, Final
 
 from forwarder.pms.kinds.beds24.requests import (
     CANCELLED,
+    FIELDS,
     Beds24Options,
     cancellation_body,
     creation_body,
@@ -54,6 +55,7 @@ from forwarder.pms.sdk import (
     Clock,
     Confirmed,
     Deferred,
+    FieldTable,
     Grant,
     InDoubt,
     Limit,
@@ -97,6 +99,7 @@ class Beds24Adapter:
     )
     limits: ClassVar[Limits] = Limits((Limit(100, 300.0),))
     options: ClassVar[type[Beds24Options]] = Beds24Options
+    fields: ClassVar[FieldTable] = FIELDS
 
     def __init__(self, connection: AccountConnection, clock: Clock) -> None:
         self._base_url = connection.base_url.rstrip("/")

@@ -19,12 +19,14 @@ from typing import ClassVar
 from urllib.parse import urlencode
 
 from forwarder.pms.kinds.booking_sync.api import BookingSyncApi
+from forwarder.pms.kinds.booking_sync.fields import FIELDS, table_for
 from forwarder.pms.kinds.booking_sync.lookup import confirmed, look_up
 from forwarder.pms.kinds.booking_sync.options import BookingSyncOptions
 from forwarder.pms.kinds.booking_sync.payment import CardPayment, charges_card, paid_elsewhere, payment_of_before
 from forwarder.pms.kinds.booking_sync.quote import NotFree, Quote, quote_in
-from forwarder.pms.kinds.booking_sync.requests import adults, booking_body, client_body, given, strict_booking_body
+from forwarder.pms.kinds.booking_sync.requests import booking_body, client_body, given, people_of, strict_booking_body
 from forwarder.pms.kinds.booking_sync.responses import SyncBooking, bookings_in, client_id_in, refusal_in, rental_id_in
+from forwarder.pms.kinds.booking_sync.stand_ins import stand_in_for
 from forwarder.pms.sdk import (
     AccountConnection,
     Booking,
@@ -34,13 +36,16 @@ from forwarder.pms.sdk import (
     Clock,
     Confirmed,
     Deferred,
+    FieldTable,
     Limit,
     Limits,
     LookupOutcome,
     Outcome,
     Rejected,
+    Request,
     Response,
     Send,
+    StandIn,
     gateway_failure,
     harmless,
     not_understood,
@@ -55,11 +60,13 @@ class BookingSyncAdapter:
     capabilities: ClassVar[Capabilities] = Capabilities(idempotent_create=False, find_by_reference=True, cancel=True)
     limits: ClassVar[Limits] = Limits((Limit(1000, 3600.0),), requests_per_push=2)
     options: ClassVar[type[BookingSyncOptions]] = BookingSyncOptions
+    fields: FieldTable = FIELDS
 
     def __init__(self, connection: AccountConnection, clock: Clock) -> None:
         self._options = BookingSyncOptions.model_validate(connection.options)
         self._api = BookingSyncApi(connection, self._options, clock)
         self._clock = clock
+        self.fields = table_for(self._options)
         cards = self._options.secure_payments
         self._cards = None if cards is None else CardPayment(self._api, cards, clock)
 
@@ -71,7 +78,7 @@ class BookingSyncAdapter:
         if not isinstance(quote, Quote | None):
             return quote
         if self._options.strict_bookings:
-            body = strict_booking_body(booking, self._options, quote)
+            body = strict_booking_body(booking, self._options, self.fields, quote)
             made = await self._book("strict_bookings", body, booking, send)
         elif self._cards is not None and charges_card(booking):
             made = await self._book_by_card(self._cards, rental, booking, quote, send)
@@ -81,14 +88,15 @@ class BookingSyncAdapter:
 
     async def _quote(self, booking: Booking, send: Send) -> Quote | Rejected | Deferred:
         """What it costs now, which is what was asked for. Nothing is booked by asking."""
+        people = people_of(booking)
         query = urlencode(
             given(
                 {
                     "rental_id": booking.property_id,
                     "start_at": booking.arrival.isoformat(),
                     "end_at": booking.departure.isoformat(),
-                    "adults": adults(booking.fields),
-                    "children": booking.fields.get("numberOfChildren"),
+                    "adults": people.adults,
+                    "children": people.children,
                 }
             )
         )
@@ -112,7 +120,7 @@ class BookingSyncAdapter:
         client = await self._create_client(booking, send)
         if not isinstance(client, int):
             return client
-        body = booking_body(booking, client, self._options, quote, held_until=held_until)
+        body = booking_body(booking, client, self._options, self.fields, quote, held_until=held_until)
         return await self._book(f"rentals/{rental}/bookings", body, booking, send, held=held_until is not None)
 
     async def _create_client(self, booking: Booking, send: Send) -> int | Rejected | Deferred:
@@ -160,6 +168,9 @@ class BookingSyncAdapter:
             if isinstance(response, Deferred) or response.status_code != HTTPStatus.CREATED:
                 paid = None
         return confirmed(made, booking, paid or Decimal(0))
+
+    def stand_in(self, request: Request, booking: Booking) -> StandIn | None:
+        return stand_in_for(request, booking, self._options)
 
     async def find(self, booking: Booking, send: Send) -> LookupOutcome:
         return await look_up(self._api, booking, send, strict=self._options.strict_bookings)

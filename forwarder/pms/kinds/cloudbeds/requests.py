@@ -1,13 +1,13 @@
 """What Cloudbeds is asked, as forms and queries, and what it leaves to choose. Pure."""
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlencode
 
 from pydantic import Field
 
-from forwarder.pms.sdk import Booking, NoOptions
+from forwarder.pms.kinds.cloudbeds.fields import clock_time, unfit_in
+from forwarder.pms.sdk import Booking, FieldTable, Headcount, NoOptions, country_code, first_and_last, headcount
 
 _THIRD_PARTY: Final = "ss-"
 _Text = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f]+$")]
@@ -41,7 +41,8 @@ class CloudbedsOptions(NoOptions):
     default_email: _Text | None = Field(None, description="The e-mail address of guests who come without one.")
     notes_field: _Text | None = Field(
         None,
-        description="The short code of the custom field that takes notes, comments and transaction; without it, they stay behind.",
+        description="The short code of a custom field that takes notes and comments; without it, they become a note of the "
+        "reservation, by a request of their own.",
     )
     send_email_confirmation: bool = Field(default=False, description="Whether Cloudbeds writes to the guest.")
     accept_unconfirmed: bool = Field(
@@ -60,15 +61,25 @@ class CloudbedsOptions(NoOptions):
 
 PER_PAGE: Final = 100
 _NAMELESS: Final = "Guest"
-_CLOCK_TIME = re.compile(r"(\d{1,2})(?::(\d{2}))?")
-_COUNTRY_CODE = re.compile(r"[A-Z]{2}")
 
 
-def reservation_form(booking: Booking, options: CloudbedsOptions) -> bytes:
+def people_of(booking: Booking) -> Headcount:
+    """The guests as Cloudbeds counts them: adults and children."""
+    return headcount(booking, infants_are_children=True)
+
+
+def notes_of(booking: Booking, options: CloudbedsOptions, table: FieldTable) -> str:
+    """The caller's notes and comments, and in plain words what Cloudbeds has no field for."""
+    property_sent, has_rate = options.property_of(booking), booking.room_id in options.rate_ids
+    unfit = people_of(booking).unfit | unfit_in(booking, property_sent=property_sent, has_rate=has_rate)
+    own = (booking.fields.get("notes"), booking.fields.get("comments"))
+    return "\n".join(line for line in (*own, *table.lines(booking, unfit)) if line)
+
+
+def reservation_form(booking: Booking, options: CloudbedsOptions, notes: str) -> bytes:
     """The form of postReservation: one room of the type that `roomId` names. It takes no card, and no price: that is Cloudbeds'
-    to set."""
-    room, rate = booking.room_id, options.rate_ids.get(booking.room_id)
-    children = _count(booking, "numberOfChildren") + _count(booking, "numberOfInfants")
+    to set. `notes` are in it where the account has a field for them."""
+    room, rate, people = booking.room_id, options.rate_ids.get(booking.room_id), people_of(booking)
     form = {
         "propertyID": options.property_of(booking),
         "sourceID": options.source_id,
@@ -76,20 +87,26 @@ def reservation_form(booking: Booking, options: CloudbedsOptions) -> bytes:
         "startDate": booking.arrival.isoformat(),
         "endDate": booking.departure.isoformat(),
         **_guest(booking, options),
-        "estimatedArrivalTime": _clock_time(booking.fields.get("arrivalEstimatedTime")),
+        "estimatedArrivalTime": clock_time(booking.fields.get("arrivalEstimatedTime")),
         "rooms[0][roomTypeID]": room,
         "rooms[0][quantity]": 1,
         "rooms[0][roomRateID]": rate,
         "adults[0][roomTypeID]": room,
-        "adults[0][quantity]": _adults(booking, children),
+        "adults[0][quantity]": people.adults or 1,
         "children[0][roomTypeID]": room,
-        "children[0][quantity]": children,
+        "children[0][quantity]": people.children or 0,
         "paymentMethod": options.payment_method,
         "promoCode": booking.fields.get("promotionCode") if rate else None,  # Cloudbeds takes one with a rate alone
-        **_notes(booking, options),
+        "customFields[0][fieldName]": options.notes_field if notes else None,
+        "customFields[0][fieldValue]": notes if options.notes_field else None,
         "sendEmailConfirmation": "true" if options.send_email_confirmation else "false",
     }
     return _encoded(form)
+
+
+def note_form(property_id: str, reservation_id: str, notes: str) -> bytes:
+    """The form of postReservationNote."""
+    return _encoded({"propertyID": property_id, "reservationID": reservation_id, "reservationNote": notes})
 
 
 def cancellation_form(property_id: str, reservation_id: str) -> bytes:
@@ -119,38 +136,13 @@ def _encoded(form: Mapping[str, Any]) -> bytes:
 
 def _guest(booking: Booking, options: CloudbedsOptions) -> dict[str, Any]:
     guest, address = booking.guest, booking.guest.get("address") or {}
-    first, _, last = booking.guest_name.strip().partition(" ")
-    country, phone = address.get("country") or "", guest.get("phone")
+    first, last, _ = first_and_last(booking)
+    phone = guest.get("phone")
     return {
-        "guestFirstName": guest.get("firstName") or first or _NAMELESS,
-        "guestLastName": guest.get("lastName") or last.strip() or _NAMELESS,
-        # The general operation takes country names too, which Cloudbeds does not know.
-        "guestCountry": country if _COUNTRY_CODE.fullmatch(country) else options.default_country,
+        "guestFirstName": first or _NAMELESS,
+        "guestLastName": last or _NAMELESS,
+        "guestCountry": country_code(booking)[0] or options.default_country,
         "guestZip": address.get("postalCode") or options.default_zip,
         "guestEmail": guest.get("email") or options.default_email,
         "guestPhone": None if phone is None else str(phone),
     }
-
-
-def _count(booking: Booking, name: str) -> int:
-    count: int = booking.fields.get(name) or 0
-    return count
-
-
-def _adults(booking: Booking, children: int) -> int:
-    """As given; else those of the guests who are not said to be anything else, one at the least."""
-    return _count(booking, "numberOfAdults") or max(_count(booking, "numberOfGuests") - children, 1)
-
-
-def _clock_time(value: object) -> str | None:
-    match = _CLOCK_TIME.fullmatch("" if value is None else str(value))
-    return None if match is None else f"{int(match[1]):02d}:{match[2] or '00'}:00"
-
-
-def _notes(booking: Booking, options: CloudbedsOptions) -> dict[str, str]:
-    if options.notes_field is None:
-        return {}
-    paid = booking.fields.get("transactionId")
-    notes = [booking.fields.get("notes"), booking.fields.get("comments"), f"Paid, transaction {paid}" if paid else None]
-    text = "\n".join(note for note in notes if note)
-    return {"customFields[0][fieldName]": options.notes_field, "customFields[0][fieldValue]": text} if text else {}

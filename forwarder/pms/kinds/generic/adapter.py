@@ -19,6 +19,7 @@ from forwarder.pms.mapping.model import MappingOption
 from forwarder.pms.sdk import (
     CANCELLED_IN_PMS,
     REFUSALS,
+    SPECIFIED,
     Absent,
     AccountConnection,
     Adapter,
@@ -29,6 +30,7 @@ from forwarder.pms.sdk import (
     Clock,
     Confirmed,
     Deferred,
+    FieldTable,
     Headers,
     InDoubt,
     Kind,
@@ -39,6 +41,7 @@ from forwarder.pms.sdk import (
     Request,
     Response,
     Send,
+    SentAs,
     bearer,
     harmless,
     identifier,
@@ -71,12 +74,17 @@ _NO = {"REJECTED", "REFUSED", "DECLINED"}
 _CANCELLED = {"CANCELLED", "CANCELED"}
 
 
+FIELDS: Final = FieldTable({name: SentAs((name,)) for name in SPECIFIED}, notes="notes")
+"""The open contract takes a request as it is."""
+
+
 class GenericAdapter:
     """The open contract as one account speaks it."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(idempotent_create=True, find_by_reference=True, cancel=True)
     limits: ClassVar[Limits] = Limits()
     options: ClassVar[type[NoOptions]] = NoOptions
+    fields: ClassVar[FieldTable] = FIELDS
 
     def __init__(self, connection: AccountConnection, clock: Clock) -> None:
         self._base_url = connection.base_url.rstrip("/")
@@ -229,6 +237,8 @@ def _words(problem: Mapping[str, Any]) -> str:
 class WebsiteBuilderAdapter(GenericAdapter):
     """Kind `website-builder`: pushes to the website that the booking names; the rules see to it that it names one."""
 
+    fields: ClassVar[FieldTable] = FIELDS.but({"paymentProviderId": SentAs(("path", "paymentProviderId"))})
+
     def _base(self, booking: Booking) -> str | None:
         website = path_segment(booking.website_id or "")
         return None if website is None else f"{self._base_url}/websites/{website}"
@@ -248,4 +258,4 @@ def _adapter(connection: AccountConnection, clock: Clock) -> Adapter:
     return GenericAdapter(connection, clock) if mapping is None else MappedAdapter(connection, mapping, clock)
 
 
-GENERIC: Final = Kind(_adapter, GenericOptions, GenericAdapter.capabilities, GenericAdapter.limits)
+GENERIC: Final = Kind(_adapter, GenericOptions, GenericAdapter.capabilities, GenericAdapter.limits, FIELDS)

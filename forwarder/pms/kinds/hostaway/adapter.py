@@ -23,6 +23,7 @@ from http import HTTPStatus
 from typing import ClassVar, Final
 
 from forwarder.pms.kinds.hostaway.requests import (
+    FIELDS,
     any_query,
     cancellation_body,
     listing_id_of,
@@ -53,6 +54,7 @@ from forwarder.pms.sdk import (
     Clock,
     Confirmed,
     Deferred,
+    FieldTable,
     Grant,
     InDoubt,
     Limit,
@@ -92,6 +94,7 @@ class HostawayAdapter:
     capabilities: ClassVar[Capabilities] = Capabilities(idempotent_create=False, find_by_reference=True, cancel=True)
     limits: ClassVar[Limits] = Limits((Limit(15, 10.0),))
     options: ClassVar[type[NoOptions]] = NoOptions
+    fields: ClassVar[FieldTable] = FIELDS
 
     def __init__(self, connection: AccountConnection, clock: Clock) -> None:
         self._base_url = connection.base_url.rstrip("/")

@@ -1,22 +1,67 @@
 """What Hostaway is asked: bodies and queries. Pure."""
 
 import re
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from pydantic_core import to_json
 
-from forwarder.pms.sdk import Booking, json_number
+from forwarder.pms.sdk import Booking, FieldTable, InNotes, LeftOut, Refused, SentAs, country_code, json_number
 
 PER_PAGE: Final = 100
 _DIRECT: Final = 2000
 REFERENCE_FIELD: Final = "customerUserId"
 _MOST_DIGITS: Final = 18
-_COUNTRY_CODE = re.compile(r"[A-Z]{2}")
-_HOUR = re.compile(r"(\d{1,2})(?::\d{2})?")
+_HOUR = re.compile(r"(\d{1,2})(?::(\d{2}))?")
 _HOURS: Final = 24
+_WHOLE_HOURS: Final = InNotes("where it is no whole hour")
+_NO_CARD: Final = LeftOut("sensitive: cards go to payment providers, not to Hostaway")
+
+FIELDS: Final = FieldTable(
+    {
+        "propertyId": SentAs(("listingMapId",), otherwise=Refused("property_not_found", "it is no number")),
+        "roomId": SentAs(
+            ("listingMapId",), "is the property: Hostaway has no rooms", otherwise=InNotes("where it is not")
+        ),
+        "arrivalDate": SentAs(("arrivalDate",)),
+        "departureDate": SentAs(("departureDate",)),
+        "arrivalEstimatedTime": SentAs(("checkInTime",), "the hour", otherwise=_WHOLE_HOURS),
+        "departureEstimatedTime": SentAs(("checkOutTime",), "the hour", otherwise=_WHOLE_HOURS),
+        "numberOfGuests": SentAs(("numberOfGuests",)),
+        "numberOfAdults": SentAs(("adults",)),
+        "numberOfChildren": SentAs(("children",)),
+        "numberOfInfants": SentAs(("infants",)),
+        "numberOfPets": SentAs(("pets",)),
+        "notes": SentAs(("hostNote",)),
+        "comments": SentAs(("comment",)),
+        "status": LeftOut("says nothing more: what is sent is a new reservation", lost=False),
+        "morChannel": InNotes(),
+        "guest.name": SentAs(("guestName",)),
+        "guest.firstName": SentAs(("guestFirstName",)),
+        "guest.lastName": SentAs(("guestLastName",)),
+        "guest.email": SentAs(("guestEmail",)),
+        "guest.phone": SentAs(("phone",)),
+        "guest.address.line1": SentAs(("guestAddress",)),
+        "guest.address.line2": SentAs(("guestAddress",), "after line 1"),
+        "guest.address.postalCode": SentAs(("guestZipCode",)),
+        "guest.address.city": SentAs(("guestCity",)),
+        "guest.address.state": InNotes(),
+        "guest.address.country": SentAs(("guestCountry",), otherwise=InNotes("where it is no code of two letters")),
+        "totalPrice": SentAs(("totalPrice",)),
+        "currency": SentAs(("currency",)),
+        "paymentProviderKey": InNotes(),
+        "paymentProviderId": InNotes(),
+        "transactionId": InNotes(),
+        "promotionCode": InNotes(),
+        "cardDetails.cardNumber": _NO_CARD,
+        "cardDetails.cardHolderName": _NO_CARD,
+        "cardDetails.expiryMonth": _NO_CARD,
+        "cardDetails.expiryYear": _NO_CARD,
+        "cardDetails.cvv": _NO_CARD,
+    },
+    notes="hostNote",
+)
 
 
 def listing_id_of(booking: Booking) -> int | None:
@@ -29,6 +74,13 @@ def listing_id_of(booking: Booking) -> int | None:
 def reservation_body(booking: Booking, listing_id: int) -> bytes:
     """POST /reservations. What is not known is left out."""
     fields, price = booking.fields, booking.total_price
+    country, unfit = country_code(booking)
+    if booking.room_id != booking.property_id:
+        unfit["roomId"] = None
+    hours = {}
+    for name in ("arrivalEstimatedTime", "departureEstimatedTime"):
+        hours[name], whole = _hour(fields.get(name))
+        unfit |= {} if whole else {name: None}
     body = {
         "channelId": _DIRECT,
         "listingMapId": listing_id,
@@ -36,6 +88,7 @@ def reservation_body(booking: Booking, listing_id: int) -> bytes:
         "isInitial": 0,
         REFERENCE_FIELD: booking.reference,
         **_guest(booking),
+        "guestCountry": country,
         "numberOfGuests": fields.get("numberOfGuests"),
         "adults": fields.get("numberOfAdults"),
         "children": fields.get("numberOfChildren"),
@@ -43,12 +96,12 @@ def reservation_body(booking: Booking, listing_id: int) -> bytes:
         "pets": fields.get("numberOfPets"),
         "arrivalDate": booking.arrival.isoformat(),
         "departureDate": booking.departure.isoformat(),
-        "checkInTime": _hour(fields.get("arrivalEstimatedTime")),
-        "checkOutTime": _hour(fields.get("departureEstimatedTime")),
+        "checkInTime": hours["arrivalEstimatedTime"],
+        "checkOutTime": hours["departureEstimatedTime"],
         "totalPrice": None if price is None else json_number(price),
         "currency": booking.currency,
-        "hostNote": fields.get("notes"),
-        "comment": _comment(fields),
+        "hostNote": "\n".join(line for line in (fields.get("notes"), *FIELDS.lines(booking, unfit)) if line),
+        "comment": fields.get("comments"),
         "status": "new",
     }
     return to_json({name: value for name, value in body.items() if value not in (None, "")})
@@ -56,7 +109,7 @@ def reservation_body(booking: Booking, listing_id: int) -> bytes:
 
 def _guest(booking: Booking) -> dict[str, Any]:
     guest, address = booking.guest, booking.guest.get("address") or {}
-    phone, country = guest.get("phone"), address.get("country") or ""
+    phone = guest.get("phone")
     return {
         "guestName": booking.guest_name or guest.get("email"),
         "guestFirstName": guest.get("firstName"),
@@ -66,21 +119,15 @@ def _guest(booking: Booking) -> dict[str, Any]:
         "guestAddress": ", ".join(line for line in (address.get("line1"), address.get("line2")) if line),
         "guestZipCode": address.get("postalCode"),
         "guestCity": address.get("city"),
-        # The general operation takes country names too, which Hostaway does not know.
-        "guestCountry": country if _COUNTRY_CODE.fullmatch(country) else None,
     }
 
 
-def _hour(value: object) -> int | None:
-    """Hostaway counts in whole hours."""
+def _hour(value: object) -> tuple[int | None, bool]:
+    """Hostaway counts in whole hours: the hour, and whether it says all that was said."""
     match = _HOUR.fullmatch("" if value is None else str(value))
-    return int(match[1]) if match is not None and int(match[1]) < _HOURS else None
-
-
-def _comment(fields: Mapping[str, Any]) -> str:
-    paid = fields.get("transactionId")
-    lines = (fields.get("comments"), f"Paid with the booking, transaction {paid}" if paid else None)
-    return "\n".join(line for line in lines if line)
+    if match is None or int(match[1]) >= _HOURS:
+        return None, False
+    return int(match[1]), not int(match[2] or 0)
 
 
 def token_body(client_id: str, client_secret: str) -> bytes:

@@ -55,8 +55,8 @@ async def test_a_booking_as_it_is_sent() -> None:
             "postcode": "28013",
             "country2": "ES",
             "arrivalTime": "15:00",
-            "comments": "Twins\nPaid with the booking, transaction tx-1",
-            "notes": "Late arrival",
+            "comments": "Twins",
+            "notes": "Late arrival\nCurrency: EUR\nPayment transaction: tx-1",
             "price": 450.35,
             "custom10": FULL.reference,
             "actions": {"checkAvailability": True},
@@ -119,7 +119,7 @@ async def test_a_card_is_not_part_of_this_wire() -> None:
         ({"name": "Maria del Mar"}, {"firstName": "Maria", "lastName": "del Mar"}),
         ({"name": "Maria"}, {"firstName": "Maria"}),
         ({"email": f"{'m' * 95}@x.example"}, {}),
-        ({"lastName": "G" * 120}, {"firstName": "G" * 100, "lastName": "G" * 100}),
+        ({"lastName": "G" * 120}, {"lastName": "G" * 96 + " […]"}),
         ({"address": {"country": "Spain", "line1": "A", "line2": "B"}}, {"country": "Spain", "address": "A, B"}),
         ({}, {}),
     ],
@@ -276,3 +276,25 @@ async def test_without_a_token_nothing_is_in_doubt(
     assert isinstance(outcome, Deferred)
     assert (outcome.reason, outcome.retry_after_seconds) == (reason, wait)
     assert vendor.asked == ["GET /v2/authentication/token"]
+
+
+@pytest.mark.parametrize("length", [1, 1900, 1995, 2000, 2001, 10_000])
+async def test_what_has_no_field_is_in_the_notes_however_long_they_are(length: int) -> None:
+    vendor = Vendor(posted(made()))
+    await create(
+        vendor, booking(notes="n" * length, comments="c" * length, numberOfPets=2, paymentProviderKey="k" * 99)
+    )
+    [sent] = vendor.sent()
+    below = f"\nPets: 2\nCurrency: EUR\nPayment provider key: {'k' * 99}"
+    assert sent["notes"].endswith(below)
+    assert len(sent["notes"]) == min(length + len(below), 2000)
+    assert (" […]" in sent["notes"]) == (length + len(below) > 2000)
+    assert len(sent["comments"]) == min(length, 1000)
+    assert sent["comments"].endswith(" […]") == (length > 1000)
+
+
+async def test_lines_that_are_too_long_themselves_are_cut() -> None:
+    vendor = Vendor(posted(made()))
+    await create(vendor, booking(notes="n" * 50, paymentProviderKey="k" * 5000))
+    assert len(vendor.sent()[0]["notes"]) <= 2000
+    assert " […]" in vendor.sent()[0]["notes"]

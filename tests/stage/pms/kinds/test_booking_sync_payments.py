@@ -21,6 +21,7 @@ from tests.support.pms.booking_sync import (
 from tests.support.simulator.server import CARD, booking
 
 PAID: dict[str, Any] = {"morChannel": "SELF", "transactionId": "tx-1"}
+PAID_LINES = "Payment taken by: the host or the booking engine (SELF)\nPayment transaction: tx-1, paid with the booking"
 NOTING = with_options(recordPayments=True)
 GATEWAY = {"gatewayId": "123", "gatewayName": "stripe"}
 PLATFORM = "https://secure.bookingsync.com/api/bookingsync/instant_bookings"
@@ -67,7 +68,7 @@ async def test_a_note_that_is_lost_takes_nothing_from_the_booking(answer: httpx.
     outcome, requests = await create(booking(**PAID), CLIENT, MADE, answer, connection=NOTING)
     assert isinstance(outcome, Confirmed)
     assert outcome.record["finances"]["totalPaid"] == 0
-    assert resource_in(requests[1], "bookings")["comments"] == [{"content": "Paid with the booking, transaction tx-1"}]
+    assert resource_in(requests[1], "bookings")["comments"] == [{"content": PAID_LINES}]
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,7 @@ async def test_what_cannot_be_told_in_cents_is_not_noted(fields: dict[str, Any])
 async def test_nothing_is_noted_unless_the_account_wants_it() -> None:
     _, requests = await create(booking(**PAID), CLIENT, MADE)
     assert len(requests) == 2
+    assert "paid" not in resource_in(requests[1], "bookings")["comments"][0]["content"].lower().replace("payment", "")
 
 
 # --- cards ----------------------------------------------------------------------------------------------------------------

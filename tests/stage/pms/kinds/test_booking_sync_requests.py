@@ -16,7 +16,9 @@ from tests.support.simulator.server import CARD, booking
 
 
 async def test_the_guest_then_the_booking() -> None:
-    asked = booking(card=CARD, comments="Twins", transactionId="tx-1", arrivalEstimatedTime="15:00", propertyId="a/7")
+    asked = booking(
+        card=CARD, comments="Twins", transactionId="tx-1", arrivalEstimatedTime="15:00", propertyId="a/7", roomId="a/7"
+    )
     _, requests = await create(asked, CLIENT, httpx.Response(503))
     [client], [sent] = (
         json.loads(request.content)[name] for request, name in zip(requests, ("clients", "bookings"), strict=True)
@@ -44,7 +46,7 @@ async def test_the_guest_then_the_booking() -> None:
         "external_reference": asked.reference,
         "notes": "Late arrival",
         "expected_checkin_time": "15:00",
-        "comments": [{"content": "Twins"}, {"content": "Paid with the booking, transaction tx-1"}],
+        "comments": [{"content": "Twins"}, {"content": "Payment transaction: tx-1"}],
     }
 
 
@@ -67,28 +69,38 @@ async def test_a_guest_has_a_name_whatever_is_known(guest: dict[str, Any], fulln
     assert json.loads(request.content)["clients"][0]["fullname"] == fullname
 
 
-async def test_what_the_vendor_would_not_take_is_left_out() -> None:
+async def test_what_the_vendor_would_not_take_is_a_comment() -> None:
     guest = {"name": "Maria", "phone": "", "address": {"country": "Spain"}}
     _, (client, sent) = await create(
         booking(guest=guest, arrivalEstimatedTime="in the evening", notes=None), CLIENT, httpx.Response(503)
     )
     assert json.loads(client.content)["clients"] == [{"fullname": "Maria"}]
-    assert not {"expected_checkin_time", "notes", "comments"} & json.loads(sent.content)["bookings"][0].keys()
+    [booked] = json.loads(sent.content)["bookings"]
+    assert not {"expected_checkin_time", "notes"} & booked.keys()
+    assert booked["comments"] == [{"content": "Estimated arrival: in the evening\nCountry: Spain"}]
 
 
 @pytest.mark.parametrize(
-    ("counts", "adults"),
+    ("counts", "adults", "said"),
     [
-        ({"numberOfAdults": 1}, 1),
-        ({"numberOfGuests": 4, "numberOfChildren": 1, "numberOfInfants": 1}, 2),
-        ({"numberOfGuests": 1, "numberOfChildren": 3}, 0),
-        ({"numberOfGuests": None, "numberOfChildren": None}, None),
+        ({"numberOfAdults": 3}, 3, []),
+        (
+            {"numberOfGuests": 5, "numberOfAdults": 2},
+            5,
+            ["Adults: 2; 3 more of the 5 guests are counted as adults"],
+        ),
+        ({"numberOfGuests": 4, "numberOfChildren": 1, "numberOfInfants": 1}, 2, ["Infants: 1", "Guests: 4"]),
+        ({"numberOfGuests": 2, "numberOfAdults": 2, "numberOfPets": 1, "numberOfInfants": 0}, 2, ["Pets: 1"]),
+        ({"numberOfGuests": 1, "numberOfChildren": 3}, 0, ["Guests: 1"]),
+        ({"numberOfGuests": None, "numberOfChildren": None}, None, []),
     ],
 )
-async def test_adults_are_those_who_are_not_said_to_be_children(counts: dict[str, Any], adults: int | None) -> None:
+async def test_no_guest_goes_uncounted(counts: dict[str, Any], adults: int | None, said: list[str]) -> None:
     fields = {"numberOfChildren": None, "numberOfInfants": None} | counts
     _, (_, sent) = await create(booking(**fields), CLIENT, httpx.Response(503))
-    assert json.loads(sent.content)["bookings"][0].get("adults") == adults
+    [booked] = json.loads(sent.content)["bookings"]
+    assert booked.get("adults") == adults
+    assert [line for comment in booked.get("comments", ()) for line in comment["content"].split("\n")] == said
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,8 @@ async def test_a_booking_is_created_as_recorded() -> None:
     only_the_stay: dict[str, Any] = dict.fromkeys(
         ("numberOfGuests", "numberOfChildren", "totalPrice", "currency", "notes")
     )
-    asked = booking(propertyId=rental, arrivalDate=theirs["start_at"], departureDate=theirs["end_at"], **only_the_stay)
+    days = {"arrivalDate": theirs["start_at"], "departureDate": theirs["end_at"]}
+    asked = booking(propertyId=rental, roomId=rental, **days, **only_the_stay)
     outcome, (_, ours) = await create(asked, CLIENT, response)
     assert_same_address_and_headers(ours, request)
     assert resource_in(ours, "bookings") == {**theirs, "client_id": 77, "external_reference": asked.reference}
@@ -140,9 +141,11 @@ def strict_booking(theirs: dict[str, Any]) -> Booking:
     }
     return booking(
         propertyId=theirs["rental_id"],
+        roomId=theirs["rental_id"],
         arrivalDate=theirs["start_at"][:10],
         departureDate=theirs["end_at"][:10],
         guest=guest,
+        numberOfGuests=theirs["adults"] + theirs["children"],
         numberOfAdults=theirs["adults"],
         numberOfChildren=theirs["children"],
         totalPrice=float(theirs["final_price"]),

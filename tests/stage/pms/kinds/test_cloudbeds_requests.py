@@ -13,7 +13,7 @@ from forwarder.reservation.outcome import Deferred
 from forwarder.simulator.app import simulator_app
 from forwarder.simulator.world import World
 from tests.support.memory.clock import ManualClock
-from tests.support.pms.cloudbeds import Vendor, answered, cancel, create, find, listed, made, no, shown
+from tests.support.pms.cloudbeds import Vendor, answered, cancel, create, find, item, listed, made, no, shown
 from tests.support.pms.vendor_contracts import contract_document
 from tests.support.pms.vendor_openapi import OpenApi
 from tests.support.simulator.client import NOW
@@ -77,6 +77,17 @@ OPTIONS: dict[str, Any] = {
 BARE = Booking("rsv_1", {"propertyId": 7, "roomId": 7, "arrivalDate": "2027-03-01", "departureDate": "2027-03-04"})
 
 
+NOTES = """\
+Late arrival
+Two dogs
+Property: 5001
+Total price: 450.35
+Currency: EUR
+Payment transaction: tx-1
+Address: Calle Mayor 7
+City: Madrid"""
+
+
 async def test_options_say_what_the_request_does_not() -> None:
     asked = booking(promotionCode="SPRING", arrivalEstimatedTime="9:30", comments="Two dogs", transactionId="tx-1")
     request = await sent(asked, **OPTIONS)
@@ -90,7 +101,7 @@ async def test_options_say_what_the_request_does_not() -> None:
     assert fields["paymentMethod"] == "credit"
     assert fields["estimatedArrivalTime"] == "09:30:00"
     assert fields["customFields[0][fieldName]"] == "notes"
-    assert fields["customFields[0][fieldValue]"] == "Late arrival\nTwo dogs\nPaid, transaction tx-1"
+    assert fields["customFields[0][fieldValue]"] == NOTES
     assert fields["sendEmailConfirmation"] == "true"
 
 
@@ -139,14 +150,20 @@ async def test_no_card_travels() -> None:
 
 async def test_every_request_is_one_of_the_vendors_document(vendors_document: OpenApi) -> None:
     vendor = Vendor(
-        postReservation=made(), getReservation=shown(), getReservations=listed(), putReservation=no("Not possible")
+        postReservation=made(),
+        postReservationNote=answered({"success": True}),
+        getReservationNotes=answered({"success": True, "data": []}),
+        getReservation=shown(),
+        getReservations=listed(item()),
+        putReservation=no("Not possible"),
     )
     everything = booking(promotionCode="S", arrivalEstimatedTime="23:15", comments="x", transactionId="t", card=CARD)
     await create(vendor, everything, **OPTIONS)
     await create(vendor, BARE, defaultCountry="PT")
     await find(vendor)
     await cancel(vendor)
-    assert set(vendor.asked) == {"postReservation", "getReservation", "getReservations", "putReservation"}
+    methods = {"postReservation", "getReservation", "getReservations", "putReservation"}
+    assert set(vendor.asked) == methods | {"postReservationNote", "getReservationNotes"}
     for request in vendor.requests:
         vendors_document.check_request(request)
 
@@ -172,9 +189,11 @@ async def test_the_simulator_answers_as_the_vendors_document_says(vendors_docume
                 http.build_request("GET", "/getReservation", params={"reservationID": "1001"}),
                 http.build_request("GET", "/getReservations", params={"sourceReservationId": booking().reference}),
                 http.build_request("PUT", "/putReservation", content=b"reservationID=1001&status=canceled"),
+                http.build_request("POST", "/postReservationNote", content=b"reservationID=1001&reservationNote=Twins"),
+                http.build_request("GET", "/getReservationNotes", params={"reservationID": "1001"}),
             ]
             exchanges = [(request, await http.send(request)) for request in requests]
-    assert [answer.json()["success"] for _, answer in exchanges] == [True, False, True, True, True]
+    assert [answer.json()["success"] for _, answer in exchanges] == [True, False, True, True, True, True, True]
     for request, answer in exchanges:
         vendors_document.check_answer(request, answer)
 

@@ -87,9 +87,10 @@ async def test_a_form_is_put_together_by_its_map() -> None:
 
 
 async def test_what_the_booking_does_not_have_is_left_out() -> None:
-    fields = {"a": "comments", "b": {"field": ["comments", "notes"]}, "c": {"field": "comments", "default": "none"}}
-    assert await body({**fields, "d.e": "transactionId"}) == {"b": "Late arrival", "c": "none"}
-    assert await body(fields, booking(notes="")) == {"c": "none"}
+    code, transaction = "promotionCode", "transactionId"
+    fields = {"a": code, "b": {"field": [code, "currency"]}, "c": {"field": code, "default": "none"}}
+    assert await body({**fields, "d.e": transaction}) == {"b": "EUR", "c": "none"}
+    assert await body(fields, booking(currency="")) == {"c": "none"}
 
 
 @pytest.mark.parametrize(
@@ -209,3 +210,48 @@ async def test_a_lookup_and_a_cancellation() -> None:
     [put] = await sent(CLOUDBEDS_LIKE, operation="cancel")
     assert put.method == "PUT"
     assert dict(parse_qsl(put.content.decode())) == {"reservationID": "R/5", "status": "canceled"}
+
+
+MAPPED = {"at": "propertyId", "from": "arrivalDate", "to": "departureDate", "who": "guest.name", "p": "totalPrice"}
+
+
+async def test_what_is_mapped_nowhere_goes_below_the_notes() -> None:
+    asked = booking(
+        numberOfInfants=1, promotionCode="SUMMER", morChannel="PMS", comments="Twins", guest={"name": "Ana"}
+    )
+    sent = await body({**MAPPED, "remark": "comments", "money": "currency"}, asked)
+    assert sent["remark"].split("\n") == [
+        "Twins",
+        "Children: 1",
+        "Infants: 1",
+        "Late arrival",
+        "Payment taken by: the property management system (PMS)",
+        "Guests: 3",
+        "Promotion code: SUMMER",
+    ]
+
+
+async def test_what_gives_way_to_another_field_goes_below_the_notes() -> None:
+    fields = {
+        **MAPPED,
+        "notes": {"field": ["notes", "comments"]},
+        "heads": {"field": ["numberOfAdults", "numberOfGuests"]},
+    }
+    asked = booking(numberOfAdults=2, numberOfChildren=None, currency=None, comments="Twins", guest={"name": "Ana"})
+    assert (await body(fields, asked))["notes"] == "Late arrival\nTwins\nGuests: 3"
+
+
+async def test_notes_that_nobody_wrote_are_made_for_it() -> None:
+    fields = {**MAPPED, "notes": {"field": "notes", "as": "text"}}
+    asked = booking(notes=None, numberOfChildren=None, currency=None, guest={"name": "Ana"})
+    assert (await body(fields, asked))["notes"] == "Guests: 3"
+
+
+async def test_a_mapping_may_leave_fields_out_of_the_notes() -> None:
+    asked = booking(paymentProviderKey="tok_7", currency=None, numberOfChildren=None, guest={"name": "Ana"})
+    create = {"leftOut": ["paymentProviderKey", "numberOfGuests"]}
+    assert (await body({**MAPPED, "notes": "notes"}, asked, **create))["notes"] == "Late arrival"
+
+
+async def test_a_mapping_without_notes_sends_what_it_names() -> None:
+    assert await body({"who": "guest.name"}) == {"who": "Maria Gonzalez"}

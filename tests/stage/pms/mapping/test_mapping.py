@@ -85,6 +85,8 @@ FAULTS: list[tuple[Any, str]] = [
     ),
     (with_("create/body", {"x": "zzzzzzzz"}), r"there is no field 'zzzzzzzz'; there are arrivalDate, "),
     (with_("create/body", {"x": "pmsReservationId"}), r"mapping\.create: pmsReservationId cannot be sent"),
+    (with_("create/leftOut", ["numberOfPets", "reference"]), r"mapping\.create: leftOut: reference is sent"),
+    (with_("create/leftOut", ["pets"]), r"create\.leftOut\.0: there is no field 'pets'; did you mean"),
     (with_("create/body", {"x": {}}), r"create\.body\.x: give one of `field` and `constant`"),
     (with_("create/body", {"x": {"field": "nights", "constant": 1}}), r"give one of `field` and `constant`"),
     (with_("create/body", {"x": {"constant": 1, "as": "text"}}), r"a constant is written as it is"),

@@ -1,0 +1,235 @@
+"""What becomes of each field of a reservation request on its way to one kind of PMS: the table that every kind declares. Pure.
+
+    SentAs    the PMS has a field for it
+    InNotes   it has none: the value goes into the notes of the booking, in plain words ("Infants: 1")
+    LeftOut   it stays here, for a reason
+    Refused   a booking that has it is refused
+
+An adapter writes its notes by its table (`FieldTable.lines`), so that what the table says of them is what happens.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.alias_generators import to_camel
+
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.request import (
+    Address,
+    BookingEngineRequest,
+    CardDetails,
+    GeneralAddress,
+    GeneralGuest,
+    GeneralRequest,
+    Guest,
+)
+
+_PARTS: Final[Mapping[str, tuple[type[BaseModel], ...]]] = {
+    "guest.address.": (Address, GeneralAddress),
+    "guest.": (Guest, GeneralGuest),
+    "cardDetails.": (CardDetails,),
+}
+_WHOLES: Final = {"guest", "guest.address", "cardDetails"}
+
+
+def _specified() -> Iterator[str]:
+    for prefix, models in {"": (BookingEngineRequest, GeneralRequest), **_PARTS}.items():
+        yield from (prefix + to_camel(name) for model in models for name in model.model_fields)
+
+
+SPECIFIED: Final = tuple(name for name in dict.fromkeys(_specified()) if name not in _WHOLES)
+"""Every field of the two reservation requests, with those of the guest, the address and the card: `guest.address.city`."""
+
+
+@dataclass(frozen=True, slots=True)
+class InNotes:
+    """Written into the PMS's notes, as a line of its own. `how`: what is to be said of that; `also`: the PMS's names under which it
+    may be sent besides."""
+
+    how: str = ""
+    also: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Not sent. `lost`: whether the caller is to be told, by a warning; not where nothing is lost by it."""
+
+    reason: str
+    lost: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A booking with a value that does not fit is refused with this `code`. `when`: which does not."""
+
+    code: str
+    when: str
+
+
+@dataclass(frozen=True, slots=True)
+class SentAs:
+    """Sent under the PMS's own `names`, one of them or several. `path` stands for the path of the request.
+
+    `how`: what changes on the way. `only_if`: another field, and the value that it must have for this one to be sent. `otherwise`:
+    what becomes of a value that the PMS's field does not take.
+    """
+
+    names: tuple[str, ...]
+    how: str = ""
+    only_if: tuple[str, str] | None = None
+    otherwise: "InNotes | LeftOut | Refused | None" = None
+
+
+Fate = SentAs | InNotes | LeftOut | Refused
+
+_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_WORDS: Final[Mapping[str, str]] = {
+    "morChannel": "Payment taken by",
+    "propertyId": "Property",
+    "roomId": "Room",
+    "arrivalDate": "Arrival",
+    "departureDate": "Departure",
+    "arrivalEstimatedTime": "Estimated arrival",
+    "departureEstimatedTime": "Estimated departure",
+    "numberOfGuests": "Guests",
+    "numberOfAdults": "Adults",
+    "numberOfChildren": "Children",
+    "numberOfInfants": "Infants",
+    "numberOfPets": "Pets",
+    "paymentProviderId": "Payment provider",
+    "transactionId": "Payment transaction",
+    "guest.name": "Guest's full name",
+    "guest.email": "Guest's e-mail",
+    "guest.phone": "Guest's phone",
+    "guest.address.line1": "Address",
+    "guest.address.line2": "Address, line 2",
+    "guest.address.postalCode": "Postal code",
+}
+_MEANINGS: Final[Mapping[tuple[str, str], str]] = {
+    ("morChannel", "SELF"): "the host or the booking engine (SELF)",
+    ("morChannel", "PMS"): "the property management system (PMS)",
+}
+_OWN_WORDS: Final = {"notes", "comments"}
+
+
+def words_for(name: str) -> str:
+    """What a line of notes calls the field: `Promotion code` for `promotionCode`."""
+    return _WORDS.get(name) or _CAPITAL.sub(" ", name.rpartition(".")[2]).capitalize()
+
+
+def value_of(booking: Booking, name: str) -> Any:
+    """The value that the caller gave to a field; None where there is none. Of a card nothing."""
+    value: Any = booking.fields
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return None if value == "" else value
+
+
+def as_text(value: Any) -> str:
+    """A scalar as texts have it: no exponents, and booleans in lower case."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case float() | Decimal():
+            return format(Decimal(str(value)), "f")
+        case _:
+            return str(value)
+
+
+def line_of(name: str, value: Any) -> str:
+    """One field in plain words; what the caller wrote as notes or comments as it is."""
+    text = as_text(value)
+    return text if name in _OWN_WORDS else f"{words_for(name)}: {_MEANINGS.get((name, text), text)}"
+
+
+def becomes(fate: Fate, notes: str) -> str:
+    """What becomes of a field, in a few words; `notes`: the PMS's name of what takes notes."""
+    match fate:
+        case SentAs():
+            return "; ".join(_sent(fate, notes))
+        case InNotes(how=how, also=also):
+            besides = f"also as {', '.join(also)}" if also else ""
+            return ", ".join(part for part in (f"in {notes}", how, besides) if part)
+        case LeftOut(reason=reason):
+            return f"not sent: {reason}"
+        case Refused(code=code, when=when):
+            return f"refused ({code}) where {when}"
+
+
+def _sent(fate: SentAs, notes: str) -> Iterator[str]:
+    how = f", {fate.how}" if fate.how else ""
+    yield f"sent as {', '.join(fate.names)}{how}"
+    if fate.only_if is not None:
+        yield f"only if {' is '.join(fate.only_if)}"
+    if fate.otherwise is not None:
+        yield f"else {becomes(fate.otherwise, notes)}"
+
+
+@dataclass(frozen=True)
+class FieldTable:
+    """`fates`: of each field of `SPECIFIED`. `notes`: the PMS's name of what takes what it has no field for; empty where nothing
+    does."""
+
+    fates: Mapping[str, Fate]
+    notes: str = ""
+
+    @classmethod
+    def with_rest(cls, fates: Mapping[str, Fate], rest: Fate, notes: str = "") -> "FieldTable":
+        """The table of a kind in which every field that `fates` does not name has the fate `rest`, later ones too."""
+        return cls({name: fates.get(name, rest) for name in SPECIFIED}, notes)
+
+    def but(self, fates: Mapping[str, Fate], notes: str | None = None) -> "FieldTable":
+        """The same with other fates for some fields: what an account's options change."""
+        return FieldTable({**self.fates, **fates}, self.notes if notes is None else notes)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The fields that it says nothing of."""
+        return tuple(name for name in SPECIFIED if name not in self.fates)
+
+    @cached_property
+    def _noted(self) -> tuple[str, ...]:
+        return tuple(name for name in SPECIFIED if isinstance(self.fates.get(name), InNotes))
+
+    def lines(self, booking: Booking, unfit: Mapping[str, str | None] | None = None) -> list[str]:
+        """What the PMS has no field for, a line for each field that was given. `unfit`: fields whose value the PMS's own field
+        does not take, each with what is to be said in place of the value, if anything."""
+        unfit = unfit or {}
+        names = self._noted if not unfit else [name for name in SPECIFIED if name in unfit or name in self._noted]
+        values = ((name, value_of(booking, name)) for name in names)
+        return [
+            line_of(name, unfit.get(name) or value)
+            for name, value in values
+            if value is not None and not _says_nothing(booking, name, value)
+        ]
+
+    @cached_property
+    def losses(self) -> Mapping[str, LeftOut]:
+        """The fields that may be given in vain."""
+        fates = ((name, _lost(fate)) for name, fate in self.fates.items())
+        return {name: lost for name, lost in fates if lost is not None}
+
+    def condition(self, name: str) -> tuple[str, str] | None:
+        """The other field, and its value, without which the field `name` is not sent."""
+        fate = self.fates[name]
+        return fate.only_if if isinstance(fate, SentAs) else None
+
+
+def _says_nothing(booking: Booking, name: str, value: Any) -> bool:
+    """Nobody counted, and the room of a property that is its own only room."""
+    return (value == 0 and name.startswith("numberOf")) or (name == "roomId" and booking.room_id == booking.property_id)
+
+
+def _lost(fate: Fate) -> LeftOut | None:
+    match fate:
+        case LeftOut(lost=True):
+            return fate
+        case SentAs(only_if=(_, _), otherwise=LeftOut(lost=True) as lost):
+            return lost
+        case _:
+            return None

@@ -1,0 +1,214 @@
+"""Dry runs: the requests that an adapter would make, written by its own code and sent to nobody.
+
+Nothing is known of the account but its kind and options: its credential is sealed, and something else stands for it and for access
+tokens. A step that waits for the PMS's answer goes on where the adapter says what might be answered (`RehearsingAdapter`), and else
+ends the dry run. Of what a request says, whatever would be another thing with another card is the card's, and is masked.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, quote_plus, urlsplit
+
+from pydantic_core import from_json
+
+from forwarder.pms.adapter import Adapter, RehearsingAdapter, StandIn
+from forwarder.pms.auth.grants import Ask, Grant, Grants
+from forwarder.pms.fields import FieldTable
+from forwarder.pms.http.client import Request
+from forwarder.pms.http.errors import NoResponse, NotSent
+from forwarder.pms.http.outcomes import outcome_of
+from forwarder.pms.http.response import Response
+from forwarder.pms.port import AccountConnection, Rehearsal, ShownRequest
+from forwarder.pms.registry import Registry, check_options, registered
+from forwarder.process.clock import Clock
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import Deferred, Rejected
+from forwarder.reservation.request import CardDetails, masked
+
+CREDENTIAL: Final = "the-credential:is-withheld"
+"""What stands for every credential. Of the form user:password, which some adapters insist on."""
+
+_HIDDEN: Final = "***"
+_OTHER_CARD: Final = CardDetails.model_validate(
+    {
+        "cardNumber": "5555555555554444",
+        "cardHolderName": "Another Holder",
+        "expiryMonth": "11",
+        "expiryYear": "2099",
+        "cvv": "112",
+    }
+)
+_THIRD_CARD: Final = CardDetails.model_validate(
+    {
+        "cardNumber": "378282246310005",
+        "cardHolderName": "Third Person",
+        "expiryMonth": "10",
+        "expiryYear": "2098",
+        "cvv": "2213",
+    }
+)
+_MIN_CARD_DIGITS: Final = 12
+_MAX_REQUESTS: Final = 20
+
+
+class _Withheld:
+    """`Grants` that has a token for everybody."""
+
+    async def current(self, account_id: str) -> Grant | None:  # noqa: ARG002 - the port's
+        return Grant(CREDENTIAL.replace(":", "-"))
+
+    async def renew(self, account_id: str, used: Grant | None, ask: Ask) -> Grant:  # noqa: ARG002 - the port's
+        return Grant(CREDENTIAL.replace(":", "-"))
+
+
+WITHHELD: Final[Grants] = _Withheld()
+
+
+class _Halted:
+    """A clock at which it is the same moment for as long as the dry run takes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._now = clock.now()
+        self._monotonic = clock.monotonic()
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    async def sleep(self, seconds: float) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class _Recorder:
+    """The `Send` of a dry run."""
+
+    adapter: Adapter
+    booking: Booking
+    requests: list[Request] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
+    ended: bool = False
+
+    async def send(self, request: Request) -> Response:
+        if self.ended or len(self.requests) == _MAX_REQUESTS:
+            raise NoResponse("dry_run", "Nothing is sent in a dry run.")
+        self.requests.append(request)
+        answered = self._stand_in(request)
+        if answered is None:
+            self.ended = True
+            raise NoResponse("dry_run", "Nothing is sent in a dry run.")
+        if answered.means:
+            self.assumed.append(answered.means)
+        return answered.response
+
+    def _stand_in(self, request: Request) -> StandIn | None:
+        adapter = self.adapter
+        return adapter.stand_in(request, self.booking) if isinstance(adapter, RehearsingAdapter) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    requests: Sequence[Request]
+    assumed: Sequence[str]
+    outcome: Rejected | Deferred | None
+
+
+async def rehearse(
+    connection: AccountConnection, booking: Booking, clock: Clock, registry: Registry | None = None
+) -> Rehearsal:
+    """What creating `booking` would ask of the PMS. The connection's credential is not looked at. Raises `UnknownKind` and
+    `BadOptions`, and nothing of what the adapter does."""
+    adapter = _adapter(connection, _Halted(clock), registry or registered())
+    run = await _run(adapter, booking)
+    if booking.card is None:
+        return _rehearsal(run, [_shown(request) for request in run.requests])
+    others = [await _run(adapter, replace(booking, card=card)) for card in (_OTHER_CARD, _THIRD_CARD)]
+    return _rehearsal(run, _without_card(run, others, booking.card))
+
+
+def table_of(connection: AccountConnection, clock: Clock, registry: Registry | None = None) -> FieldTable:
+    """What becomes of each field in that account. Raises as `rehearse` does."""
+    return _adapter(connection, clock, registry or registered()).fields
+
+
+def _adapter(connection: AccountConnection, clock: Clock, registry: Registry) -> Adapter:
+    check_options(connection.kind, connection.options, registry)
+    return registry.kinds[connection.kind](replace(connection, credential=CREDENTIAL, grants=WITHHELD), clock)
+
+
+async def requests_of(adapter: Adapter, booking: Booking) -> Sequence[Request]:
+    """The requests that `adapter` would make, as they are: for tests of what it sends."""
+    return (await _run(adapter, booking)).requests
+
+
+async def _run(adapter: Adapter, booking: Booking) -> _Run:
+    recorder = _Recorder(adapter, booking)
+    try:
+        outcome = await adapter.create(booking, recorder.send)
+    except (NotSent, NoResponse) as failure:
+        outcome = outcome_of(failure)
+    except Exception as error:  # noqa: BLE001 - other people's code: a worker has it in doubt, and says no more of it either
+        outcome = Deferred("adapter_failed", f"The adapter raised {type(error).__name__}.")
+    certain = outcome if isinstance(outcome, Rejected | Deferred) and not recorder.requests else None
+    return _Run(recorder.requests, recorder.assumed, certain)
+
+
+def _rehearsal(run: _Run, shown: Sequence[ShownRequest]) -> Rehearsal:
+    return Rehearsal(shown, run.assumed, run.outcome)
+
+
+def _shown(request: Request) -> ShownRequest:
+    parts = urlsplit(request.url)
+    query = "?" + request.query if request.query else ""
+    media_type = next((value.decode() for name, value in request.headers if name.lower() == b"content-type"), None)
+    path = parts.path + query
+    for spelling in (CREDENTIAL, quote_plus(CREDENTIAL), quote(CREDENTIAL, safe="")):
+        path = path.replace(spelling, _HIDDEN)
+    return ShownRequest(request.method, path, media_type, _body(request.content, media_type or ""))
+
+
+def _body(content: bytes, media_type: str) -> Any:
+    """As JSON or as a form, where it is one; else as text."""
+    if not content:
+        return None
+    if media_type.startswith("application/x-www-form-urlencoded"):
+        return dict(parse_qsl(content.decode("utf-8", "replace"), keep_blank_values=True))
+    try:
+        return from_json(content)
+    except ValueError:
+        return content.decode("utf-8", "replace")
+
+
+def _without_card(run: _Run, others: Sequence[_Run], card: CardDetails) -> list[ShownRequest]:
+    """`run`, with all that would be another thing with another card out of sight. A run that would take another course altogether
+    shows nothing but that it was made."""
+    shown = []
+    for number, request in enumerate(run.requests):
+        mine = _shown(request)
+        theirs = [_shown(other.requests[number]) for other in others if number < len(other.requests)]
+        if len(theirs) < len(others) or any(their.method != mine.method for their in theirs):
+            shown.append(replace(mine, path=_HIDDEN, body=_HIDDEN))
+            continue
+        path = mine.path if all(their.path == mine.path for their in theirs) else _HIDDEN
+        shown.append(replace(mine, path=path, body=_masked(mine.body, [their.body for their in theirs], card)))
+    return shown
+
+
+def _masked(mine: Any, theirs: Sequence[Any], card: CardDetails) -> Any:
+    if all(their == mine for their in theirs):
+        return mine
+    if isinstance(mine, Mapping) and all(isinstance(their, Mapping) for their in theirs):
+        return {name: _masked(part, [their.get(name) for their in theirs], card) for name, part in mine.items()}
+    same_length = isinstance(mine, list) and all(isinstance(one, list) and len(one) == len(mine) for one in theirs)
+    if same_length:
+        return [_masked(part, [their[at] for their in theirs], card) for at, part in enumerate(mine)]
+    digits, number = _digits(mine), _digits(card.card_number)
+    return masked(number) if digits == number and len(number) >= _MIN_CARD_DIGITS else _HIDDEN
+
+
+def _digits(text: object) -> str:
+    return "".join(character for character in str(text) if character.isdigit()) if isinstance(text, str | int) else ""
