@@ -3,6 +3,7 @@
 No fault ever quotes the value at fault: it may be a card number.
 """
 
+import codecs
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
@@ -130,6 +131,8 @@ def refuse_what_is_no_number(body: bytes) -> None:
 
 
 def _faults(error: ValidationError, body: bytes) -> list[Fault]:
+    if body.startswith(codecs.BOM_UTF8):
+        raise MalformedJson("it begins with a byte order mark; leave that out")
     by_pointer = field_faults(error)
     crossed = cross_faults(from_json(body))
     return [*by_pointer.values(), *(fault for fault in crossed if fault.pointer not in by_pointer)]

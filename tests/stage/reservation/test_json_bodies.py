@@ -54,6 +54,12 @@ def test_a_body_with_a_name_twice_is_not_taken(twice: str) -> None:
         read_request("general", twice.encode())
 
 
+def test_a_byte_order_mark_is_named() -> None:
+    """RFC 8259 (8.1): JSON has none, whatever an editor or a library puts there."""
+    with pytest.raises(MalformedJson, match="byte order mark"):
+        read_request("general", json.dumps(GENERAL).encode("utf-8-sig"))
+
+
 def _fields(request: dict[str, Any], path: str = "") -> list[str]:
     inner = [(name, value) for name, value in request.items() if isinstance(value, dict)]
     return [path + name for name in request] + [
