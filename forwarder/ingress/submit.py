@@ -53,7 +53,7 @@ _SUBMISSIONS: Final = "/api/v1/vrs/submissions/"
 _KEY_HELP: Final = (b"link", b'</docs#submitBookingEngineReservation>; rel="help"; title="Idempotency-Key"')
 """Where a caller who sends no Idempotency-Key reads what it does."""
 
-_REJECTED: Final = endings.REJECTED.problem("The property management system gave no reason.")
+_REJECTED: Final = endings.REJECTED.problem("The PMS gave no reason. Ask the property.")
 
 _log = structlog.get_logger()
 

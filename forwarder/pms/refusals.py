@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from enum import Enum, auto
+from http import HTTPStatus
 from typing import Final, assert_never
 
 from forwarder.pms.record import discreet
@@ -25,8 +26,39 @@ PRICE_AND_CARD: Final = (
 def refusal(booking: Booking, code: str, detail: str) -> Rejected:
     """The PMS's no, with `detail` in its own words as far as they may be kept."""
     known = _KINDS.get(code, endings.PMS_REFUSED)
-    said = discreet(detail, booking) or f"{known.title}."
-    return Rejected(known.problem(said, booking.reference))
+    said = "" if _is_phrase(detail) else discreet(detail, booking)
+    return Rejected(known.problem(said or f"{known.title}. {_UNSAID[known.code]}", booking.reference))
+
+
+_UNSAID: Final[Mapping[str, str]] = {
+    endings.ROOM_UNAVAILABLE.code: "The PMS says no more. Check roomId, arrivalDate and departureDate.",
+    endings.CARD_REFUSED.code: "The PMS says no more. Check cardDetails.",
+    endings.PRICE_CHANGED.code: "The PMS says no more. Check totalPrice and currency.",
+    endings.PROPERTY_NOT_FOUND.code: "The PMS says no more. Check propertyId.",
+    endings.ROOM_NOT_FOUND.code: "The PMS says no more. Check roomId.",
+    endings.GUEST_REFUSED.code: "The PMS does not say which part. Check each member of guest.",
+    endings.CANCELLATION_REFUSED.code: "It does not say why. Ask the property.",
+    endings.PMS_REFUSED.code: (
+        "It does not say why. Check propertyId, roomId, the dates, the number of guests, totalPrice and currency against what the "
+        "property offers."
+    ),
+}
+"""What a refusal without words is about, by the fields that the caller sent."""
+
+_NO_LETTERS: Final = re.compile(r"[\W\d_]+")
+_HTTP: Final = frozenset({"http", "status", "code", "error"})
+
+
+def _is_phrase(detail: str) -> bool:
+    """Whether it is no more than an HTTP status and its name, which servers put where a reason belongs: "400 Bad Request"."""
+    return _words(detail) in _PHRASES
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in _NO_LETTERS.split(text.casefold()) if word and word not in _HTTP)
+
+
+_PHRASES: Final = frozenset({(), *(_words(status.phrase) for status in HTTPStatus)})
 
 
 class Meaning(Enum):

@@ -17,6 +17,7 @@ _MOVED = {
     HTTPStatus.TEMPORARY_REDIRECT,
     HTTPStatus.PERMANENT_REDIRECT,
 }
+_NOT_HERE = {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE}
 _NOT_LET_IN = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.PROXY_AUTHENTICATION_REQUIRED}
 
 
@@ -62,12 +63,21 @@ def unexpected(response: Response, now: datetime) -> Deferred | InDoubt:
             detail = f"The PMS does not accept the account's credential (HTTP {status})."
             return Deferred("pms_unauthorized", detail)
         case _ if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
-            detail = f"The PMS does not know such a request (HTTP {status}); is the account's base URL right?"
-            return Deferred("pms_refused_request", detail)
+            return Deferred("pms_refused_request", _refused_without_words(status))
         case _ if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             return not_understood(response)
         case _:
             return InDoubt("pms_failed", f"The PMS failed while it had the request (HTTP {status}).")
+
+
+def _refused_without_words(status: int) -> str:
+    """Which may be the PMS's no to the reservation, or the answer of some other server. Nothing was made."""
+    if status in _NOT_HERE:
+        return f"The PMS has nothing at this address (HTTP {status}). Ask the operator whether the account's base URL is right."
+    return (
+        f"The PMS refused the request without saying why (HTTP {status}). Check propertyId, roomId, the dates, the guest and the "
+        "price; if they are right, ask the operator to check the account."
+    )
 
 
 def gateway_failure(response: Response) -> InDoubt | None:

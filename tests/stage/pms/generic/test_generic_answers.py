@@ -1,5 +1,6 @@
 """The open PMS contract on the wire: what the answers to a create mean."""
 
+import re
 from typing import Any
 
 import httpx
@@ -139,6 +140,34 @@ async def test_any_other_no_is_a_no_all_the_same(status: int, body: object) -> N
     assert refused(await created(status, body)) == "pms_refused"
 
 
+@pytest.mark.parametrize(
+    "detail", [None, "", "Bad Request", "400 bad request", "HTTP error 422: Unprocessable Entity.", "409"]
+)
+@pytest.mark.parametrize("code", sorted(REFUSALS))
+async def test_a_no_without_a_reason_says_so_and_names_what_to_check(code: str, detail: str | None) -> None:
+    outcome = await created(422, {"code": code, "detail": detail})
+    assert isinstance(outcome, Rejected)
+    assert outcome.problem.code == code
+    assert re.search(r"says? no more|not say", outcome.problem.detail)
+    assert re.search(r"(Check|Ask) [a-z]", outcome.problem.detail)
+
+
+@pytest.mark.parametrize("detail", ["Δεν υπάρχει", "No", "Bad request: no such rate plan", "満室"])
+async def test_a_reason_in_any_language_is_kept(detail: str) -> None:
+    outcome = await created(422, {"code": "pms_refused", "detail": detail})
+    assert isinstance(outcome, Rejected)
+    assert outcome.problem.detail == detail
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", {}, {"title": "Bad Request"}])
+async def test_a_bare_400_says_in_the_callers_words_that_no_reason_was_given(body: object) -> None:
+    outcome = await created(400, body)
+    assert isinstance(outcome, Deferred)
+    assert outcome.detail.startswith(
+        "The PMS refused the request without saying why (HTTP 400). Check propertyId, roomId,"
+    )
+
+
 @pytest.mark.parametrize("status", [400, 404])
 @pytest.mark.parametrize(
     "body",
@@ -187,7 +216,7 @@ async def test_without_words_of_its_own_a_no_gets_ours() -> None:
     for body in ({"code": "room_unavailable"}, {"code": "room_unavailable", "title": " ", "detail": 5}):
         outcome = await created(409, body)
         assert isinstance(outcome, Rejected)
-        assert outcome.problem.detail == "The room is not available."
+        assert outcome.problem.detail.startswith("The room is not available. The PMS says no more.")
 
 
 async def test_a_pms_that_is_still_at_it_has_not_refused() -> None:

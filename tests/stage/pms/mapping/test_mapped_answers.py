@@ -21,6 +21,12 @@ from tests.support.pms.open_pms import pms_that, response
 from tests.support.simulator.server import CARD, booking
 
 OURS = booking().reference
+UNSAID = (
+    "The PMS refused the reservation. It does not say why. Check propertyId, roomId, the dates, the number of guests, totalPrice "
+    "and currency against what the property offers."
+)
+NO_PROPERTY = "The property is not known. The PMS says no more. Check propertyId."
+TAKEN = "The room is not available. The PMS says no more. Check roomId, arrivalDate and departureDate."
 SHOWN = {"create": {"path": "/b", "reservation": "result", "body": {"ref": "reference"}}}
 STATES = {"path": "state", "confirmed": ["Booked", "1"], "cancelled": ["Cancelled"], "refused": ["Declined"]}
 WITH_STATES: dict[str, Any] = {**SHOWN, "reservation": {"reference": "ref", "status": STATES}}
@@ -72,9 +78,10 @@ async def test_a_bare_id_confirms() -> None:
         (500, {"code": 666, "message": "Room is not available"}, "room_unavailable", "Room is not available"),
         (500, {"code": 666, "message": "CLOSED to arrivals"}, "room_unavailable", "CLOSED to arrivals"),
         (500, {"code": 666, "message": "No."}, "pms_refused", "No."),
-        (500, {"code": 666}, "pms_refused", "The PMS refused the reservation."),
-        (400, {"code": 900, "message": ["x"]}, "property_not_found", "The property is not known."),
-        (409, b"<html>", "room_unavailable", "The room is not available."),
+        (500, {"code": 666}, "pms_refused", UNSAID),
+        (400, {"code": 900, "message": ["x"]}, "property_not_found", NO_PROPERTY),
+        (400, {"code": 900, "message": "HTTP 400: Bad Request"}, "property_not_found", NO_PROPERTY),
+        (409, b"<html>", "room_unavailable", TAKEN),
     ],
 )
 async def test_a_no_in_any_status(status: int, body: object, code: str, detail: str) -> None:
