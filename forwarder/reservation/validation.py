@@ -208,13 +208,18 @@ def _in_our_words(detail: ErrorDetails) -> tuple[str, str]:
         case "date_type" | "date_parsing" | "date_from_datetime_parsing":
             return "invalid_date", "must be a date that exists, written YYYY-MM-DD"
         case "literal_error" if detail["loc"][-1] == "country":
-            return "invalid_value", "must be one of the ISO 3166-1 alpha-2 country codes, in capitals, such as ES"
+            return "invalid_value", _COUNTRY
         case "literal_error":
             return "invalid_value", f"must be {context['expected']}"
         case "string_pattern_mismatch":
             return "invalid_value", _REQUIRED_SHAPES[context["pattern"]]
         case kind:
             return _out_of_bounds(kind, context) or (kind, detail["msg"])
+
+
+_COUNTRY: Final = (
+    "must be one of the ISO 3166-1 alpha-2 codes that this service accepts, in capitals, such as ES: see /docs#Address"
+)
 
 
 def _out_of_bounds(kind: str, context: Mapping[str, Any]) -> tuple[str, str] | None:

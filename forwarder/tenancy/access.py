@@ -126,7 +126,7 @@ def _missing_headers(names: Sequence[str]) -> Problem:
 
 def _described(missing: Sequence[str]) -> str:
     headers = " and ".join(f"{name} ({_OF_ACCOUNT[name]})" for name in missing)
-    return f"Every request carries {headers}: missing here."
+    return f"Missing: {headers}. Every request carries {'it' if len(missing) == 1 else 'them'} as a header."
 
 
 def _conflicting_headers(names: Sequence[str]) -> Problem:

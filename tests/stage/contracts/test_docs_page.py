@@ -1,10 +1,12 @@
 """The page of the contract: whole in itself, well formed, and all of the contract."""
 
 from html.parser import HTMLParser
+from typing import get_args
 
 import pytest
 
 from forwarder.reservation.problems.requests import VALIDATION_FAILED
+from forwarder.reservation.request import Country
 from tests.support.stages.http_stages import Stages, stages
 from tools.contracts.openapi.document import openapi
 from tools.contracts.pages.contract_page import contract_page
@@ -54,6 +56,12 @@ def test_a_page_is_well_formed_and_fetches_nothing(text: str) -> None:
     assert "https://" not in "".join(page.links)
     assert "url(" not in text
     assert "@import" not in text
+
+
+def test_the_list_of_countries_that_a_refusal_points_to_is_there_and_whole() -> None:
+    text = contract_page(openapi())
+    address = text[text.index('<div id="Address">') : text.index('<div id="BookingEngineItem">')]
+    assert all(f"<code>{code}</code>" in address for code in get_args(Country))
 
 
 def test_the_page_has_every_operation_and_every_shape_and_no_link_into_nothing() -> None:

@@ -73,7 +73,7 @@ def test_a_whole_request_is_read() -> None:
         ("guest", 1, "wrong_type", "must be a JSON object"),
         ("guest.email", "ana", "invalid_value", "must be an e-mail address, such as guest@example.com"),
         ("guest.address.country", "es", "invalid_value",
-         "must be one of the ISO 3166-1 alpha-2 country codes, in capitals, such as ES"),
+         "must be one of the ISO 3166-1 alpha-2 codes that this service accepts, in capitals, such as ES: see /docs#Address"),
         ("morChannel", "X", "invalid_value", "must be 'SELF' or 'PMS'"),
         ("notes", "a\0b", "invalid_value", "must not contain the character U+0000"),
         ("notes", 5, "wrong_type", "must be a string"),

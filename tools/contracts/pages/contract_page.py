@@ -151,8 +151,11 @@ class _Reader:
 
 
 def _listed(values: Sequence[Any]) -> str:
-    shown = " ".join(f"<code>{escape(str(value))}</code>" for value in values[:_DEPTH])
-    return shown if len(values) <= _DEPTH else f"{shown} … ({len(values)})"
+    shown = [f"<code>{escape(str(value))}</code>" for value in values]
+    if len(values) <= _DEPTH:
+        return " ".join(shown)
+    first, rest = shown[:_DEPTH], shown[_DEPTH:]
+    return f"<details><summary>{' '.join(first)} … ({len(values)})</summary><p>{' '.join(rest)}</p></details>"
 
 
 def _limited(schema: _Json) -> str:

@@ -17,6 +17,9 @@ table{border-collapse:collapse;width:100%;font-size:.93em}td,th{text-align:left;
 border-bottom:1px solid var(--line)}td:first-child{width:13rem}
 details{border:1px solid var(--line);border-radius:.4rem;margin:.6rem 0;padding:.2rem .8rem}summary{cursor:pointer;padding:.35rem 0}
 details>*:last-child{margin-bottom:.6rem}
+@media (prefers-color-scheme:dark){:root{--post:#3fb950;--get:#6cb6ff}}
+@media (max-width:40rem){td,td:first-child,th{display:block;width:auto;border:0;padding:.1rem 0}
+tr{display:block;border-bottom:1px solid var(--line);padding:.4rem 0}}
 .method{display:inline-block;min-width:3.2rem;font-weight:700;color:var(--get)}.post{color:var(--post)}.quiet{opacity:.7}
 """
 
