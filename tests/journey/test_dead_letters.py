@@ -10,6 +10,7 @@ from forwarder.assembly.backend import open_backend
 from forwarder.topics.codec import header
 from forwarder.topics.port import Message
 from forwarder.topics.reading import read_to_end
+from tests.support.backends import slow_on
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Said, Typed, booking
 from tests.support.deployment.site import settings_of
 
@@ -37,6 +38,7 @@ class _Operator:
         return found
 
 
+@slow_on("embedded")
 async def test_what_failed_is_read_put_back_and_what_is_in_doubt_is_settled(deployment: Deployment) -> None:
     operator = _Operator(deployment)
     doubted, failed, poison = await asyncio.gather(_doubted(deployment), _failed(deployment), _poison(deployment))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import httpx
 
+from tests.support.backends import slow_on
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment
 
 PROCESSES, QUOTA = 2, 40
@@ -19,6 +20,7 @@ async def calls(url: str, headers: Mapping[str, str], count: int) -> Counter[int
         return Counter(answer.status_code for answer in await asyncio.gather(*posts))
 
 
+@slow_on("embedded")
 async def test_processes_on_one_port_share_a_keys_limit(deployment: Deployment) -> None:
     deployment.add("ingress", "--processes", str(PROCESSES), role="several")
     await deployment.start()

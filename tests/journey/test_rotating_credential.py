@@ -4,12 +4,14 @@ import asyncio
 import json
 from pathlib import Path
 
+from tests.support.backends import slow_on
 from tests.support.deployment.deployment import Deployment, booking
 
 ACCOUNT = "rotating"
 CREDENTIAL = {"clientId": "app", "clientSecret": "s3cr3t-of-the-app", "refreshToken": "first-refresh-token"}
 
 
+@slow_on("embedded")
 async def test_a_worker_renews_its_tokens_and_the_next_one_goes_on(deployment: Deployment, tmp_path: Path) -> None:
     at = f"{deployment.url('simulate')}/{ACCOUNT}/booking-sync"
     file = tmp_path / "credential.json"

@@ -32,6 +32,13 @@ def only(backend: Backend) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("backend", [backend], indirect=True)
 
 
+def slow_on(backend: Backend) -> pytest.MarkDecorator:
+    """Marks a test that `make test` runs on the other backend alone, `make test-all` on both: a long way, of which each part is
+    shown on both otherwise."""
+    each = [pytest.param(one, marks=pytest.mark.slow) if one == backend else one for one in BACKENDS]
+    return pytest.mark.parametrize("backend", each, indirect=True)
+
+
 def missing(reason: Unavailable) -> NoReturn:
     """Skip the test, or fail it where the real servers are required (`FORWARDER_TEST_REQUIRE=real`)."""
     if os.environ.get(REQUIRE) == "real":

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import BookingEngineRequest, GeneralRequest, Operation
 from forwarder.reservation.validation import MalformedJson, read_request
+from tests.support.machine.profile import examples
 from tests.support.stages.bodies import BOOKING_ENGINE, CARD, GENERAL, changed
 
 OPERATIONS: list[Operation] = ["booking-engine", "general"]
@@ -121,13 +122,13 @@ def test_numbers_beyond_all_bounds_are_faults(path: str, number: str) -> None:
     assert [fault.pointer for fault in faults] == [f"/{path}"]
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=examples(300), deadline=None, database=None)
 @given(document=DOCUMENTS, operation=st.sampled_from(OPERATIONS))
 def test_any_document_is_a_request_or_faults(document: Any, operation: Operation) -> None:
     _assert_well_told(_read(operation, document))
 
 
-@settings(max_examples=500, deadline=None, database=None)
+@settings(max_examples=examples(500), deadline=None, database=None)
 @given(path=st.sampled_from(PATHS), value=DOCUMENTS)
 def test_any_value_in_any_field_is_taken_or_named(path: str, value: Any) -> None:
     result = _read("booking-engine", changed(BOOKING_ENGINE, path, value))

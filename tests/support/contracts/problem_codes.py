@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import forwarder
@@ -48,6 +49,7 @@ def _nodes() -> Iterator[tuple[Path, ast.AST]]:
             yield from ((path.relative_to(_ROOT), node) for node in ast.walk(_parsed(path)))
 
 
+@cache
 def _parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 

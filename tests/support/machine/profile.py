@@ -1,4 +1,4 @@
-"""How long the state machines are, by `FORWARDER_TEST_PROFILE`.
+"""How long the state machines and other drawn tests are, by `FORWARDER_TEST_PROFILE`.
 
 `change`, the default, is for every change, `full` for `make test-all`; both live the same lives each time. `long` lives others.
 """
@@ -16,10 +16,15 @@ TIMEOUT_SECONDS: Final = 7200 if PROFILE == "long" else 300
 _STEPS: Final[Mapping[Profile, int]] = {"change": 20, "full": 25, "long": 50}
 
 
-def lives(examples: Mapping[Profile, int], phases: Sequence[Phase] = tuple(Phase)) -> settings:
+def examples(count: int) -> int:
+    """Of a property that is drawn, for Hypothesis: a fifth for a change."""
+    return count // 5 if PROFILE == "change" else count
+
+
+def lives(lives_by_profile: Mapping[Profile, int], phases: Sequence[Phase] = tuple(Phase)) -> settings:
     """Hypothesis's settings for so many lives of a state machine."""
     return settings(
-        max_examples=examples[PROFILE],
+        max_examples=lives_by_profile[PROFILE],
         stateful_step_count=_STEPS[PROFILE],
         derandomize=PROFILE != "long",
         deadline=None,
