@@ -24,7 +24,7 @@ import uvloop
 
 from bench.bodies import reservation
 from bench.processes import Role, local_url, port_of, running
-from forwarder.pms.http.client import Held, Request, Transport
+from forwarder.pms.http.client import Held, Request, Reuse, Transport
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.response import Response
 from forwarder.process.loading import collect_rarely
@@ -41,7 +41,9 @@ class _Httpx:
         limits = httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once)
         self._transport = httpx.AsyncHTTPTransport(limits=limits)
 
-    async def exchange(self, request: Request, deadline: float, held: Held | None = None) -> Response:
+    async def exchange(
+        self, request: Request, deadline: float, held: Held | None = None, reuse: Reuse | None = None
+    ) -> Response:
         theirs = httpx.Request(
             request.method, request.url, headers=[*request.headers], stream=httpx.ByteStream(request.content)
         )

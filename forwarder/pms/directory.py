@@ -1,12 +1,12 @@
 """Every kind of PMS over one transport, as the worker sees it: a `PmsDirectory` of `Pms`s that raise nothing."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import replace
 
 from forwarder.pms.adapter import Adapter, BatchAdapter
 from forwarder.pms.auth.grants import GrantKeeper
-from forwarder.pms.http.client import PmsClient, PushPolicy, Send, Transport, always
+from forwarder.pms.http.client import PmsClient, PushPolicy, Reuse, Send, Transport, always
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import harmless, outcome_of
@@ -14,16 +14,23 @@ from forwarder.pms.port import AccountConnection, Capabilities, Limits, Pace, Pm
 from forwarder.pms.registry import Registry, check_options, registered
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
+from forwarder.reservation.outcome import CancelOutcome, Confirmed, InDoubt, LookupOutcome, Outcome
 
 
 class ConnectedPms:
-    """A `Pms`: an adapter and what sends its requests, which go by `pace`."""
+    """A `Pms`: an adapter and what sends its requests, which go by `pace`.
 
-    def __init__(self, adapter: Adapter, client: PmsClient, pace: Pace, held: Callable[[], bool] = always) -> None:
+    What creates goes over connections that `owner`, the account, keeps, if it may (`None` if not). What looks up or cancels goes
+    over new ones: nothing in "there is none" shows whose answer it is.
+    """
+
+    def __init__(
+        self, adapter: Adapter, client: PmsClient, pace: Pace, owner: str | None, held: Callable[[], bool] = always
+    ) -> None:
         self._adapter = adapter
         self._client = client
         self._pace = pace
+        self._owner = owner
         self._held = held
 
     @property
@@ -31,36 +38,52 @@ class ConnectedPms:
         return self._adapter.capabilities
 
     def while_held(self, held: Callable[[], bool]) -> "ConnectedPms":
-        return ConnectedPms(self._adapter, self._client, self._pace, held)
+        return ConnectedPms(self._adapter, self._client, self._pace, self._owner, held)
 
     async def create(self, booking: Booking) -> Outcome:
+        reuse, named = Reuse(self._owner), False
         try:
-            return await self._adapter.create(booking, self._send())
+            outcome = await self._adapter.create(booking, self._client.push(self._pace, self._held, reuse))
+            named = isinstance(outcome, Confirmed) and outcome.named
         except (NotSent, NoResponse) as failure:
             return outcome_of(failure)
+        finally:
+            reuse.end(keep=named)
+        if reuse.reused and isinstance(outcome, Confirmed) and not named:
+            return InDoubt("pms_reference_missing", "The PMS answered without our reference, which it named before.")
+        return outcome
 
     async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
         if not isinstance(self._adapter, BatchAdapter):
             return [await self.create(booking) for booking in bookings]
         try:
-            return await self._adapter.create_many(bookings, self._send())
+            with self._alone() as send:
+                return await self._adapter.create_many(bookings, send)
         except (NotSent, NoResponse) as failure:
             return [outcome_of(failure)] * len(bookings)
 
     async def find(self, booking: Booking) -> LookupOutcome:
         try:
-            return await self._adapter.find(booking, self._send())
+            with self._alone() as send:
+                return await self._adapter.find(booking, send)
         except (NotSent, NoResponse) as failure:
             return harmless(outcome_of(failure))
 
     async def cancel(self, booking: Booking, pms_reservation_id: str) -> CancelOutcome:
         try:
-            return await self._adapter.cancel(booking, pms_reservation_id, self._send())
+            with self._alone() as send:
+                return await self._adapter.cancel(booking, pms_reservation_id, send)
         except (NotSent, NoResponse) as failure:
             return harmless(outcome_of(failure))
 
-    def _send(self) -> Send:
-        return self._client.push(self._pace, self._held)
+    @contextmanager
+    def _alone(self) -> Iterator[Send]:
+        """A way to send requests each of which has a connection of its own."""
+        reuse = Reuse(None)
+        try:
+            yield self._client.push(self._pace, self._held, reuse)
+        finally:
+            reuse.end(keep=False)
 
 
 class Directory:
@@ -84,7 +107,9 @@ class Directory:
         adapter = self._registry.kinds[connection.kind]
         if self._grants is not None:
             connection = replace(connection, grants=self._grants.under(connection.credential))
-        return ConnectedPms(adapter(connection, self._clock), self._client, connection.pace)
+        # The second answer to a push's first request would be taken for its next one's.
+        owner = connection.account_id if adapter.limits.requests_per_push == 1 else None
+        return ConnectedPms(adapter(connection, self._clock), self._client, connection.pace, owner)
 
 
 @asynccontextmanager

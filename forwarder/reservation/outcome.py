@@ -37,10 +37,12 @@ sums prices, or blocks nights, must not count that."""
 
 @value(frozen=True, slots=True)
 class Confirmed:
-    """The PMS has the reservation. `record` holds the fields of section 2.5's record that the PMS gave."""
+    """The PMS has the reservation. `record` holds the fields of section 2.5's record that the PMS gave. `named`: the answer named
+    our reference, so that it is no other reservation's."""
 
     pms_reservation_id: str
     record: Mapping[str, Any] = field(default_factory=dict)
+    named: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from forwarder.pms.conformance.behaviour import (
     leaves_nothing_open,
     minds_the_pace,
     stops_when_told,
+    takes_no_answer_of_another,
 )
 from forwarder.pms.conformance.capabilities import (
     cancels,
@@ -91,6 +92,7 @@ CHECKS: Final[Sequence[Check]] = tuple(
             keeps_its_time,
             can_be_cancelled,
             stops_when_told,
+            takes_no_answer_of_another,
             leaves_nothing_open,
             minds_the_pace,
             keeps_amounts_exact,

@@ -8,15 +8,18 @@ from itertools import chain, count
 from typing import Any, Final
 
 from forwarder.pms.conformance.check import Findings
-from forwarder.pms.conformance.faults import LOST, SLOW, Disruption, Silence, after, before
+from forwarder.pms.conformance.faults import LOST, SLOW, Again, Disruption, Instead, PmsResponse, Silence, after, before
 from forwarder.pms.conformance.proxy import faulty_proxy
 from forwarder.pms.conformance.trial import GRACE_SECONDS, SHORT_SECONDS, Trial, created_under, exchanges
+from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred
 
 _SETTLING_SECONDS: Final = 5.0
 _IDLE_SECONDS: Final = 10.0  # idle connections end by themselves, after `Connections.idle_seconds`
 _LOOK_EVERY_SECONDS: Final = 0.02
 _PUSHES: Final = 10
+_LATER: Final = (0.0, 0.004, 0.02)
+"""After how many seconds a second answer comes."""
 
 
 async def keeps_its_time(trial: Trial) -> Findings:
@@ -96,16 +99,45 @@ async def _met_or_done(met: asyncio.Event, push: asyncio.Task[Any]) -> None:
     waiting.cancel()
 
 
+async def takes_no_answer_of_another(trial: Trial) -> Findings:
+    """A PMS that answers each request a second time, a little later, makes no reservation look like another. Nor does one that
+    answers with what it said of another, where its answers name our reference."""
+    _, first = await trial.made()
+    said = [each.response for each in trial.proxy.exchanges if each.response is not None]
+    if first.named:
+        for at, response in enumerate(said, start=1):
+            others = Disruption("another's answer", _always(response), delivered=True)
+            outcome = await trial.disrupted(others, at, partial(trial.create, trial.site.booking()))
+            if isinstance(outcome, Confirmed) and outcome.pms_reservation_id == first.pms_reservation_id:
+                yield f"it was confirmed with another's answer in exchange {at}"
+    pms_ids: dict[str, Booking] = {}
+    for seconds in _LATER:
+        for _ in range(_PUSHES):
+            booking = trial.site.booking()
+            outcome = await trial.disrupted(
+                Disruption("a second answer", Again(seconds), delivered=True), None, partial(trial.create, booking)
+            )
+            if (
+                isinstance(outcome, Confirmed)
+                and pms_ids.setdefault(outcome.pms_reservation_id, booking) is not booking
+            ):
+                yield f"with a second answer after {seconds} s two were confirmed as {outcome.pms_reservation_id}"
+
+
+def _always(response: PmsResponse) -> Instead:
+    return Instead(lambda _: response)
+
+
 async def leaves_nothing_open(trial: Trial) -> Findings:
-    """Connections are used again and given back, whatever became of the exchanges on them; soon after the
-    directory was closed none is open."""
+    """Connections are used again, where answers name our reference, and given back, whatever became of the exchanges on them; soon
+    after the directory was closed none is open."""
     async with faulty_proxy(trial.site.base_url) as proxy:
         own = trial.beside(proxy)
         async with own.directory(1.0) as directory:
             pms = own.connect(directory=directory)
-            for _ in range(_PUSHES):
-                await own.create(own.site.booking(), pms)
-            if proxy.connections > _PUSHES // 2:
+            created = [await own.create(own.site.booking(), pms) for _ in range(_PUSHES)]
+            kept = all(isinstance(each, Confirmed) and each.named for each in created)
+            if kept and trial.adapter.limits.requests_per_push == 1 and proxy.connections > _PUSHES // 2:
                 yield f"{_PUSHES} pushes, one after the other, opened {proxy.connections} connections"
             for disruption in (*after(LOST), next(after(SLOW))):
                 await own.disrupted(disruption, None, lambda: own.create(own.site.booking(), pms))

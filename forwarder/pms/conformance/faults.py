@@ -64,7 +64,14 @@ class Instead:
     made: Callable[[PmsResponse], PmsResponse]
 
 
-Fault = Silence | Reset | Close | Drip | Noise | Instead
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The response comes, and comes once more `seconds` later, whatever was asked meanwhile."""
+
+    seconds: float
+
+
+Fault = Silence | Reset | Close | Drip | Noise | Instead | Again
 
 
 @dataclass(frozen=True, slots=True)

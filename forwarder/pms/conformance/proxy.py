@@ -14,7 +14,18 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from forwarder.pms.conformance.faults import TRAP, Close, Disruption, Drip, Instead, Noise, PmsResponse, Reset, Silence
+from forwarder.pms.conformance.faults import (
+    TRAP,
+    Again,
+    Close,
+    Disruption,
+    Drip,
+    Instead,
+    Noise,
+    PmsResponse,
+    Reset,
+    Silence,
+)
 from forwarder.pms.http.client import Request, Transport
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse, NotSent
@@ -119,6 +130,12 @@ class FaultyProxy:
         if plan.disruption.delivered:
             asked.response = await self._carried(asked)
         plan.met.set()
+        if isinstance(plan.disruption.fault, Again):
+            repeated = asyncio.create_task(
+                _again(writer, asked.response or PmsResponse(200), plan.disruption.fault.seconds)
+            )
+            self.tasks.add(repeated)
+            repeated.add_done_callback(self.tasks.discard)
         return await _broken(plan.disruption, asked.response or PmsResponse(200), reader, writer)
 
     async def _carried(self, asked: Exchange) -> PmsResponse:
@@ -168,6 +185,9 @@ async def _broken(
         case Instead(made):
             await _write(writer, made(response))
             return True
+        case Again():
+            await _write(writer, response)
+            return True
         case Silence(share):
             await _write(writer, response, share)
             await reader.read()
@@ -184,6 +204,12 @@ async def _broken(
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
     return False
+
+
+async def _again(writer: asyncio.StreamWriter, response: PmsResponse, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    with suppress(ConnectionError):
+        await _write(writer, response)
 
 
 async def _drip(writer: asyncio.StreamWriter) -> None:

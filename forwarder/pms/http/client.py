@@ -195,13 +195,42 @@ Send = Callable[[Request], Awaitable[Response]]
 """Sends a request of one push. Raises `NotSent` or `NoResponse`, nothing else; being cancelled leaves it in doubt."""
 
 
+class Reuse:
+    """Which connections the requests of one push may go over, and what becomes of them afterwards.
+
+    A PMS that answers twice, or late, answers the next request on that connection too. So connections that are kept are an
+    `owner`'s, the account's, alone, and one is kept only after an answer that was seen to be the push's own (`end`). Without an
+    owner each request has a new connection, which is not kept.
+
+    `reused`: whether a request went over a connection that had carried one before.
+    """
+
+    __slots__ = ("_over", "owner", "reused")
+
+    def __init__(self, owner: str | None) -> None:
+        self.owner = owner
+        self.reused = False
+        self._over: list[Callable[[bool], None]] = []
+
+    def when_over(self, give_back: Callable[[bool], None]) -> None:
+        """`give_back` a connection in the end; it is told whether to keep it."""
+        self._over.append(give_back)
+
+    def end(self, *, keep: bool) -> None:
+        """The push is over. `keep`: its answers were surely its own."""
+        while self._over:
+            self._over.pop()(keep and self.owner is not None)
+
+
 class Transport(Protocol):
     """What carries requests to PMSs: `ConnectionPool`, or a test's own."""
 
-    async def exchange(self, request: Request, deadline: float, held: Held | None = None) -> Response:
+    async def exchange(
+        self, request: Request, deadline: float, held: Held | None = None, reuse: Reuse | None = None
+    ) -> Response:
         """The response, with its body in memory, by `deadline` of the loop's clock or a moment after it. `held` is asked in the
-        step that sends; where it says no, nothing is sent. Raises `NotSent` only where it is certain that nothing was sent, else
-        `NoResponse`, and nothing besides."""
+        step that sends; where it says no, nothing is sent. `reuse` says which connections it may go over; without it, any.
+        Raises `NotSent` only where it is certain that nothing was sent, else `NoResponse`, and nothing besides."""
         ...
 
     async def aclose(self) -> None:
@@ -233,17 +262,17 @@ class PmsClient:
         self._policy = policy
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def push(self, pace: Pace = UNPACED, held: Callable[[], bool] = always) -> Send:
+    def push(self, pace: Pace = UNPACED, held: Callable[[], bool] = always, reuse: Reuse | None = None) -> Send:
         """A way to send the requests of one push: its time runs from now. Call it in the running loop. `pace` hears of every
         request, before it is sent, and of every response that asks for a pause. A request that comes when it is not `held` any
-        more is `NotSent`."""
+        more is `NotSent`. `reuse` is to be ended after it."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()  # once: it is a system call
-        return _Push(self._transport, self._clock, self._policy, self._loop, pace, held).send
+        return _Push(self._transport, self._clock, self._policy, self._loop, pace, held, reuse).send
 
 
 class _Push:
-    __slots__ = ("_clock", "_deadline", "_held", "_loop", "_pace", "_policy", "_transport")
+    __slots__ = ("_clock", "_deadline", "_held", "_loop", "_pace", "_policy", "_reuse", "_transport")
 
     def __init__(
         self,
@@ -253,6 +282,7 @@ class _Push:
         loop: asyncio.AbstractEventLoop,
         pace: Pace,
         held: Callable[[], bool],
+        reuse: Reuse | None,
     ) -> None:
         self._transport = transport
         self._clock = clock
@@ -261,6 +291,7 @@ class _Push:
         self._deadline = loop.time() + policy.push_seconds
         self._pace = pace
         self._held = held
+        self._reuse = reuse
 
     async def send(self, request: Request) -> Response:
         # tenacity comes in only when a try has failed: entering it costs about as much CPU as an exchange.
@@ -297,7 +328,7 @@ class _Push:
         if self._loop.time() >= self._deadline:
             raise NotSent("push_timed_out", "The time for one push had run out before this was sent.")
         self._pace.requested()
-        response = await self._transport.exchange(request, self._deadline, self._held)
+        response = await self._transport.exchange(request, self._deadline, self._held, self._reuse)
         seconds = hold_off_asked(response, self._clock.now())
         if seconds > 0.0:
             self._pace.hold_off(seconds)

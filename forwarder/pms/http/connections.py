@@ -11,21 +11,26 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Self, cast
 
-from forwarder.pms.http.client import Held, Origin, Request, destination_of, encoded
+from forwarder.pms.http.client import Held, Origin, Request, Reuse, destination_of, encoded
 from forwarder.pms.http.connect import Securable, connect
 from forwarder.pms.http.errors import NoResponse, NotSent, connection_lost, unreachable
 from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Response, ResponseReader
 from forwarder.pms.port import LEASE_LOST
 
+_Keeping = tuple[Origin, str | None]
+"""Where kept connections lead, and whose they are."""
+
+_ANYBODY: Final = ""
 _LOOK_SECONDS: Final = 0.1
 """How often all connections are looked at for those whose time is over: a timer for each exchange would cost 2 µs."""
 
 
 class Connection(Securable):
     """`expires`, by the loop's clock, is when `expire` is to be called: during an exchange at the end of its time, and between two
-    of them as its keeper sets it. `on_lost` is called once, when it has ended.
+    of them as its keeper sets it. `on_lost` is called once, when it has ended. `used`: whether anything was sent over it.
 
     Bytes that come when nothing was asked end it.
     """
@@ -37,6 +42,7 @@ class Connection(Securable):
         self._readable = select.poll()
         self._pending: asyncio.Future[None] | None = None
         self._failure: NoResponse | None = None
+        self.used = False
         self.expires = float("inf")
 
     async def exchange(
@@ -51,6 +57,7 @@ class Connection(Securable):
             raise unreachable("the connection ended before anything was sent")
         if held is not None and not held():
             raise NotSent(LEASE_LOST, "It was held no longer when this was to be sent.")
+        self.used = True
         self._transport.write(content)  # in one step with the look above: nothing is awaited in between
         self._reader.begin(bodiless=bodiless)
         self._pending = pending = self._loop.create_future()
@@ -141,8 +148,8 @@ class Connection(Securable):
 class PoolLimits:
     """`max_connections`: in use at once, of all PMSs together; `pool_seconds`: how long to wait for one.
 
-    `max_idle_per_pms` are kept open, for `idle_seconds`: less than the 5 s after which common servers close theirs, so that a
-    request seldom meets a connection that is just being closed, which would leave it in doubt.
+    `max_idle_per_pms` are kept open for each account of a PMS, for `idle_seconds`: less than the 5 s after which common servers
+    close theirs, so that a request seldom meets a connection that is just being closed, which would leave it in doubt.
     """
 
     max_connections: int = 2048
@@ -170,26 +177,36 @@ class ConnectionPool:
         self._trusted = trusted
         self._free = limits.max_connections
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._idle: dict[Origin, list[Connection]] = {}
-        self._open: dict[Connection, Origin] = {}
+        self._idle: dict[_Keeping, list[Connection]] = {}
+        self._open: dict[Connection, _Keeping] = {}
         self._look: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Future[None] | None = None
         self._closed = False
 
-    async def exchange(self, request: Request, deadline: float, held: Held | None = None) -> Response:
+    async def exchange(
+        self, request: Request, deadline: float, held: Held | None = None, reuse: Reuse | None = None
+    ) -> Response:
         """The response, with its body in memory. `held` is asked when the connection stands, in the very step of the event loop
-        that then hands the request to the system: nothing else that the loop has to do comes between the two.
+        that then hands the request to the system: nothing else that the loop has to do comes between the two. With `reuse` the
+        connection stays in use until that ends.
 
         Cancelling it ends its connection, and nothing of it goes on; what was written by then may reach the PMS all the same.
         """
         destination = destination_of(request.url)
         content = encoded(request, destination)
-        origin = destination.origin
-        connection = self._kept(origin) or await self._obtained(origin, deadline)
+        keeping = (destination.origin, _ANYBODY if reuse is None else reuse.owner)
+        connection = self._kept(keeping) or await self._obtained(keeping, deadline)
+        response = None
         try:
-            return await connection.exchange(content, deadline, held=held, bodiless=request.method == "HEAD")
+            if reuse is not None:
+                reuse.reused |= connection.used
+            response = await connection.exchange(content, deadline, held=held, bodiless=request.method == "HEAD")
+            return response
         finally:
-            self._give_back(connection)
+            if reuse is None or response is None:
+                self._give_back(connection, keep=reuse is None or reuse.owner is not None)
+            else:
+                reuse.when_over(partial(self._give_back, connection))
 
     async def __aenter__(self) -> Self:
         return self
@@ -211,34 +228,35 @@ class ConnectionPool:
             self._emptied = asyncio.get_running_loop().create_future()
             await self._emptied
 
-    def _kept(self, origin: Origin) -> Connection | None:
+    def _kept(self, keeping: _Keeping) -> Connection | None:
         """One that is fit to be used at once, if there is any."""
-        if not self._free or (connection := self._fit(origin)) is None:
+        if not self._free or (connection := self._fit(keeping)) is None:
             return None
         self._free -= 1
         return connection
 
-    async def _obtained(self, origin: Origin, until: float) -> Connection:
+    async def _obtained(self, keeping: _Keeping, until: float) -> Connection:
         """One that is kept or new, in turn. Raises `NotSent`."""
         await self._turn(until)
         try:
-            return self._fit(origin) or await self._opened(origin, until)
+            return self._fit(keeping) or await self._opened(keeping, until)
         except BaseException:
             self._pass_on()
             raise
 
-    def _give_back(self, connection: Connection) -> None:
-        """After an exchange, or instead of one."""
-        idle = self._idle.setdefault(self._open[connection], []) if connection in self._open else None
-        if idle is None or len(idle) >= self._limits.max_idle_per_pms or not connection.is_reusable():
+    def _give_back(self, connection: Connection, keep: bool) -> None:  # noqa: FBT001 - `Reuse` passes it alone
+        """After an exchange, or instead of one; kept only if it is fit for another."""
+        keeping = self._open.get(connection) if keep and connection.is_reusable() else None
+        idle = None if keeping is None else self._idle.setdefault(keeping, [])
+        if idle is None or len(idle) >= self._limits.max_idle_per_pms or len(self._open) > self._limits.max_connections:
             connection.abort()
         else:
             connection.keep_for(self._limits.idle_seconds)
             idle.append(connection)
         self._pass_on()
 
-    def _fit(self, origin: Origin) -> Connection | None:
-        idle = self._idle.get(origin)
+    def _fit(self, keeping: _Keeping) -> Connection | None:
+        idle = self._idle.get(keeping)
         while idle:
             connection = idle.pop()
             if connection.is_fit():
@@ -271,19 +289,21 @@ class ConnectionPool:
                 return
         self._free += 1
 
-    async def _opened(self, origin: Origin, until: float) -> Connection:
+    async def _opened(self, keeping: _Keeping, until: float) -> Connection:
         if self._is_closed():
             raise unreachable("no connections are opened any more")
         try:
             async with asyncio.timeout_at(self._sooner(until, self._limits.connect_seconds)):
-                connection = await connect(lambda: Connection(MAX_RESPONSE_BYTES, self._lost), origin, self._trusted)
+                connection = await connect(
+                    lambda: Connection(MAX_RESPONSE_BYTES, self._lost), keeping[0], self._trusted
+                )
         except TimeoutError as error:
             detail = "The PMS did not take the connection in time."
             raise NotSent("pms_connect_timed_out", detail, passing=True) from error
         if self._is_closed() or not connection.is_open():
             connection.abort()
             raise unreachable("the connection ended before anything was sent")
-        self._open[connection] = origin
+        self._open[connection] = keeping
         if self._look is None:
             self._look_later()
         return connection
@@ -295,11 +315,11 @@ class ConnectionPool:
         return min(until, asyncio.get_running_loop().time() + seconds)
 
     def _lost(self, connection: Connection) -> None:
-        origin = self._open.pop(connection, None)
-        if origin is not None and connection in (idle := self._idle.get(origin, [])):
+        keeping = self._open.pop(connection, None)
+        if keeping is not None and connection in (idle := self._idle.get(keeping, [])):
             idle.remove(connection)
-        if origin is not None and not self._idle.get(origin):
-            self._idle.pop(origin, None)
+        if keeping is not None and not self._idle.get(keeping):
+            self._idle.pop(keeping, None)
         if not self._open and self._emptied is not None:
             self._emptied.set_result(None)
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 
 import httpx
 
-from forwarder.pms.http.client import Held, Request
+from forwarder.pms.http.client import Held, Request, Reuse
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse, NotSent, broke_protocol, connection_lost, invalid_address, unreachable
 from forwarder.pms.http.response import Response
@@ -20,7 +20,9 @@ class HttpxTransport:
     def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
         self._transport = transport
 
-    async def exchange(self, request: Request, deadline: float, held: Held | None = None) -> Response:
+    async def exchange(
+        self, request: Request, deadline: float, held: Held | None = None, reuse: Reuse | None = None
+    ) -> Response:
         if held is not None and not held():
             raise NotSent(LEASE_LOST, "It was held no longer when this was to be sent.")
         try:

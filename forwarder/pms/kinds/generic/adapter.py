@@ -210,10 +210,11 @@ def _is_ours(item: object, booking: Booking) -> bool:
 
 def _confirmed(body: Mapping[str, Any], booking: Booking) -> Confirmed | None:
     """The reservation in `body`; None where it has no id, or is about another reservation than ours."""
-    pms_id = identifier(body.get("id"))
-    if pms_id is None or body.get("reference", booking.reference) != booking.reference:
+    pms_id, reference = identifier(body.get("id")), body.get("reference")
+    named = reference == booking.reference
+    if pms_id is None or not (named or reference is None):
         return None
-    return Confirmed(pms_id, without_card(record_fields(body), booking.card))
+    return Confirmed(pms_id, without_card(record_fields(body), booking.card), named=named)
 
 
 def _status(body: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from forwarder.pms.directory import open_directory
-from forwarder.pms.http.client import Held, PmsClient, PushPolicy, Request, Transport, bearer, path_segment
+from forwarder.pms.http.client import Held, PmsClient, PushPolicy, Request, Reuse, Transport, bearer, path_segment
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import outcome_of
 from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Response
@@ -68,7 +68,9 @@ class Scripted:
         self.deadlines: list[float] = []
         self.closed = False
 
-    async def exchange(self, request: Request, deadline: float, held: Held | None = None) -> Response:
+    async def exchange(
+        self, request: Request, deadline: float, held: Held | None = None, reuse: Reuse | None = None
+    ) -> Response:
         if held is not None and not held():
             raise NotSent(LEASE_LOST, "as the transport of production would")
         self.requests.append(request.content)
