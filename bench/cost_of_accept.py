@@ -32,7 +32,7 @@ from bench.bodies import reservation
 from bench.ingress_alone import ACCOUNT, BULK_PATH, HEADERS, POST_PATH, Nowhere, application, call
 from bench.processes import output_of
 from forwarder.http.server import serve
-from forwarder.ingress.message import SubmissionBuilder, Terms
+from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms
 from forwarder.observability.logging import configure_logging
 from forwarder.process.loading import collect_rarely
 from forwarder.process.supervision import Stop, bind
@@ -64,6 +64,7 @@ async def _draft(bodies: Sequence[bytes]) -> float:
         request = read_request("booking-engine", body)
         assert not isinstance(request, list)
         submission = builder.build(caller, "booking-engine", request, terms, now=datetime.now(UTC))
+        assert isinstance(submission, NewSubmission)
         submission.message(submission.accepted_at)
     return time.process_time() - began
 

@@ -20,7 +20,7 @@ import uvloop
 from bench.bodies import reservation
 from bench.cpu import tree_seconds
 from bench.ingress_alone import ACCOUNT
-from forwarder.ingress.message import SubmissionBuilder, Terms
+from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms
 from forwarder.reservation.submission import RequestIds
 from forwarder.reservation.validation import read_request
 from forwarder.tenancy.access import Caller
@@ -52,6 +52,7 @@ def _messages(count: int) -> list[Message]:
         request = read_request("booking-engine", reservation("publish", number))
         assert not isinstance(request, list)
         submission = builder.build(caller, "booking-engine", request, terms, now=datetime.now(UTC))
+        assert isinstance(submission, NewSubmission)
         messages.append(submission.message(submission.accepted_at))
     return messages
 

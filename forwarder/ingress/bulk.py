@@ -107,7 +107,7 @@ class BulkEndpoint:
         if isinstance(terms, Problem):
             return terms
 
-        def build(item: BulkItem) -> NewSubmission:
+        def build(item: BulkItem) -> NewSubmission | Problem:
             return self._builder.build(
                 caller, item.operation, item.reservation, _terms_of(item, terms), now=self._clock.now()
             )
@@ -129,10 +129,12 @@ class BulkEndpoint:
         terms = _terms(request)
         if isinstance(terms, Problem):
             return terms
-        return await self._each(request, admit, lambda item: dry_run(caller.account, item.reservation))
+        return await self._each(
+            request, admit, lambda item: dry_run(caller.account, item.reservation, self._clock.now())
+        )
 
     async def _each(
-        self, request: HttpRequest, admit: Admit, make: Callable[[BulkItem], T]
+        self, request: HttpRequest, admit: Admit, make: Callable[[BulkItem], T | Problem]
     ) -> list[T | Problem] | Problem:
         items = await self._items(request)
         if isinstance(items, Problem):

@@ -5,6 +5,7 @@ Nothing is published or kept of it, and its Idempotency-Key stays free. The card
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -12,10 +13,12 @@ from pydantic_core import from_json
 
 from forwarder.http.messages import HttpRequest
 from forwarder.ingress.message import card_of, published_form
-from forwarder.reservation.booking import booking_of, refusals
+from forwarder.pms.traits import traits_of
+from forwarder.reservation.booking import booking_of
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import ReservationRequest
+from forwarder.reservation.rules import refusals
 from forwarder.tenancy.port import Account
 
 _VALUES: Final[Mapping[str, bool]] = {"true": True, "false": False}
@@ -62,14 +65,15 @@ class DryRun:
         }
 
 
-def dry_run(account: Account, request: ReservationRequest) -> DryRun:
+def dry_run(account: Account, request: ReservationRequest, now: datetime) -> DryRun:
     """What would come of `request` for this account."""
     card = card_of(request)
     reservation = from_json(published_form(request, card))
-    refused = tuple(refusals(account.kind, reservation, card))
+    traits = traits_of(account.kind)
+    refused = tuple(refusals(traits, reservation, card, now))
     if refused:
         return DryRun(account, None, refused)
-    booking = booking_of(account.kind, "", reservation, card)
+    booking = booking_of(traits, "", reservation, card)
     shown = {
         "reservation": booking.fields,
         "cardDetails": reservation.get("cardDetails"),

@@ -106,12 +106,14 @@ class IdempotencyCache:
             same = stored.fingerprint == submission.fingerprint
             receipt = receipt_of(stored)._replace(duplicate=stored.request_id != submission.request_id)
             return receipt if same else key_reused(submission.request_id)
+        if submission.refused is not None and submission.request_id not in self._recent:
+            return submission.refused
         recent = self._remembered(submission)
         if recent.fingerprint != submission.fingerprint:
             return key_reused(submission.request_id)
         if recent.acknowledged_as is not None:
             return Receipt(submission.request_id, recent.acknowledged_as)
-        return Attempt(recent, submission.accepted_at)
+        return submission.refused or Attempt(recent, submission.accepted_at)
 
     def _remembered(self, submission: NewSubmission) -> _Recent:
         """What is remembered of this key: from now on, if nothing was, this submission. Kept even where the log then fails: it

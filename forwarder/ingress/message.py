@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from forwarder.http.messages import HttpRequest
+from forwarder.pms.traits import traits_of
 from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import NaturalKey, content_of, transaction_of
 from forwarder.reservation.problems import requests
@@ -22,6 +23,7 @@ from forwarder.reservation.request import (
     SealedCard,
     masked,
 )
+from forwarder.reservation.rules import refusal
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, RequestIds, fingerprint, key_of
 from forwarder.tenancy.access import Caller
 from forwarder.tenancy.port import Account, Sealer
@@ -113,7 +115,8 @@ def _idempotency_key(request: HttpRequest) -> str | Problem | None:
 
 class NewSubmission(NamedTuple):
     """A submission before it is on the log: a `Submission` of which nobody reads the request. `reservation` is that as JSON;
-    `key` is its message's; `keyed`: it may have come before."""
+    `key` is its message's; `keyed`: it may have come before. `refused`: by which rule it is refused now. It is not published then,
+    but may have been accepted before the account was changed, or its card expired."""
 
     request_id: str
     workspace_id: str
@@ -128,6 +131,7 @@ class NewSubmission(NamedTuple):
     traceparent: str | None = None
     deadline_seconds: int | None = None
     natural: NaturalKey | None = None
+    refused: Problem | None = None
 
     def message(self, accepted_at: str) -> Message:
         return encode_submission(self, accepted_at, self.reservation)
@@ -135,17 +139,21 @@ class NewSubmission(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SubmissionBuilder:
-    """Makes submissions of valid requests: gives each its identifier and seals its card."""
+    """Makes submissions of valid requests: applies the rules of the account's kind, gives each its identifier, seals its card."""
 
     ids: RequestIds
     sealer: Sealer
 
     def build(
         self, caller: Caller, operation: Operation, request: ReservationRequest, terms: Terms, *, now: datetime
-    ) -> NewSubmission:
+    ) -> NewSubmission | Problem:
+        """The submission; or the problem of the rule that refuses it, where it cannot have come before."""
         account_id, key = caller.account.id, terms.idempotency_key
         card = card_of(request)
         reservation = published_form(request, card)
+        refused = refused_by_rules(caller.account, reservation, card, now)
+        if refused is not None and key is None:
+            return refused
         return NewSubmission(
             request_id=self.ids.issue(account_id, now) if key is None else self.ids.derive(account_id, key),
             workspace_id=caller.workspace_id,
@@ -156,10 +164,11 @@ class SubmissionBuilder:
             fingerprint=fingerprint(operation, canonical_form(request, reservation)),
             key=key_of(account_id, request.property_id),
             keyed=key is not None,
-            card=None if card is None else self._sealed(card),
+            card=None if card is None or refused is not None else self._sealed(card),
             traceparent=terms.traceparent,
             deadline_seconds=terms.deadline_seconds,
             natural=self._natural_key(caller.account, operation, request, keyed=key is not None),
+            refused=refused,
         )
 
     def _natural_key(
@@ -178,6 +187,14 @@ class SubmissionBuilder:
 
     def _sealed(self, card: CardDetails) -> SealedCard | None:
         return self.sealer.seal_card(card) if any(value for _, value in card) else None
+
+
+def refused_by_rules(account: Account, reservation: bytes, card: CardDetails | None, now: datetime) -> Problem | None:
+    """The refusal of the rules of the account's kind, where they refuse `reservation`, which is JSON."""
+    traits = traits_of(account.kind)
+    if card is None and traits.concern_card_alone:
+        return None  # as nearly always, and then nothing is read
+    return refusal(traits, from_json(reservation), card, now)
 
 
 def card_of(request: ReservationRequest) -> CardDetails | None:

@@ -293,7 +293,11 @@ class SubmitEndpoint:
         if isinstance(terms, Problem):
             return terms
         reservation = await self._read(request)
-        return reservation if isinstance(reservation, Problem) else dry_run(caller.account, reservation)
+        return (
+            reservation
+            if isinstance(reservation, Problem)
+            else dry_run(caller.account, reservation, self._parts.clock.now())
+        )
 
     def _confirm(self, accepted: Accepted, caller: Caller, request: HttpRequest) -> Response:
         DEFERRED.count(submissions(self._operation, "accepted"))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from forwarder.reservation.problems import endings, requests, service, webhooks
+from forwarder.reservation.problems import endings, requests, rules, service, webhooks
 from forwarder.reservation.problems.problem import ProblemType
 
 
@@ -52,6 +52,17 @@ CHAPTERS: Final = (
         ),
     ),
     Chapter(
+        "What the integration asks for",
+        "Rules of the integration account's kind of PMS. Nothing was accepted, and `errors` names what breaks them by its JSON "
+        "Pointer. Where the account was changed after a submission was accepted, that ends `REJECTED` by the same codes.",
+        (
+            rules.CARD_REQUIRED,
+            rules.CARD_INVALID,
+            rules.WEBSITE_REQUIRED,
+            rules.NO_ROOMS,
+        ),
+    ),
+    Chapter(
         "What was asked for",
         "",
         (
@@ -78,8 +89,6 @@ CHAPTERS: Final = (
         "Status `REJECTED`: a rule, or the PMS, said no. Answered to whoever waits; else read from the submission, the "
         "record, or the results topic.",
         (
-            endings.CARD_REQUIRED,
-            endings.WEBSITE_REQUIRED,
             endings.ROOM_UNAVAILABLE,
             endings.CARD_REFUSED,
             endings.PRICE_CHANGED,

@@ -4,20 +4,6 @@ from typing import Final
 
 from forwarder.reservation.problems.problem import ProblemType
 
-CARD_REQUIRED: Final = ProblemType(
-    "card_required",
-    "The reservation needs a card",
-    422,
-    "The integration is of kind `booking-sync`, `morChannel` is `PMS`, and there is no card number.",
-    "Submit it anew with `cardDetails.cardNumber`, or with `morChannel` `SELF`.",
-)
-WEBSITE_REQUIRED: Final = ProblemType(
-    "website_id_required",
-    "The reservation needs a website",
-    422,
-    "The integration is of kind `website-builder`, and `paymentProviderId` is missing or empty.",
-    "Submit it anew with the website's identifier in `paymentProviderId`.",
-)
 REJECTED: Final = ProblemType(
     "rejected",
     "The reservation was rejected",

@@ -28,6 +28,7 @@ from forwarder.pms.port import (
     PmsDirectory,
     UnknownKind,
 )
+from forwarder.pms.traits import traits_of
 from forwarder.process.clock import Clock, iso
 from forwarder.reservation.booking import Booking, apply_rules, booking_without_card
 from forwarder.reservation.cancellation import not_supported
@@ -160,11 +161,12 @@ class Pusher:
     def _prepare(self, account: Account, work: Work) -> PreparedPush | Rejected | Deferred:
         if work.transaction_of is not None:  # so it was never sent
             return Rejected(transaction_reused(work.transaction_of))
+        traits = traits_of(account.kind)
         try:
             connected = self._connect(account)
             pms, safeguards = connected.pms.while_held(partial(self.may_send, work)), connected.safeguards
             if work.pms_reservation is not None:
-                return PreparedPush(work, pms, booking_without_card(account.kind, work.submission), safeguards)
+                return PreparedPush(work, pms, booking_without_card(traits, work.submission), safeguards)
             card = self._open_card(work)
         except UnknownKind as error:
             return Deferred("unknown_kind", str(error))
@@ -172,12 +174,13 @@ class Pusher:
             return Deferred("bad_options", str(error))
         except CannotOpen as error:
             return Deferred("cannot_open", str(error))
-        booking = apply_rules(account.kind, work.submission, card)
+        # Once more after the ingress: the account may have changed since, or the card expired.
+        booking = apply_rules(traits, work.submission, card, self._clock.now())
         if not isinstance(booking, Problem):
             return PreparedPush(work, pms, booking, safeguards)
         if not work.possibly_sent:
             return Rejected(booking)
-        return PreparedPush(work, pms, booking_without_card(account.kind, work.submission), safeguards, booking)
+        return PreparedPush(work, pms, booking_without_card(traits, work.submission), safeguards, booking)
 
     def _connect(self, account: Account) -> _ConnectedAccount:
         known = self._connected.get(account.id)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.reservation.problems import endings, requests, service, webhooks
+from forwarder.reservation.problems import endings, requests, rules, service, webhooks
 from forwarder.reservation.problems.catalogue import CATALOGUE, CHAPTERS
 from forwarder.reservation.problems.problem import ProblemType
 from tests.support.contracts.problem_codes import fault_codes, made_by_hand, used
@@ -22,7 +22,7 @@ def test_every_problem_of_the_catalogue_is_used() -> None:
 
 
 def test_every_problem_has_its_chapter_and_its_own_code() -> None:
-    modules = (endings, requests, service, webhooks)
+    modules = (endings, requests, rules, service, webhooks)
     defined = [one for module in modules for one in vars(module).values() if isinstance(one, ProblemType)]
     listed = [one for chapter in CHAPTERS for one in chapter.problems]
     assert sorted(one.code for one in listed) == sorted(one.code for one in defined)

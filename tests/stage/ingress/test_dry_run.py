@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 import structlog
 
+from forwarder.pms.traits import traits_of
 from forwarder.reservation.booking import Booking, apply_rules
 from forwarder.topics.codec import decode_submission
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed
 from tests.support.stages.contract_stages import contract_stages
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, BULK_PATH, GENERAL_PATH, Stages, stages
 
+HOUSE = {"roomId": BOOKING_ENGINE["propertyId"]}
 TRY = {"dryRun": "true"}
 SECRETS = ("4111 1111 1111 1111", "4111111111111111", "987", "ANA R HOLDER", "2031")
 
@@ -63,7 +65,8 @@ async def test_it_is_the_booking_that_a_worker_makes() -> None:
         _is(house, "website-builder")
         sent = (await _tried(house, body))["wouldSend"]
         await house.client.post(BOOKING_ENGINE_PATH, json=body)
-        booking = apply_rules("website-builder", decode_submission(house.requests[0]), None)
+        submission = decode_submission(house.requests[0])
+        booking = apply_rules(traits_of("website-builder"), submission, None, house.clock.now())
     assert isinstance(booking, Booking)
     assert (sent["reservation"], sent["websiteId"]) == (booking.fields, booking.website_id)
 
@@ -71,9 +74,11 @@ async def test_it_is_the_booking_that_a_worker_makes() -> None:
 @pytest.mark.parametrize(
     ("kind", "fields", "codes"),
     [
-        ("booking-sync", {"morChannel": "PMS"}, ["card_required"]),
-        ("booking-sync", {"morChannel": "PMS", "cardDetails": {"cvv": "987"}}, ["card_required"]),
-        ("booking-sync", {"morChannel": "PMS", "cardDetails": CARD}, []),
+        ("booking-sync", HOUSE | {"morChannel": "PMS"}, ["card_required"]),
+        ("booking-sync", HOUSE | {"morChannel": "PMS", "cardDetails": {"cvv": "987"}}, ["card_required"]),
+        ("booking-sync", HOUSE | {"morChannel": "PMS", "cardDetails": CARD}, []),
+        ("booking-sync", HOUSE | {"morChannel": "PMS", "cardDetails": CARD | {"cardNumber": "4111"}}, ["card_invalid"]),
+        ("booking-sync", {"morChannel": "PMS"}, ["card_required", "no_rooms"]),
         ("website-builder", {"paymentProviderId": " "}, ["website_id_required"]),
         ("website-builder", {"morChannel": "PMS"}, []),
         ("generic", {"morChannel": "PMS", "paymentProviderId": None}, []),
@@ -85,14 +90,6 @@ async def test_what_the_rules_refuse(house: Stages, kind: str, fields: dict[str,
     assert [problem["code"] for problem in data["refusals"]] == codes
     assert (data["wouldSend"] is None) == bool(codes)
     assert not any("requestId" in problem for problem in data["refusals"])
-
-
-async def test_every_rule_that_refuses_is_told(house: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
-    # No kind has two rules today.
-    monkeypatch.setattr("forwarder.reservation.booking.WEBSITE_BUILDER", "booking-sync")
-    _is(house, "booking-sync")
-    data = await _tried(house, BOOKING_ENGINE | {"morChannel": "PMS", "paymentProviderId": ""})
-    assert [problem["code"] for problem in data["refusals"]] == ["card_required", "website_id_required"]
 
 
 async def test_a_paused_account_is_told(house: Stages) -> None:
@@ -160,16 +157,17 @@ async def test_anything_else_is_no_dry_run(query: str) -> None:
 @pytest.mark.parametrize("lines", [False, True])
 async def test_a_bulk_is_tried_item_by_item(house: Stages, *, lines: bool) -> None:
     _is(house, "booking-sync")
-    small = {"operation": "general", "reservation": GENERAL, "idempotencyKey": "one"}
+    house_of_one = changed(GENERAL, "roomId", ABSENT)
+    small = {"operation": "general", "reservation": house_of_one, "idempotencyKey": "one"}
     refused = {"operation": "booking-engine", "reservation": BOOKING_ENGINE | {"morChannel": "PMS"}}
-    items = [small, {"operation": "general"}, refused, small | {"reservation": GENERAL | {"notes": "x"}}]
+    items = [small, {"operation": "general"}, refused, small | {"reservation": house_of_one | {"notes": "x"}}]
     content = "\n".join(map(json.dumps, items)) if lines else json.dumps(items)
     media_type = {"Content-Type": "application/x-ndjson" if lines else "application/json"}
     data = (await house.client.post(BULK_PATH, params=TRY, content=content, headers=media_type)).json()["data"]
     assert (data["accepted"], data["refused"]) == (0, 1)
     assert [result.pop("success") for result in data["results"]] == [True, False, False, True]
     first, second, third, fourth = data["results"]
-    assert first == await _tried(house, GENERAL, GENERAL_PATH)
+    assert first == await _tried(house, house_of_one, GENERAL_PATH)
     assert second["problem"]["code"] == "invalid_item"
     assert third == await _tried(house, BOOKING_ENGINE | {"morChannel": "PMS"})
     assert fourth["wouldSend"]["reservation"]["notes"] == "x"

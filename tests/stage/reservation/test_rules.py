@@ -6,15 +6,20 @@ from typing import Any
 
 import pytest
 
+from forwarder.pms.traits import traits_of
 from forwarder.reservation.booking import Booking, apply_rules
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails, Operation, SealedCard
 from forwarder.reservation.submission import Submission
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed
 
-KINDS = ["generic", "booking-sync", "website-builder", "cloudbeds"]
+KINDS = ["beds24", "booking-sync", "cloudbeds", "generic", "hostaway", "website-builder", "of-another-distribution"]
+NO_ROOMS = ["booking-sync", "hostaway"]
+HOUSE = BOOKING_ENGINE | {"roomId": BOOKING_ENGINE["propertyId"]}
+NOW = datetime(2027, 1, 1, tzinfo=UTC)
 FULL_CARD = CardDetails.model_validate(CARD)
 NO_NUMBER = CardDetails.model_validate({"cvv": "987"})
+BLANK_NUMBER = CardDetails.model_validate({"cardNumber": "  "})
 EMPTY_NUMBER = CardDetails.model_validate({"cardNumber": ""})
 
 
@@ -23,8 +28,12 @@ def _submission(body: dict[str, Any], operation: Operation = "booking-engine") -
     return Submission("rsv_1", "ws", "acc", operation, datetime(2027, 1, 1, tzinfo=UTC), body, "f" * 32, sealed)
 
 
+def _apply(kind: str, body: dict[str, Any], card: CardDetails | None) -> Booking | Problem:
+    return apply_rules(traits_of(kind), _submission(body), card, NOW)
+
+
 def _booking(kind: str, body: dict[str, Any], card: CardDetails | None = FULL_CARD) -> Booking:
-    booking = apply_rules(kind, _submission(body), card)
+    booking = _apply(kind, body, card)
     assert isinstance(booking, Booking)
     return booking
 
@@ -35,6 +44,7 @@ def _booking(kind: str, body: dict[str, Any], card: CardDetails | None = FULL_CA
         ("booking-sync", "PMS", None, True),
         ("booking-sync", "PMS", NO_NUMBER, True),
         ("booking-sync", "PMS", EMPTY_NUMBER, True),
+        ("booking-sync", "PMS", BLANK_NUMBER, True),
         ("booking-sync", "PMS", FULL_CARD, False),
         ("booking-sync", "SELF", None, False),
         ("booking-sync", ABSENT, None, False),
@@ -46,10 +56,12 @@ def _booking(kind: str, body: dict[str, Any], card: CardDetails | None = FULL_CA
 def test_booking_sync_needs_a_card_where_the_pms_takes_the_payment(
     kind: str, mor_channel: str, card: CardDetails | None, *, refused: bool
 ) -> None:
-    result = apply_rules(kind, _submission(changed(BOOKING_ENGINE, "morChannel", mor_channel)), card)
+    result = _apply(kind, changed(HOUSE, "morChannel", mor_channel), card)
     if refused:
         assert isinstance(result, Problem)
         assert (result.code, result.status, result.request_id) == ("card_required", 422, "rsv_1")
+        [fault] = result.faults
+        assert fault.pointer == ("/cardDetails" if card is None else "/cardDetails/cardNumber")
     else:
         assert isinstance(result, Booking)
         assert result.card is card
@@ -72,10 +84,11 @@ def test_website_builder_takes_its_website_from_the_payment_provider_id(
     provider_id: Any, website_id: str | None
 ) -> None:
     body = changed(BOOKING_ENGINE, "paymentProviderId", provider_id)
-    result = apply_rules("website-builder", _submission(body), None)
+    result = _apply("website-builder", body, None)
     if website_id is None:
         assert isinstance(result, Problem)
         assert (result.code, result.status, result.request_id) == ("website_id_required", 422, "rsv_1")
+        assert [fault.pointer for fault in result.faults] == ["/paymentProviderId"]
     else:
         assert isinstance(result, Booking)
         assert result.website_id == website_id
@@ -83,7 +96,7 @@ def test_website_builder_takes_its_website_from_the_payment_provider_id(
 
 @pytest.mark.parametrize("kind", ["generic", "booking-sync", "cloudbeds"])
 def test_for_other_kinds_the_payment_provider_id_is_no_website(kind: str) -> None:
-    booking = _booking(kind, BOOKING_ENGINE)
+    booking = _booking(kind, HOUSE)
     assert booking.website_id is None
     assert booking.fields["paymentProviderId"] == 77
 
@@ -102,11 +115,59 @@ def test_a_room_that_was_given_stays(room_id: Any) -> None:
     assert _booking("generic", BOOKING_ENGINE | {"roomId": room_id}).fields["roomId"] == room_id
 
 
+@pytest.mark.parametrize("kind", NO_ROOMS)
+@pytest.mark.parametrize(("property_id", "room_id"), [(1001, 1002), ("7", "07"), (7, "A-7"), (0, 7)])
+def test_where_there_are_no_rooms_the_room_is_the_property(kind: str, property_id: Any, room_id: Any) -> None:
+    refused = _apply(kind, BOOKING_ENGINE | {"propertyId": property_id, "roomId": room_id}, None)
+    assert isinstance(refused, Problem)
+    assert (refused.code, refused.status, refused.request_id) == ("no_rooms", 422, "rsv_1")
+    assert [fault.pointer for fault in refused.faults] == ["/roomId"]
+    same = _booking(kind, BOOKING_ENGINE | {"propertyId": property_id, "roomId": str(property_id)})
+    assert same.room_id == same.property_id
+
+
+@pytest.mark.parametrize("kind", sorted({*KINDS} - {*NO_ROOMS}))
+def test_other_kinds_have_rooms(kind: str) -> None:
+    assert _booking(kind, BOOKING_ENGINE).room_id == "A-7"
+
+
+@pytest.mark.parametrize(
+    ("kind", "mor_channel", "refused"),
+    [
+        ("generic", "SELF", True),
+        ("website-builder", "PMS", True),
+        ("of-another-distribution", "SELF", True),
+        ("booking-sync", "PMS", True),
+        ("booking-sync", "SELF", False),
+        ("hostaway", "PMS", False),
+        ("beds24", "PMS", False),
+        ("cloudbeds", "PMS", False),
+    ],
+)
+def test_a_card_that_is_none_is_refused_where_it_would_be_sent(kind: str, mor_channel: str, *, refused: bool) -> None:
+    wrong = CardDetails.model_validate(CARD | {"cardNumber": "notacard", "expiryMonth": "13"})
+    result = _apply(kind, HOUSE | {"morChannel": mor_channel}, wrong)
+    if refused:
+        assert isinstance(result, Problem)
+        assert (result.code, result.status) == ("card_invalid", 422)
+        assert [fault.pointer for fault in result.faults] == ["/cardDetails/cardNumber", "/cardDetails/expiryMonth"]
+        assert "notacard" not in repr(result)
+    else:
+        assert isinstance(result, Booking)
+
+
+def test_every_broken_rule_has_its_fault_in_the_problem_of_the_first() -> None:
+    refused = _apply("booking-sync", BOOKING_ENGINE | {"morChannel": "PMS"}, None)
+    assert isinstance(refused, Problem)
+    assert refused.code == "card_required"
+    assert [fault.pointer for fault in refused.faults] == ["/cardDetails", "/roomId"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_self_may_carry_the_hosts_transaction_which_is_passed_on(kind: str) -> None:
-    booking = _booking(kind, BOOKING_ENGINE | {"morChannel": "SELF", "transactionId": "tx-1"})
+    booking = _booking(kind, HOUSE | {"morChannel": "SELF", "transactionId": "tx-1"})
     assert (booking.fields["morChannel"], booking.fields["transactionId"]) == ("SELF", "tx-1")
-    assert "transactionId" not in _booking(kind, changed(BOOKING_ENGINE, "transactionId", ABSENT)).fields
+    assert "transactionId" not in _booking(kind, changed(HOUSE, "transactionId", ABSENT)).fields
 
 
 @pytest.mark.parametrize("body", [BOOKING_ENGINE, GENERAL])

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from forwarder.reservation.request import Country
-from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, COUNTRIES, changed, pointer, value_at
+from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, COUNTRIES, changed, pointer, value_at
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, Stages, stages
 
 TEXT_OR_NUMBER = ["15:00", "", "00123", 0, 15, -3, 15.5, 34600111222, 2**63 - 1]
@@ -135,7 +135,7 @@ async def test_an_empty_object_names_every_required_field(house: Stages) -> None
 
 @pytest.mark.parametrize("field", CARD_FIELDS)
 async def test_every_card_field_is_optional_text(house: Stages, field: str) -> None:
-    assert (await _post(house, BOOKING_ENGINE | {"cardDetails": {field: "12"}})).status_code == 202
+    assert (await _post(house, BOOKING_ENGINE | {"cardDetails": {field: CARD[field]}})).status_code == 202
     house.requests.clear()
     for wrong in NOT_TEXT:
         await _assert_faults(house, BOOKING_ENGINE | {"cardDetails": {field: wrong}}, f"/cardDetails/{field}")

@@ -12,6 +12,7 @@ import pytest
 
 from forwarder.process.clock import SystemClock, iso
 from forwarder.reservation.booking import apply_rules
+from forwarder.reservation.rules import Traits
 from forwarder.reservation.submission import Submission
 from forwarder.store.database import Engine
 from forwarder.store.submissions.recorder import SqlRecorder
@@ -109,10 +110,10 @@ async def test_a_bug_of_ours_costs_one_row_a_delay_and_is_not_lost(
 ) -> None:
     from forwarder.worker.push import pusher as push
 
-    def buggy(kind: str, submission: Submission, card: object) -> object:
+    def buggy(traits: Traits, submission: Submission, card: object, now: datetime) -> object:
         if submission.request_id.endswith("1"):
             raise KeyError("a bug")
-        return apply_rules(kind, submission, None)
+        return apply_rules(traits, submission, None, now)
 
     monkeypatch.setattr(push, "apply_rules", buggy)
     await bench.submit(fresh(1), fresh(2))

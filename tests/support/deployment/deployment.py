@@ -258,11 +258,11 @@ async def _move_in(deployment: Deployment) -> None:
 
 
 def booking(number: int, **more: Any) -> dict[str, Any]:
-    """A valid booking-engine request; each number has its own room."""
+    """A booking-engine request that every kind takes; each number has its own property, which is its room."""
     return {
         "morChannel": "SELF",
-        "propertyId": 1000 + number % 500,
-        "roomId": f"R{number}",
+        "propertyId": 1000 + number,
+        "roomId": str(1000 + number),
         "arrivalDate": "2027-03-01",
         "departureDate": "2027-03-05",
         "guest": {

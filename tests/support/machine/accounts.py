@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from forwarder.reservation.booking import WEBSITE_BUILDER
 from forwarder.tenancy.port import Account, TenancyUnavailable
 from tests.support.machine.worlds.pms import KINDS
 from tests.support.machine.worlds.process import Process
@@ -38,7 +37,7 @@ class Accounts:
 
     def apply_stricter_rules(self, account_id: str) -> None:
         """As after an upgrade: what is submitted to it here is refused from now on, for want of a website."""
-        self.known = {**self.known, account_id: replace(self.known[account_id], kind=WEBSITE_BUILDER)}
+        self.known = {**self.known, account_id: replace(self.known[account_id], kind="website-builder")}
 
 
 class ProcessAccounts:

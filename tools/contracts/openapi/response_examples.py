@@ -1,5 +1,6 @@
 """The example's answers, as the stages write them."""
 
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
@@ -15,7 +16,6 @@ from forwarder.ingress.problems import validation_failed
 from forwarder.ingress.submit import dry_run_response, receipt_response
 from forwarder.query.pages import write_page
 from forwarder.query.status import untaken_status, write_status
-from forwarder.reservation.booking import BOOKING_SYNC
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import BookingEngineRequest
@@ -140,6 +140,7 @@ def _draft() -> NewSubmission:
 
 
 def _tried(**fields: Any) -> DryRun:
-    account = Account(examples.ACCOUNT_ID, examples.WORKSPACE_ID, BOOKING_SYNC, "", "")
-    request = BookingEngineRequest.model_validate_json(to_json({**examples.BOOKING_ENGINE, **fields}))
-    return dry_run(account, request)
+    account = Account(examples.ACCOUNT_ID, examples.WORKSPACE_ID, "booking-sync", "", "")
+    rental = {"roomId": examples.BOOKING_ENGINE["propertyId"]}
+    request = BookingEngineRequest.model_validate_json(to_json({**examples.BOOKING_ENGINE, **rental, **fields}))
+    return dry_run(account, request, datetime(2027, 1, 15, 9, 30, tzinfo=UTC))

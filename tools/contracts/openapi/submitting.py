@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from forwarder.reservation.bulk import MAX_BULK_BYTES, MAX_ITEM_BYTES, MAX_ITEMS
-from forwarder.reservation.problems import endings, requests, service
+from forwarder.reservation.problems import endings, requests, rules, service
 from forwarder.reservation.problems.problem import ProblemType
 from forwarder.reservation.request import MAX_BODY_BYTES
 from tools.contracts import examples
@@ -31,9 +31,8 @@ _TERMS: Final = (
     requests.KEY_REUSED,
     requests.TRANSACTION_REUSED,
 )
+_RULES: Final = (rules.CARD_REQUIRED, rules.CARD_INVALID, rules.WEBSITE_REQUIRED, rules.NO_ROOMS)
 _REJECTIONS: Final = (
-    endings.CARD_REQUIRED,
-    endings.WEBSITE_REQUIRED,
     endings.ROOM_UNAVAILABLE,
     endings.CARD_REFUSED,
     endings.PRICE_CHANGED,
@@ -70,7 +69,7 @@ def submit_operation(
                 (receipt[1],),
                 *("Location", "Retry-After", *_APPLIED, *_AGAIN),
             ),
-            **_submission_refusals(*_CALLER, *BODY_PROBLEMS, *_TERMS, *_REJECTIONS, *_SERVICE),
+            **_submission_refusals(*_CALLER, *BODY_PROBLEMS, *_TERMS, *_RULES, *_REJECTIONS, *_SERVICE),
         },
     }
 

@@ -32,6 +32,9 @@ FAULTS: Final = {
     "wrong_type": "The value is of another JSON type than is expected.",
     "invalid_value": "The value is none of those that are taken, or is not written as it should be.",
     "invalid_date": "The value is no date that exists, written `YYYY-MM-DD`.",
+    "wrong_check_digit": "A digit of the card number is wrong, by its check digit.",
+    "card_expired": "The card's month of expiry is past.",
+    "not_the_property": "The integration has no rooms, and the value is another than `propertyId`.",
     "too_long": "The text has too many characters.",
     "too_small": "The number is under its bound.",
     "too_large": "The number is over its bound.",
@@ -57,8 +60,9 @@ def problems_markdown() -> str:
     return (
         "<!-- Written by `python -m tools.contracts write`; change the catalogue, not this page. -->\n"
         f"# Problems\n\n{_ABOUT}\n\n{_EXAMPLE}\n\n{chapters}\n\n"
-        "## Faults of a request\n\n`validation_failed` and `invalid_query` carry `errors`, one entry for each value at fault:\n"
-        "its `pointer` (RFC 6901; of a query parameter `/` and its name), a `code`, and a `detail`.\n\n"
+        "## Faults of a request\n\n`validation_failed`, `invalid_query` and the rules of the integration carry `errors`,\n"
+        "one entry for each value at fault: its `pointer` (RFC 6901; of a query parameter `/` and its name), a `code`, and\n"
+        "a `detail`.\n\n"
         f"| code | meaning |\n|---|---|\n{faults}\n"
     )
 

@@ -1,0 +1,35 @@
+"""What the rules of an integration refuse: at once, or by the worker where the account has changed since."""
+
+from typing import Final
+
+from forwarder.reservation.problems.problem import ProblemType
+
+CARD_REQUIRED: Final = ProblemType(
+    "card_required",
+    "The reservation needs a card",
+    422,
+    "The integration is of kind `booking-sync`, `morChannel` is `PMS`, and there is no card number.",
+    "Send it with `cardDetails.cardNumber`, or with `morChannel` `SELF`.",
+)
+CARD_INVALID: Final = ProblemType(
+    "card_invalid",
+    "The card cannot be one",
+    422,
+    "The card would be sent to the PMS, and its number is not one of 12 to 19 digits with a right check digit, or its expiry is no "
+    "month, no year, or past.",
+    "Ask the guest for the card again; `errors` names what is wrong with it.",
+)
+WEBSITE_REQUIRED: Final = ProblemType(
+    "website_id_required",
+    "The reservation needs a website",
+    422,
+    "The integration is of kind `website-builder`, and `paymentProviderId` is missing or empty.",
+    "Send it with the website's identifier in `paymentProviderId`.",
+)
+NO_ROOMS: Final = ProblemType(
+    "no_rooms",
+    "The integration has no rooms",
+    422,
+    "The integration is of kind `booking-sync` or `hostaway`, which book whole properties, and `roomId` is not the `propertyId`.",
+    "Pass the `propertyId` as `roomId`.",
+)

@@ -1,0 +1,94 @@
+"""The rules of an integration: what its kind of PMS asks of a reservation beyond the fields themselves. Pure.
+
+A rule needs nothing but the request, the kind and the moment. It is written once: the ingress refuses by it before anything is
+accepted, a dry run tells of it, and the worker checks again, since an account may have changed meanwhile. No problem of a rule
+quotes the value at fault: it may be a card.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from forwarder.reservation.cards import card_faults, has_number
+from forwarder.reservation.problems import rules
+from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.request import CardDetails
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a kind of PMS asks of a reservation.
+
+    `rooms`: whether it tells rooms of a property apart; else the room is the property. `website`: whether `paymentProviderId`
+    carries the website that is booked. `cards`: which cards are sent to it: those of every reservation, those alone with which the
+    PMS is paid (`morChannel` PMS; there has to be one then), or none.
+    """
+
+    rooms: bool = True
+    website: bool = False
+    cards: Literal["all", "payment", "none"] = "all"
+
+    @property
+    def concern_card_alone(self) -> bool:
+        """Whether they ask nothing of a reservation without a card."""
+        return self.rooms and not self.website and self.cards != "payment"
+
+
+def refusal(traits: Traits, reservation: Mapping[str, Any], card: CardDetails | None, now: datetime) -> Problem | None:
+    """The problem of the first rule that `reservation` breaks, with the faults of all of them; None where it breaks none.
+    `card`: the one that came with it, in the clear; `now`: aware."""
+    broken = list(refusals(traits, reservation, card, now))
+    if not broken:
+        return None
+    return replace(broken[0], faults=tuple(fault for problem in broken for fault in problem.faults))
+
+
+def refusals(
+    traits: Traits, reservation: Mapping[str, Any], card: CardDetails | None, now: datetime
+) -> Iterator[Problem]:
+    """The problem of each rule that `reservation` breaks, in the order of the rules."""
+    pays_pms = traits.cards == "payment" and reservation.get("morChannel") == "PMS"
+    if pays_pms and not has_number(card):
+        yield _card_required(card)
+    elif card is not None and (pays_pms or traits.cards == "all") and (faults := card_faults(card, now)):
+        yield rules.CARD_INVALID.problem(_CARD_INVALID, faults=faults)
+    if traits.website and not website_id(reservation):
+        yield _WEBSITE_REQUIRED
+    if not traits.rooms and str(room_of(reservation)) != str(reservation["propertyId"]):
+        yield _NO_ROOMS
+
+
+def website_id(reservation: Mapping[str, Any]) -> str:
+    """The website that `paymentProviderId` names; empty where it names none."""
+    value = reservation.get("paymentProviderId")
+    return "" if value is None else str(value).strip()
+
+
+def room_of(reservation: Mapping[str, Any]) -> str | int:
+    """The room, which is the property where none was given."""
+    room: str | int | None = reservation.get("roomId")
+    property_id: str | int = reservation["propertyId"]
+    return property_id if room is None else room
+
+
+def _card_required(card: CardDetails | None) -> Problem:
+    pointer = "/cardDetails" if card is None else "/cardDetails/cardNumber"
+    return rules.CARD_REQUIRED.problem(
+        "This integration takes a reservation with morChannel PMS only with cardDetails that have a cardNumber; pass them, or "
+        "morChannel SELF.",
+        faults=(Fault(pointer, "required", "is required where morChannel is PMS"),),
+    )
+
+
+_CARD_INVALID: Final = (
+    "The card would be sent to the PMS, and is none that can be; errors names what is wrong by JSON Pointer."
+)
+_WEBSITE_REQUIRED: Final = rules.WEBSITE_REQUIRED.problem(
+    "This integration takes its website identifier from paymentProviderId, which is missing or empty.",
+    faults=(Fault("/paymentProviderId", "required", "is required: the identifier of the website"),),
+)
+_NO_ROOMS: Final = rules.NO_ROOMS.problem(
+    "This integration books whole properties, and has no rooms: roomId is the propertyId, or left out where the operation lets it.",
+    faults=(Fault("/roomId", "not_the_property", "must be the same as propertyId"),),
+)
