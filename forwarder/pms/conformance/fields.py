@@ -19,6 +19,7 @@ from forwarder.pms.fields import SPECIFIED, FieldTable, InNotes, LeftOut, SentAs
 from forwarder.pms.http.client import Request
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.rehearsal import CREDENTIAL, WITHHELD, requests_of
+from forwarder.pms.traits import traits_of
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.booking import Booking, booking_of
 from forwarder.reservation.request import CardDetails
@@ -195,7 +196,7 @@ def _booking(kind: str, given: Mapping[str, Any]) -> Booking:
             part[last] = value
     card = reservation.get("cardDetails")
     of_card = None if card is None else CardDetails.model_validate(card)
-    return booking_of(kind, "rsv_of_the_conformance_kit", reservation, of_card)
+    return booking_of(traits_of(kind), "rsv_of_the_conformance_kit", reservation, of_card)
 
 
 async def _places(adapter: Adapter, booking: Booking, name: str, marker: _Marker) -> Sequence[str]:
