@@ -93,7 +93,7 @@ async def _the_same_key_is_the_same_submission(deployment: Deployment) -> None:
 async def _an_outage_of_the_pms_is_survived(deployment: Deployment) -> None:
     faults = f"{deployment.url('simulate')}/generic/faults"
     await deployment.client.put(faults, json={"mode": "down"})
-    accepted = await deployment.submit("generic", booking(1))
+    accepted = await deployment.submit("generic", booking(5))
     request_id = accepted.json()["data"]["requestId"]
     async with asyncio.timeout(30):
         while not (await deployment.submission("generic", request_id))["attempts"]:

@@ -11,7 +11,9 @@ from tools.contracts.pages.page import page, prose
 
 _ABOUT: Final = """\
 Every refusal of the service is a problem (RFC 9457, `application/problem+json`), and so is the reason why a reservation was not
-made. Programs branch on `code`, which means the same for ever. `type` is the path of the problem's page on the service.
+made. Programs branch on `code`, which means the same for ever. `type` is a relative reference with its whole path (RFC 9457,
+3.1.1): at the address that was asked it leads to the problem's page, which says when it happens and what to do, as HTML or, for
+`Accept: application/json`, as JSON.
 As the body of an answer a problem carries `success: false` as well, for callers who look at that alone."""
 _EXAMPLE: Final = """\
 ```json
