@@ -23,17 +23,25 @@ class Accounts:
         await self._tenancy.put_account(replace(account, credential=(await self._sealer()).seal_text(credential)))
 
     async def change(
-        self, account_id: str, *, credential: str | None, options: Mapping[str, Any], all_options: bool
+        self,
+        account_id: str,
+        *,
+        credential: str | None,
+        options: Mapping[str, Any],
+        all_options: bool,
+        duplicate_window_seconds: int | None = None,
     ) -> Account:
-        """The account with another credential, where one is given, and other options: `options` replaces all of them, or only
-        those that it names; None removes one. Grants obtained with an old credential are forgotten. Raises `BadOptions`,
-        `NotKnown`."""
+        """The account with another credential or duplicate window, where one is given, and other options: `options` replaces all of
+        them, or only those that it names; None removes one. Grants obtained with an old credential are forgotten. Raises
+        `BadOptions`, `NotKnown`."""
         account = next((known for known in await self._tenancy.accounts() if known.id == account_id), None)
         if account is None:
             raise NotKnown(f"There is no account {account_id!r}.")
         wanted = dict(options) if all_options else {**account.options, **options}
         changed = replace(account, options={name: value for name, value in wanted.items() if value is not None})
         check_options(changed.kind, changed.options)
+        if duplicate_window_seconds is not None:
+            changed = replace(changed, duplicate_window_seconds=duplicate_window_seconds)
         if credential is not None:
             changed = replace(changed, credential=(await self._sealer()).seal_text(credential))
         await self._tenancy.put_account(changed, replace=True)

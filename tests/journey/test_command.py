@@ -67,6 +67,7 @@ def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) ->
         "concurrency": 3,
         "ratePerSecond": 1.5,
         "deadlineSeconds": 86400,
+        "duplicateWindowSeconds": 300,
         "paused": True,
         "options": {},
     }

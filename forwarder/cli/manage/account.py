@@ -14,10 +14,21 @@ from forwarder.cli.options import credential_from, options_from
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
 from forwarder.operations.accounts import Accounts
 from forwarder.pms.port import BadOptions
+from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, MAX_WINDOW_SECONDS
 from forwarder.reservation.submission import SHADOW_MARK
 from forwarder.tenancy.port import Account
 
-_COLUMNS = ("id", "workspace", "kind", "baseUrl", "concurrency", "ratePerSecond", "deadlineSeconds", "paused")
+_COLUMNS = (
+    "id",
+    "workspace",
+    "kind",
+    "baseUrl",
+    "concurrency",
+    "ratePerSecond",
+    "deadlineSeconds",
+    "duplicateWindowSeconds",
+    "paused",
+)
 _LONGEST_ID = 200
 _Credential = Annotated[str | None, typer.Option(help="The PMS's credential, stored sealed. Prefer --credential-file.")]
 _CredentialFile = Annotated[Path | None, typer.Option(help="File with the credential; - is standard input.")]
@@ -26,6 +37,12 @@ _Option = Annotated[
     typer.Option(metavar="NAME=VALUE", help="An option of its kind of PMS, JSON or text; repeatable."),
 ]
 _OptionsFile = Annotated[Path | None, typer.Option(help="File with such options: TOML (.toml) or JSON.")]
+_DUPLICATE_WINDOW = typer.Option(
+    min=0,
+    max=MAX_WINDOW_SECONDS,
+    metavar="SECONDS",
+    help="For how long what is submitted again without an Idempotency-Key is the earlier submission; 0 for never.",
+)
 _Id = Annotated[str, typer.Argument(metavar="ID", help="The account's identifier.")]
 
 
@@ -53,6 +70,7 @@ def add(
         float | None, typer.Option(help="Maximum requests per second. By default the limit that its kind publishes.")
     ] = None,
     deadline: Annotated[int, typer.Option(min=1, help="How many seconds a submission is tried.")] = 24 * 60 * 60,
+    duplicate_window: Annotated[int, _DUPLICATE_WINDOW] = DEFAULT_WINDOW_SECONDS,
     account_id: Annotated[
         str | None, typer.Option("--id", help="Its identifier: the integrationAccountId header.")
     ] = None,
@@ -72,7 +90,18 @@ def add(
             f"{_LONGEST_ID} characters."
         )
     options = options_from(option, options_file)
-    account = Account(new_id, workspace, kind, base_url.rstrip("/"), "", concurrency, rate, deadline, options=options)
+    account = Account(
+        new_id,
+        workspace,
+        kind,
+        base_url.rstrip("/"),
+        "",
+        concurrency,
+        rate,
+        deadline,
+        options=options,
+        duplicate_window_seconds=duplicate_window,
+    )
     secret = credential_from(credential, credential_file)
     with _options_in_words(kind):
         with_backend(lambda backend: Accounts(backend.tenancy, backend.sealer).add(account, secret))
@@ -88,18 +117,23 @@ def change(
     credential_file: _CredentialFile = None,
     option: _Option = None,
     options_file: _OptionsFile = None,
+    duplicate_window: Annotated[int | None, _DUPLICATE_WINDOW] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change an account's credential or options: --options-file replaces all, --option sets one, NAME=null removes it."""
+    """Change an account's settings. Of its options, --options-file replaces all, --option sets one, NAME=null removes it."""
     given = credential is not None or credential_file is not None
     options = options_from(option, options_file)
-    if not (given or option or options_file):
-        raise WrongUsage("Say what is to change: --credential-file, --option or --options-file.")
+    if not (given or option or options_file or duplicate_window is not None):
+        raise WrongUsage("Say what is to change: --credential-file, --duplicate-window, --option or --options-file.")
     secret = credential_from(credential, credential_file) if given else None
     with _options_in_words(account_id):
         changed = with_backend(
             lambda backend: Accounts(backend.tenancy, backend.sealer).change(
-                account_id, credential=secret, options=options, all_options=options_file is not None
+                account_id,
+                credential=secret,
+                options=options,
+                all_options=options_file is not None,
+                duplicate_window_seconds=duplicate_window,
             )
         )
     if as_json:
@@ -151,6 +185,7 @@ def _row(account: Account) -> dict[str, Any]:
         "concurrency": account.concurrency,
         "ratePerSecond": account.rate_per_second,
         "deadlineSeconds": account.deadline_seconds,
+        "duplicateWindowSeconds": account.duplicate_window_seconds,
         "paused": account.paused,
         "options": account.options,
     }

@@ -160,3 +160,13 @@ def test_a_change_that_is_wrong_changes_nothing(command: Command) -> None:
         assert refused.code == code
         assert says in refused.err
     assert listed(command)["options"] == {"sourceId": 7}
+
+
+def test_the_duplicate_window_is_five_minutes_unless_it_is_said(command: Command) -> None:
+    assert command.add("--credential", OAUTH).code == 0
+    assert listed(command)["duplicateWindowSeconds"] == 300
+    assert command("account", "set", "acc", "--duplicate-window", "0").code == 0
+    assert listed(command)["duplicateWindowSeconds"] == 0
+    assert command("account", "set", "acc", "--duplicate-window", "86401").code == 2
+    assert command("account", "set", "acc", "--credential", OAUTH).code == 0
+    assert listed(command)["duplicateWindowSeconds"] == 0
