@@ -17,7 +17,7 @@ CVV = "987"
 
 
 async def test_the_main_job(deployment: Deployment) -> None:
-    """One thing after the other on one deployment: starting another takes longer than each of them."""
+    """One thing after the other on one deployment, with bookings of its own: to start another takes longer than each."""
     await _a_reservation_is_posted_pushed_and_read_as_record_and_page(deployment)
     await _each_process_tells_its_health_and_its_numbers(deployment)
     await _the_general_operation_waits_for_the_record(deployment)
@@ -52,7 +52,7 @@ async def _each_process_tells_its_health_and_its_numbers(deployment: Deployment)
 
 
 async def _the_general_operation_waits_for_the_record(deployment: Deployment) -> None:
-    body = {key: value for key, value in booking(1).items() if key not in {"morChannel", "transactionId", "roomId"}}
+    body = {key: value for key, value in booking(2).items() if key not in {"morChannel", "transactionId", "roomId"}}
     made = await deployment.submit("generic", body, operation="general")
     assert made.status_code == 201, made.text
     assert made.json()["success"] is True
@@ -99,7 +99,7 @@ async def _an_outage_of_the_pms_is_survived(deployment: Deployment) -> None:
         while not (await deployment.submission("generic", request_id))["attempts"]:
             await asyncio.sleep(0.05)
     assert (await deployment.submission("generic", request_id))["status"] == "PENDING"
-    well = await deployment.submit("websites", booking(2, paymentProviderId=42), Prefer="wait=20")
+    well = await deployment.submit("websites", booking(6, paymentProviderId=42), Prefer="wait=20")
     assert well.status_code == 201
     await deployment.client.delete(faults)
     settled = await deployment.settled("generic", request_id)
