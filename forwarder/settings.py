@@ -3,7 +3,10 @@
 Nothing else reads the environment. Half a configuration (Kafka without PostgreSQL, or the reverse) is an error, never a fallback.
 """
 
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +17,7 @@ from forwarder.http.connection_limits import ConnectionLimits
 from forwarder.notifier.settings import GROUP as NOTIFIER_GROUP
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.observability.logging import LogFormat
+from forwarder.process.supervision import SHARED_ADDRESS
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.tenancy.limits import RATE, read_limit
 from forwarder.tenancy.port import RateLimit
@@ -22,6 +26,15 @@ from forwarder.webhooks.addresses import AddressRule
 from forwarder.worker.parts import GROUP, WorkerSettings
 
 _LEASE_TO_PUSH = 1.5
+_PREFIX = "FORWARDER_"
+_NO_SETTINGS = {
+    SHARED_ADDRESS,
+    # What `forwarder up` prints, for whoever calls the forwarder from the same shell.
+    "FORWARDER_URL",
+    "FORWARDER_TOKEN",
+    "FORWARDER_WORKSPACE",
+}
+_OF_THE_TESTS = "FORWARDER_TEST_"
 
 
 class BadSettings(ValueError):
@@ -49,7 +62,7 @@ class Environment(BaseSettings):
     The docstrings are the texts of docs/reference/settings.md: run `python -m tools.reference write` after a change.
     """
 
-    model_config = SettingsConfigDict(env_prefix="FORWARDER_", frozen=True, env_ignore_empty=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, env_ignore_empty=True, extra="ignore")
 
     kafka_bootstrap_servers: str | None = None
     """Kafka brokers. Set together with `FORWARDER_DATABASE_URL`, or leave both out to run embedded."""
@@ -169,6 +182,7 @@ class Settings:
 
 def read_settings() -> Settings:
     """The settings that the environment makes. Raises `BadSettings`."""
+    _refuse_unknown(os.environ)
     try:
         environment = Environment()
     except ValidationError as error:
@@ -197,6 +211,22 @@ def _backend(environment: Environment) -> Embedded | Distributed:
             "Kafka and PostgreSQL, or neither to run embedded."
         )
     return Embedded(environment.data_dir)
+
+
+def _refuse_unknown(names: Iterable[str]) -> None:
+    """A misspelt variable would be ignored, and what it was to protect would be left open."""
+    known = {f"{_PREFIX}{name.upper()}" for name in Environment.model_fields} | _NO_SETTINGS
+    ours = {name for name in names if name.upper().startswith(_PREFIX)}
+    unknown = sorted(name for name in ours if name.upper() not in known and not name.upper().startswith(_OF_THE_TESTS))
+    if unknown:
+        raise BadSettings("\n".join(_unknown(name, known) for name in unknown))
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    short = [each.removeprefix(_PREFIX) for each in known]
+    nearest = get_close_matches(name.upper().removeprefix(_PREFIX), short, n=1)
+    hint = f"Did you mean {_PREFIX}{nearest[0]}?" if nearest else "docs/reference/settings.md lists those there are."
+    return f"{name} is no setting. {hint}"
 
 
 def _in_words(error: ValidationError) -> list[str]:

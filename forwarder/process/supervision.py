@@ -29,7 +29,9 @@ _log = structlog.get_logger(__name__)
 BACKLOG: Final = 2048
 """How many connections may wait to be taken."""
 
-_SHARED_ADDRESS = "FORWARDER_SHARED_ADDRESS"
+SHARED_ADDRESS: Final = "FORWARDERSHARED_ADDRESS"
+"""The variable by which `run_processes` tells its children where they listen."""
+
 _EVERY_ADDRESS = {"0.0.0.0", "::"}  # noqa: S104 - compared, not bound
 _RESTART_PAUSE_SECONDS = 1.0
 
@@ -69,7 +71,7 @@ def _allow_open_files() -> None:
 
 def is_child() -> bool:
     """True in a process that `run_processes` of another started."""
-    return _SHARED_ADDRESS in os.environ
+    return SHARED_ADDRESS in os.environ
 
 
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
@@ -78,7 +80,7 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
     `shared`: for `run_processes`. It does not listen, but keeps the address for the processes that do: each of these gets one of
     its own there, whatever `host` and `port` say, and is to listen once it serves.
     """
-    given = os.environ.get(_SHARED_ADDRESS)
+    given = os.environ.get(SHARED_ADDRESS)
     if given is not None:
         host, _, number = given.rpartition(":")
         port = int(number)
@@ -141,7 +143,7 @@ def run_processes(arguments: Sequence[str], *, count: int, bound: socket.socket)
     with tempfile.TemporaryDirectory(prefix="forwarder-metrics-") as metrics_dir:
         environment = {
             **os.environ,
-            _SHARED_ADDRESS: f"{host}:{port}",
+            SHARED_ADDRESS: f"{host}:{port}",
             "PROMETHEUS_MULTIPROC_DIR": metrics_dir,
         }
         return asyncio.run(_Family([sys.executable, "-m", "forwarder", *arguments], environment, count).run())

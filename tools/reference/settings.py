@@ -9,8 +9,8 @@ from tools.reference.source import HEAD, PACKAGE, documented, table
 
 _ABOUT: Final = """# Settings
 
-The forwarder is configured by environment variables. Times are in seconds. A value that is out of range, or half a configuration
-(Kafka without PostgreSQL, or the reverse), is an error at start-up.
+The forwarder is configured by environment variables. Times are in seconds. A value that is out of range, a variable
+`FORWARDER_…` that is none of these, or half a configuration (Kafka without PostgreSQL, or the reverse) is an error at start-up.
 
 """
 

@@ -63,6 +63,38 @@ def test_a_bad_value_is_refused_by_its_variables_name_and_not_quoted(
         assert value not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("unknown", "nearest"),
+    [
+        ("FORWARDER_KAFKA_BOOTSTRAP_SERVER", "Did you mean FORWARDER_KAFKA_BOOTSTRAP_SERVERS?"),
+        ("FORWARDER_SECRETKEY", "Did you mean FORWARDER_SECRET_KEY?"),
+        ("FORWARDER_X", "docs/reference/settings.md"),
+        ("forwarder_prot", "Did you mean FORWARDER_PORT?"),
+    ],
+)
+def test_an_unknown_variable_is_refused_and_the_nearest_named(
+    monkeypatch: pytest.MonkeyPatch, unknown: str, nearest: str
+) -> None:
+    monkeypatch.setenv(unknown, "a-value-that-may-be-a-secret")
+    with pytest.raises(BadSettings, match=f"^{unknown} is no setting") as refused:
+        read_settings()
+    assert nearest in str(refused.value)
+    assert "a-value-that-may-be-a-secret" not in str(refused.value)
+
+
+def test_every_unknown_variable_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORWARDER_HOTS", "x")
+    monkeypatch.setenv("FORWARDER_PROT", "x")
+    with pytest.raises(BadSettings, match=r"FORWARDER_HOTS is no setting.*\nFORWARDER_PROT is no setting"):
+        read_settings()
+
+
+@pytest.mark.parametrize("name", ["FORWARDER_URL", "FORWARDER_TOKEN", "FORWARDER_WORKSPACE", "FORWARDER_TEST_KAFKA"])
+def test_what_callers_and_tests_set_is_let_be(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "x")
+    assert read_settings().backend == Embedded(Path(".forwarder"))
+
+
 def test_a_prefix_sets_topics_and_group_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORWARDER_TOPIC_PREFIX", "staging.")
     settings = read_settings()

@@ -23,7 +23,7 @@ OTHER_VARIABLES = {  # of the demo, of the tests and their tools
     "FORWARDER_TEST_KAFKA",
     "FORWARDER_TEST_DATABASE_URL",
     "FORWARDER_TEST_REQUIRE",
-    "FORWARDER_CONTRACTS",
+    "FORWARDER_TEST_CONTRACTS",
 }
 NOT_EVENTS = {"min.insync.replicas"}
 NOT_YET = {"schemas/released"}  # the first release makes it

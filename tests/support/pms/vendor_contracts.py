@@ -1,6 +1,6 @@
 """Vendors' own contracts and recorded traffic, where this machine has them: they are no part of the project.
 
-They are looked for in the folder that `FORWARDER_CONTRACTS` names, else in `../shared/contracts` beside the project.
+They are looked for in the folder that `FORWARDER_TEST_CONTRACTS` names, else in `../shared/contracts` beside the project.
 """
 
 import os
@@ -16,11 +16,11 @@ _PROJECT = Path(__file__).resolve().parents[3]
 
 def contracts_path(*parts: str) -> Path:
     """A file or folder of the contracts; skips the test where it is not there."""
-    folder = os.environ.get("FORWARDER_CONTRACTS")
+    folder = os.environ.get("FORWARDER_TEST_CONTRACTS")
     root = Path(folder) if folder else _PROJECT.parent / "shared" / "contracts"
     path = root.joinpath(*parts)
     if not path.exists():
-        pytest.skip(f"no {'/'.join(parts)}: set FORWARDER_CONTRACTS to the folder of the vendors' contracts")
+        pytest.skip(f"no {'/'.join(parts)}: set FORWARDER_TEST_CONTRACTS to the folder of the vendors' contracts")
     return path
 
 
