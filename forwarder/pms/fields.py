@@ -214,6 +214,18 @@ class FieldTable:
         fates = ((name, _lost(fate)) for name, fate in self.fates.items())
         return {name: lost for name, lost in fates if lost is not None}
 
+    def in_callers_words(self, pms_name: str) -> str:
+        """The PMS's name of a field with the names by which the caller knows what it holds: `start_at (arrivalDate)`. Alone where
+        the caller sends no such thing, or calls it so too."""
+        names = self._callers_names.get(pms_name, ())
+        return pms_name if not names or pms_name in names else f"{pms_name} ({', '.join(names)})"
+
+    @cached_property
+    def _callers_names(self) -> Mapping[str, tuple[str, ...]]:
+        sent = [(name, fate.names) for name, fate in self.fates.items() if isinstance(fate, SentAs)]
+        pms_names = dict.fromkeys(pms_name for _, names in sent for pms_name in names)
+        return {each: tuple(name for name, names in sent if each in names) for each in pms_names}
+
     def condition(self, name: str) -> tuple[str, str] | None:
         """The other field, and its value, without which the field `name` is not sent."""
         fate = self.fates[name]

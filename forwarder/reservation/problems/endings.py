@@ -66,7 +66,7 @@ PMS_REFUSED: Final = ProblemType(
     "The PMS refused the reservation",
     409,
     "The PMS said no, for a reason that is none of the others.",
-    "Read `detail`, which holds the PMS's own words.",
+    "Read `detail`, which holds the PMS's own words, or what to check where it had none.",
 )
 DELIVERY_FAILED: Final = ProblemType(
     "delivery_failed",

@@ -8,6 +8,8 @@ import pytest
 from forwarder.pms.conformance import Site
 from forwarder.pms.conformance.fields import unlike_its_table
 from forwarder.pms.fields import SPECIFIED, FieldTable, InNotes, LeftOut, SentAs, words_for
+from forwarder.pms.kinds.beds24.requests import FIELDS as BEDS24
+from forwarder.pms.kinds.booking_sync.fields import FIELDS as BOOKING_SYNC
 from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.unmapped import table_of
 from forwarder.pms.port import AccountConnection
@@ -126,3 +128,11 @@ def test_of_a_mapping_without_notes_everything_else_is_lost() -> None:
     assert "propertyId" not in losses
     assert losses["numberOfPets"].reason == "the mapping has no field for it, and none for notes"
     assert losses["cardDetails.cvv"].reason == "sensitive: the mapping sends no card"
+
+
+def test_a_field_of_the_pms_is_named_as_the_caller_knows_it() -> None:
+    assert BOOKING_SYNC.in_callers_words("start_at") == "start_at (arrivalDate)"
+    assert BOOKING_SYNC.in_callers_words("adults") == "adults (numberOfGuests, numberOfAdults)"
+    assert BOOKING_SYNC.in_callers_words("currency") == "currency"
+    assert BOOKING_SYNC.in_callers_words("base") == "base"
+    assert BEDS24.in_callers_words("numAdult") == "numAdult (numberOfGuests, numberOfAdults)"

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, ValidationError
 from pydantic_core import from_json
 
+from forwarder.pms.kinds.beds24.requests import FIELDS
 from forwarder.pms.sdk import PRICE_AND_CARD, Meaning, Response, record_fields
 
 HELD: Final = frozenset({"confirmed", "new"})
@@ -48,7 +49,9 @@ class Posted:
 
     @property
     def words(self) -> str:
-        return "; ".join(f"{field}: {message}" if field else message for field, message in self.faults)
+        return "; ".join(
+            f"{FIELDS.in_callers_words(field)}: {message}" if field else message for field, message in self.faults
+        )
 
 
 class _Fault(BaseModel):

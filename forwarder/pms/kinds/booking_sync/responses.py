@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, StrictInt, StrictStr, ValidationError
 
+from forwarder.pms.kinds.booking_sync.fields import FIELDS
 from forwarder.pms.kinds.booking_sync.quote import in_one_language
 from forwarder.pms.sdk import (
     PRICE_AND_CARD,
@@ -192,13 +193,14 @@ def errors_in(response: Response) -> dict[str, str]:
 
 
 def refusal_in(response: Response) -> tuple[str, str]:
-    """The code of `REFUSALS` for a 422, and BookingSync's messages, each with its field."""
+    """The code of `REFUSALS` for a 422, and BookingSync's messages, each with its field and the caller's name of that."""
     messages = errors_in(response)
-    detail = "; ".join(f"{field}: {said}" for field, said in messages.items())
+    said = "; ".join(f"{field}: {message}" for field, message in messages.items())
+    detail = "; ".join(f"{FIELDS.in_callers_words(field)}: {message}" for field, message in messages.items())
     if any(_NOT_FREE.search(messages[field]) for field in messages.keys() & _OF_THE_NIGHTS):
         return "room_unavailable", detail
     for words, code in PRICE_AND_CARD:
-        if words.search(detail):
+        if words.search(said):
             return code, detail
     if messages.keys() & _OF_THE_RENTAL:
         return "property_not_found", detail

@@ -59,7 +59,7 @@ async def test_the_vendors_words_are_passed_on() -> None:
     item = {"success": False, "errors": [{"field": "email", "message": "Maria is barred"}, {"message": "sorry"}]}
     outcome = await create(Vendor(posted(item)))
     assert isinstance(outcome, Rejected)
-    assert outcome.problem.detail == "email: […] is barred; sorry"
+    assert outcome.problem.detail == "email (guest.email): […] is barred; sorry"
 
 
 @pytest.mark.parametrize(

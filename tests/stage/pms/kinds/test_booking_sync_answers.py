@@ -99,7 +99,7 @@ async def test_what_a_422_says(errors: object, code: str) -> None:
 async def test_the_vendors_words_are_passed_on() -> None:
     outcome = await booked(422, {"errors": {"start_at": ["is not available", "is past"], "base": ["Maria is barred"]}})
     assert isinstance(outcome, Rejected)
-    assert outcome.problem.detail == "start_at: is not available, is past; base: […] is barred"
+    assert outcome.problem.detail == "start_at (arrivalDate): is not available, is past; base: […] is barred"
 
 
 async def test_an_unknown_rental() -> None:
