@@ -82,7 +82,7 @@ def _card_required(card: CardDetails | None) -> Problem:
 
 
 _CARD_INVALID: Final = (
-    "The card would be sent to the PMS, and is none that can be; errors names what is wrong by JSON Pointer."
+    "The card would be sent to the PMS, and cannot be one: errors names what is wrong with it by JSON Pointer."
 )
 _WEBSITE_REQUIRED: Final = rules.WEBSITE_REQUIRED.problem(
     "This integration takes its website identifier from paymentProviderId, which is missing or empty.",

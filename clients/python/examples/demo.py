@@ -1,4 +1,4 @@
-"""A short guided tour of a running forwarder: submit, follow, list; see a rejection; see a PMS outage survived.
+"""A short guided tour of a running forwarder: submit, follow, list; see a refusal; see a PMS outage survived.
 
 Start the forwarder with `make run`, then run this with `make demo`. It takes the address and the key from the environment, or from
 the `demo.env` that `make run` leaves in the data directory.
@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from reservation_forwarder_client import ForwarderClient, ForwarderError, RetryPolicy, Submission, Unavailable
+from reservation_forwarder_client import ForwarderClient, ForwarderError, Refused, RetryPolicy, Submission, Unavailable
 
 _TIMEOUT_SECONDS = 60.0
 _PAUSE_SECONDS = 0.1
+_PROPERTY = 1001
 
 
 class Failed(Exception):
@@ -55,7 +56,7 @@ async def _tour(url: str, token: str, workspace: str, path: Path) -> None:
             guide = _Guide(client, _Outage(f"{url}/simulator/demo-generic/faults"))
             await guide.submit_and_follow()
             await guide.wait_for_the_outcome()
-            await guide.be_rejected()
+            await guide.be_refused()
             await guide.survive_an_outage()
             await guide.list_them()
     except Unavailable as error:
@@ -95,11 +96,15 @@ class _Guide:
             raise Failed(f"expected a record within the wait, got {made.status} {made.request_id}")
         print(f"   reservation {record.id}: {record.nights} nights, {record.total_price} {record.currency}")
 
-    async def be_rejected(self) -> None:
-        print("\n3. A rule refuses: booking-sync takes payment itself, and no card came with the request.")
-        refused = await self._client.for_account("demo-booking-sync").submit(_booking(morChannel="PMS"), wait=10)
-        _require(refused, "REJECTED")
-        print(f"   {refused.status} {refused.problem}")
+    async def be_refused(self) -> None:
+        print("\n3. A rule refuses at once: booking-sync takes payment itself, and no card came with the request.")
+        booking_sync = self._client.for_account("demo-booking-sync")
+        try:
+            accepted = await booking_sync.submit(_booking(morChannel="PMS", roomId=_PROPERTY))
+        except Refused as refused:
+            print(f"   {refused}")
+        else:
+            raise Failed(f"expected a refusal, got {accepted.status} {accepted.request_id}")
 
     async def survive_an_outage(self) -> None:
         print("\n4. The PMS goes down. Submissions are accepted all the same, and wait.")
@@ -162,7 +167,7 @@ def _require(submission: Submission, status: str) -> None:
 def _booking(**more: Any) -> dict[str, Any]:
     """A valid request of either operation, for a room that nobody else asks for."""
     return {
-        "propertyId": 1001,
+        "propertyId": _PROPERTY,
         "roomId": f"demo-{secrets.token_hex(4)}",
         "arrivalDate": "2027-03-01",
         "departureDate": "2027-03-05",
