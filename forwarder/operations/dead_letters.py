@@ -1,9 +1,9 @@
 """Dead letters as an operator sees them: read from the beginning of their topic to its present end, filtered, compared with the
 store, and shown. A card is never shown, sealed or not: it reads `sealed`."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -31,6 +31,9 @@ class LetterState(StrEnum):
     """Its submission is still FAILED by the event that it tells of: it can be put back."""
     REPLAYED = "replayed"
     """It is not: the letter was put back, or the submission is not in the store. Putting it back changes nothing."""
+    SUPERSEDED = "superseded"
+    """Its submission is still FAILED, but it was sent anew since, and that one still stands: put back it would be booked twice, so
+    that workers refuse it."""
     UNDECODABLE = "undecodable"
     """No submission could be read in it. Put back it comes again, unless it can be read by now."""
     TOO_LARGE = "too_large"
@@ -42,6 +45,7 @@ class Letter:
     """A letter without its value. `id` is that of the failure's event, or `partition:offset` of the message that could not be read.
 
     `account` and `request_id` are empty where they are not known. `whole`: the log would take it back as it came.
+    `superseded_by`: the request id of the submission that was sent in its place.
     """
 
     id: str
@@ -55,6 +59,7 @@ class Letter:
     request_id: str
     revision: int | None
     whole: bool = True
+    superseded_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,14 @@ class DeadLetterReader:
                 found[letter.id] = letter
         newest_first = sorted(found.values(), key=lambda letter: (letter.set_aside_at, letter.place), reverse=True)
         failed = await self._failed(letter.request_id for letter in newest_first if letter.revision is not None)
-        return [(letter, _state(letter, failed)) for letter in newest_first]
+        stood = [(letter, _state(letter, failed)) for letter in newest_first]
+        later = await self._superseded([letter.request_id for letter, state in stood if state is LetterState.OPEN])
+        return [
+            (replace(letter, superseded_by=later[letter.request_id]), LetterState.SUPERSEDED)
+            if state is LetterState.OPEN and letter.request_id in later
+            else (letter, state)
+            for letter, state in stood
+        ]
 
     async def messages(self, letters: Collection[Letter]) -> AsyncGenerator[Sequence[Message], None]:
         """The messages of `letters`, in the order of their topic, some at a time. What was pruned meanwhile is left out."""
@@ -115,6 +127,13 @@ class DeadLetterReader:
             async for batch in batches:
                 for consumed in batch:
                     yield consumed
+
+    async def _superseded(self, request_ids: Sequence[str]) -> Mapping[str, str]:
+        """Those of these submissions that were sent anew since, and the request id of what was."""
+        found: dict[str, str] = {}
+        for first in range(0, len(request_ids), _QUERY_SIZE):
+            found |= await self._overview.superseded(request_ids[first : first + _QUERY_SIZE])
+        return found
 
     async def _failed(self, request_ids: Iterable[str]) -> set[tuple[str, int]]:
         """Those of these submissions that are FAILED now, with the revision by which they are."""
@@ -194,6 +213,7 @@ def row(letter: Letter, state: LetterState) -> dict[str, Any]:
         "attempts": letter.attempts,
         "requestId": letter.request_id or None,
         "standing": state.value,
+        "supersededBy": letter.superseded_by,
     }
 
 

@@ -133,3 +133,7 @@ class Overview(Protocol):
     async def statuses(self, request_ids: Collection[str]) -> Mapping[str, tuple[Status, int]]:
         """The status, and the revision of the last event, of each of these that is known."""
         ...
+
+    async def superseded(self, request_ids: Collection[str]) -> Mapping[str, str]:
+        """Those of these in whose place another was submitted since that still stands, and the request id of that one."""
+        ...

@@ -32,7 +32,7 @@ from forwarder.store.lists import statements
 from forwarder.store.lists.paging import FIRST, ListShape, neighbours, shape_of, sides
 from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, StoredSubmission, SubmissionSummary
 from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, key_among, same_key
-from forwarder.store.submissions.duplicates import fingerprint_of, original_of
+from forwarder.store.submissions.duplicates import fingerprint_of, original_of, superseded
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.rows import attempts_of
 from forwarder.store.tables import reservations
@@ -195,6 +195,10 @@ class SqlOverview:
         batch = as_batch([{"request_id": each} for each in request_ids])
         rows = await self._database.read(_statuses(), {BATCH: batch})
         return {row.request_id: (Status(row.status), row.revision) for row in rows}
+
+    async def superseded(self, request_ids: Collection[str]) -> Mapping[str, str]:
+        batch = as_batch([{"request_id": each} for each in request_ids])
+        return {row.request_id: row.later for row in await self._database.read(superseded(), {BATCH: batch})}
 
 
 def page_statement(dialect: DialectName, shape: ListShape, *, is_first: bool) -> Executable:

@@ -256,8 +256,11 @@ async def test_a_replay_in_whose_place_another_was_sent_is_refused(
     assert shown is not None
     assert (shown.request_id, shown.status) == (request_id(1), Status.FAILED)
     assert await count(engine, duplicates) == 0
+    overview, both = SqlOverview(engine), [request_id(1), request_id(2)]
+    assert await overview.superseded(both) == {request_id(1): request_id(2)}
     # Where that came to nothing, it may be put back.
     await end(recorder, second, Status.REJECTED)
+    assert await overview.superseded(both) == {}
     assert (await ingest(recorder, put_back)).duplicates == []
     shown = await reader.submission("acc", request_id(1))
     assert shown is not None

@@ -8,8 +8,11 @@ import pytest
 from pydantic_core import from_json
 
 from forwarder.operations.dead_letter_messages import replayed
+from forwarder.operations.dead_letters import DeadLetterReader, LetterFilter, LetterState
+from forwarder.operations.replay import plan_replay
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.submission import Submission
+from forwarder.store.lists.reader import SqlOverview
 from forwarder.topics.codec import header
 from tests.support.worker.worker_bench import TOPICS, Bench, cancellation, fresh, message_of, open_bench
 
@@ -73,6 +76,10 @@ async def test_a_dead_letter_in_whose_place_another_was_sent_is_not_pushed(bench
         bench.accounts.one = replace(bench.accounts.one, deadline_seconds=3600)
         await bench.submit(sent(2))
         await bench.rows("CONFIRMED", 1)
+        letters = DeadLetterReader(bench.log, TOPICS.dead_letters, SqlOverview(bench.engine))
+        ((shown, state),) = await letters.find(LetterFilter())
+        assert (shown.superseded_by, state) == (sent(2).request_id, LetterState.SUPERSEDED)
+        assert plan_replay([(shown, state)], by_id=True).chosen == []
         await bench.publisher.publish(TOPICS.requests, [replayed(letter.message)])
         await bench.taken_in()
     assert bench.pms.asked == [sent(2).request_id]
