@@ -8,7 +8,7 @@ from pathlib import Path
 
 from forwarder.assembly.test_mode import Shadows
 from forwarder.process.clock import Clock, SystemClock
-from forwarder.process.data_dir import secret_in
+from forwarder.process.data_dir import make_private, secret_in
 from forwarder.settings import BadSettings, Distributed, Embedded, Settings
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.reader import SqlOverview
@@ -58,7 +58,7 @@ async def open_log(
     """The log. Its parts connect when they are opened."""
     match backend:
         case Embedded(data_dir):
-            data_dir.mkdir(parents=True, exist_ok=True)
+            make_private(data_dir)
             yield EmbeddedLog(data_dir / _LOG_FILE, partitions=partitions)
         case Distributed(bootstrap_servers):
             yield KafkaLog(bootstrap_servers, session_timeout_seconds=session_seconds)
@@ -69,7 +69,7 @@ async def open_backend(settings: Settings) -> AsyncIterator[Backend]:
     """The backend, migrated: an embedded one migrates itself. Raises `NotMigrated`, `StoreUnavailable`."""
     where, clock = _database(settings), SystemClock()
     if isinstance(settings.backend, Embedded):
-        settings.backend.data_dir.mkdir(parents=True, exist_ok=True)
+        make_private(settings.backend.data_dir)
         await migrate(where)
     engine = open_engine(where)
     try:

@@ -1,7 +1,7 @@
 """The exit code of a failed command. Imported only after a failure."""
 
 from forwarder.cli.output import Failed, WrongUsage
-from forwarder.process.data_dir import AlreadyRunning
+from forwarder.process.data_dir import AlreadyRunning, NotPrivate
 from forwarder.settings import BadSettings
 from forwarder.store.migrate import NotMigrated
 from forwarder.store.submissions.port import StoreUnavailable
@@ -15,6 +15,7 @@ _FAILED = (
     NotMigrated,
     NoSealingKey,
     AlreadyRunning,
+    NotPrivate,
     AlreadyExists,
     NotKnown,
     StoreUnavailable,

@@ -63,11 +63,12 @@ def show_json(value: Any) -> None:
 
 
 def json_line(value: Any) -> str:
-    """JSON in one line. A number that is beyond Python's is null, as in all that the service writes."""
+    """JSON in one line, which no terminal obeys. A number that is beyond Python's is null, as in all that the service writes."""
     try:
-        return json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
+        text = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
     except ValueError:
-        return to_json(value, inf_nan_mode="null", fallback=str).decode()
+        text = to_json(value, inf_nan_mode="null", fallback=str).decode()
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def show_lines(lines: Iterable[str]) -> None:

@@ -1,7 +1,11 @@
-"""The data directory of an embedded forwarder: its own secret, and the lock that keeps a second one out. Touches files only."""
+"""The data directory of an embedded forwarder: nobody else's to read, with its own secret, and a lock that keeps a second one out.
+Touches files only.
+"""
 
 import fcntl
+import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,13 +19,33 @@ class AlreadyRunning(RuntimeError):
     """Another process works on the data directory. The message names it."""
 
 
+class NotPrivate(RuntimeError):
+    """Others could read or replace what is kept in the directory. The message says what, and what would be right."""
+
+
+def make_private(data_dir: Path) -> None:
+    """The directory is there, and it and its files are this user's alone, whatever the umask: files that this process makes from
+    now on are so too. Raises `NotPrivate` where it belongs to somebody else, or has a symbolic link among its files, which may lead
+    anywhere."""
+    os.umask(stat.S_IRWXG | stat.S_IRWXO)
+    data_dir.mkdir(parents=True, exist_ok=True)
+    if data_dir.stat().st_uid != os.geteuid():
+        raise NotPrivate(f"The data directory {data_dir} belongs to another user: choose one of your own.")
+    data_dir.chmod(stat.S_IRWXU)
+    for file in data_dir.iterdir():
+        if file.is_symlink():
+            raise NotPrivate(f"{file} is a symbolic link: the data directory must hold its files itself.")
+        if file.is_file():
+            file.chmod(stat.S_IRUSR | stat.S_IWUSR)
+
+
 @contextmanager
 def alone_in(data_dir: Path) -> Iterator[None]:
     """No other process runs on this directory meanwhile; the lock ends with the process, however that ends.
 
     Raises `AlreadyRunning`.
     """
-    data_dir.mkdir(parents=True, exist_ok=True)
+    make_private(data_dir)
     with (data_dir / _LOCK_FILE).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -40,10 +40,8 @@ _GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
 _OF_THE_CODING: Final = {b"content-encoding", b"content-length"}
 
 
-MAX_WAIT_SECONDS = 7 * 24 * 60 * 60.0
-"""What a PMS may ask us to wait at most; longer is taken for this."""
-MAX_HOLD_OFF_SECONDS: Final = 3600.0
-"""The longest pause; a longer one is kept in part, and then asked for anew."""
+MAX_WAIT_SECONDS: Final = 3600.0
+"""The longest pause that a PMS is granted; one that wants a longer one says so again."""
 
 _ABSURD_SECONDS: Final = 24 * 60 * 60.0
 """No limit is as long as that: a reset so far off is in another unit, or by another clock."""
@@ -104,11 +102,11 @@ def bounded(seconds: float) -> float:
 
 
 def hold_off_asked(response: Response, now: datetime) -> float:
-    """Seconds until the PMS takes requests again, at most `MAX_HOLD_OFF_SECONDS`; 0.0 where it asks for no pause."""
+    """Seconds until the PMS takes requests again, at most `MAX_WAIT_SECONDS`; 0.0 where it asks for no pause."""
     asked = (retry_after(response, now) or 0.0) if response.status_code in _BUSY else 0.0
     if headers := _limit_headers(response):
         asked = max(asked, _of_standard(headers), *(_of_pair(headers, *pair, now) for pair in _PAIRS))
-    return min(asked, MAX_HOLD_OFF_SECONDS)
+    return min(asked, MAX_WAIT_SECONDS)
 
 
 def _limit_headers(response: Response) -> dict[bytes, bytes]:

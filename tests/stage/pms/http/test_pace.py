@@ -9,7 +9,7 @@ import pytest
 
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import PmsClient, PushPolicy, Request
-from forwarder.pms.http.response import MAX_HOLD_OFF_SECONDS, Response, hold_off_asked
+from forwarder.pms.http.response import MAX_WAIT_SECONDS, Response, hold_off_asked
 from forwarder.pms.port import AccountConnection, Pms
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt
 from tests.support.memory.clock import ManualClock
@@ -43,7 +43,7 @@ def _asked(headers: Headers, status: int = 200) -> float:
         ({"X-FiveMinCreditLimit-Remaining": "0.4", "X-FiveMinCreditLimit-ResetsIn": "200"}, 200.0),
         ({"x-five-min-limit-remaining": "0.4", "x-five-min-limit-resets-in": "200"}, 200.0),
         ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "90", "RateLimit": '"a";r=0;t=100'}, 100.0),
-        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(UNIX + 4000)}, MAX_HOLD_OFF_SECONDS),
+        ({"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(UNIX + 4000)}, MAX_WAIT_SECONDS),
     ],
 )
 @pytest.mark.parametrize("status", [200, 201, 422, 429, 503])
@@ -89,7 +89,7 @@ def test_what_does_not_say_so_or_makes_no_sense_is_ignored(headers: Headers) -> 
     [
         ("30", 30.0),
         ("Fri, 01 Jan 2027 00:02:00 GMT", 120.0),
-        ("7200", MAX_HOLD_OFF_SECONDS),
+        ("7200", MAX_WAIT_SECONDS),
         ("0", 0.0),
         ("-4", 0.0),
         ("later", 0.0),

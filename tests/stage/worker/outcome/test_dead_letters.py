@@ -145,6 +145,7 @@ OTHER = {
     "pms_knows_key",
     "pms_lists_too_much",
     "pms_payment_in_doubt",
+    "pms_reference_missing",
     "pms_reference_not_shown",
     "pms_still_working",
 }
