@@ -12,6 +12,7 @@ from forwarder.http.health import health_routes
 from forwarder.http.server import http_app
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.routes import ingress_routes
+from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, StoredSubmission
@@ -121,6 +122,7 @@ def application(publisher: Publisher, topic: str = "reservations.requests") -> A
         outcomes=OutcomeListener(_SilentTopic(), clock),
         clock=clock,
         can_cancel=lambda _account: True,
+        preview=lambda: Previews(clock),
         limits=RateLimits(clock),
     )
     return http_app([*ingress_routes(parts), *health_routes({})], clock)

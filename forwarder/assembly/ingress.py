@@ -1,6 +1,7 @@
 """The ingress process."""
 
 from contextlib import AsyncExitStack
+from functools import cache
 from typing import Final
 
 from forwarder.assembly.backend import Backend, open_backend
@@ -22,7 +23,9 @@ from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher
 
 _CAN_CANCEL: Final = "forwarder.operations.cancellation:takes_cancellations"
-"""Loaded with the first cancellation, with the adapter of its account: an ingress uses adapters for nothing else."""
+_PREVIEW: Final = "forwarder.pms.rehearsal:Previews"
+"""Loaded with the first cancellation and submission, with the adapters of their accounts: no command that starts an ingress waits
+for them."""
 
 
 async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> None:
@@ -54,6 +57,7 @@ async def open_ingress(
         outcomes=outcomes,
         clock=backend.clock,
         can_cancel=lambda account: load(_CAN_CANCEL)(account, backend.clock),
+        preview=cache(lambda: load(_PREVIEW)(backend.clock)),
         limits=limits,
         settings=IngressSettings(
             environment.wait_seconds,

@@ -15,9 +15,10 @@ from pydantic_core import to_json
 
 from forwarder.http.messages import JSON_BODY, NDJSON_BODY, NO_STORE, BodyFault, HttpRequest, Response
 from forwarder.ingress.bulk_items import begins_array, elements, lines
-from forwarder.ingress.dry_run import DryRun, asks_for_dry_run, dry_run
+from forwarder.ingress.dry_run import DryRun, asks_for_dry_run, dry_run, rehearsed
 from forwarder.ingress.guard import ItemLimit
 from forwarder.ingress.idempotency import Receipt
+from forwarder.ingress.losses import Losses
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms, read_terms
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import (
@@ -40,6 +41,9 @@ from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS, RESERVATION, B
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.validation import MalformedJson
 from forwarder.tenancy.access import Caller
+
+_REHEARSED_BYTES: Final = 4_096
+"""What a rehearsed item counts for in a time slice."""
 
 _log = structlog.get_logger()
 
@@ -81,6 +85,8 @@ class BulkEndpoint:
         self._limits = parts.limits
         self._clock = parts.clock
         self._settings = parts.settings
+        self._preview = parts.preview
+        self._losses = Losses(parts.preview)
 
     async def respond(self, caller: Caller, request: HttpRequest) -> Response:
         limit = ItemLimit(self._limits, caller)
@@ -108,9 +114,13 @@ class BulkEndpoint:
             return terms
 
         def build(item: BulkItem) -> NewSubmission | Problem:
-            return self._builder.build(
+            built = self._builder.build(
                 caller, item.operation, item.reservation, _terms_of(item, terms), now=self._clock.now()
             )
+            if isinstance(built, Problem):
+                return built
+            warnings = self._losses.warnings(caller.account, item.reservation)
+            return built._replace(warnings=warnings) if warnings else built
 
         built = await self._each(request, admit, build)
         if isinstance(built, Problem):
@@ -129,9 +139,19 @@ class BulkEndpoint:
         terms = _terms(request)
         if isinstance(terms, Problem):
             return terms
-        return await self._each(
-            request, admit, lambda item: dry_run(caller.account, item.reservation, self._clock.now())
+        now = self._clock.now()
+        tried = await self._each(
+            request, admit, lambda item: dry_run(caller.account, item.reservation, now, self._losses)
         )
+        if isinstance(tried, Problem):
+            return tried
+        preview, time_slice = self._preview(), TimeSlice()
+        results: list[DryRun | Problem] = []
+        for each in tried:
+            results.append(each if isinstance(each, Problem) else await rehearsed(each, preview))
+            if time_slice.used_up(_REHEARSED_BYTES):
+                await yield_to_loop()
+        return results
 
     async def _each(
         self, request: HttpRequest, admit: Admit, make: Callable[[BulkItem], T | Problem]
@@ -259,7 +279,9 @@ def bulk_body(results: Sequence[Result], origin: str) -> bytes:
 def _shown(result: Result, origin: str) -> dict[str, Any]:
     match result:
         case SafeItem():
-            return {"success": result.receipt.status.success, **receipt_json(result.receipt, origin)}
+            shown = {"success": result.receipt.status.success, **receipt_json(result.receipt, origin)}
+            warnings = [warning.as_json() for warning in result.submission.warnings]
+            return {**shown, "warnings": warnings} if warnings else shown
         case DryRun():
             return {"success": result.success, **result.as_json()}
         case Problem():

@@ -4,7 +4,7 @@ Nothing is published or kept of it, and its Idempotency-Key stays free. The card
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import parse_qs
@@ -12,14 +12,20 @@ from urllib.parse import parse_qs
 from pydantic_core import from_json
 
 from forwarder.http.messages import HttpRequest
+from forwarder.ingress.losses import CallerWarning, Losses, connection_to
 from forwarder.ingress.message import card_of, published_form
+from forwarder.pms.port import BadOptions, Preview, Rehearsal, UnknownKind
 from forwarder.pms.traits import traits_of
-from forwarder.reservation.booking import booking_of
-from forwarder.reservation.problems import requests
+from forwarder.reservation.booking import Booking, booking_of
+from forwarder.reservation.outcome import Deferred, Rejected
+from forwarder.reservation.problems import endings, requests
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import ReservationRequest
 from forwarder.reservation.rules import refusals
 from forwarder.tenancy.port import Account
+
+_REFERENCE: Final = "the-request-id"
+"""What stands for the request id, by which the PMS would know the reservation: none is given to what is only tried."""
 
 _VALUES: Final[Mapping[str, bool]] = {"true": True, "false": False}
 
@@ -42,12 +48,14 @@ def _invalid(code: str, detail: str) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What would come of a request. `booking` is what the PMS would be asked for, None where a rule refuses that; `refused`: what
-    each rule says that does, all of them."""
+    """What would come of a request. `booking`: what the PMS is asked for, None where a rule refuses it; `refused`: what each rule
+    says that does, all of them, and whatever else is sure to keep it from the PMS. `rehearsal`: the requests that would go out."""
 
     account: Account
-    booking: Mapping[str, Any] | None
+    booking: Booking | None
     refused: tuple[Problem, ...]
+    warnings: tuple[CallerWarning, ...] = ()
+    rehearsal: Rehearsal | None = None
 
     @property
     def success(self) -> bool:
@@ -60,23 +68,49 @@ class DryRun:
             "dryRun": True,
             "accountKind": self.account.kind,
             "accountPaused": self.account.paused,
-            "wouldSend": self.booking,
+            "wouldSend": None if self.rehearsal is None else _requests(self.rehearsal),
             "refusals": [problem.as_json() for problem in self.refused],
+            "warnings": [warning.as_json() for warning in self.warnings],
         }
 
 
-def dry_run(account: Account, request: ReservationRequest, now: datetime) -> DryRun:
-    """What would come of `request` for this account."""
+def _requests(rehearsal: Rehearsal) -> dict[str, Any]:
+    shown = [
+        {"method": request.method, "path": request.path, "mediaType": request.media_type, "body": request.body}
+        for request in rehearsal.requests
+    ]
+    return {"requests": shown, "assumed": list(rehearsal.assumed)}
+
+
+def dry_run(account: Account, request: ReservationRequest, now: datetime, losses: Losses) -> DryRun:
+    """What the rules say of `request` for this account. What would be sent then is for `rehearsed` to find out."""
     card = card_of(request)
     reservation = from_json(published_form(request, card))
     traits = traits_of(account.kind)
     refused = tuple(refusals(traits, reservation, card, now))
-    if refused:
-        return DryRun(account, None, refused)
-    booking = booking_of(traits, "", reservation, card)
-    shown = {
-        "reservation": booking.fields,
-        "cardDetails": reservation.get("cardDetails"),
-        "websiteId": booking.website_id,
-    }
-    return DryRun(account, shown, ())
+    warnings = losses.warnings(account, request)
+    booking = None if refused else booking_of(traits, _REFERENCE, reservation, card)
+    return DryRun(account, booking, refused, warnings)
+
+
+async def rehearsed(tried: DryRun, preview: Preview) -> DryRun:
+    """The same with the requests that would be made, or with what is sure to prevent them. No PMS is asked."""
+    if tried.booking is None:
+        return tried
+    try:
+        rehearsal = await preview.rehearse(connection_to(tried.account), tried.booking)
+    except (UnknownKind, BadOptions) as error:
+        return replace(tried, refused=(_not_delivered(str(error)),))
+    match rehearsal.outcome:
+        case Rejected(problem=problem):
+            return replace(tried, refused=(replace(problem, request_id=None),))
+        case Deferred(detail=detail):
+            return replace(tried, refused=(_not_delivered(detail),))
+        case _:
+            return replace(tried, rehearsal=rehearsal)
+
+
+def _not_delivered(why: str) -> Problem:
+    return endings.DELIVERY_FAILED.problem(
+        f"As the account is set now, this would wait, and fail at its deadline. {why}"
+    )

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from pydantic_core import from_json, to_json
 
 from forwarder.http.messages import HttpRequest
+from forwarder.ingress.losses import CallerWarning
 from forwarder.pms.traits import traits_of
 from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import NaturalKey, content_of, transaction_of
@@ -116,7 +117,7 @@ def _idempotency_key(request: HttpRequest) -> str | Problem | None:
 class NewSubmission(NamedTuple):
     """A submission before it is on the log: a `Submission` of which nobody reads the request. `reservation` is that as JSON;
     `key` is its message's; `keyed`: it may have come before. `refused`: by which rule it is refused now. It is not published then,
-    but may have been accepted before the account was changed, or its card expired."""
+    but may have been accepted before the account was changed, or its card expired. `warnings`: what its caller is told of it."""
 
     request_id: str
     workspace_id: str
@@ -132,6 +133,7 @@ class NewSubmission(NamedTuple):
     deadline_seconds: int | None = None
     natural: NaturalKey | None = None
     refused: Problem | None = None
+    warnings: tuple[CallerWarning, ...] = ()
 
     def message(self, accepted_at: str) -> Message:
         return encode_submission(self, accepted_at, self.reservation)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from forwarder.pms.port import Preview
 from forwarder.process.clock import Clock
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import Reader
@@ -40,7 +41,8 @@ class IngressSettings:
 @dataclass(frozen=True, slots=True)
 class IngressParts:
     """The ports of the ingress. `requests_topic` is where submissions go. `can_cancel`: whether an account's PMS takes
-    cancellations. `limits` are those of API keys."""
+    cancellations. `preview`: what an account's PMS would be asked; adapters are loaded with the first use. `limits` are those of
+    API keys."""
 
     publisher: Publisher
     requests_topic: str
@@ -51,5 +53,6 @@ class IngressParts:
     outcomes: OutcomeListener
     clock: Clock
     can_cancel: Callable[[Account], bool]
+    preview: Callable[[], Preview]
     limits: RateLimits
     settings: IngressSettings = IngressSettings()

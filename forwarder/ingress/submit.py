@@ -21,9 +21,10 @@ from forwarder.http.messages import (
     problem_body,
     retry_after,
 )
-from forwarder.ingress.dry_run import DryRun, asks_for_dry_run, dry_run
+from forwarder.ingress.dry_run import DryRun, asks_for_dry_run, dry_run, rehearsed
 from forwarder.ingress.duplicates import KeyHint, RecentSubmissions
 from forwarder.ingress.idempotency import Attempt, IdempotencyCache, Receipt, receipt_of
+from forwarder.ingress.losses import CallerWarning, Losses
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, read_terms
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import (
@@ -192,6 +193,7 @@ class SubmitEndpoint:
         self._operation = operation
         self._parts = parts
         self._builder = SubmissionBuilder(parts.ids, parts.sealer)
+        self._losses = Losses(parts.preview)
         self._publisher = publisher
         self._default_wait = Wait(parts.settings.wait_seconds if operation == "general" else 0)
         self._log = _log.bind()
@@ -222,7 +224,11 @@ class SubmitEndpoint:
         reservation = await self._read(request)
         if isinstance(reservation, Problem):
             return reservation
-        return self._builder.build(caller, self._operation, reservation, terms, now=self._parts.clock.now())
+        built = self._builder.build(caller, self._operation, reservation, terms, now=self._parts.clock.now())
+        if isinstance(built, Problem):
+            return built
+        warnings = self._losses.warnings(caller.account, reservation)
+        return built._replace(warnings=warnings) if warnings else built
 
     async def _read(self, request: HttpRequest) -> ReservationRequest | Problem:
         """What the body asks for, with nothing wrong in it."""
@@ -293,11 +299,10 @@ class SubmitEndpoint:
         if isinstance(terms, Problem):
             return terms
         reservation = await self._read(request)
-        return (
-            reservation
-            if isinstance(reservation, Problem)
-            else dry_run(caller.account, reservation, self._parts.clock.now())
-        )
+        if isinstance(reservation, Problem):
+            return reservation
+        tried = dry_run(caller.account, reservation, self._parts.clock.now(), self._losses)
+        return await rehearsed(tried, self._parts.preview())
 
     def _confirm(self, accepted: Accepted, caller: Caller, request: HttpRequest) -> Response:
         DEFERRED.count(submissions(self._operation, "accepted"))
@@ -322,6 +327,8 @@ class SubmitEndpoint:
         shown = submission.reservation if self._operation == "general" else None
         retry_seconds = self._parts.settings.retry_after_seconds
         response = receipt_response(receipt, accepted.wait, request.origin, retry_seconds, shown)
+        if submission.warnings:
+            response = with_warnings(response, submission.warnings)
         if not submission.keyed and self._publisher.hint.is_due(caller.key_id):
             response = replace(response, headers=(*response.headers, _KEY_HELP))
         return response
@@ -364,6 +371,14 @@ def receipt_response(
             return _accepted(receipt, origin, reservation, retry_after(retry_after_seconds), *applied)
         case _:
             assert_never(receipt.settled.status)
+
+
+def with_warnings(response: Response, warnings: Sequence[CallerWarning]) -> Response:
+    """The same, with what its caller is warned of beside the answer. A refusal says what is wrong by itself."""
+    if response.status >= 300:  # noqa: PLR2004 - HTTP's successes
+        return response
+    shown = to_json([warning.as_json() for warning in warnings])
+    return replace(response, body=b'%b,"warnings":%b}' % (response.body[:-1], shown))
 
 
 def receipt_json(receipt: Receipt, origin: str) -> dict[str, Any]:

@@ -164,6 +164,18 @@ class Loss:
     unless: tuple[str, str] | None = None
 
 
+class Preview(Protocol):
+    """What an account would do, told by its kind and options alone: no PMS is asked, and its credential is not looked at."""
+
+    async def rehearse(self, connection: AccountConnection, booking: Booking) -> Rehearsal:
+        """The requests that creating `booking` would make. Raises `UnknownKind` and `BadOptions`."""
+        ...
+
+    def losses(self, connection: AccountConnection) -> Sequence[Loss]:
+        """The fields of requests that do not reach that PMS. None where the account's settings are wrong: they may be repaired."""
+        ...
+
+
 class Pms(Protocol):
     """One integration account's PMS."""
 

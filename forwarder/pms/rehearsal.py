@@ -16,11 +16,11 @@ from pydantic_core import from_json
 from forwarder.pms.adapter import Adapter, RehearsingAdapter, StandIn
 from forwarder.pms.auth.grants import Ask, Grant, Grants
 from forwarder.pms.fields import FieldTable
-from forwarder.pms.http.client import Request
+from forwarder.pms.http.client import Request, destination_of
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import outcome_of
 from forwarder.pms.http.response import Response
-from forwarder.pms.port import AccountConnection, Rehearsal, ShownRequest
+from forwarder.pms.port import AccountConnection, BadOptions, Loss, Rehearsal, ShownRequest, UnknownKind
 from forwarder.pms.registry import Registry, check_options, registered
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
@@ -96,6 +96,7 @@ class _Recorder:
     async def send(self, request: Request) -> Response:
         if self.ended or len(self.requests) == _MAX_REQUESTS:
             raise NoResponse("dry_run", "Nothing is sent in a dry run.")
+        destination_of(request.url)
         self.requests.append(request)
         answered = self._stand_in(request)
         if answered is None:
@@ -128,6 +129,23 @@ async def rehearse(
         return _rehearsal(run, [_shown(request) for request in run.requests])
     others = [await _run(adapter, replace(booking, card=card)) for card in (_OTHER_CARD, _THIRD_CARD)]
     return _rehearsal(run, _without_card(run, others, booking.card))
+
+
+class Previews:
+    """A `Preview` of the kinds of this process."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def rehearse(self, connection: AccountConnection, booking: Booking) -> Rehearsal:
+        return await rehearse(connection, booking, self._clock)
+
+    def losses(self, connection: AccountConnection) -> Sequence[Loss]:
+        try:
+            table = table_of(connection, self._clock)
+        except (UnknownKind, BadOptions):
+            return ()
+        return [Loss(name, lost.reason, table.condition(name)) for name, lost in table.losses.items()]
 
 
 def table_of(connection: AccountConnection, clock: Clock, registry: Registry | None = None) -> FieldTable:

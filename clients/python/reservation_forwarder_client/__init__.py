@@ -18,7 +18,15 @@ from reservation_forwarder_client.problems import (
     Unavailable,
     Unexpected,
 )
-from reservation_forwarder_client.records import Attempt, Cancellation, DryRun, Reservation, Status, Submission
+from reservation_forwarder_client.records import (
+    Attempt,
+    Cancellation,
+    DryRun,
+    Reservation,
+    Status,
+    Submission,
+    SubmissionWarning,
+)
 from reservation_forwarder_client.requests import RetryPolicy
 from reservation_forwarder_client.service import ForwarderClient
 from reservation_forwarder_client.webhooks import WebhookEvent, WebhookInvalid, verify_webhook
@@ -41,6 +49,7 @@ __all__ = [
     "RetryPolicy",
     "Status",
     "Submission",
+    "SubmissionWarning",
     "Unavailable",
     "Unexpected",
     "WebhookEvent",

@@ -155,14 +155,25 @@ class Cancellation:
 
 
 @dataclass(frozen=True, slots=True)
+class SubmissionWarning:
+    """What of a request does not reach the PMS: where it is (a JSON Pointer), and why."""
+
+    code: str
+    pointer: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DryRun:
-    """What would come of a reservation, of which nothing was made: what the PMS would be sent, with the card masked, or what
-    each rule that refuses it says. `account_paused`: what is submitted now waits until the account is resumed."""
+    """What would come of a reservation, of which nothing was made: the requests that the PMS would be sent
+    (`would_send["requests"]`), with the card masked, or what each rule that refuses it says. `account_paused`: what is submitted
+    now waits until the account is resumed."""
 
     account_kind: str
     account_paused: bool
     would_send: Mapping[str, Any] | None = None
     refusals: tuple[Problem, ...] = ()
+    warnings: tuple[SubmissionWarning, ...] = ()
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
@@ -181,6 +192,7 @@ class Submission:
     attempts: tuple[Attempt, ...] = ()
     problem: Problem | None = None
     record: Reservation | None = None
+    warnings: tuple[SubmissionWarning, ...] = ()
     cancellation: Cancellation | None = None
     idempotency_key: str | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)

@@ -31,7 +31,8 @@ def _of_contract(reader: Callable[_Given, _Shape]) -> Callable[_Given, _Shape]:
 @_of_contract
 def submission(members: _Members) -> Submission:
     """How a submission stands, or that it was accepted."""
-    return read(Submission, _data(members))
+    data = _data(members)
+    return read(Submission, {**data, "warnings": members["warnings"]} if "warnings" in members else data)
 
 
 @_of_contract

@@ -15,7 +15,7 @@ from pydantic_core import from_json
 from forwarder.pms.adapter import Adapter
 from forwarder.pms.conformance.check import Findings
 from forwarder.pms.conformance.trial import Trial
-from forwarder.pms.fields import SPECIFIED, FieldTable, InNotes, LeftOut, SentAs, line_of, words_for
+from forwarder.pms.fields import SPECIFIED, FieldTable, InNotes, LeftOut, Refused, SentAs, line_of, words_for
 from forwarder.pms.http.client import Request
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.rehearsal import CREDENTIAL, WITHHELD, requests_of
@@ -173,7 +173,7 @@ def _unlike(table: FieldTable, name: str, places: Sequence[str], twins: tuple[st
             strange = [place for place in places if not any(_matches(place, theirs) for theirs in allowed)]
             if strange:
                 return f"is to be sent as {', '.join(names)}, and is sent as {_listed(strange)} too"
-            if not places and not isinstance(otherwise, LeftOut):
+            if not places and not isinstance(otherwise, LeftOut | Refused):
                 return f"is to be sent as {', '.join(names)}, and is nowhere"
             return None
         case _:

@@ -174,6 +174,8 @@ async def test_a_dry_run_tells_what_would_be_sent_and_makes_nothing(house: Stage
     assert (tried.account_kind, tried.account_paused, tried.refusals) == ("generic", False, ())
     assert tried.would_send is not None
     assert "4111111111111111" not in str(tried)
+    assert [request["path"] for request in tried.would_send["requests"]]
+    assert tried.warnings == ()
     with pytest.raises(Refused, match="validation_failed"):
         await client.dry_run({})
     assert house.requests == []

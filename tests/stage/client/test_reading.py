@@ -24,6 +24,7 @@ SHAPES = [
     (listing.Cursors, "Cursors"),
 ]
 OWN = {"idempotencyKey", RAW}
+OF_THE_ENVELOPE = {"Submission": {"warnings"}}
 
 
 def example_of(name: str) -> Any:
@@ -38,7 +39,7 @@ def camel(name: str) -> str:
 
 @pytest.mark.parametrize(("shape", "name"), SHAPES, ids=[name for _, name in SHAPES])
 def test_a_shape_has_the_fields_that_the_contract_has(shape: Any, name: str) -> None:
-    assert {camel(one.name) for one in dataclasses.fields(shape)} - OWN == {
+    assert {camel(one.name) for one in dataclasses.fields(shape)} - OWN - OF_THE_ENVELOPE.get(name, set()) == {
         field for field, schema in SCHEMAS[name]["properties"].items() if "const" not in schema
     }
 
@@ -51,6 +52,13 @@ def test_every_submission_that_is_shown_is_read(name: str) -> None:
     assert len(submission.attempts) == len(example["data"].get("attempts", ()))
     assert (submission.problem is None) == (example["data"].get("problem") is None)
     assert submission.raw == example["data"]
+
+
+def test_the_warnings_of_a_receipt_are_read() -> None:
+    example = example_of("submissionAccepted")
+    warning = {"code": "card_not_sent", "pointer": "/cardDetails", "detail": "The card goes nowhere."}
+    [read_warning] = responses.submission({**example, "warnings": [warning]}).warnings
+    assert dataclasses.asdict(read_warning) == warning
 
 
 def _grown(value: Any) -> Any:

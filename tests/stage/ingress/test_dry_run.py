@@ -1,5 +1,6 @@
 """Dry runs: what would be sent and which rules would refuse it; nothing published, no key used, no card shown."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -8,14 +9,19 @@ from typing import Any
 import pytest
 import structlog
 
+from forwarder.pms.port import AccountConnection
+from forwarder.pms.registry import KINDS
+from forwarder.pms.rehearsal import requests_of
 from forwarder.pms.traits import traits_of
 from forwarder.reservation.booking import Booking, apply_rules
+from forwarder.reservation.outcome import Status
 from forwarder.topics.codec import decode_submission
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed
 from tests.support.stages.contract_stages import contract_stages
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, BULK_PATH, GENERAL_PATH, Stages, stages
 
 HOUSE = {"roomId": BOOKING_ENGINE["propertyId"]}
+CHARGING = {"securePayments": {"gatewayId": "7", "gatewayName": "stripe"}}
 TRY = {"dryRun": "true"}
 SECRETS = ("4111 1111 1111 1111", "4111111111111111", "987", "ANA R HOLDER", "2031")
 
@@ -44,31 +50,133 @@ async def _tried(house: Stages, body: dict[str, Any], path: str = BOOKING_ENGINE
 
 @pytest.mark.parametrize(("path", "body"), [(BOOKING_ENGINE_PATH, BOOKING_ENGINE), (GENERAL_PATH, GENERAL)])
 async def test_what_would_be_sent(house: Stages, path: str, body: dict[str, Any]) -> None:
+    request = {
+        "method": "POST",
+        "path": "/reservations",
+        "mediaType": "application/json",
+        "body": {"roomId": body["propertyId"]} | body | {"reference": "the-request-id"},
+    }
     assert await _tried(house, body, path) == {
         "dryRun": True,
         "accountKind": "generic",
         "accountPaused": False,
-        "wouldSend": {"reservation": body, "cardDetails": None, "websiteId": None},
+        "wouldSend": {"requests": [request], "assumed": []},
         "refusals": [],
+        "warnings": [],
     }
 
 
-async def test_the_rules_are_applied(house: Stages) -> None:
-    _is(house, "website-builder")
-    sent = (await _tried(house, changed(GENERAL, "roomId", ABSENT), GENERAL_PATH))["wouldSend"]
-    assert sent == {"reservation": GENERAL | {"roomId": "00123"}, "cardDetails": None, "websiteId": "77"}
+async def test_the_requests_are_those_of_the_kind(house: Stages) -> None:
+    _is(house, "booking-sync")
+    body = GENERAL | {"numberOfInfants": 1, "roomId": GENERAL["propertyId"], "comments": None}
+    sent = (await _tried(house, body, GENERAL_PATH))["wouldSend"]
+    assert [f"{request['method']} {request['path']}" for request in sent["requests"]] == [
+        "POST /clients",
+        f"POST /rentals/{GENERAL['propertyId']}/bookings",
+    ]
+    [comment] = sent["requests"][1]["body"]["bookings"][0]["comments"]
+    assert "Infants: 1" in comment["content"].split("\n")
+    assert sent["assumed"] == ["client_id: 0 stands for the id that BookingSync gives to the guest."]
 
 
-async def test_it_is_the_booking_that_a_worker_makes() -> None:
+async def test_it_is_what_a_worker_sends() -> None:
     body = changed(BOOKING_ENGINE, "paymentProviderId", " 77 ") | {"unknown": 1}
     async with stages() as house:
         _is(house, "website-builder")
-        sent = (await _tried(house, body))["wouldSend"]
+        [tried] = (await _tried(house, body))["wouldSend"]["requests"]
         await house.client.post(BOOKING_ENGINE_PATH, json=body)
         submission = decode_submission(house.requests[0])
         booking = apply_rules(traits_of("website-builder"), submission, None, house.clock.now())
-    assert isinstance(booking, Booking)
-    assert (sent["reservation"], sent["websiteId"]) == (booking.fields, booking.website_id)
+        assert isinstance(booking, Booking)
+        account = house.directory.accounts["alpha-1"]
+        connection = AccountConnection("a", "website-builder", account.base_url, "a-credential")
+        [sent] = await requests_of(KINDS["website-builder"](connection, house.clock), booking)
+    assert tried["path"] == "/websites/77/reservations"
+    assert sent.url.endswith(tried["path"])
+    assert json.loads(sent.content) == tried["body"] | {"reference": booking.reference}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "settings", "code", "said"),
+    [
+        ("beds24", {"roomId": "A7"}, {}, "room_not_found", "Beds24 knows rooms by their numbers"),
+        ("cloudbeds", {}, {"options": {"sourceId": "7"}}, "delivery_failed", "sourceId"),
+        ("fax", {}, {}, "delivery_failed", "There is no PMS kind 'fax'"),
+        ("generic", {}, {"base_url": ""}, "delivery_failed", "base URL"),
+    ],
+)
+async def test_what_the_accounts_settings_keep_from_the_pms_is_refused(
+    house: Stages, kind: str, fields: dict[str, Any], settings: dict[str, Any], code: str, said: str
+) -> None:
+    _is(house, kind, **settings)
+    data = await _tried(house, GENERAL | fields, GENERAL_PATH)
+    [problem] = data["refusals"]
+    assert (problem["code"], data["wouldSend"]) == (code, None)
+    assert said in problem["detail"]
+    assert "requestId" not in problem
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "fields", "warned"),
+    [
+        ("beds24", {}, {"roomId": 7, "cardDetails": CARD}, [("card_not_sent", "/cardDetails")]),
+        ("booking-sync", {}, {"morChannel": "PMS", "cardDetails": CARD}, [("card_not_sent", "/cardDetails")]),
+        ("booking-sync", CHARGING, {"morChannel": "PMS", "cardDetails": CARD}, []),
+        ("booking-sync", CHARGING, {"morChannel": "SELF", "cardDetails": CARD}, [("card_not_sent", "/cardDetails")]),
+        ("generic", {}, {"cardDetails": CARD}, []),
+        ("beds24", {}, {"roomId": 7}, []),
+        (
+            "generic",
+            {"mapping": {"create": {"path": "/b", "body": {"at": "propertyId", "all": "guest.name"}}}},
+            {},
+            "everything else",
+        ),
+    ],
+)
+async def test_what_reaches_no_pms_is_a_warning_there_and_in_the_receipt(
+    kind: str, options: dict[str, Any], fields: dict[str, Any], warned: Any
+) -> None:
+    body = {**BOOKING_ENGINE, "propertyId": 7, "roomId": 7, **fields}
+    async with stages() as house:
+        _is(house, kind, options=options)
+        tried = (await _tried(house, body))["warnings"]
+        accepted = (await house.client.post(BOOKING_ENGINE_PATH, json=body)).json()
+        item = {"operation": "booking-engine", "reservation": body}
+        [kept] = (await house.client.post(BULK_PATH, json=[item])).json()["data"]["results"]
+    assert accepted["success"]
+    assert accepted.get("warnings", []) == tried == kept.get("warnings", [])
+    assert ("warnings" in accepted) == bool(tried)
+    told = [(warning["code"], warning["pointer"]) for warning in tried]
+    if isinstance(warned, list):
+        assert told == warned
+    else:
+        assert ("field_not_sent", "/guest/email") in told
+        assert not {"/propertyId", "/guest/name", "/status"} & {pointer for _, pointer in told}
+    assert all(warning["detail"].endswith(".") for warning in tried)
+    assert not [secret for secret in SECRETS if secret in str(accepted)]
+
+
+@pytest.mark.parametrize(("status", "expected"), [(Status.CONFIRMED, 201), (Status.REJECTED, 409)])
+async def test_one_who_waits_is_warned_beside_the_record(status: Status, expected: int) -> None:
+    mapping = {"create": {"path": "/b", "body": {"at": "propertyId"}}}
+    async with stages() as house:
+        _is(house, "generic", options={"mapping": mapping})
+        waiting = asyncio.create_task(house.client.post(GENERAL_PATH, json=GENERAL))
+        await house.settle(await house.requested(), status)
+        answer = await waiting
+    assert answer.status_code == expected
+    pointers = [warning["pointer"] for warning in answer.json().get("warnings", [])]
+    assert ("/arrivalDate" in pointers) == (expected == 201)
+
+
+async def test_a_change_of_the_account_is_heard() -> None:
+    body = {**BOOKING_ENGINE, "propertyId": 7, "roomId": 7, "cardDetails": CARD, "morChannel": "PMS"}
+    async with stages() as house:
+        _is(house, "booking-sync")
+        assert "warnings" in (await house.client.post(BOOKING_ENGINE_PATH, json=body)).json()
+        _is(house, "booking-sync", options=CHARGING)
+        again = body | {"notes": "another"}
+        assert "warnings" not in (await house.client.post(BOOKING_ENGINE_PATH, json=again)).json()
 
 
 @pytest.mark.parametrize(
@@ -103,7 +211,9 @@ async def test_of_a_card_its_masked_number_shows_and_nothing_else(house: Stages)
     with structlog.testing.capture_logs() as logged:
         single = await house.client.post(BOOKING_ENGINE_PATH, params=TRY, json=body)
         bulk = await house.client.post(BULK_PATH, params=TRY, json=items)
-    assert single.json()["data"]["wouldSend"]["cardDetails"] == {"cardNumber": "411111******1111"}
+    [request] = single.json()["data"]["wouldSend"]["requests"]
+    assert request["body"]["cardDetails"]["cardNumber"] == "411111******1111"
+    assert {value for name, value in request["body"]["cardDetails"].items() if name != "cardNumber"} == {"***"}
     assert [entry["event"] for entry in logged if entry["log_level"] == "info"] == ["submission.tried", "bulk.answered"]
     assert not [secret for secret in SECRETS if secret in f"{single.text}{single.headers}{bulk.text}{logged}"]
 
@@ -170,4 +280,4 @@ async def test_a_bulk_is_tried_item_by_item(house: Stages, *, lines: bool) -> No
     assert first == await _tried(house, house_of_one, GENERAL_PATH)
     assert second["problem"]["code"] == "invalid_item"
     assert third == await _tried(house, BOOKING_ENGINE | {"morChannel": "PMS"})
-    assert fourth["wouldSend"]["reservation"]["notes"] == "x"
+    assert fourth["wouldSend"]["requests"][-1]["body"]["bookings"][0]["notes"] == "x"

@@ -16,6 +16,7 @@ from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
 from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import iso
 from forwarder.query.parts import QueryParts
 from forwarder.query.routes import query_routes
@@ -103,6 +104,7 @@ class Stages:
             outcomes=self.outcomes,
             clock=self.clock,
             can_cancel=lambda account: account.kind != "one-way",
+            preview=lambda: Previews(self.clock),
             limits=RateLimits(self.clock),
             settings=settings,
         )

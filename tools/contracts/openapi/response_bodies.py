@@ -20,6 +20,7 @@ Success = Annotated[
         description="False once it is sure that no reservation came of it (`REJECTED`, `FAILED`); else `status` tells more."
     ),
 ]
+_WARNED = "What of the request does not reach the PMS. Absent where nothing is lost."
 WouldPass = Annotated[bool, Field(description="Whether it would be accepted.")]
 
 
@@ -58,6 +59,14 @@ class Submission(Part):
     cancellation: Annotated[Cancellation | None, Field(description="None was asked for where it is null.")]
 
 
+class SubmissionWarning(Part):
+    """Something to know about a submission that is accepted all the same."""
+
+    code: Annotated[str, Field(description="`card_not_sent`, `field_not_sent`; others may come.")]
+    pointer: Annotated[str, Field(description="JSON Pointer (RFC 6901) of what it speaks of, from the reservation on.")]
+    detail: str
+
+
 class Receipt(Part):
     """A submission that is safe: it will be carried to its end, whatever happens."""
 
@@ -80,6 +89,7 @@ class SafeItem(Receipt):
     """An item of a bulk that is safe."""
 
     success: Success
+    warnings: list[SubmissionWarning] = maybe(_WARNED)
 
 
 class Refused(Part):
@@ -89,22 +99,23 @@ class Refused(Part):
     problem: Problem
 
 
-class MaskedCard(Part):
-    """What may be seen of a card."""
+class SentRequest(Part):
+    """A request to the PMS, as it would go out: without credentials, and of a card the masked number alone."""
 
-    card_number: str = maybe("The first six and last four digits.")
+    method: str
+    path: Annotated[str, Field(description="With its query, and without the host.")]
+    media_type: Annotated[str | None, Field(description="How the body is written.")]
+    body: Annotated[Any, Field(description="As JSON; of a form its fields by their names. Null where there is none.")]
 
 
 class WouldSend(Part):
-    """What the PMS would be asked for."""
+    """What the PMS would be sent. `the-request-id` stands for the request id, which only a submission is given."""
 
-    reservation: Annotated[
-        dict[str, Any],
-        Field(description="The request's own fields after the rules: `roomId` is filled in, the card is left out."),
+    requests: Annotated[
+        list[SentRequest], Field(description="In their order, up to the one whose answer decides what follows.")
     ]
-    card_details: Annotated[MaskedCard | None, Field(description="The card, which would be sent as it came.")]
-    website_id: Annotated[
-        str | None, Field(description="For an integration of kind `website-builder`: the website that is booked.")
+    assumed: Annotated[
+        list[str], Field(description="What in them only the PMS can say, such as an id, and what stands there instead.")
     ]
 
 
@@ -114,8 +125,14 @@ class DryRun(Part):
     dry_run: Literal[True]
     account_kind: Annotated[str, Field(description="The integration account's kind of PMS, whose rules hold.")]
     account_paused: Annotated[bool, Field(description="Whether it would wait until the account is resumed.")]
-    would_send: Annotated[WouldSend | None, Field(description="None where a rule refuses it.")]
-    refusals: Annotated[list[Problem], Field(description="What each rule says that refuses it: all of them.")]
+    would_send: Annotated[WouldSend | None, Field(description="None where it would be refused.")]
+    refusals: Annotated[
+        list[Problem],
+        Field(
+            description="What each rule says that refuses it: all of them. Or what keeps it from the PMS as the account is set."
+        ),
+    ]
+    warnings: list[SubmissionWarning]
 
 
 class TriedItem(DryRun):
@@ -167,6 +184,7 @@ class ReservationEnvelope(Part):
 
     success: Success
     data: Reservation
+    warnings: list[SubmissionWarning] = maybe(_WARNED)
 
 
 class ReservationPage(Part):
@@ -181,6 +199,7 @@ class ReceiptEnvelope(Part):
 
     success: Success
     data: Receipt
+    warnings: list[SubmissionWarning] = maybe(_WARNED)
 
 
 class AcceptedEnvelope(Part):
@@ -188,6 +207,7 @@ class AcceptedEnvelope(Part):
 
     success: Success
     data: AcceptedReservation
+    warnings: list[SubmissionWarning] = maybe(_WARNED)
 
 
 class BulkEnvelope(Part):

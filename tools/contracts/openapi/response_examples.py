@@ -1,5 +1,6 @@
 """The example's answers, as the stages write them."""
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -9,11 +10,14 @@ from forwarder.http.fields import Wait
 from forwarder.http.paging import DEFAULT_LIMIT, FIRST
 from forwarder.ingress.bulk import SafeItem, bulk_body
 from forwarder.ingress.cancel import Requested, cancellation_response
-from forwarder.ingress.dry_run import DryRun, dry_run
+from forwarder.ingress.dry_run import DryRun, dry_run, rehearsed
 from forwarder.ingress.idempotency import Receipt
+from forwarder.ingress.losses import Losses
 from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.problems import validation_failed
 from forwarder.ingress.submit import dry_run_response, receipt_response
+from forwarder.pms.rehearsal import Previews
+from forwarder.process.clock import SystemClock
 from forwarder.query.pages import write_page
 from forwarder.query.status import untaken_status, write_status
 from forwarder.reservation.cancellation import CancellationStatus
@@ -100,6 +104,7 @@ def _stored(status: Status) -> StoredSubmission:
     )
 
 
+_PMS: Final = "https://www.bookingsync.com/api/v3"
 _CARD: Final = {
     "cardNumber": "4111 1111 1111 1111",
     "cardHolderName": "Ana Ruiz",
@@ -140,7 +145,9 @@ def _draft() -> NewSubmission:
 
 
 def _tried(**fields: Any) -> DryRun:
-    account = Account(examples.ACCOUNT_ID, examples.WORKSPACE_ID, "booking-sync", "", "")
+    account = Account(examples.ACCOUNT_ID, examples.WORKSPACE_ID, "booking-sync", _PMS, "")
     rental = {"roomId": examples.BOOKING_ENGINE["propertyId"]}
     request = BookingEngineRequest.model_validate_json(to_json({**examples.BOOKING_ENGINE, **rental, **fields}))
-    return dry_run(account, request, datetime(2027, 1, 15, 9, 30, tzinfo=UTC))
+    previews = Previews(SystemClock())
+    tried = dry_run(account, request, datetime(2027, 1, 15, 9, 30, tzinfo=UTC), Losses(lambda: previews))
+    return asyncio.run(rehearsed(tried, previews))

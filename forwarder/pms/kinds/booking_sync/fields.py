@@ -19,6 +19,7 @@ from forwarder.pms.sdk import (
 )
 
 CLOCK_TIME: Final = re.compile(r"\d{1,2}(:\d{2})?")
+_NO_ROOMS: Final = Refused("no_rooms", "it is another")
 _NO_CLOCK_TIME: Final = InNotes("where it is no clock time")
 _NO_CARD: Final = LeftOut("sensitive: BookingSync's API takes no cards; the option securePayments charges them")
 _NO_CHARGE: Final = LeftOut("sensitive: it is charged where morChannel is PMS, and else goes nowhere")
@@ -33,9 +34,7 @@ _CARD: Final = {
 FIELDS: Final = FieldTable(
     {
         "propertyId": SentAs(("path", "rental_id"), otherwise=Refused("property_not_found", "no path can name it")),
-        "roomId": SentAs(
-            ("path", "rental_id"), "is the property: there are no rooms", otherwise=InNotes("if it is not")
-        ),
+        "roomId": SentAs(("path", "rental_id"), "is the property", otherwise=_NO_ROOMS),
         "arrivalDate": SentAs(("start_at",)),
         "departureDate": SentAs(("end_at",)),
         "arrivalEstimatedTime": SentAs(("expected_checkin_time",), otherwise=_NO_CLOCK_TIME),
@@ -74,7 +73,7 @@ FIELDS: Final = FieldTable(
 
 _STRICT: Final[Mapping[str, Fate]] = {
     "propertyId": SentAs(("rental_id",)),
-    "roomId": SentAs(("rental_id",), "is the property: there are no rooms", otherwise=InNotes("if it is not")),
+    "roomId": SentAs(("rental_id",), "is the property", otherwise=_NO_ROOMS),
     "guest.name": SentAs(("firstname", "lastname"), "where these are missing", otherwise=InNotes()),
     "guest.firstName": SentAs(("firstname",)),
     "guest.lastName": SentAs(("lastname",)),
@@ -115,8 +114,6 @@ def comments(
 ) -> list[dict[str, str]]:
     """The caller's comment, and one that says in plain words what BookingSync has no field for."""
     unfit = {**people.unfit, **country_code(booking)[1], **_name(booking, options), **_times(booking)}
-    if booking.room_id != booking.property_id:
-        unfit["roomId"] = None
     if options.record_payments:
         unfit["transactionId"] = _paid(booking.fields)
     contents = (booking.fields.get("comments"), "\n".join(table.lines(booking, unfit)))

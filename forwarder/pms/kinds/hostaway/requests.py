@@ -21,9 +21,7 @@ _NO_CARD: Final = LeftOut("sensitive: cards go to payment providers, not to Host
 FIELDS: Final = FieldTable(
     {
         "propertyId": SentAs(("listingMapId",), otherwise=Refused("property_not_found", "it is no number")),
-        "roomId": SentAs(
-            ("listingMapId",), "is the property: Hostaway has no rooms", otherwise=InNotes("where it is not")
-        ),
+        "roomId": SentAs(("listingMapId",), "is the property", otherwise=Refused("no_rooms", "it is another")),
         "arrivalDate": SentAs(("arrivalDate",)),
         "departureDate": SentAs(("departureDate",)),
         "arrivalEstimatedTime": SentAs(("checkInTime",), "the hour", otherwise=_WHOLE_HOURS),
@@ -75,8 +73,6 @@ def reservation_body(booking: Booking, listing_id: int) -> bytes:
     """POST /reservations. What is not known is left out."""
     fields, price = booking.fields, booking.total_price
     country, unfit = country_code(booking)
-    if booking.room_id != booking.property_id:
-        unfit["roomId"] = None
     hours = {}
     for name in ("arrivalEstimatedTime", "departureEstimatedTime"):
         hours[name], whole = _hour(fields.get(name))

@@ -70,7 +70,7 @@ async def test_a_reservation_as_it_is_sent() -> None:
         "checkOutTime": 10,
         "totalPrice": 450.35,
         "currency": "EUR",
-        "hostNote": "Late arrival\nEstimated arrival: 15:30\nRoom: 7\nPayment transaction: tx-1",
+        "hostNote": "Late arrival\nEstimated arrival: 15:30\nPayment transaction: tx-1",
         "comment": "Twins",
         "status": "new",
     }

@@ -1,0 +1,81 @@
+"""What a caller is told beside the answer: what of a request its integration account sends nowhere."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from forwarder.pms.port import AccountConnection, Loss, Preview
+from forwarder.reservation.request import ReservationRequest
+from forwarder.tenancy.port import Account
+
+_MAX_ACCOUNTS: Final = 4_096
+_CARD: Final = "cardDetails"
+
+
+class CallerWarning(NamedTuple):
+    """`pointer`: the JSON Pointer (RFC 6901) of what it speaks of, from the reservation on."""
+
+    code: str
+    pointer: str
+    detail: str
+
+    def as_json(self) -> dict[str, str]:
+        return self._asdict()
+
+
+class Losses:
+    """Knows what accounts send nowhere. It is looked up once for each account, until that is changed; then, as nearly always where
+    nothing is lost, it costs one look into memory."""
+
+    def __init__(self, preview: Callable[[], Preview]) -> None:
+        self._preview = preview
+        self._known: dict[str, tuple[Account, Sequence[Loss]]] = {}
+
+    def warnings(self, account: Account, request: ReservationRequest) -> tuple[CallerWarning, ...]:
+        """What of `request` does not reach the account's PMS."""
+        known = self._known.get(account.id)
+        losses = known[1] if known is not None and known[0] is account else self._look_up(account)
+        return _warnings(account.kind, losses, request) if losses else ()
+
+    def _look_up(self, account: Account) -> Sequence[Loss]:
+        if len(self._known) >= _MAX_ACCOUNTS:
+            self._known.clear()
+        losses = self._preview().losses(connection_to(account))
+        self._known[account.id] = account, losses
+        return losses
+
+
+def connection_to(account: Account) -> AccountConnection:
+    """The account as far as an ingress knows it: its credential is sealed."""
+    return AccountConnection(account.id, account.kind, account.base_url, "", options=account.options)
+
+
+def _warnings(kind: str, losses: Sequence[Loss], request: ReservationRequest) -> tuple[CallerWarning, ...]:
+    card = getattr(request, "card_details", None)
+    lost = [loss for loss in losses if card is not None or not loss.field.startswith(_CARD)]
+    if not lost:
+        return ()  # as nearly always: nothing is written out
+    given = request.model_dump(by_alias=True, exclude_none=True)
+    found = (_of_field(kind, loss) for loss in lost if _is_lost(loss, given))
+    return tuple(dict.fromkeys(found))
+
+
+def _is_lost(loss: Loss, given: Mapping[str, Any]) -> bool:
+    if loss.unless is not None and given.get(loss.unless[0]) == loss.unless[1]:
+        return False
+    value: Any = given
+    for part in loss.field.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value is not None and value != ""
+
+
+def _of_field(kind: str, loss: Loss) -> CallerWarning:
+    if loss.field.startswith(_CARD):
+        detail = f"The card goes nowhere: this {kind} account does not send it. {_sentence(loss.reason)}"
+        return CallerWarning("card_not_sent", f"/{_CARD}", detail)
+    detail = f"The PMS of this {kind} account is not sent this field. {_sentence(loss.reason)}"
+    return CallerWarning("field_not_sent", "/" + loss.field.replace(".", "/"), detail)
+
+
+def _sentence(reason: str) -> str:
+    text = reason.removeprefix("sensitive: ")
+    return f"{text[:1].upper()}{text[1:]}."
