@@ -9,9 +9,9 @@ from datetime import date, timedelta
 from functools import partial
 from typing import Any
 
-import pytest
 from pydantic_core import from_json
 
+from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS
 from tests.journey.specification.client import ReservationService
 from tests.support.backends import only
 from tests.support.deployment.deployment import Deployment
@@ -21,6 +21,7 @@ from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 
 WANTED = 100 if PROFILE == "change" else 500
 CALLERS = 16
+ACCOUNT = "wanted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,12 @@ def _send(service: ReservationService, wish: Wish) -> None:
         service.create(wish.body)
 
 
+async def _open_service(deployment: Deployment, proxy: LosingProxy) -> ReservationService:
+    """As an account sees it that nobody set up in any special way."""
+    await deployment.add_account(ACCOUNT, duplicate_window_seconds=DEFAULT_WINDOW_SECONDS)
+    return ReservationService(proxy.url, deployment.token, "demo", ACCOUNT)
+
+
 async def _make(service: ReservationService) -> None:
     """Have all wishes sent by concurrent callers, each until it is answered."""
     loop = asyncio.get_running_loop()
@@ -79,30 +86,28 @@ async def _kill_worker_in_the_middle(deployment: Deployment, proxy: LosingProxy)
 async def _assert_all_made_once(deployment: Deployment, proxy: LosingProxy, service: ReservationService) -> None:
     """Nothing of what was accepted waits any more, heard of or not; the PMS made what was wanted, and the list says so."""
     accepted = {from_json(answer)["data"]["requestId"] for answer in proxy.answers["POST"]}
-    await asyncio.gather(*(deployment.settled("generic", request_id) for request_id in accepted))
+    await asyncio.gather(*(deployment.settled(ACCOUNT, request_id) for request_id in accepted))
     assert (await deployment.made())["made"] == WANTED
     records = await asyncio.to_thread(lambda: [*service.reservations()])
     assert [record["status"] for record in records] == ["CONFIRMED"] * WANTED
     assert proxy.lost > WANTED // 3
 
 
-@pytest.mark.xfail(strict=True, reason="duplicates")
 @only("embedded")
 async def test_what_was_wanted_is_made_once(deployment: Deployment) -> None:
     url = deployment.url("up")
     async with losing_proxy({"POST": [url], "GET": [url]}) as proxy:
-        service = ReservationService(proxy.url, deployment.token, "demo", "generic")
+        service = await _open_service(deployment, proxy)
         await _make(service)
         await _assert_all_made_once(deployment, proxy, service)
 
 
-@pytest.mark.xfail(strict=True, reason="duplicates")
 @only("distributed")
 async def test_also_by_two_ingresses_and_a_worker_that_is_killed(deployment: Deployment) -> None:
     deployment.add("ingress", role="another ingress")
     await deployment.start()
     ingresses = [deployment.url(role) for role in ("ingress", "another ingress")]
     async with losing_proxy({"POST": ingresses, "GET": [deployment.url("query")]}) as proxy:
-        service = ReservationService(proxy.url, deployment.token, "demo", "generic")
+        service = await _open_service(deployment, proxy)
         await asyncio.gather(_make(service), _kill_worker_in_the_middle(deployment, proxy))
         await _assert_all_made_once(deployment, proxy, service)
