@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+_TRIES = 100
 _SECONDS_BETWEEN_TRIES = 0.2
 
 
@@ -47,7 +48,7 @@ class ReservationService:
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         content = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._base_url + path, content, self._headers, method=method)
-        while True:
+        for _ in range(_TRIES):
             try:
                 with urllib.request.urlopen(request, timeout=30) as answer:
                     return json.load(answer)
@@ -57,3 +58,4 @@ class ReservationService:
             except (OSError, http.client.HTTPException):
                 pass  # the connection was lost, and nobody knows whether the request was
             time.sleep(_SECONDS_BETWEEN_TRIES)
+        raise TimeoutError(f"{method} {path} is not answered")

@@ -37,7 +37,7 @@ def _wishes(count: int) -> Iterator[Wish]:
     in_one_thing: Sequence[Callable[[int], Mapping[str, Any]]] = (
         lambda number: {"propertyId": 2000 + number},
         lambda number: {"roomId": f"R{number}"},
-        lambda number: {"departureDate": (date(2031, 6, 3) + timedelta(days=number)).isoformat()},
+        lambda number: {"departureDate": (date(2031, 6, 3) + timedelta(days=number // 6)).isoformat()},
         lambda number: {"guest.name": f"Ana Ruiz {number}", "guest.firstName": f"Ana {number}"},
         lambda number: {"totalPrice": 500.1 + number},
         lambda number: {"transactionId": f"pi_{number}"},
@@ -71,9 +71,14 @@ async def _open_service(deployment: Deployment, proxy: LosingProxy) -> Reservati
 async def _make(service: ReservationService) -> None:
     """Have all wishes sent by concurrent callers, each until it is answered."""
     loop = asyncio.get_running_loop()
-    with ThreadPoolExecutor(CALLERS) as callers:
+    callers = ThreadPoolExecutor(CALLERS)
+    try:
         sending = [loop.run_in_executor(callers, partial(_send, service, wish)) for wish in _wishes(WANTED)]
         await asyncio.gather(*sending)
+    finally:
+        callers.shutdown(
+            wait=False, cancel_futures=True
+        )  # to wait would stop the proxy, which runs in this very thread
 
 
 async def _kill_worker_in_the_middle(deployment: Deployment, proxy: LosingProxy) -> None:
