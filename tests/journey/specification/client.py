@@ -9,8 +9,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_TRIES = 100
-_SECONDS_BETWEEN_TRIES = 0.2
+_PAUSES_SECONDS = [0.2] * 100
 
 
 class Refused(Exception):
@@ -48,7 +47,7 @@ class ReservationService:
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         content = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._base_url + path, content, self._headers, method=method)
-        for _ in range(_TRIES):
+        for pause in _PAUSES_SECONDS:
             try:
                 with urllib.request.urlopen(request, timeout=30) as answer:
                     return json.load(answer)
@@ -57,5 +56,5 @@ class ReservationService:
                     raise Refused(error.read().decode()) from error
             except (OSError, http.client.HTTPException):
                 pass  # the connection was lost, and nobody knows whether the request was
-            time.sleep(_SECONDS_BETWEEN_TRIES)
+            time.sleep(pause)
         raise TimeoutError(f"{method} {path} is not answered")

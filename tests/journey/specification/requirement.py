@@ -90,13 +90,12 @@ Shape = Any
 
 
 class Row(NamedTuple):
-    """A requirement. `until`: what has to be built before it is met."""
+    """A requirement. Its name is one of its own within the section."""
 
     name: str
     title: str
     calls: Call | Sequence[Call]
     expected: Expected
-    until: str = ""
 
 
 def arrives(answer: Answer) -> None:
