@@ -1,6 +1,6 @@
 """The store's tables. The statements use them, and a test compares them with the migrations."""
 
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -15,9 +15,11 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    func,
     literal_column,
     text,
 )
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.store.sql import Moment, utc_day
@@ -152,14 +154,20 @@ Index(
 _POSSIBLE = "status IN ('PENDING', 'IN_DOUBT', 'CONFIRMED', 'CANCELLED')"
 """Of which rows a reservation came or may come. Only those are looked for by what they ask for."""
 
-for _column in (reservations.c.natural_key, reservations.c.transaction_key):
-    Index(
-        f"reservations_{_column.name}",
-        _column,
-        reservations.c.id,
-        postgresql_where=text(f"{_column.name} IS NOT NULL AND {_POSSIBLE}"),
-        sqlite_where=text(f"{_column.name} IS NOT NULL AND {_POSSIBLE}"),
-    )
+
+def recognised_by(columns: ReadOnlyColumnCollection[str, Any]) -> ColumnElement[str]:
+    """What a submission that is sent again is looked for by: its transaction, or its natural key where it has none, which two that
+    have different transactions never share."""
+    return func.coalesce(columns.transaction_key, columns.natural_key)
+
+
+Index(
+    "reservations_recognised",
+    recognised_by(reservations.c),
+    reservations.c.id,
+    postgresql_where=text(f"natural_key IS NOT NULL AND {_POSSIBLE}"),
+    sqlite_where=text(f"natural_key IS NOT NULL AND {_POSSIBLE}"),
+)
 
 duplicates = Table(
     "duplicates",

@@ -40,7 +40,7 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, key_among, same_key
 from forwarder.store.submissions import cancellations
 from forwarder.store.submissions.work import Arrival, Duplicate
-from forwarder.store.tables import duplicates, parked_cancellations, reservations
+from forwarder.store.tables import duplicates, parked_cancellations, recognised_by, reservations
 
 _LOOKED_AT: Final[ColumnElement[int]] = literal_column("16")
 """Of the earlier ones with one key, so many at most, the newest. More are alike only where each has an Idempotency-Key."""
@@ -54,41 +54,36 @@ _POSSIBLE: Final[Sequence[ColumnElement[str]]] = [
 
 
 def look(dialect: DialectName) -> CompoundSelect[Any]:
-    """What is known about the rows from `first` to `last`, all just ingested: the earlier ones with the same natural key, which of
-    them are known to repeat another, and whether any cancellation is parked."""
+    """What is known about the rows from `first` to `last`, all just ingested: the earlier ones with the same transaction, or, where
+    they have none, natural key; which of them are known to repeat another; and whether any cancellation is parked."""
     one: ColumnElement[int] = literal_column("1")
     any_parked = select(one).select_from(parked_cancellations).limit(one).scalar_subquery()
     parked = select(_kind("parked"), *[null()] * 9).where(any_parked.is_not(None))
-    return union_all(_alike(dialect, "natural_key"), _known(), parked)
+    return union_all(_alike(dialect), _known(), parked)
 
 
-def same_transaction(dialect: DialectName) -> Select[Any]:
-    """The earlier ones with the same transaction as the rows from `first` to `last`."""
-    return _alike(dialect, "transaction_key")
-
-
-def _alike(dialect: DialectName, key: str) -> Select[Any]:
-    """Of each of the rows the earlier ones with its `key`, of which a reservation may be."""
+def _alike(dialect: DialectName) -> Select[Any]:
+    """Of each of the rows the earlier ones that are recognised by the same, of which a reservation may be."""
     kind, new_id = _kind("alike"), _new.c.id.label("new_id")
     # As an expression, so that no index is gone through for it.
-    wanted = and_(_just_ingested(), func.coalesce(_new.c[key], _NONE) != _NONE)
+    wanted = and_(_just_ingested(), func.coalesce(_new.c.natural_key, _NONE) != _NONE)
     if dialect == "postgresql":
-        earlier = _newest_like(key, _old).lateral("earlier")
+        earlier = _newest_like(_old).lateral("earlier")
         return select(kind, new_id, *earlier.c).select_from(_new.join(earlier, true())).where(wanted)
     # SQLite has no LATERAL, but evaluates such a list of ids anew for each row.
     alike = reservations.alias("alike")
-    ids = _newest_like(key, alike).with_only_columns(alike.c.id)
+    ids = _newest_like(alike).with_only_columns(alike.c.id)
     return select(kind, new_id, *_about(_old)).select_from(_new.join(_old, _old.c.id.in_(ids))).where(wanted)
 
 
-def _newest_like(key: str, old: FromClause) -> Select[Any]:
-    found = old.c[key]
+def _newest_like(old: FromClause) -> Select[Any]:
+    found = recognised_by(old.c)
     conditions = (
-        same_key(found, _new.c[key]),
+        same_key(found, recognised_by(_new.c)),
         # Those of its own batch are known without being looked for.
         old.c.id < bindparam("first", type_=old.c.id.type),
         # Literally the index's condition: only then can it be used.
-        found.is_not(None),
+        old.c.natural_key.is_not(None),
         old.c.status.in_(_POSSIBLE),
     )
     newest = select(*_about(old)).where(*conditions).order_by(found.desc(), old.c.id.desc()).limit(_LOOKED_AT)
@@ -154,19 +149,18 @@ def _refuse() -> Executable:
 def superseded() -> Select[Any]:
     """Of a batch of failed submissions those for which a later one was sent that still stands, and the request id of that."""
     batch, later = batch_of(_old.c.request_id), reservations.alias("later")
-    by = func.coalesce(
-        *(_standing_later(later.c[key], _old.c[key], later) for key in ("natural_key", "transaction_key"))
-    )
+    by = _standing_later(later)
     named = key_among(_old.c.request_id, select(batch.c.request_id))
     found = select(_old.c.request_id, by.label("later")).where(named).subquery()
     return select(*found.c).where(found.c.later.is_not(None))
 
 
-def _standing_later(found: ColumnElement[str], wanted: ColumnElement[str], later: FromClause) -> ColumnElement[Any]:
+def _standing_later(later: FromClause) -> ColumnElement[Any]:
+    found = recognised_by(later.c)
     conditions = (
-        same_key(found, wanted),
+        same_key(found, recognised_by(_old.c)),
         later.c.id > _old.c.id,
-        found.is_not(None),
+        later.c.natural_key.is_not(None),
         later.c.status.in_(_POSSIBLE),
         later.c.cancel_requested_at.is_(None),
         not_(and_(later.c.keyed, _old.c.keyed)),
@@ -210,7 +204,7 @@ class DuplicateFinder:
     """Finds them, for one process. Its methods are called within the transaction that ingests."""
 
     def __init__(self, dialect: DialectName) -> None:
-        self._look, self._same_transaction = look(dialect), same_transaction(dialect)
+        self._look = look(dialect)
         self._unpark, self._forget_parked = cancellations.unpark(), cancellations.forget_parked()
         self._note = cancellations.note()
         self._take_back, self._keep = _take_back(), _keep()
@@ -225,8 +219,6 @@ class DuplicateFinder:
         naturals = [arrived[row.request_id].submission.natural for row in rows]
         among = {"first": min(ids), "last": max(ids)}
         found = list(await connection.execute(self._look, among))
-        if any(natural is not None and natural.transaction is not None for natural in naturals):
-            found += await connection.execute(self._same_transaction, among)
         if not found and not _any_alike(naturals):
             return rows, Repeats()
         cancelled: dict[int, Row[Any]] = {}

@@ -57,7 +57,7 @@ def _created_at() -> sa.Column[Any]:
     )
 
 
-def _partial_index(name: str, table: str, columns: list[str], rows: str) -> None:
+def _partial_index(name: str, table: str, columns: list[Any], rows: str) -> None:
     op.create_index(name, table, columns, postgresql_where=sa.text(rows), sqlite_where=sa.text(rows))
 
 
@@ -153,8 +153,8 @@ def _reservation_indexes() -> None:
     )
     _partial_index("reservations_leased", "reservations", ["leased_by"], "leased_by IS NOT NULL")
     possible = "status IN ('PENDING', 'IN_DOUBT', 'CONFIRMED', 'CANCELLED')"
-    for key in ("natural_key", "transaction_key"):
-        _partial_index(f"reservations_{key}", "reservations", [key, "id"], f"{key} IS NOT NULL AND {possible}")
+    recognised_by = [sa.text("coalesce(transaction_key, natural_key)"), "id"]
+    _partial_index("reservations_recognised", "reservations", recognised_by, f"natural_key IS NOT NULL AND {possible}")
 
 
 def _workers_and_outbox() -> None:

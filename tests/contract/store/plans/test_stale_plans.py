@@ -52,7 +52,6 @@ _STATEMENTS: dict[str, Executable] = {
     "mark as being pushed": claims.mark_pushing(),
     "ask for a cancellation": cancellations.note(),
     "look for repeated ones": duplicates.look("postgresql"),
-    "look for their transactions": duplicates.same_transaction("postgresql"),
     "look for what superseded them": duplicates.superseded(),
     "look duplicates up": duplicates.originals(),
     "park a cancellation": cancellations.park("postgresql"),
