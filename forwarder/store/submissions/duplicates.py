@@ -26,6 +26,7 @@ from sqlalchemy import (
     literal_column,
     not_,
     null,
+    or_,
     select,
     true,
     union_all,
@@ -58,22 +59,36 @@ def look(dialect: DialectName) -> CompoundSelect[Any]:
     they have none, natural key; which of them are known to repeat another; and whether any cancellation is parked."""
     one: ColumnElement[int] = literal_column("1")
     any_parked = select(one).select_from(parked_cancellations).limit(one).scalar_subquery()
-    parked = select(_kind("parked"), *[null()] * 9).where(any_parked.is_not(None))
-    return union_all(_alike(dialect), _known(), parked)
+    parked = select(*[null()] * 10).where(any_parked.is_not(None))
+    return union_all(_sent_before(dialect), parked)
 
 
-def _alike(dialect: DialectName) -> Select[Any]:
-    """Of each of the rows the earlier ones that are recognised by the same, of which a reservation may be."""
-    kind, new_id = _kind("alike"), _new.c.id.label("new_id")
-    # As an expression, so that no index is gone through for it.
-    wanted = and_(_just_ingested(), func.coalesce(_new.c.natural_key, _NONE) != _NONE)
+def _sent_before(dialect: DialectName) -> Select[Any]:
+    """Of each of the rows the earlier ones that are recognised by the same, of which a reservation may be; and, as `original`, what
+    it was found to repeat before, if the log delivered it again."""
     if dialect == "postgresql":
         earlier = _newest_like(_old).lateral("earlier")
-        return select(kind, new_id, *earlier.c).select_from(_new.join(earlier, true())).where(wanted)
+        known = select(duplicates.c.duplicate_of).where(same_key(duplicates.c.request_id, _new.c.request_id))
+        found = known.correlate(_new).lateral("known")
+        source, original, about = (
+            _new.outerjoin(found, true()).outerjoin(earlier, true()),
+            found.c.duplicate_of,
+            earlier.c,
+        )
+        return _rows_of(source, original, list(about))
     # SQLite has no LATERAL, but evaluates such a list of ids anew for each row.
     alike = reservations.alias("alike")
     ids = _newest_like(alike).with_only_columns(alike.c.id)
-    return select(kind, new_id, *_about(_old)).select_from(_new.join(_old, _old.c.id.in_(ids))).where(wanted)
+    source = _new.outerjoin(duplicates, duplicates.c.request_id == _new.c.request_id).outerjoin(
+        _old, _old.c.id.in_(ids)
+    )
+    return _rows_of(source, duplicates.c.duplicate_of, _about(_old))
+
+
+def _rows_of(source: FromClause, original: ColumnElement[str], about: Sequence[ColumnElement[Any]]) -> Select[Any]:
+    found = or_(original.is_not(None), about[0].is_not(None))
+    columns = (_new.c.id.label("new_id"), original.label("original"), *about)
+    return select(*columns).select_from(source).where(_just_ingested(), found)
 
 
 def _newest_like(old: FromClause) -> Select[Any]:
@@ -101,20 +116,6 @@ def _about(old: FromClause) -> Sequence[ColumnElement[Any]]:
         old.c.accepted_at,
         old.c.cancel_requested_at,
     )
-
-
-def _known() -> Select[Any]:
-    """Those of the rows that were found to repeat another before: the log delivered them again."""
-    original = select(duplicates.c.duplicate_of).where(duplicates.c.request_id == _new.c.request_id).scalar_subquery()
-    found = select(_new.c.id, original.label("original")).where(_just_ingested()).subquery()
-    return select(_kind("known"), found.c.id, null(), found.c.original, *[null()] * 6).where(
-        found.c.original.is_not(None)
-    )
-
-
-def _kind(name: str) -> ColumnElement[str]:
-    quoted: ColumnElement[str] = literal_column(f"'{name}'")
-    return quoted.label("kind")
 
 
 def _just_ingested() -> ColumnElement[bool]:
@@ -222,7 +223,7 @@ class DuplicateFinder:
         if not found and not _any_alike(naturals):
             return rows, Repeats()
         cancelled: dict[int, Row[Any]] = {}
-        if any(row.kind == "parked" for row in found):
+        if any(row.new_id is None for row in found):  # as it is told that any are parked
             cancelled = {row.id: row for row in await connection.execute(self._unpark, {"now": now})}
             await connection.execute(self._forget_parked)
         repeats = _decide(rows, arrived, found, cancelled)
@@ -283,9 +284,9 @@ def _decide(
 ) -> Repeats:
     """Which of the `rows` repeat an earlier one, in the order of their ids."""
     repeats, candidates = Repeats(), _Candidates()
-    for row in sorted((each for each in found if each.kind == "alike"), key=lambda each: each.old_id):
+    for row in sorted((each for each in found if each.old_id is not None), key=lambda each: each.old_id):
         candidates.add(row.old_id, _earlier(row))
-    known = {row.new_id: row.request_id for row in found if row.kind == "known"}
+    known = {row.new_id: row.original for row in found if row.original is not None}
     for row in sorted(rows, key=lambda each: each.id):
         submission = arrived[row.request_id].submission
         natural = submission.natural
