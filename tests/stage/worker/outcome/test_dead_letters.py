@@ -137,6 +137,7 @@ OTHER = {
     "adapter_failed",
     "cancelled_in_pms",
     "cannot_be_checked",
+    "dry_run",
     "grants_unavailable",
     "mapping_lacks_it",
     "pms_answer_not_understood",
