@@ -143,6 +143,9 @@ OptionalCurrency = Annotated[
     Currency | None, BeforeValidator(_absent_if_empty, json_schema_input_type=Currency | _Empty | None)
 ]
 OptionalEmail = Annotated[Email | None, BeforeValidator(_absent_if_empty, json_schema_input_type=Email | _Empty | None)]
+OptionalRoom = Annotated[
+    Identifier | None, BeforeValidator(_absent_if_empty, json_schema_input_type=Identifier | _Empty | None)
+]
 OptionalGuests = Annotated[Guests | None, BeforeValidator(_absent_if_zero, json_schema_input_type=Count | None)]
 Confirmed = Annotated[str, Field(pattern=CONFIRMED)]
 MerchantOfRecord = Literal["SELF", "PMS"]
@@ -264,7 +267,7 @@ class BookingEngineRequest(_Stay):
 class GeneralRequest(_Stay):
     """Section 2.2: the smaller, mostly optional form."""
 
-    room_id: Identifier | None = None
+    room_id: OptionalRoom = None
     guest: GeneralGuest
     number_of_guests: OptionalGuests = None
     total_price: Price | None = None

@@ -91,6 +91,7 @@ GENERAL_ENDPOINT: Sequence[Row] = [
     Row("envelope", "it answers with the record in an envelope", general(), record({"id": a_number, "status": a_text})),
     Row("room-absent", "without a room, it is the property", general({"propertyId": 51, "roomId": ABSENT}),
         _room_is_the_property),
+    Row("room-empty", "an empty room is none", general({"propertyId": 53, "roomId": ""}), _room_is_the_property),
     Row("room-same", "which a caller may also say", general({"propertyId": 52, "roomId": 52}), _room_is_the_property),
 ]
 

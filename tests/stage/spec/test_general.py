@@ -19,7 +19,7 @@ NO_DATE: list[Any] = [5, True, [], {}, "", "2027-6-1", "2027-02-30", "1811808000
 # The field table of 2.2: path, required, values that are taken as they are, values that are refused.
 FIELDS: list[tuple[str, bool, list[Any], list[Any]]] = [
     ("propertyId", True, IDENTIFIER, NO_IDENTIFIER),
-    ("roomId", False, IDENTIFIER, NO_IDENTIFIER),
+    ("roomId", False, IDENTIFIER, [each for each in NO_IDENTIFIER if each != ""]),
     ("arrivalDate", True, ["2027-05-01"], NO_DATE),
     ("departureDate", True, ["2027-06-02"], [*NO_DATE, "2027-06-01", "2028-06-01"]),
     ("arrivalEstimatedTime", False, TEXT_OR_NUMBER, [True, [], {}]),
@@ -97,7 +97,8 @@ async def test_an_optional_field_may_be_absent_or_null(house: Stages, path: str,
 
 
 @pytest.mark.parametrize(
-    ("path", "empty"), [("guest.email", ""), ("currency", ""), ("numberOfGuests", 0), ("numberOfGuests", 0.0)]
+    ("path", "empty"),
+    [("roomId", ""), ("guest.email", ""), ("currency", ""), ("numberOfGuests", 0), ("numberOfGuests", 0.0)],
 )
 async def test_what_is_empty_was_not_given(house: Stages, path: str, empty: Any) -> None:
     answer = await _post(house, changed(GENERAL, path, empty))
