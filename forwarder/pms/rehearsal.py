@@ -31,6 +31,8 @@ CREDENTIAL: Final = "the-credential:is-withheld"
 """What stands for every credential. Of the form user:password, which some adapters insist on."""
 
 _HIDDEN: Final = "***"
+_DRY_RUN: Final = "dry_run"
+"""The reason of every response that does not come. Nobody records it: what becomes of a dry run is no outcome."""
 _OTHER_CARD: Final = CardDetails.model_validate(
     {
         "cardNumber": "5555555555554444",
@@ -95,13 +97,13 @@ class _Recorder:
 
     async def send(self, request: Request) -> Response:
         if self.ended or len(self.requests) == _MAX_REQUESTS:
-            raise NoResponse("dry_run", "Nothing is sent in a dry run.")
+            raise NoResponse(_DRY_RUN, "Nothing is sent in a dry run.")
         destination_of(request.url)
         self.requests.append(request)
         answered = self._stand_in(request)
         if answered is None:
             self.ended = True
-            raise NoResponse("dry_run", "Nothing is sent in a dry run.")
+            raise NoResponse(_DRY_RUN, "Nothing is sent in a dry run.")
         if answered.means:
             self.assumed.append(answered.means)
         return answered.response
