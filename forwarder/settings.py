@@ -5,10 +5,12 @@ Nothing else reads the environment. Half a configuration (Kafka without PostgreS
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -19,8 +21,10 @@ from forwarder.notifier.settings import NotifierSettings
 from forwarder.observability.logging import LogFormat
 from forwarder.process.supervision import SHARED_ADDRESS
 from forwarder.reservation.request import MAX_BODY_BYTES
+from forwarder.store.transport import BadTransport, Transport, transport_of
 from forwarder.tenancy.limits import RATE, read_limit
 from forwarder.tenancy.port import RateLimit
+from forwarder.topics.kafka.security import KafkaSecurity, Mechanism, OAuthClient, Protocol
 from forwarder.topics.port import Topics
 from forwarder.webhooks.addresses import AddressRule
 from forwarder.worker.parts import GROUP, WorkerSettings
@@ -35,6 +39,14 @@ _NO_SETTINGS = {
     "FORWARDER_WORKSPACE",
 }
 _OF_THE_TESTS = "FORWARDER_TEST_"
+
+_IN_FILES: Final = ("secret_key", "database_url", "kafka_sasl_password", "kafka_sasl_oauth_client_secret")
+"""What may be read from the file that `…_file` names."""
+
+_TLS: Final = {"kafka_ca_file", "kafka_certificate_file", "kafka_key_file"}
+_PASSWORD: Final = {"kafka_sasl_username", "kafka_sasl_password"}
+_TOKEN: Final = {"kafka_sasl_oauth_token_url", "kafka_sasl_oauth_client_id", "kafka_sasl_oauth_client_secret"}
+_KAFKA_SECURITY: Final = {*_TLS, *_PASSWORD, *_TOKEN, "kafka_sasl_mechanism", "kafka_sasl_oauth_scope"}
 
 
 class BadSettings(ValueError):
@@ -53,7 +65,9 @@ class Distributed:
     """Log and store are Kafka and PostgreSQL."""
 
     bootstrap_servers: str
-    database_url: str
+    database_url: str = field(repr=False)
+    kafka_security: KafkaSecurity | None = None
+    """None: plaintext."""
 
 
 class Environment(BaseSettings):
@@ -66,8 +80,39 @@ class Environment(BaseSettings):
 
     kafka_bootstrap_servers: str | None = None
     """Kafka brokers. Set together with `FORWARDER_DATABASE_URL`, or leave both out to run embedded."""
+    kafka_security_protocol: Protocol = "PLAINTEXT"
+    """`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`: what the brokers' listener speaks."""
+    kafka_sasl_mechanism: Mechanism | None = None
+    """`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`."""
+    kafka_sasl_username: str | None = None
+    """For `PLAIN` and `SCRAM`."""
+    kafka_sasl_password: SecretStr | None = None
+    """For `PLAIN` and `SCRAM`."""
+    kafka_sasl_password_file: Path | None = None
+    """A file with the password, instead of `FORWARDER_KAFKA_SASL_PASSWORD`."""
+    kafka_sasl_oauth_token_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+[^\s#]*$")] | None = None
+    """For `OAUTHBEARER`: where the authorization server grants tokens by client credentials."""
+    kafka_sasl_oauth_client_id: str | None = None
+    """For `OAUTHBEARER`: the client."""
+    kafka_sasl_oauth_client_secret: SecretStr | None = None
+    """For `OAUTHBEARER`: its secret."""
+    kafka_sasl_oauth_client_secret_file: Path | None = None
+    """A file with that secret, instead of `FORWARDER_KAFKA_SASL_OAUTH_CLIENT_SECRET`."""
+    kafka_sasl_oauth_scope: str | None = None
+    """For `OAUTHBEARER`: the scope to ask for, where the server wants one."""
+    kafka_ca_file: Path | None = None
+    """The authorities (PEM) that brokers' certificates must be signed by. Unset: the system's."""
+    kafka_certificate_file: Path | None = None
+    """The certificate (PEM) that the brokers know us by, where they want one."""
+    kafka_key_file: Path | None = None
+    """Its key (PEM), without a password."""
     database_url: str | None = None
-    """PostgreSQL: `postgresql://user:password@host:5432/name`."""
+    """PostgreSQL: `postgresql://user:password@host:5432/name?sslmode=verify-full&sslrootcert=/path/ca.pem`. `sslcert`, `sslkey` and
+    the rest are libpq's."""
+    database_url_file: Path | None = None
+    """A file with the URL, instead of `FORWARDER_DATABASE_URL`."""
+    allow_plaintext: bool = False
+    """Kafka and PostgreSQL may be reached without encryption anywhere. By default only on this machine."""
     data_dir: Path = Path(".forwarder")
     """Where the embedded log and store are kept."""
     host: str = "127.0.0.1"
@@ -76,6 +121,8 @@ class Environment(BaseSettings):
     """Port to listen on."""
     secret_key: Annotated[SecretStr, Field(min_length=16)] | None = None
     """What cards and credentials are sealed to; at least 16 characters. Embedded, one is made and kept in the data directory."""
+    secret_key_file: Path | None = None
+    """A file with the secret, instead of `FORWARDER_SECRET_KEY`."""
     simulator_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*[^\s/?#])?$")] | None = None
     """The simulator that test keys reach, without a trailing `/`. Without it test keys are refused; `forwarder up` uses its own."""
     topic_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]*$")] = ""
@@ -133,8 +180,7 @@ class Settings:
 
     @property
     def secret_key(self) -> str | None:
-        secret = self.environment.secret_key
-        return None if secret is None else secret.get_secret_value()
+        return _secret(self.environment.secret_key)
 
     @property
     def rate_limit(self) -> RateLimit | None:
@@ -185,6 +231,7 @@ def read_settings() -> Settings:
     _refuse_unknown(os.environ)
     try:
         environment = Environment()
+        environment = environment.model_validate(environment.model_dump() | _from_files(environment))
     except ValidationError as error:
         raise BadSettings("\n".join(_in_words(error))) from None
     least = environment.push_timeout_seconds * _LEASE_TO_PUSH
@@ -193,24 +240,143 @@ def read_settings() -> Settings:
             f"FORWARDER_LEASE_SECONDS must be at least {_LEASE_TO_PUSH} times FORWARDER_PUSH_TIMEOUT_SECONDS, so {least:g}: it is "
             "renewed when a third of it is over, and a push that starts then must end, and be recorded, within the rest."
         )
-    return Settings(environment, _backend(environment))
+    return Settings(environment, backend_of(environment))
 
 
-def _backend(environment: Environment) -> Embedded | Distributed:
+def backend_of(environment: Environment) -> Embedded | Distributed:
+    """What log and store are. Raises `BadSettings`."""
     servers, url = environment.kafka_bootstrap_servers, environment.database_url
     if servers and url:
         if not url.startswith(("postgresql://", "postgres://", "postgresql+asyncpg://")):
             raise BadSettings(
                 "FORWARDER_DATABASE_URL must be a PostgreSQL URL: postgresql://user:password@host:5432/name"
             )
-        return Distributed(servers, url)
+        security, transport = _kafka_security(environment), _database_transport(url)
+        if not environment.allow_plaintext:
+            _refuse_plaintext(servers, security, transport)
+        return Distributed(servers, url, security)
     if servers or url:
         missing = "FORWARDER_DATABASE_URL" if servers else "FORWARDER_KAFKA_BOOTSTRAP_SERVERS"
         raise BadSettings(
             f"{missing} is missing. Set both FORWARDER_KAFKA_BOOTSTRAP_SERVERS and FORWARDER_DATABASE_URL to run on "
             "Kafka and PostgreSQL, or neither to run embedded."
         )
+    _refuse_superfluous(environment, set(), "FORWARDER_KAFKA_BOOTSTRAP_SERVERS is missing")
     return Embedded(environment.data_dir)
+
+
+def _from_files(environment: Environment) -> dict[str, str]:
+    """The values that are in files, without the line's end that editors leave."""
+    values = {}
+    for name in _IN_FILES:
+        file: Path | None = getattr(environment, f"{name}_file")
+        if file is None:
+            continue
+        if getattr(environment, name) is not None:
+            raise BadSettings(f"{_variable(name)} and {_variable(name)}_FILE are both set: which of them is meant?")
+        try:
+            values[name] = file.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or "it is not text"
+            raise BadSettings(f"{_variable(name)}_FILE: {file} cannot be read: {why}") from None
+        if not values[name]:
+            raise BadSettings(f"{_variable(name)}_FILE: {file} is empty")
+    return values
+
+
+def _kafka_security(environment: Environment) -> KafkaSecurity | None:
+    protocol, mechanism = environment.kafka_security_protocol, environment.kafka_sasl_mechanism
+    secured, authenticated = protocol.endswith("SSL"), protocol.startswith("SASL")
+    needed = {"kafka_sasl_mechanism"} if authenticated else set()
+    if authenticated and mechanism is not None:
+        needed |= _TOKEN if mechanism == "OAUTHBEARER" else _PASSWORD
+    for one, other in (("kafka_certificate_file", "kafka_key_file"), ("kafka_key_file", "kafka_certificate_file")):
+        needed |= {other} if secured and getattr(environment, one) is not None else set()
+    said = f"FORWARDER_KAFKA_SECURITY_PROTOCOL is {protocol}"
+    said += f" and FORWARDER_KAFKA_SASL_MECHANISM {mechanism}" if mechanism else ""
+    missing = sorted(_variable(name) for name in needed if getattr(environment, name) is None)
+    if missing:
+        raise BadSettings(f"{' and '.join(missing)} must be set, because {said}.")
+    optional = (_TLS if secured else set()) | ({"kafka_sasl_oauth_scope"} if needed >= _TOKEN else set())
+    _refuse_superfluous(environment, needed | optional, said)
+    if protocol == "PLAINTEXT":
+        return None
+    security = KafkaSecurity(
+        protocol=protocol,
+        mechanism=mechanism,
+        username=environment.kafka_sasl_username,
+        password=_secret(environment.kafka_sasl_password),
+        oauth=_oauth_client(environment),
+        ca_file=environment.kafka_ca_file,
+        certificate_file=environment.kafka_certificate_file,
+        key_file=environment.kafka_key_file,
+    )
+    try:
+        security.tls()
+    except OSError as error:
+        files = ", ".join(f"{_variable(name)}={path}" for name in sorted(_TLS) if (path := getattr(environment, name)))
+        raise BadSettings(f"{files} cannot be used: {error.strerror}") from None
+    return security
+
+
+def _oauth_client(environment: Environment) -> OAuthClient | None:
+    url, client = environment.kafka_sasl_oauth_token_url, environment.kafka_sasl_oauth_client_id
+    secret = _secret(environment.kafka_sasl_oauth_client_secret)
+    if url is None or client is None or secret is None:
+        return None
+    if url.startswith("http://") and not environment.allow_plaintext and not _is_local(urlsplit(url).hostname or url):
+        raise BadSettings("FORWARDER_KAFKA_SASL_OAUTH_TOKEN_URL must be https: the client's secret is sent there.")
+    return OAuthClient(url, client, secret, environment.kafka_sasl_oauth_scope)
+
+
+def _refuse_superfluous(environment: Environment, usable: set[str], said: str) -> None:
+    """What has no effect was meant to have one."""
+    given = {name for name in _KAFKA_SECURITY if getattr(environment, name) is not None}
+    superfluous = sorted(_variable(name) for name in given - usable)
+    if superfluous:
+        raise BadSettings(f"{' and '.join(superfluous)} would have no effect, because {said}.")
+
+
+def _database_transport(url: str) -> Transport:
+    try:
+        return transport_of(url, os.environ)
+    except BadTransport as error:
+        raise BadSettings(f"FORWARDER_DATABASE_URL: {error}") from None
+
+
+def _refuse_plaintext(servers: str, security: KafkaSecurity | None, database: Transport) -> None:
+    brokers = [urlsplit(f"//{each.strip()}").hostname or each.strip() for each in servers.split(",")]
+    otherwise = "or FORWARDER_ALLOW_PLAINTEXT=true where the network between is private"
+    away = [] if security is not None and security.encrypted else [host for host in brokers if not _is_local(host)]
+    if away:
+        raise BadSettings(
+            f"Kafka at {away[0]} would be reached in plaintext: set "
+            f"FORWARDER_KAFKA_SECURITY_PROTOCOL to SASL_SSL or SSL, {otherwise}."
+        )
+    away = [] if database.encrypted else [host for host in database.hosts if not _is_local(host)]
+    if away:
+        raise BadSettings(
+            f"PostgreSQL at {away[0]} would be reached in plaintext: add ?sslmode=verify-full&sslrootcert=… to "
+            f"FORWARDER_DATABASE_URL, {otherwise}."
+        )
+
+
+def _is_local(host: str) -> bool:
+    """A socket of this machine, or a loopback address. No name is looked up: what it means may change."""
+    if host == "localhost" or host.startswith("/"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _secret(value: SecretStr | None) -> str | None:
+    return None if value is None else value.get_secret_value()
+
+
+def _variable(name: str) -> str:
+    return f"{_PREFIX}{name.upper()}"
 
 
 def _refuse_unknown(names: Iterable[str]) -> None:

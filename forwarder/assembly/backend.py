@@ -60,8 +60,8 @@ async def open_log(
         case Embedded(data_dir):
             make_private(data_dir)
             yield EmbeddedLog(data_dir / _LOG_FILE, partitions=partitions)
-        case Distributed(bootstrap_servers):
-            yield KafkaLog(bootstrap_servers, session_timeout_seconds=session_seconds)
+        case Distributed(bootstrap_servers, kafka_security=security):
+            yield KafkaLog(bootstrap_servers, security=security, session_timeout_seconds=session_seconds)
 
 
 @asynccontextmanager

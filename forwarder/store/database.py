@@ -9,6 +9,7 @@ disk, or timed out) or `Unstorable` (it rejects the values it was given). What a
 
 import asyncio
 import sqlite3
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from functools import partial
@@ -261,6 +262,7 @@ def _rows(result: CursorResult[Any]) -> Sequence[Row[Any]]:
 _OUTAGE_SQLSTATES = (
     "08",  # connection exception
     "25006",  # read-only transaction: a standby, during a failover
+    "28",  # this user, password or certificate is not let in: whoever is to mend that need not stop us
     "25P03",  # idle-in-transaction time-out
     "40",  # rolled back: serialisation failure, deadlock
     "53",  # insufficient resources: disk full, out of memory, too many connections
@@ -319,4 +321,11 @@ def _lost_connection(error: Exception) -> bool:
 
 
 def _described(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    match error:
+        case ssl.SSLCertVerificationError(verify_message=why):
+            hint = "sslrootcert in FORWARDER_DATABASE_URL must hold the authority that signed it, and the host be one that it names"
+            return f"PostgreSQL's certificate is not trusted ({why}): {hint}"
+        case asyncpg.InvalidAuthorizationSpecificationError():
+            return f"PostgreSQL lets us not in ({error}): check the user, password and certificate in FORWARDER_DATABASE_URL"
+        case _:
+            return f"{type(error).__name__}: {error}".splitlines()[0]

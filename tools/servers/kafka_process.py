@@ -4,12 +4,14 @@ For tests and benchmarks. Writes only below the directory that the reaper gives 
 """
 
 import base64
+import subprocess
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from tools.servers.kafka_jars import class_archive, jars
@@ -55,6 +57,20 @@ def broker_properties(brokers: int) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Listener:
+    """One more way into the broker beside the plaintext one, and how it is told apart: `listener.name.<name>.…`."""
+
+    name: str
+    protocol: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        """Its host is what a certificate names."""
+        return f"localhost:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
 class _Node:
     """Where one node listens and keeps its data."""
 
@@ -96,13 +112,22 @@ class KafkaCluster:
     """One broker (replication factor 1) or three (replication factor 3, two in sync), on the same ports throughout.
 
     All calls block: from a coroutine, use a thread. `start` raises `ServerFailed`; making one raises `Unavailable`
-    where the jars cannot be had. What is measured is not `short_lived`.
+    where the jars cannot be had. What is measured is not `short_lived`. `listeners` are for a
+    single broker, which gets `properties`.
     """
 
-    def __init__(self, reaper: Reaper, *, brokers: int = 1, short_lived: bool = True) -> None:
+    def __init__(
+        self,
+        reaper: Reaper,
+        *,
+        brokers: int = 1,
+        short_lived: bool = True,
+        listeners: Sequence[Listener] = (),
+        properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         java = _short_lived(reaper) if short_lived else _java()
         self._cluster = _new_id()
-        self._nodes = _lay_out(reaper.directory(), brokers)
+        self._nodes = _lay_out(reaper.directory(), brokers, listeners, properties)
         self.brokers: Sequence[KafkaBroker] = [KafkaBroker(node, java, reaper) for node in self._nodes]
 
     @property
@@ -147,13 +172,33 @@ def _short_lived(reaper: Reaper) -> Sequence[str]:
     return _java(*_SHORT_LIVED, *([f"-XX:SharedArchiveFile={archive}"] if archive else ()))
 
 
-def _lay_out(directory: Path, brokers: int) -> list[_Node]:
+def add_scram_user(cluster: KafkaCluster, mechanism: str, user: str, password: str) -> None:
+    """By Kafka's own tool, which takes as long as a broker to start. Raises `ServerFailed`."""
+    added = f"{mechanism}=[password={password}]"
+    change = ["--alter", "--add-config", added, "--entity-type", "users", "--entity-name", user]
+    done = subprocess.run(
+        [*_java(*_SHORT_LIVED), "kafka.admin.ConfigCommand", "--bootstrap-server", cluster.bootstrap_servers, *change],
+        capture_output=True,
+        text=True,
+        timeout=_STOP_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ServerFailed(f"kafka-configs failed: {done.stdout}{done.stderr}")
+
+
+def _lay_out(
+    directory: Path,
+    brokers: int,
+    listeners: Sequence[Listener] = (),
+    properties: Mapping[str, str] = MappingProxyType({}),
+) -> list[_Node]:
     """A home for each node, with a configuration that names them all."""
     ports = free_ports(2 * brokers)
     nodes = [_Node(n + 1, directory / f"node-{n + 1}", ports[2 * n], ports[2 * n + 1]) for n in range(brokers)]
     for node in nodes:
         node.home.mkdir()
-        settings = _node_properties(node, nodes) | dict(broker_properties(brokers))
+        settings = _node_properties(node, nodes, listeners) | dict(broker_properties(brokers)) | dict(properties)
         _write(node.configuration, settings)
     return nodes
 
@@ -175,14 +220,16 @@ def _new_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
-def _node_properties(node: _Node, nodes: Sequence[_Node]) -> dict[str, str]:
+def _node_properties(node: _Node, nodes: Sequence[_Node], listeners: Sequence[Listener]) -> dict[str, str]:
+    others = "".join(f",{each.name}://{each.address}" for each in listeners)
+    protocols = "".join(f",{each.name}:{each.protocol}" for each in listeners)
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.number),
         "controller.quorum.voters": ",".join(f"{each.number}@{LOCALHOST}:{each.controller_port}" for each in nodes),
-        "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{LOCALHOST}:{node.controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{node.address}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": f"PLAINTEXT://{node.address},CONTROLLER://{LOCALHOST}:{node.controller_port}{others}",
+        "advertised.listeners": f"PLAINTEXT://{node.address}{others}",
+        "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}",
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
         "log.dirs": str(node.data),

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from tools.servers.ladder import Unavailable
@@ -37,16 +38,27 @@ def _version(initdb: Path) -> int:
     return int(number.group()) if number else 0
 
 
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """TLS alone: who connects needs the superuser's password, or as another role a certificate of its name by `authority`."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+    password: str
+
+
 class PostgresServer:
     """A server of its own. All calls block: from a coroutine, use a thread.
 
     What it acknowledged survives a loss of power, unless `durable` is False; a `kill -9` it survives either way.
     `url` reaches its maintenance database as a superuser without password. Making one raises `Unavailable` where
-    PostgreSQL is not installed, `start` raises `ServerFailed`.
+    PostgreSQL is not installed, `start` raises `ServerFailed`. One that is `secured` is reached by `port`.
     """
 
-    def __init__(self, reaper: Reaper, *, durable: bool = True) -> None:
+    def __init__(self, reaper: Reaper, *, durable: bool = True, secured: Secured | None = None) -> None:
         self._durable = durable
+        self._secured = secured
         found = binaries()
         if found is None:
             raise Unavailable("no PostgreSQL is installed (initdb)")
@@ -55,6 +67,10 @@ class PostgresServer:
         self._home = reaper.directory()
         self._port = free_ports(1)[0]
         self._process = ServerProcess(self._command(), reaper)
+
+    @property
+    def port(self) -> int:
+        return self._port
 
     @property
     def url(self) -> str:
@@ -107,7 +123,11 @@ class PostgresServer:
     def _initialise(self) -> None:
         if self._user is not None:
             shutil.chown(self._home, self._user)
+        if self._secured is not None:
+            (self._home / "password").write_text(self._secured.password)
+            self._give(self._home / "password")
         options = ["--auth=trust", f"--username={_USER}", "--encoding=UTF8", "--no-locale", "--no-sync"]
+        options += [] if self._secured is None else [f"--pwfile={self._home / 'password'}"]
         done = subprocess.run(
             [self._binaries / "initdb", "-D", self._data, *options],
             capture_output=True,
@@ -119,6 +139,24 @@ class PostgresServer:
         )
         if done.returncode != 0:
             raise ServerFailed(f"initdb failed: {done.stderr.strip()}")
+        if self._secured is not None:
+            self._secure(self._secured)
+
+    def _secure(self, secured: Secured) -> None:
+        """Under the names that PostgreSQL looks for."""
+        files = {"server.crt": secured.certificate, "server.key": secured.key, "root.crt": secured.authority}
+        for name, source in files.items():
+            shutil.copyfile(source, self._data / name)
+            self._give(self._data / name)
+        (self._data / "pg_hba.conf").write_text(
+            f"hostssl all {_USER} {LOCALHOST}/32 scram-sha-256\nhostssl all all {LOCALHOST}/32 cert\n"
+        )
+
+    def _give(self, file: Path) -> None:
+        """PostgreSQL takes no key that others may read."""
+        file.chmod(0o600)
+        if self._user is not None:
+            shutil.chown(file, self._user)
 
     def _command(self) -> Command:
         settings = {
@@ -127,6 +165,7 @@ class PostgresServer:
             "unix_socket_directories": "",
             "max_connections": "200",
             "shared_buffers": "512MB",  # as whoever runs one would have it: the preset is for the smallest of machines
+            **({} if self._secured is None else {"ssl": "on", "ssl_ca_file": "root.crt"}),
             **(DURABLE if self._durable else NOT_DURABLE),
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]

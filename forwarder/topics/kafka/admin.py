@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import NodeNotReadyError, NoError, TopicAlreadyExistsError, for_code
 
-from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka
+from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
 from forwarder.topics.kafka.reader import stop
 
 _REPLICAS = 3
@@ -59,8 +59,7 @@ class KafkaAdmin:
     async def _offsets_client(self) -> AsyncIterator[AIOKafkaConsumer]:
         """A consumer that consumes nothing: aiokafka's admin client cannot read offsets."""
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._connection.bootstrap_servers,
-            client_id=self._connection.client_id,
+            **self._connection.arguments,
             request_timeout_ms=milliseconds(self._connection.request_timeout_seconds),
         )
         try:
@@ -98,12 +97,11 @@ class KafkaAdmin:
 async def kafka_admin(connection: KafkaConnection, replication_factor: int | None) -> AsyncIterator[KafkaAdmin]:
     """Connected on entry, else `LogUnavailable`."""
     client = AIOKafkaAdminClient(
-        bootstrap_servers=connection.bootstrap_servers,
-        client_id=connection.client_id,
+        **connection.arguments,
         request_timeout_ms=milliseconds(connection.request_timeout_seconds),
     )
     try:
-        async with reaching_kafka("connect", within=connection.publish_timeout_seconds):
+        async with connecting(connection, "connect", within=connection.publish_timeout_seconds):
             await client.start()
         yield KafkaAdmin(client, connection, replication_factor)
     finally:

@@ -4,13 +4,19 @@ KafkaError, OSError, TimeoutError  ->  LogUnavailable
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from aiokafka.errors import KafkaError
 
+from forwarder.process.loading import load
+from forwarder.topics.kafka.refusal import refusal
+from forwarder.topics.kafka.security import KafkaSecurity
 from forwarder.topics.port import LogUnavailable
+
+_REFUSAL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +25,8 @@ class KafkaConnection:
 
     `publish_timeout_seconds` limits one publish with all its retries. `session_timeout_seconds` is how long a dead member
     of a group keeps its partitions. `silence_seconds` is how long the brokers may not answer before a reader calls
-    them unavailable; a rebalance is silent too, and takes up to the session timeout.
+    them unavailable; a rebalance is silent too, and takes up to the session timeout. `security` is what `secured` makes; none
+    of it is plaintext.
     """
 
     bootstrap_servers: str
@@ -27,6 +34,12 @@ class KafkaConnection:
     publish_timeout_seconds: float
     session_timeout_seconds: float
     silence_seconds: float
+    security: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """What each of aiokafka's clients is given to reach the brokers."""
+        return {"bootstrap_servers": self.bootstrap_servers, "client_id": self.client_id, **self.security}
 
     @property
     def request_timeout_seconds(self) -> float:
@@ -37,6 +50,23 @@ class KafkaConnection:
     def join_timeout_seconds(self) -> float:
         """To join a group: in the worst case a dead member has to be waited for twice."""
         return 3 * self.session_timeout_seconds
+
+
+def secured(security: KafkaSecurity) -> Mapping[str, Any]:
+    """In aiokafka's words. All clients of a process share the access token. Raises as `KafkaSecurity.tls` does."""
+    oauth = security.oauth
+    arguments = {
+        "security_protocol": security.protocol,
+        "ssl_context": security.tls(),
+        "sasl_mechanism": security.mechanism,
+        "sasl_plain_username": security.username,
+        "sasl_plain_password": security.password,
+        "sasl_oauth_token_provider": (
+            # An HTTP client is loaded only where one is needed.
+            None if oauth is None else load("forwarder.topics.kafka.oauth:ClientCredentials")(oauth, security.ca_file)
+        ),
+    }
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def milliseconds(seconds: float) -> int:
@@ -52,6 +82,29 @@ async def reaching_kafka(doing: str, *, within: float) -> AsyncIterator[None]:
             yield
     except (KafkaError, OSError) as error:
         raise unavailable(doing, within, error) from error
+
+
+@asynccontextmanager
+async def connecting(connection: KafkaConnection, doing: str, *, within: float) -> AsyncIterator[None]:
+    """As `reaching_kafka`, for what connects. Where the brokers are secured, the error says what they have against us."""
+    try:
+        async with reaching_kafka(doing, within=within):
+            yield
+    except LogUnavailable as error:
+        why = await _refusal(connection)
+        if why is None:
+            raise
+        raise LogUnavailable(f"{doing}: {why}") from error
+
+
+async def _refusal(connection: KafkaConnection) -> str | None:
+    if not connection.security:
+        return None
+    try:
+        async with asyncio.timeout(_REFUSAL_SECONDS):
+            return await refusal(connection.bootstrap_servers, connection.security)
+    except TimeoutError:
+        return None
 
 
 def unavailable(doing: str, within: float, error: Exception) -> LogUnavailable:

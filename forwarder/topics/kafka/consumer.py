@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
-from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka
+from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
 from forwarder.topics.kafka.reader import CannotRead, KafkaReader, stop
 from forwarder.topics.port import ConsumedMessage, Lag, LogUnavailable, PartitionsChanged
 
@@ -73,7 +73,9 @@ class KafkaConsumer:
         consumer = self._new_consumer()
         consumer.subscribe([self._topic], listener=self._membership)
         try:
-            async with reaching_kafka(f"join {self._group}", within=self._connection.join_timeout_seconds):
+            async with connecting(
+                self._connection, f"join {self._group}", within=self._connection.join_timeout_seconds
+            ):
                 await consumer.start()
         except BaseException:
             await stop(consumer, self._connection)
@@ -122,8 +124,7 @@ class KafkaConsumer:
     def _new_consumer(self) -> AIOKafkaConsumer:
         session = self._connection.session_timeout_seconds
         return AIOKafkaConsumer(
-            bootstrap_servers=self._connection.bootstrap_servers,
-            client_id=self._connection.client_id,
+            **self._connection.arguments,
             group_id=self._group,
             enable_auto_commit=False,
             auto_offset_reset="earliest",

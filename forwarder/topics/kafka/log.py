@@ -3,9 +3,10 @@
 from contextlib import AbstractAsyncContextManager
 
 from forwarder.topics.kafka.admin import kafka_admin
-from forwarder.topics.kafka.connection import KafkaConnection
+from forwarder.topics.kafka.connection import KafkaConnection, secured
 from forwarder.topics.kafka.consumer import kafka_consumer
 from forwarder.topics.kafka.publisher import kafka_publisher
+from forwarder.topics.kafka.security import KafkaSecurity
 from forwarder.topics.kafka.tail import kafka_tail
 from forwarder.topics.port import Consumer, PartitionsChanged, Publisher, Tail, TopicAdmin
 
@@ -13,6 +14,7 @@ from forwarder.topics.port import Consumer, PartitionsChanged, Publisher, Tail, 
 class KafkaLog:
     """See `port.Log`. Times are seconds; see `KafkaConnection` for what each of them limits.
 
+    Without `security` the brokers are reached in plaintext.
     `replication_factor` is for the topics that its admin creates: None for three, or as many as there are brokers.
     """
 
@@ -20,6 +22,7 @@ class KafkaLog:
         self,
         bootstrap_servers: str,
         *,
+        security: KafkaSecurity | None = None,
         client_id: str = "forwarder",
         publish_timeout_seconds: float = 10.0,
         session_timeout_seconds: float = 10.0,
@@ -32,6 +35,7 @@ class KafkaLog:
             publish_timeout_seconds=publish_timeout_seconds,
             session_timeout_seconds=session_timeout_seconds,
             silence_seconds=silence_seconds,
+            security={} if security is None else secured(security),
         )
         self._replication_factor = replication_factor
 

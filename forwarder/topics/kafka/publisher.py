@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError, UnknownTopicOrPartitionError
 
 from forwarder.topics.kafka.accumulator import BatchAccumulator
-from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka, unavailable
+from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka, unavailable
 from forwarder.topics.kafka.internals import abandon_producer, make_closable
 from forwarder.topics.port import MAX_MESSAGE_BYTES, LogUnavailable, Message, refuse_too_large
 from forwarder.topics.publishing import RecentFailure
@@ -121,7 +121,7 @@ async def kafka_publisher(connection: KafkaConnection) -> AsyncIterator[KafkaPub
     """Connected on entry, else `LogUnavailable`. On exit, what was enqueued is published or given up within the time limit."""
     publisher = KafkaPublisher(connection)
     try:
-        async with reaching_kafka("connect a producer", within=connection.publish_timeout_seconds):
+        async with connecting(connection, "connect a producer", within=connection.publish_timeout_seconds):
             await publisher.accumulator()
         yield publisher
     finally:
@@ -130,8 +130,7 @@ async def kafka_publisher(connection: KafkaConnection) -> AsyncIterator[KafkaPub
 
 async def _start(connection: KafkaConnection) -> AIOKafkaProducer:
     producer = AIOKafkaProducer(
-        bootstrap_servers=connection.bootstrap_servers,
-        client_id=connection.client_id,
+        **connection.arguments,
         enable_idempotence=True,
         acks="all",
         linger_ms=0,

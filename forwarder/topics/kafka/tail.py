@@ -7,7 +7,7 @@ from datetime import datetime
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka
+from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
 from forwarder.topics.kafka.reader import CannotRead, KafkaReader, stop
 from forwarder.topics.port import ConsumedMessage
 
@@ -59,7 +59,9 @@ class KafkaTail:
         """Assign all partitions: from where they were left, else from the end or the beginning. Raises `LogUnavailable`."""
         consumer = self._new_consumer()
         try:
-            async with reaching_kafka(f"tail {self._topic}", within=self._connection.publish_timeout_seconds):
+            async with connecting(
+                self._connection, f"tail {self._topic}", within=self._connection.publish_timeout_seconds
+            ):
                 await self._start(consumer)
         except BaseException:
             await stop(consumer, self._connection)
@@ -118,8 +120,7 @@ class KafkaTail:
 
     def _new_consumer(self) -> AIOKafkaConsumer:
         return AIOKafkaConsumer(
-            bootstrap_servers=self._connection.bootstrap_servers,
-            client_id=self._connection.client_id,
+            **self._connection.arguments,
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="earliest",

@@ -23,13 +23,13 @@ def test_nothing_configured_is_embedded() -> None:
 
 
 def test_kafka_and_postgresql_together_are_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(KAFKA, "kafka:9092")
-    monkeypatch.setenv(DATABASE, "postgresql://u:p@db/name")
-    assert read_settings().backend == Distributed("kafka:9092", "postgresql://u:p@db/name")
+    monkeypatch.setenv(KAFKA, "localhost:9092")
+    monkeypatch.setenv(DATABASE, "postgresql://u:p@localhost/name")
+    assert read_settings().backend == Distributed("localhost:9092", "postgresql://u:p@localhost/name")
 
 
 @pytest.mark.parametrize(
-    ("given", "value", "missing"), [(KAFKA, "kafka:9092", DATABASE), (DATABASE, "postgresql://x", KAFKA)]
+    ("given", "value", "missing"), [(KAFKA, "localhost:9092", DATABASE), (DATABASE, "postgresql://x", KAFKA)]
 )
 def test_half_a_configuration_is_refused_and_the_other_half_named(
     monkeypatch: pytest.MonkeyPatch, given: str, value: str, missing: str
@@ -105,8 +105,8 @@ def test_a_prefix_sets_topics_and_group_apart(monkeypatch: pytest.MonkeyPatch) -
 
 def test_webhooks_go_to_the_public_internet_unless_it_is_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_settings().webhook_addresses == AddressRule(loopback=True)
-    monkeypatch.setenv(KAFKA, "kafka:9092")
-    monkeypatch.setenv(DATABASE, "postgresql://u:p@db/name")
+    monkeypatch.setenv(KAFKA, "localhost:9092")
+    monkeypatch.setenv(DATABASE, "postgresql://u:p@localhost/name")
     assert read_settings().webhook_addresses == AddressRule()
     monkeypatch.setenv("FORWARDER_WEBHOOK_PRIVATE_ADDRESSES", "true")
     assert read_settings().webhook_addresses == AddressRule(private=True)
@@ -119,7 +119,7 @@ def test_keys_are_limited_where_that_is_set(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_another_database_than_postgresql_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(KAFKA, "kafka:9092")
+    monkeypatch.setenv(KAFKA, "localhost:9092")
     monkeypatch.setenv(DATABASE, "mysql://x")
     with pytest.raises(BadSettings, match="PostgreSQL"):
         read_settings()

@@ -25,7 +25,7 @@ OTHER_VARIABLES = {  # of the demo, of the tests and their tools
     "FORWARDER_TEST_REQUIRE",
     "FORWARDER_TEST_CONTRACTS",
 }
-NOT_EVENTS = {"min.insync.replicas"}
+NOT_EVENTS = {"min.insync.replicas", "advertised.listeners"}
 NOT_YET = {"schemas/released"}  # the first release makes it
 MODULE = re.compile(r"(?:forwarder|tools|bench|tests)(?:\.[a-z_0-9]+)+")
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from forwarder.settings import Distributed, Embedded, Environment, Settings
+from forwarder.settings import Environment, Settings, backend_of
 from tests.support.backends import Backend
 from tools.servers.reaper import Reaper
 
@@ -50,11 +50,4 @@ def settings_of(site: Site) -> Settings:
     environment = Environment.model_validate(
         {name.removeprefix("FORWARDER_").lower(): value for name, value in site.settings.items()}
     )
-    where = Embedded(environment.data_dir) if site.backend == "embedded" else _engines(environment)
-    return Settings(environment, where)
-
-
-def _engines(environment: Environment) -> Distributed:
-    assert environment.kafka_bootstrap_servers is not None
-    assert environment.database_url is not None
-    return Distributed(environment.kafka_bootstrap_servers, environment.database_url)
+    return Settings(environment, backend_of(environment))

@@ -1,0 +1,68 @@
+"""Access tokens for brokers that take OAUTHBEARER. Asks the authorization server."""
+
+import asyncio
+import ssl
+import time
+from http import HTTPStatus
+from pathlib import Path
+
+import httpx
+from aiokafka.abc import AbstractTokenProvider
+
+from forwarder.topics.kafka.refusal import NoToken
+from forwarder.topics.kafka.security import OAuthClient
+
+_ASK_SECONDS = 5.0
+_MARGIN_SECONDS = 60.0
+_DEFAULT_LIFE_SECONDS = 300.0  # where the server does not say when a token ends
+
+
+class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
+    """The token of this client, asked for once and again a minute before it ends, or when four fifths of a short life are over.
+
+    A connection asks for it when it is opened; brokers close connections whose token has ended (`connections.max.reauth.ms`).
+    """
+
+    def __init__(self, client: OAuthClient, ca_file: Path | None = None) -> None:
+        self._client = client
+        self._tls = ssl.create_default_context()
+        if ca_file is not None:
+            self._tls.load_verify_locations(ca_file)
+        self._asking = asyncio.Lock()
+        self._token = ""
+        self._renew_at = 0.0
+
+    async def token(self) -> str:
+        """Called by aiokafka. Raises `NoToken`."""
+        async with self._asking:
+            if time.monotonic() >= self._renew_at:
+                asked_at = time.monotonic()
+                self._token, life = _granted(await self._ask())
+                self._renew_at = asked_at + max(life - _MARGIN_SECONDS, life * 0.8 if life < 5 * _MARGIN_SECONDS else 0)
+            return self._token
+
+    async def _ask(self) -> httpx.Response:
+        client = self._client
+        form = {"grant_type": "client_credentials"} | ({"scope": client.scope} if client.scope else {})
+        try:
+            async with httpx.AsyncClient(verify=self._tls, timeout=_ASK_SECONDS) as http:
+                return await http.post(client.token_url, data=form, auth=(client.client_id, client.client_secret))
+        except httpx.HTTPError as error:
+            raise NoToken(
+                f"{client.token_url} cannot be asked for a token: {str(error) or type(error).__name__}"
+            ) from error
+
+
+def _granted(response: httpx.Response) -> tuple[str, float]:
+    """The token, and for how many seconds it lives."""
+    if response.status_code != HTTPStatus.OK:
+        raise NoToken(
+            f"{response.url} gives no token (HTTP {response.status_code}): check FORWARDER_KAFKA_SASL_OAUTH_CLIENT_ID, "
+            "…_CLIENT_SECRET and …_SCOPE"
+        )
+    try:
+        answer = response.json()
+        token, life = answer["access_token"], float(answer.get("expires_in") or _DEFAULT_LIFE_SECONDS)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise NoToken(f"{response.url} answers without an access_token: is it the token endpoint?") from None
+    return str(token), life

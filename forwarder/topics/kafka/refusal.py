@@ -1,0 +1,70 @@
+"""Why secured brokers let nobody in. aiokafka writes the reason to its log and raises another error without it."""
+
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aiokafka.conn import create_conn
+from aiokafka.errors import (
+    IllegalSaslStateError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
+
+_HOST_NAME: Final = {62, 64}
+"""OpenSSL's codes for a certificate of another host name or address."""
+_EXPIRED: Final = 10
+_CREDENTIALS = "FORWARDER_KAFKA_SASL_USERNAME and FORWARDER_KAFKA_SASL_PASSWORD (OAUTHBEARER: the client and its scope)"
+_CLOSED = (
+    "it closes the connection: check that this port is the listener of FORWARDER_KAFKA_SECURITY_PROTOCOL, and whether it wants a "
+    "client certificate (FORWARDER_KAFKA_CERTIFICATE_FILE, FORWARDER_KAFKA_KEY_FILE)"
+)
+
+
+class NoToken(KafkaError):  # type: ignore[misc]  # aiokafka has no types
+    """The authorization server gave none. Says why, and neither the client's secret nor what the server answered."""
+
+
+async def refusal(bootstrap_servers: str, arguments: Mapping[str, Any]) -> str | None:
+    """What the first of these brokers that does not let us in has against us, and what to mend; None where all of them do."""
+    for server in bootstrap_servers.split(","):
+        host, _, port = server.strip().rpartition(":")
+        try:
+            connection = await create_conn(host.strip("[]"), int(port), **arguments)
+        except (KafkaError, OSError, ValueError) as error:
+            return f"{server.strip()}: {_in_words(error, host)}"
+        connection.close()
+    return None
+
+
+def _in_words(error: Exception, host: str) -> str:
+    match error:
+        case ssl.SSLCertVerificationError(verify_code=code) if code in _HOST_NAME:
+            return (
+                f"its certificate is not for {host}: name the brokers in FORWARDER_KAFKA_BOOTSTRAP_SERVERS as it does"
+            )
+        case ssl.SSLCertVerificationError(verify_code=code) if code == _EXPIRED:
+            return "its certificate has expired"
+        case ssl.SSLCertVerificationError(verify_message=why):
+            return f"its certificate is not trusted ({why}): FORWARDER_KAFKA_CA_FILE must hold the authority that signed it"
+        case ssl.SSLError(reason=why):
+            return (
+                f"no TLS can be agreed on ({why}): check the port, and FORWARDER_KAFKA_SECURITY_PROTOCOL. Or {_CLOSED}"
+            )
+        case NoToken():
+            return str(error.args[0])
+        case UnsupportedSaslMechanismError():
+            return "it does not take this FORWARDER_KAFKA_SASL_MECHANISM"
+        case SaslAuthenticationFailed():
+            return f"it refuses the credentials: check {_CREDENTIALS}"
+        case IllegalSaslStateError():
+            return "it does not take SASL on this port: check the port, and FORWARDER_KAFKA_SECURITY_PROTOCOL"
+        case TimeoutError():
+            return "no answer"
+        case OSError(strerror=str(why)):
+            return why
+        case OSError() | KafkaError():
+            return _CLOSED
+        case _:  # of SCRAM, which has the broker prove that it knows the password, too
+            return f"it does not answer as a broker should: {error}"
