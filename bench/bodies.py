@@ -3,7 +3,7 @@
 from datetime import date, timedelta
 
 PROPERTIES = 5_000
-_FIRST_ARRIVAL = date(2027, 1, 4)
+_FIRST_ARRIVAL = date(2031, 1, 6)
 _GUESTS = ("Ines Carvalho", "Tomas Novak", "Aiko Mori", "Lena Fischer", "Omar Haddad", "Grace Obi", "Pablo Reyes")
 _NOTES = (
     "We land late and shall be at the door around half past eleven in the evening; please leave the keys with reception. "

@@ -176,8 +176,8 @@ def reservation(number: int) -> Mapping[str, Any]:
     return {
         "propertyId": 1000 + number,
         "roomId": "1",
-        "arrivalDate": "2027-03-01",
-        "departureDate": "2027-03-05",
+        "arrivalDate": "2031-03-01",
+        "departureDate": "2031-03-05",
         "morChannel": "SELF",
         "guest": {
             "name": "Maria Gonzalez",

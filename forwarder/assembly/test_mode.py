@@ -24,8 +24,8 @@ class Shadows:
 
     def of(self, account: Account) -> Account:
         """The shadow of `account`: of its kind, as far as that is simulated, with the simulator's address, credential and options
-        in the place of its own, never paused, and at the kind's own pace. Of the account's settings the deadline and
-        the duplicate window are kept."""
+        in the place of its own, never paused, and at the kind's own pace. Of the account's settings those are kept that its
+        requests meet: the deadline, the duplicate window and the checks."""
         kind = account.kind if account.kind in SITES else _ANY_OTHER_KIND
         site, identifier = SITES[kind], shadow_id(account.id)
         base_url = "" if self._url is None else f"{self._url}/{quote(identifier, safe='')}/{site.path}"
@@ -38,4 +38,5 @@ class Shadows:
             deadline_seconds=account.deadline_seconds,
             options=site.options,
             duplicate_window_seconds=account.duplicate_window_seconds,
+            skipped_checks=account.skipped_checks,
         )

@@ -8,6 +8,7 @@ apart into items, too many of them, or no log to take them.
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, assert_never
 
 import structlog
@@ -28,6 +29,7 @@ from forwarder.ingress.problems import (
     KEYS_OF_ITEMS,
     NOT_AN_ARRAY,
     bulk_too_large,
+    implausible,
     invalid_item,
     malformed_json,
     refusal,
@@ -38,6 +40,7 @@ from forwarder.ingress.submit import SubmissionPublisher, receipt_json
 from forwarder.observability.metrics import submissions
 from forwarder.process.loops import TimeSlice, yield_to_loop
 from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS, RESERVATION, BulkItem, read_item
+from forwarder.reservation.plausibility import Plausibility, plausibility
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.validation import MalformedJson
 from forwarder.tenancy.access import Caller
@@ -113,16 +116,19 @@ class BulkEndpoint:
         if isinstance(terms, Problem):
             return terms
 
+        now = self._clock.now()
+        check = plausibility(now, caller.account.skipped_checks)
+
         def build(item: BulkItem) -> NewSubmission | Problem:
-            built = self._builder.build(
-                caller, item.operation, item.reservation, _terms_of(item, terms), now=self._clock.now()
-            )
+            refused = implausible(check, item.reservation)
+            its = _terms_of(item, terms)
+            built = self._builder.build(caller, item.operation, item.reservation, its, now=now, refused=refused)
             if isinstance(built, Problem):
                 return built
             warnings = self._losses.warnings(caller.account, item.reservation)
             return built._replace(warnings=warnings) if warnings else built
 
-        built = await self._each(request, admit, build)
+        built = await self._each(request, admit, check, build)
         if isinstance(built, Problem):
             return built
         new = [each for each in built if isinstance(each, NewSubmission)]
@@ -140,9 +146,13 @@ class BulkEndpoint:
         if isinstance(terms, Problem):
             return terms
         now = self._clock.now()
-        tried = await self._each(
-            request, admit, lambda item: dry_run(caller.account, item.reservation, now, self._losses)
-        )
+        check = plausibility(now, caller.account.skipped_checks)
+
+        def try_out(item: BulkItem) -> DryRun | Problem:
+            refused = implausible(check, item.reservation)
+            return refused or dry_run(caller.account, item.reservation, now, self._losses)
+
+        tried = await self._each(request, admit, check, try_out)
         if isinstance(tried, Problem):
             return tried
         preview, time_slice = self._preview(), TimeSlice()
@@ -154,9 +164,9 @@ class BulkEndpoint:
         return results
 
     async def _each(
-        self, request: HttpRequest, admit: Admit, make: Callable[[BulkItem], T | Problem]
+        self, request: HttpRequest, admit: Admit, check: Plausibility, make: Callable[[BulkItem], T | Problem]
     ) -> list[T | Problem] | Problem:
-        items = await self._items(request)
+        items = await self._items(request, check)
         if isinstance(items, Problem):
             return items
         made: list[T | Problem] = []
@@ -175,7 +185,7 @@ class BulkEndpoint:
             return malformed_json(f"at item {len(made) + 1}: {error}")
         return (admit(len(made)) or made) if made else INVALID_BULK_SIZE
 
-    async def _items(self, request: HttpRequest) -> Iterator[_Item | None] | Problem:
+    async def _items(self, request: HttpRequest, check: Plausibility) -> Iterator[_Item | None] | Problem:
         """The items, each read when it is asked for; None to let others work. Going through them raises `MalformedJson`."""
         array = request.is_sent_as(JSON_BODY)
         if not array and not request.is_sent_as(NDJSON_BODY):
@@ -185,7 +195,9 @@ class BulkEndpoint:
             return unread_body(body, bulk_too_large(self.max_bytes))
         if array and not begins_array(body):
             return NOT_AN_ARRAY
-        return elements(body, _read) if array else map(_read_line, lines(body))
+        if array:
+            return elements(body, partial(_read, check=check))
+        return map(partial(_read_line, check=check), lines(body))
 
     def _confirm(self, results: Sequence[Result], caller: Caller, request: HttpRequest) -> Response:
         codes = Counter(each.code for each in results if isinstance(each, Problem))
@@ -223,19 +235,19 @@ def _terms_of(item: BulkItem, terms: Terms) -> Terms:
     return Terms(item.idempotency_key, item.deadline_seconds or terms.deadline_seconds, terms.traceparent)
 
 
-def _read(text: bytes) -> _Item:
+def _read(text: bytes, check: Plausibility) -> _Item:
     """An element of an array. Raises `MalformedJson`: that spoils the whole document."""
     size = len(text)
     if size > MAX_ITEM_BYTES:
         return _Item(ITEM_TOO_LARGE, size)
-    item = read_item(text)
+    item = read_item(text, check)
     return _Item(_refused(item) if isinstance(item, list) else item, size)
 
 
-def _read_line(text: bytes) -> _Item:
+def _read_line(text: bytes, check: Plausibility) -> _Item:
     """A line of NDJSON: a document of its own."""
     try:
-        return _read(text)
+        return _read(text, check)
     except MalformedJson as error:
         return _Item(malformed_json(str(error), "line"), len(text))
 

@@ -147,13 +147,21 @@ class SubmissionBuilder:
     sealer: Sealer
 
     def build(
-        self, caller: Caller, operation: Operation, request: ReservationRequest, terms: Terms, *, now: datetime
+        self,
+        caller: Caller,
+        operation: Operation,
+        request: ReservationRequest,
+        terms: Terms,
+        *,
+        now: datetime,
+        refused: Problem | None = None,
     ) -> NewSubmission | Problem:
-        """The submission; or the problem of the rule that refuses it, where it cannot have come before."""
+        """The submission; or the problem of the rule that refuses it, where it cannot have come before. `refused`: by a check that
+        comes before the rules."""
         account_id, key = caller.account.id, terms.idempotency_key
         card = card_of(request)
         reservation = published_form(request, card)
-        refused = refused_by_rules(caller.account, reservation, card, now)
+        refused = refused or refused_by_rules(caller.account, reservation, card, now)
         if refused is not None and key is None:
             return refused
         return NewSubmission(

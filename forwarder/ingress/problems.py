@@ -5,9 +5,10 @@ from typing import Final
 
 from forwarder.http.messages import BodyFault, Response, problem_response
 from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS
+from forwarder.reservation.plausibility import Plausibility
 from forwarder.reservation.problems import requests, service
 from forwarder.reservation.problems.problem import Fault, Problem
-from forwarder.reservation.request import MAX_BODY_BYTES
+from forwarder.reservation.request import MAX_BODY_BYTES, ReservationRequest
 
 _NOTHING_ACCEPTED = "Nothing was accepted. Send the same request again in a moment"
 
@@ -62,6 +63,12 @@ def malformed_json(where: str, what: str = "body") -> Problem:
 def validation_failed(faults: Sequence[Fault]) -> Problem:
     """Every fault in one problem."""
     return requests.VALIDATION_FAILED.problem(_counted("request", faults), faults=faults)
+
+
+def implausible(check: Plausibility, request: ReservationRequest) -> Problem | None:
+    """The refusal of what a request of the right form cannot mean."""
+    faults = check.faults(request)
+    return validation_failed(faults) if faults else None
 
 
 def invalid_item(faults: Sequence[Fault]) -> Problem:

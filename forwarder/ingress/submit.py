@@ -32,6 +32,7 @@ from forwarder.ingress.problems import (
     OVERLOADED,
     STORE_UNAVAILABLE,
     UNSUPPORTED_MEDIA_TYPE,
+    implausible,
     malformed_json,
     refusal,
     unread_body,
@@ -40,6 +41,7 @@ from forwarder.ingress.problems import (
 from forwarder.observability.metrics import DEFERRED, PUBLISH_SECONDS, submissions
 from forwarder.process.loops import TimeSlice, yield_to_loop
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.plausibility import Plausibility, plausibility
 from forwarder.reservation.problems import endings
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.record import pending_record
@@ -221,24 +223,27 @@ class SubmitEndpoint:
         terms = read_terms(request)
         if isinstance(terms, Problem):
             return terms
-        reservation = await self._read(request)
+        now = self._parts.clock.now()
+        check = plausibility(now, caller.account.skipped_checks)
+        reservation = await self._read(request, check)
         if isinstance(reservation, Problem):
             return reservation
-        built = self._builder.build(caller, self._operation, reservation, terms, now=self._parts.clock.now())
+        refused = implausible(check, reservation)
+        built = self._builder.build(caller, self._operation, reservation, terms, now=now, refused=refused)
         if isinstance(built, Problem):
             return built
         warnings = self._losses.warnings(caller.account, reservation)
         return built._replace(warnings=warnings) if warnings else built
 
-    async def _read(self, request: HttpRequest) -> ReservationRequest | Problem:
-        """What the body asks for, with nothing wrong in it."""
+    async def _read(self, request: HttpRequest, check: Plausibility) -> ReservationRequest | Problem:
+        """What the body asks for, right in its form."""
         if not request.is_sent_as(JSON_BODY):
             return UNSUPPORTED_MEDIA_TYPE
         body = await request.body(MAX_BODY_BYTES, self._parts.settings.body_seconds)
         if isinstance(body, BodyFault):
             return unread_body(body)
         try:
-            reservation = read_request(self._operation, body)
+            reservation = read_request(self._operation, body, check)
         except MalformedJson as error:
             return malformed_json(str(error))
         return validation_failed(reservation) if isinstance(reservation, list) else reservation
@@ -298,11 +303,14 @@ class SubmitEndpoint:
         terms = read_terms(request)
         if isinstance(terms, Problem):
             return terms
-        reservation = await self._read(request)
+        now = self._parts.clock.now()
+        check = plausibility(now, caller.account.skipped_checks)
+        reservation = await self._read(request, check)
         if isinstance(reservation, Problem):
             return reservation
-        tried = dry_run(caller.account, reservation, self._parts.clock.now(), self._losses)
-        return await rehearsed(tried, self._parts.preview())
+        if (refused := implausible(check, reservation)) is not None:
+            return refused
+        return await rehearsed(dry_run(caller.account, reservation, now, self._losses), self._parts.preview())
 
     def _confirm(self, accepted: Accepted, caller: Caller, request: HttpRequest) -> Response:
         DEFERRED.count(submissions(self._operation, "accepted"))

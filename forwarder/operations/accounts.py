@@ -30,10 +30,11 @@ class Accounts:
         options: Mapping[str, Any],
         all_options: bool,
         duplicate_window_seconds: int | None = None,
+        skipped_checks: tuple[str, ...] | None = None,
     ) -> Account:
-        """The account with another credential or duplicate window, where one is given, and other options: `options` replaces all of
-        them, or only those that it names; None removes one. Grants obtained with an old credential are forgotten. Raises
-        `BadOptions`, `NotKnown`."""
+        """The account with another credential, duplicate window and other skipped checks, where they are given, and other options:
+        `options` replaces all of them, or only those that it names; None removes one. Grants obtained with an old credential are
+        forgotten. Raises `BadOptions`, `NotKnown`."""
         account = next((known for known in await self._tenancy.accounts() if known.id == account_id), None)
         if account is None:
             raise NotKnown(f"There is no account {account_id!r}.")
@@ -42,6 +43,8 @@ class Accounts:
         check_options(changed.kind, changed.options)
         if duplicate_window_seconds is not None:
             changed = replace(changed, duplicate_window_seconds=duplicate_window_seconds)
+        if skipped_checks is not None:
+            changed = replace(changed, skipped_checks=skipped_checks)
         if credential is not None:
             changed = replace(changed, credential=(await self._sealer()).seal_text(credential))
         await self._tenancy.put_account(changed, replace=True)

@@ -6,6 +6,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails, from_json
 
+from forwarder.reservation.plausibility import Plausibility
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import (
     MAX_BODY_BYTES,
@@ -63,18 +64,19 @@ BulkItem = BookingEngineItem | GeneralItem
 _ITEM: Final[TypeAdapter[BulkItem]] = TypeAdapter(Annotated[BulkItem, Field(discriminator="operation")])
 
 
-def read_item(text: bytes) -> BulkItem | list[Fault]:
-    """The item in `text`, or its faults: all of them, each with its JSON Pointer into the item. Raises `MalformedJson`."""
+def read_item(text: bytes, check: Plausibility | None = None) -> BulkItem | list[Fault]:
+    """The item in `text`, or its faults: all of them, each with its JSON Pointer into the item. Where there are any, those that
+    `check` finds are named with them. Raises `MalformedJson`."""
     try:
         # Past the adapter's own `validate_json`, which does nothing but this.
         item: BulkItem = read_exactly(_ITEM.validator.validate_json, _ITEM.validator.validate_python, text)
     except ValidationError as error:
-        return _faults(error, text)
+        return _faults(error, text, check)
     refuse_hidden(text, len(item.model_fields_set) + fields_given(item.reservation))
-    return [_in_item(fault) for fault in between_fields(item.reservation)] or item
+    return [_in_item(fault) for fault in between_fields(item.reservation, check)] or item
 
 
-def _faults(error: ValidationError, text: bytes) -> list[Fault]:
+def _faults(error: ValidationError, text: bytes, check: Plausibility | None) -> list[Fault]:
     match error.errors(include_url=False, include_input=False)[0]["type"]:
         case "union_tag_not_found":
             return [Fault("/operation", "required", "is required")]
@@ -83,7 +85,7 @@ def _faults(error: ValidationError, text: bytes) -> list[Fault]:
     by_pointer = field_faults(error, _place)
     document = from_json(text)
     reservation = document.get("reservation") if isinstance(document, dict) else None
-    crossed = [_in_item(fault) for fault in cross_faults(reservation)]
+    crossed = [_in_item(fault) for fault in cross_faults(reservation, check)]
     return [*by_pointer.values(), *(fault for fault in crossed if fault.pointer not in by_pointer)]
 
 

@@ -25,6 +25,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 MAX_NIGHTS = 365
+MAX_GUESTS = 1000
 MAX_BODY_BYTES = 64 * 1024
 MAX_PRICE = Decimal(10**12)
 
@@ -123,8 +124,8 @@ TextOrNumber = (
     ]
 )
 Day = Annotated[date, BeforeValidator(_written_as_a_day)]
-Count = Annotated[int, Field(strict=True, ge=0, le=1000), BeforeValidator(whole)]
-Guests = Annotated[int, Field(strict=True, ge=1, le=1000), BeforeValidator(whole)]
+Count = Annotated[int, Field(strict=True, ge=0, le=MAX_GUESTS), BeforeValidator(whole)]
+Guests = Annotated[int, Field(strict=True, ge=1, le=MAX_GUESTS), BeforeValidator(whole)]
 Price = Annotated[
     Decimal,
     Field(ge=0, le=MAX_PRICE, allow_inf_nan=False),

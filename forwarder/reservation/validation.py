@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from forwarder.reservation.cancellation import CancellationBody
+from forwarder.reservation.plausibility import Plausibility
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import (
     CONFIRMED,
@@ -42,16 +43,19 @@ class MalformedJson(ValueError):
     """The body is not a JSON document. The message says where it stops being one."""
 
 
-def read_request(operation: Operation, body: bytes) -> ReservationRequest | list[Fault]:
-    """The request in `body`, or its faults: all of them, each with its JSON Pointer. Raises `MalformedJson`."""
+def read_request(
+    operation: Operation, body: bytes, check: Plausibility | None = None
+) -> ReservationRequest | list[Fault]:
+    """The request in `body`, or its faults: all of them, each with its JSON Pointer. Where there are any, those that `check` finds
+    are named with them; alone they leave it a request. Raises `MalformedJson`."""
     model = MODELS[operation]
     read_json: Callable[[bytes], ReservationRequest] = model.model_validate_json
     try:
         request = read_exactly(read_json, model.model_validate, body)
     except ValidationError as error:
-        return _faults(error, body)
+        return _faults(error, body, check)
     refuse_hidden(body, fields_given(request))
-    return between_fields(request) or request
+    return between_fields(request, check) or request
 
 
 T = TypeVar("T")
@@ -90,11 +94,12 @@ def refuse_hidden(body: bytes, given: int) -> None:
         refuse_names_given_twice(body)
 
 
-def between_fields(request: ReservationRequest) -> list[Fault]:
-    """The faults between the fields of a request whose single values are right."""
-    return _date_faults(request.arrival_date, request.departure_date) + _price_faults(
+def between_fields(request: ReservationRequest, check: Plausibility | None) -> list[Fault]:
+    """The faults between the fields of a request whose single values are right; where there are any, with those of `check`."""
+    faults = _date_faults(request.arrival_date, request.departure_date) + _price_faults(
         request.total_price, request.currency
     )
+    return faults + check.faults(request) if faults and check else faults
 
 
 def read_cancellation(body: bytes) -> CancellationBody | list[Fault]:
@@ -130,11 +135,11 @@ def refuse_what_is_no_number(body: bytes) -> None:
         raise MalformedJson(str(error)) from error
 
 
-def _faults(error: ValidationError, body: bytes) -> list[Fault]:
+def _faults(error: ValidationError, body: bytes, check: Plausibility | None) -> list[Fault]:
     if body.startswith(codecs.BOM_UTF8):
         raise MalformedJson("it begins with a byte order mark; leave that out")
     by_pointer = field_faults(error)
-    crossed = cross_faults(from_json(body))
+    crossed = cross_faults(from_json(body), check)
     return [*by_pointer.values(), *(fault for fault in crossed if fault.pointer not in by_pointer)]
 
 
@@ -259,8 +264,9 @@ _SMALLEST: Final = {decimals: Decimal(1).scaleb(-decimals) for decimals in set(C
 """The smallest amount of a currency with that many decimals."""
 
 
-def cross_faults(document: Any) -> Iterator[Fault]:
-    """The rules between fields, for a document that may be wrong in any way: checked as far as its values allow."""
+def cross_faults(document: Any, check: Plausibility | None) -> Iterator[Fault]:
+    """The rules between fields, and those of `check`, for a document that may be wrong in any way: checked as far as its values
+    allow."""
     if not isinstance(document, dict):
         return
     try:
@@ -273,6 +279,8 @@ def cross_faults(document: Any) -> Iterator[Fault]:
     price, currency = _decimal(document.get("totalPrice")), document.get("currency") or None
     if currency is None or isinstance(currency, str):
         yield from _price_faults(price, currency and currency.upper())
+    if check:
+        yield from check.faults_in(document)
 
 
 def _decimal(price: object) -> Decimal | None:

@@ -67,7 +67,8 @@ class Account:
     `concurrency`: most pushes in flight. `rate_per_second`: most requests, None for no limit. `deadline_seconds`: how long a
     submission is tried. `paused`: submissions are taken in and wait. `credential` is sealed: base64, opened by the worker.
     `options`: the settings that only its kind of PMS has, as JSON values. `duplicate_window_seconds`: for how long a submission
-    that comes again without a key is the earlier one; 0 for never.
+    that comes again without a key is the earlier one; 0 for never. `skipped_checks`: of `reservation.plausibility`, those that its
+    requests need not pass.
     """
 
     id: str
@@ -81,6 +82,7 @@ class Account:
     paused: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     duplicate_window_seconds: int = DEFAULT_WINDOW_SECONDS
+    skipped_checks: tuple[str, ...] = ()
 
     @property
     def test(self) -> bool:

@@ -30,8 +30,8 @@ BOOKING: dict[str, Any] = {
     "morChannel": "SELF",
     "propertyId": 123,
     "roomId": "7",
-    "arrivalDate": "2027-05-01",
-    "departureDate": "2027-05-04",
+    "arrivalDate": "2031-05-01",
+    "departureDate": "2031-05-04",
     "guest": {
         "name": "Ana Sousa",
         "firstName": "Ana",

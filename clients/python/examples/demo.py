@@ -169,8 +169,8 @@ def _booking(**more: Any) -> dict[str, Any]:
     return {
         "propertyId": _PROPERTY,
         "roomId": f"demo-{secrets.token_hex(4)}",
-        "arrivalDate": "2027-03-01",
-        "departureDate": "2027-03-05",
+        "arrivalDate": "2031-03-01",
+        "departureDate": "2031-03-05",
         "guest": {
             "name": "Maria Gonzalez",
             "firstName": "Maria",

@@ -15,6 +15,7 @@ from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
 from forwarder.operations.accounts import Accounts
 from forwarder.pms.port import BadOptions
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, MAX_WINDOW_SECONDS
+from forwarder.reservation.plausibility import CHECKS
 from forwarder.reservation.submission import SHADOW_MARK
 from forwarder.tenancy.port import Account
 
@@ -43,6 +44,15 @@ _DUPLICATE_WINDOW = typer.Option(
     metavar="SECONDS",
     help="For how long what is submitted again without an Idempotency-Key is the earlier submission; 0 for never.",
 )
+_SkipChecks = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help="Checks that its requests need not pass, with commas between: past-arrival (an arrival long past), guest-counts "
+        "(more adults and children than guests), clock-times (times that no clock shows), guest-name (a guest without a name); "
+        "or all, or none.",
+    ),
+]
 _Id = Annotated[str, typer.Argument(metavar="ID", help="The account's identifier.")]
 
 
@@ -71,6 +81,7 @@ def add(
     ] = None,
     deadline: Annotated[int, typer.Option(min=1, help="How many seconds a submission is tried.")] = 24 * 60 * 60,
     duplicate_window: Annotated[int, _DUPLICATE_WINDOW] = DEFAULT_WINDOW_SECONDS,
+    skip_checks: _SkipChecks = None,
     account_id: Annotated[
         str | None, typer.Option("--id", help="Its identifier: the integrationAccountId header.")
     ] = None,
@@ -101,6 +112,7 @@ def add(
         deadline,
         options=options,
         duplicate_window_seconds=duplicate_window,
+        skipped_checks=_checks_from(skip_checks or "none"),
     )
     secret = credential_from(credential, credential_file)
     with _options_in_words(kind):
@@ -118,13 +130,17 @@ def change(
     option: _Option = None,
     options_file: _OptionsFile = None,
     duplicate_window: Annotated[int | None, _DUPLICATE_WINDOW] = None,
+    skip_checks: _SkipChecks = None,
     as_json: AsJson = False,
 ) -> None:
     """Change an account's settings. Of its options, --options-file replaces all, --option sets one, NAME=null removes it."""
     given = credential is not None or credential_file is not None
     options = options_from(option, options_file)
-    if not (given or option or options_file or duplicate_window is not None):
-        raise WrongUsage("Say what is to change: --credential-file, --duplicate-window, --option or --options-file.")
+    if not (given or option or options_file or skip_checks is not None or duplicate_window is not None):
+        raise WrongUsage(
+            "Say what is to change: --credential-file, --duplicate-window, --option, --options-file or --skip-checks."
+        )
+    skipped_checks = None if skip_checks is None else _checks_from(skip_checks)
     secret = credential_from(credential, credential_file) if given else None
     with _options_in_words(account_id):
         changed = with_backend(
@@ -134,12 +150,25 @@ def change(
                 options=options,
                 all_options=options_file is not None,
                 duplicate_window_seconds=duplicate_window,
+                skipped_checks=skipped_checks,
             )
         )
     if as_json:
         show_json(_row(changed))
     else:
-        say(f"Account {account_id} changed; workers see it within seconds.")
+        say(f"Account {account_id} changed; all processes see it within seconds.")
+
+
+def _checks_from(names: str) -> tuple[str, ...]:
+    if names == "none":
+        return ()
+    if names == "all":
+        return CHECKS
+    given = [name.strip() for name in names.split(",")]
+    wrong = [name for name in given if name not in CHECKS]
+    if wrong:
+        raise WrongUsage(f"There is no check {wrong[0]!r}; there are: {', '.join(CHECKS)}; or say all, or none.")
+    return tuple(check for check in CHECKS if check in given)
 
 
 @contextmanager
@@ -188,4 +217,5 @@ def _row(account: Account) -> dict[str, Any]:
         "duplicateWindowSeconds": account.duplicate_window_seconds,
         "paused": account.paused,
         "options": account.options,
+        "skippedChecks": account.skipped_checks,
     }

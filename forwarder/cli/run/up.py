@@ -3,6 +3,7 @@
 import os
 import sys
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -43,11 +44,13 @@ class DemoWorld:
     @property
     def curl(self) -> str:
         """A request that works when pasted, and again when pasted again."""
+        arrival = datetime.now(UTC).date() + timedelta(days=30)
+        departure = arrival + timedelta(days=4)
         return f"""curl -s {self.url}/api/v1/vrs/reservations \\
   -H 'Authorization: Bearer {self.token}' \\
   -H 'workspaceId: {WORKSPACE}' -H 'integrationAccountId: demo-generic' \\
   -H 'Content-Type: application/json' \\
-  -d '{{"propertyId": 1001, "roomId": "room-'$(date +%s)'", "arrivalDate": "2027-03-01", "departureDate": "2027-03-05",
+  -d '{{"propertyId": 1001, "roomId": "room-'$(date +%s)'", "arrivalDate": "{arrival}", "departureDate": "{departure}",
        "guest": {{"firstName": "Maria", "lastName": "Gonzalez", "email": "maria@example.com"}},
        "numberOfGuests": 2, "totalPrice": 480.50, "currency": "EUR"}}'"""
 

@@ -195,4 +195,5 @@ def limit_of(row: Row[Any]) -> RateLimit | None:
 
 def account_of(row: Row[Any]) -> Account:
     """The account in a row of the columns `ACCOUNT`."""
-    return Account(*tuple(row))
+    account = Account(*tuple(row))
+    return replace(account, skipped_checks=tuple(account.skipped_checks))

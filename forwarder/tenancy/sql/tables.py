@@ -68,6 +68,7 @@ integration_accounts = Table(
     Column("paused", Boolean, nullable=False),
     Column("options", JSON().with_variant(JSONB(), "postgresql"), nullable=False, server_default=text("'{}'")),
     Column("duplicate_window_seconds", Integer, nullable=False, server_default=text("300")),
+    Column("skipped_checks", JSON().with_variant(JSONB(), "postgresql"), nullable=False, server_default=text("'[]'")),
     _created_at(),
 )
 """`credential` is sealed."""

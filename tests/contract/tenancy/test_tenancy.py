@@ -21,7 +21,9 @@ from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import NOBODY_LISTENS
 
-ACCOUNT = Account("acc-1", "ws-1", "generic", "https://pms.example.com", "c2VhbGVk", 8, 2.5, 3600, paused=False)
+ACCOUNT = Account(
+    "acc-1", "ws-1", "generic", "https://pms.example.com", "c2VhbGVk", 8, 2.5, 3600, skipped_checks=("past-arrival",)
+)
 PLAIN = Account("acc-2", "ws-1", "booking-sync", "https://pms.example.com", "c2VhbGVk")
 
 

@@ -61,7 +61,7 @@ async def test_the_guides_program_books_and_the_tour_ends(desk: Path, running: M
     assert printed[0].endswith(" for 480.5 EUR")
     assert printed[1] == "refused: /currency invalid_value"
     assert printed[2:5] == ["safe"] * 3
-    assert any(" A-7 2027-06-01" in line for line in printed[5:-1])
+    assert any(" A-7 2031-06-01" in line for line in printed[5:-1])
     assert printed[-1] == "cancelled: CANCELLED"
     tour = await asyncio.to_thread(_run, desk, running, str(CLIENT / "examples" / "demo.py"))
     assert "That was the tour." in tour[-1]

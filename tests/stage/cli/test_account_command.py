@@ -170,3 +170,20 @@ def test_the_duplicate_window_is_five_minutes_unless_it_is_said(command: Command
     assert command("account", "set", "acc", "--duplicate-window", "86401").code == 2
     assert command("account", "set", "acc", "--credential", OAUTH).code == 0
     assert listed(command)["duplicateWindowSeconds"] == 0
+
+def test_checks_that_are_skipped_are_kept_with_the_account(command: Command) -> None:
+    assert command.add("--skip-checks", "guest-name, past-arrival").code == 0
+    assert listed(command)["skippedChecks"] == ["past-arrival", "guest-name"]
+    assert command("account", "set", "acc", "--skip-checks", "all").code == 0
+    assert listed(command)["skippedChecks"] == ["past-arrival", "guest-counts", "clock-times", "guest-name"]
+    assert command("account", "set", "acc", "--option", "liveQuote=true").code == 0
+    assert len(listed(command)["skippedChecks"]) == 4
+    assert command("account", "set", "acc", "--skip-checks", "none").code == 0
+    assert listed(command)["skippedChecks"] == []
+
+
+def test_a_check_that_there_is_none_of_is_named_with_those_that_there_are(command: Command) -> None:
+    ended = command.add("--skip-checks", "past-arrival,guests")
+    assert ended.code == 2
+    assert "no check 'guests'" in ended.err
+    assert "guest-counts" in ended.err

@@ -43,6 +43,7 @@ REAL = Account(
     deadline_seconds=3600,
     paused=True,
     options={"tokenUrl": "https://real.example/oauth/token", "liveQuote": True},
+    skipped_checks=("past-arrival",),
 )
 TEST = {"Authorization": "Bearer test-token", "workspaceId": "ws-1", "integrationAccountId": "acc-1"}
 
@@ -85,12 +86,13 @@ def test_a_shadow_is_told_by_its_identifier() -> None:
     assert [live_account_id(known) for known in (shadow_id("acc"), "acc")] == ["acc"] * 2
 
 
-def test_a_shadow_has_nothing_of_the_account_but_kind_workspace_and_deadline() -> None:
+def test_a_shadow_has_nothing_of_the_account_but_kind_workspace_deadline_and_checks() -> None:
     shadow = Shadows("http://sim.test/simulator", sealer_of(SECRET).seal_text).of(REAL)
     assert (shadow.id, shadow.workspace_id, shadow.kind) == ("test~acc-1", "ws-1", "booking-sync")
     assert shadow.base_url == "http://sim.test/simulator/test~acc-1/booking-sync/api/v3"
     assert SecretUnsealer([SECRET]).open_text(shadow.credential) == "a-simulated-credential"
     assert not shadow.options
+    assert shadow.skipped_checks == ("past-arrival",)
     assert (shadow.concurrency, shadow.rate_per_second, shadow.deadline_seconds, shadow.paused) == (
         64,
         None,
@@ -139,7 +141,7 @@ def let_in_a_test_key(house: Stages) -> dict[str, str]:
 
 
 def stay(**more: Any) -> dict[str, Any]:
-    return {"propertyId": 7, "arrivalDate": "2027-03-01", "departureDate": "2027-03-04", "guest": {}, **more}
+    return {"propertyId": 7, "arrivalDate": "2027-03-01", "departureDate": "2027-03-04", "guest": {"name": "A"}, **more}
 
 
 @pytest.mark.parametrize("path", [GENERAL_PATH, BOOKING_ENGINE_PATH, BULK_PATH, f"{GENERAL_PATH}/1/cancel"])

@@ -10,6 +10,8 @@ from forwarder.reservation.request import Country
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, COUNTRIES, changed, pointer, value_at
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, Stages, stages
 
+TIME = ["15:00", "", "around noon", 0, 15, 15.5, 1530]
+NO_TIME = ["24:01", "15:60", 25, -3]
 TEXT_OR_NUMBER = ["15:00", "", "00123", 0, 15, -3, 15.5, 34600111222, 2**63 - 1]
 TEXT = ["", "a", 'Ünïcödé ✓ \n\t"\\', "x" * 256]
 COUNT = [0, 1, 1000]
@@ -30,10 +32,10 @@ FIELDS: list[tuple[str, bool, list[Any], list[Any]]] = [
     ("morChannel", True, ["SELF", "PMS"], [*NOT_TEXT, "", "self", "OTHER"]),
     ("propertyId", True, IDENTIFIER, NO_IDENTIFIER),
     ("roomId", True, IDENTIFIER, NO_IDENTIFIER),
-    ("arrivalDate", True, ["2027-06-01", "2027-06-04", "2026-06-05"], NO_DATE),
+    ("arrivalDate", True, ["2027-06-01", "2027-06-04", "2027-01-01"], NO_DATE),
     ("departureDate", True, ["2027-06-02", "2028-05-31"], [*NO_DATE, "2027-06-01", "2027-05-31", "2028-06-01"]),
-    ("arrivalEstimatedTime", False, TEXT_OR_NUMBER, [*NEITHER, "x" * 257, 2**63]),
-    ("departureEstimatedTime", False, TEXT_OR_NUMBER, NEITHER),
+    ("arrivalEstimatedTime", False, TIME, [*NEITHER, *NO_TIME, "x" * 257, 2**63]),
+    ("departureEstimatedTime", False, TIME, [*NEITHER, *NO_TIME]),
     ("guest", True, [], [5, "Ana", True, []]),
     ("guest.name", True, TEXT, [*NOT_TEXT, "x" * 257, "a\0b"]),
     ("guest.firstName", True, TEXT, NOT_TEXT),
@@ -65,6 +67,9 @@ FIELDS: list[tuple[str, bool, list[Any], list[Any]]] = [
 
 CARD_FIELDS = ["cardNumber", "cardHolderName", "expiryMonth", "expiryYear", "cvv"]
 
+# None of the counts is too many for the others.
+MANY_GUESTS = BOOKING_ENGINE | {"numberOfGuests": 1000, "numberOfAdults": 0, "numberOfChildren": 0}
+
 
 @pytest.fixture
 async def house() -> AsyncIterator[Stages]:
@@ -87,7 +92,7 @@ async def _assert_faults(house: Stages, body: Any, *pointers: str) -> list[dict[
 
 @pytest.mark.parametrize(("path", "value"), [(path, value) for path, _, good, _ in FIELDS for value in good])
 async def test_a_value_is_taken_and_keeps_its_form(house: Stages, path: str, value: Any) -> None:
-    answer = await _post(house, changed(BOOKING_ENGINE, path, value))
+    answer = await _post(house, changed(MANY_GUESTS, path, value))
     assert answer.status_code == 202, answer.text
     published = value_at(house.published()["reservation"], path)
     assert (type(published), published) == (type(value), value)

@@ -8,6 +8,8 @@ import pytest
 from tests.support.stages.bodies import ABSENT, GENERAL, changed, pointer, value_at
 from tests.support.stages.http_stages import GENERAL_PATH, Stages, stages
 
+TIME: list[Any] = ["15:00", "", "after 5pm", 15, 15.5]
+NO_TIME: list[Any] = [True, [], {}, "25:99", -1]
 TEXT_OR_NUMBER: list[Any] = ["15:00", "", 15, 15.5, -1]
 TEXT: list[Any] = ["", "Ünïcödé ✓", "x" * 256]
 NOT_TEXT: list[Any] = [5, 1.5, True, [], {}]
@@ -22,9 +24,9 @@ FIELDS: list[tuple[str, bool, list[Any], list[Any]]] = [
     ("roomId", False, IDENTIFIER, [each for each in NO_IDENTIFIER if each != ""]),
     ("arrivalDate", True, ["2027-05-01"], NO_DATE),
     ("departureDate", True, ["2027-06-02"], [*NO_DATE, "2027-06-01", "2028-06-01"]),
-    ("arrivalEstimatedTime", False, TEXT_OR_NUMBER, [True, [], {}]),
-    ("departureEstimatedTime", False, TEXT_OR_NUMBER, [True, [], {}]),
-    ("guest", True, [{}, {"name": "Ana"}], [5, "Ana", True, []]),
+    ("arrivalEstimatedTime", False, TIME, NO_TIME),
+    ("departureEstimatedTime", False, TIME, NO_TIME),
+    ("guest", True, [{"lastName": "Ruiz"}, {"name": "Ana"}], [5, "Ana", True, []]),
     ("guest.name", False, TEXT, NOT_TEXT),
     ("guest.firstName", False, TEXT, NOT_TEXT),
     ("guest.lastName", False, TEXT, NOT_TEXT),
@@ -51,6 +53,9 @@ FIELDS: list[tuple[str, bool, list[Any], list[Any]]] = [
     ("paymentProviderId", False, [77, "77"], [True, [], {}]),
 ]
 
+# None of the counts is too many for the others.
+MANY_GUESTS = GENERAL | {"numberOfGuests": 1000, "numberOfAdults": 0, "numberOfChildren": 0}
+
 
 @pytest.fixture
 async def house() -> AsyncIterator[Stages]:
@@ -71,7 +76,7 @@ async def _assert_faults(house: Stages, body: Any, *pointers: str) -> None:
 
 @pytest.mark.parametrize(("path", "value"), [(path, value) for path, _, good, _ in FIELDS for value in good])
 async def test_a_value_is_taken_and_keeps_its_form(house: Stages, path: str, value: Any) -> None:
-    answer = await _post(house, changed(GENERAL, path, value))
+    answer = await _post(house, changed(MANY_GUESTS, path, value))
     assert answer.status_code == 202, answer.text
     published = value_at(house.published()["reservation"], path)
     assert (type(published), published) == (type(value), value)
@@ -107,7 +112,7 @@ async def test_what_is_empty_was_not_given(house: Stages, path: str, empty: Any)
 
 
 async def test_the_required_fields_alone_are_enough(house: Stages) -> None:
-    body = {"propertyId": 1, "arrivalDate": "2027-06-01", "departureDate": "2027-06-02", "guest": {}}
+    body = {"propertyId": 1, "arrivalDate": "2027-06-01", "departureDate": "2027-06-02", "guest": {"name": "A"}}
     assert (await _post(house, body)).status_code == 202
     assert house.published()["reservation"] == body
 

@@ -44,7 +44,7 @@ RECORD: dict[str, Any] = {
 }
 OURS = {"requestId", "pmsReservationId", "roomId"}
 
-MINIMAL = {"propertyId": 123, "arrivalDate": "2027-06-01", "departureDate": "2027-06-02", "guest": {}}
+MINIMAL = {"propertyId": 123, "arrivalDate": "2027-06-01", "departureDate": "2027-06-02", "guest": {"name": "A"}}
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ async def test_what_was_not_given_is_empty_or_null_where_the_table_says_so(house
     assert record["cancelledAt"] == record["arrivalEstimatedTime"] == record["departureEstimatedTime"] == ""
     assert record["notes"] is None
     assert record["paymentUrl"] == record["currency"] == ""
-    assert record["primaryGuest"] == {"name": "", "emails": [], "mobileNumbers": [], "nationality": None}
+    assert record["primaryGuest"] == {"name": "A", "emails": [], "mobileNumbers": [], "nationality": None}
     assert record["roomId"] == 123
 
 

@@ -38,6 +38,7 @@ def fault_codes() -> set[str]:
         _ROOT / "reservation" / "cards.py",
         _ROOT / "reservation" / "rules.py",
         _ROOT / "reservation" / "validation.py",
+        _ROOT / "reservation" / "plausibility.py",
         _ROOT / "http" / "paging.py",
         _ROOT / "query" / "pages.py",
         *(_ROOT / "webhooks").glob("*.py"),

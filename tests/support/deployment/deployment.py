@@ -263,8 +263,8 @@ def booking(number: int, **more: Any) -> dict[str, Any]:
         "morChannel": "SELF",
         "propertyId": 1000 + number,
         "roomId": str(1000 + number),
-        "arrivalDate": "2027-03-01",
-        "departureDate": "2027-03-05",
+        "arrivalDate": "2031-03-01",
+        "departureDate": "2031-03-05",
         "guest": {
             "name": "Maria Gonzalez",
             "firstName": "Maria",

@@ -245,6 +245,12 @@ def _tenants() -> None:
             "options", sa.JSON().with_variant(JSONB(), "postgresql"), nullable=False, server_default=sa.text("'{}'")
         ),
         sa.Column("duplicate_window_seconds", sa.Integer, nullable=False, server_default=sa.text("300")),
+        sa.Column(
+            "skipped_checks",
+            sa.JSON().with_variant(JSONB(), "postgresql"),
+            nullable=False,
+            server_default=sa.text("'[]'"),
+        ),
         _created_at(),
     )
 

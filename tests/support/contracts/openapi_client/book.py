@@ -38,8 +38,8 @@ address = Address(
 guest = Guest(name="Ana Ruiz", first_name="Ana", last_name="Ruiz", email="ana@example.com", address=address)
 stay = {
     "property_id": 1001,
-    "arrival_date": date(2027, 6, 1),
-    "departure_date": date(2027, 6, 5),
+    "arrival_date": date(2031, 6, 1),
+    "departure_date": date(2031, 6, 5),
     "number_of_guests": 2,
     "total_price": 480.5,
     "currency": Currency.EUR,

@@ -1,0 +1,164 @@
+"""What a request of the right form may say, and yet cannot mean: an arrival long past, more adults and children than guests, a time
+that no clock shows, a guest without a name. Checked where a request comes in, unless its account says otherwise, and never of what
+was accepted. Pure."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from datetime import date, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from forwarder.reservation.problems.problem import Fault
+from forwarder.reservation.request import MAX_GUESTS, ReservationRequest, whole
+
+PAST_ARRIVAL: Final = "past-arrival"
+GUEST_COUNTS: Final = "guest-counts"
+CLOCK_TIMES: Final = "clock-times"
+GUEST_NAME: Final = "guest-name"
+
+CHECKS: Final = (PAST_ARRIVAL, GUEST_COUNTS, CLOCK_TIMES, GUEST_NAME)
+"""The names of the checks, by which an account does without some."""
+
+_LAST_TIME_ZONE: Final = timedelta(hours=12)
+"""How far the last time zone in which it is still today is behind UTC."""
+
+_GRACE: Final = timedelta(days=1)
+"""Whoever arrives after midnight books for the day before."""
+
+
+class _Said(NamedTuple):
+    """What the checks look at; None for what is not there, or is not of its type."""
+
+    arrival: date | None
+    guests: int | None
+    adults: int | None
+    children: int | None
+    arrival_time: str | float | None
+    departure_time: str | float | None
+    names: tuple[object, object, object]
+
+
+class Plausibility(NamedTuple):
+    """The checks of one request. `earliest_arrival`: the day before the date where it is earliest on Earth; None where any day
+    will do. `skipped`: the names of checks that its account does without."""
+
+    earliest_arrival: date | None
+    skipped: Collection[str] = ()
+
+    def faults(self, request: ReservationRequest) -> list[Fault]:
+        """What `request` cannot mean."""
+        guest = request.guest
+        said = _Said(
+            request.arrival_date,
+            request.number_of_guests,
+            request.number_of_adults,
+            request.number_of_children,
+            request.arrival_estimated_time,
+            request.departure_estimated_time,
+            (guest.name, guest.first_name, guest.last_name),
+        )
+        return list(self._faults(said))
+
+    def faults_in(self, document: object) -> list[Fault]:
+        """The same of a document that may be wrong in any way: as far as its values allow."""
+        return list(self._faults(_said_in(document))) if isinstance(document, dict) else []
+
+    def _faults(self, said: _Said) -> Iterator[Fault]:
+        if self.earliest_arrival and said.arrival and said.arrival < self.earliest_arrival:
+            yield Fault("/arrivalDate", "arrival_in_the_past", "must be no earlier than yesterday")
+        if said.guests and (said.adults or 0) + (said.children or 0) > said.guests and GUEST_COUNTS not in self.skipped:
+            right = "must be at least numberOfAdults and numberOfChildren together"
+            yield Fault("/numberOfGuests", "fewer_than_adults_and_children", right)
+        if not any(_is_name(name) for name in said.names) and GUEST_NAME not in self.skipped:
+            right = "must be there and not be empty, unless firstName or lastName is"
+            yield Fault("/guest/name", "guest_without_name", right)
+        if CLOCK_TIMES not in self.skipped:
+            for pointer, time in (
+                ("/arrivalEstimatedTime", said.arrival_time),
+                ("/departureEstimatedTime", said.departure_time),
+            ):
+                if time is not None and not is_possible(time):
+                    right = "must be a time that a clock shows, such as 15:30, or words"
+                    yield Fault(pointer, "impossible_time", right)
+
+
+def plausibility(now: datetime, skipped: Collection[str] = ()) -> Plausibility:
+    """The checks of a request that comes `now`, in UTC."""
+    earliest = None if PAST_ARRIVAL in skipped else (now - _LAST_TIME_ZONE).date() - _GRACE
+    return Plausibility(earliest, skipped)
+
+
+def _is_name(name: object) -> bool:
+    # What is no text is refused as such.
+    return name is not None and (not isinstance(name, str) or bool(name.strip()))
+
+
+def _said_in(document: Mapping[str, Any]) -> _Said:
+    guest = document.get("guest")
+    # A guest that is missing, or none, is refused as such.
+    known = guest if isinstance(guest, dict) else {"name": guest or "?"}
+    return _Said(
+        _day(document.get("arrivalDate")),
+        _count(document.get("numberOfGuests")),
+        _count(document.get("numberOfAdults")),
+        _count(document.get("numberOfChildren")),
+        _time(document.get("arrivalEstimatedTime")),
+        _time(document.get("departureEstimatedTime")),
+        (known.get("name"), known.get("firstName"), known.get("lastName")),
+    )
+
+
+def _day(value: object) -> date | None:
+    try:
+        return date.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+
+
+def _count(value: object) -> int | None:
+    number = whole(value)
+    return number if type(number) is int and 0 <= number <= MAX_GUESTS else None
+
+
+def _time(value: object) -> str | float | None:
+    time = whole(value)
+    return time if isinstance(time, str | int | float) and not isinstance(time, bool) else None
+
+
+# --- times ---
+
+_HALF_A_DAY: Final = 12
+_DAY: Final = 24
+_SIXTY: Final = 60
+
+_HALF: Final = r"(?:([ap])\.?m?\.?)?"
+_ZONE: Final = r"(?:z|[+-]\d\d:?\d\d)?"
+# As clocks are read in many countries. Numbers of no more than nine digits: the longer ones are no times.
+_CLOCK_TIME = re.compile(
+    rf"\s*(\d{{1,9}})\s*[:.h]\s*(\d{{1,9}})(?:\s*[:.]\s*(\d\d)(?:[.,]\d+)?)?\s*{_HALF}\s*h?{_ZONE}\s*",
+    re.ASCII | re.IGNORECASE,
+)
+_HOUR = re.compile(r"\s*(\d{1,9})\s*(?:([ap])\.?m\.?|h)\s*", re.ASCII | re.IGNORECASE)
+_DIGITS = re.compile(r"\s*(-?)(\d{1,4})\s*", re.ASCII)
+
+
+def is_possible(time: str | float) -> bool:
+    """Whether a clock may show `time`. Digits alone, a number's too, are an hour (15), or hours and minutes (1530); where they are
+    five or more they may be anything, and so may words."""
+    if isinstance(time, float):
+        return 0 <= time <= _DAY  # a part of an hour: 15.5
+    text = str(time)
+    if digits := _DIGITS.fullmatch(text):
+        minutes = int(digits[2][-2:]) if len(digits[2]) > len("24") else 0
+        hours = int(digits[2][:-2]) if len(digits[2]) > len("24") else int(digits[2])
+        return not digits[1] and _shows(hours, minutes)
+    if hour := _HOUR.fullmatch(text):
+        return _shows(int(hour[1]), half=hour[2])
+    if clock := _CLOCK_TIME.fullmatch(text):
+        return _shows(int(clock[1]), int(clock[2]), int(clock[3] or 0), half=clock[4])
+    return True
+
+
+def _shows(hours: int, minutes: int = 0, seconds: int = 0, *, half: str | None = None) -> bool:
+    if half:
+        return hours <= _HALF_A_DAY and minutes < _SIXTY and seconds < _SIXTY
+    return (hours < _DAY and minutes < _SIXTY and seconds < _SIXTY) or (hours, minutes, seconds) == (_DAY, 0, 0)
