@@ -171,6 +171,7 @@ def test_the_duplicate_window_is_five_minutes_unless_it_is_said(command: Command
     assert command("account", "set", "acc", "--credential", OAUTH).code == 0
     assert listed(command)["duplicateWindowSeconds"] == 0
 
+
 def test_checks_that_are_skipped_are_kept_with_the_account(command: Command) -> None:
     assert command.add("--skip-checks", "guest-name, past-arrival").code == 0
     assert listed(command)["skippedChecks"] == ["past-arrival", "guest-name"]
