@@ -230,20 +230,24 @@ def read_settings() -> Settings:
     """The settings that the environment makes. Raises `BadSettings`."""
     _refuse_unknown(os.environ)
     try:
-        environment = Environment()
-        environment = environment.model_validate(environment.model_dump() | _from_files(environment))
+        return settings_of(Environment())
     except ValidationError as error:
         raise BadSettings("\n".join(_in_words(error))) from None
+
+
+def settings_of(environment: Environment) -> Settings:
+    """What these variables come to. Raises `BadSettings`; `ValidationError` for a value in a file."""
+    environment = environment.model_validate(environment.model_dump() | _from_files(environment))
     least = environment.push_timeout_seconds * _LEASE_TO_PUSH
     if environment.lease_seconds < least:
         raise BadSettings(
             f"FORWARDER_LEASE_SECONDS must be at least {_LEASE_TO_PUSH} times FORWARDER_PUSH_TIMEOUT_SECONDS, so {least:g}: it is "
             "renewed when a third of it is over, and a push that starts then must end, and be recorded, within the rest."
         )
-    return Settings(environment, backend_of(environment))
+    return Settings(environment, _backend(environment))
 
 
-def backend_of(environment: Environment) -> Embedded | Distributed:
+def _backend(environment: Environment) -> Embedded | Distributed:
     """What log and store are. Raises `BadSettings`."""
     servers, url = environment.kafka_bootstrap_servers, environment.database_url
     if servers and url:

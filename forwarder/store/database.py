@@ -259,10 +259,11 @@ def _rows(result: CursorResult[Any]) -> Sequence[Row[Any]]:
 
 # --- errors -----------------------------------------------------------------------------------------------------------
 
+_NOT_LET_IN = "28"  # not this user, or not with this password or certificate
 _OUTAGE_SQLSTATES = (
     "08",  # connection exception
     "25006",  # read-only transaction: a standby, during a failover
-    "28",  # this user, password or certificate is not let in: whoever is to mend that need not stop us
+    _NOT_LET_IN,  # whoever is to mend that need not stop us
     "25P03",  # idle-in-transaction time-out
     "40",  # rolled back: serialisation failure, deadlock
     "53",  # insufficient resources: disk full, out of memory, too many connections
@@ -321,11 +322,12 @@ def _lost_connection(error: Exception) -> bool:
 
 
 def _described(error: BaseException) -> str:
-    match error:
-        case ssl.SSLCertVerificationError(verify_message=why):
-            hint = "sslrootcert in FORWARDER_DATABASE_URL must hold the authority that signed it, and the host be one that it names"
-            return f"PostgreSQL's certificate is not trusted ({why}): {hint}"
-        case asyncpg.InvalidAuthorizationSpecificationError():
-            return f"PostgreSQL lets us not in ({error}): check the user, password and certificate in FORWARDER_DATABASE_URL"
-        case _:
-            return f"{type(error).__name__}: {error}".splitlines()[0]
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"PostgreSQL's certificate is not trusted ({error.verify_message}): sslrootcert in FORWARDER_DATABASE_URL must hold "
+            "the authority that signed it, and the host be one that it names"
+        )
+    if (getattr(error, "sqlstate", None) or "").startswith(_NOT_LET_IN):
+        why = str(error).splitlines()[0]
+        return f"PostgreSQL lets us not in ({why}): check the user, password and certificate in FORWARDER_DATABASE_URL"
+    return f"{type(error).__name__}: {error}".splitlines()[0]

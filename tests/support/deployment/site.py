@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from forwarder.settings import Environment, Settings, backend_of
+from forwarder import settings
+from forwarder.settings import Environment, Settings
 from tests.support.backends import Backend
 from tools.servers.reaper import Reaper
 
@@ -50,4 +51,4 @@ def settings_of(site: Site) -> Settings:
     environment = Environment.model_validate(
         {name.removeprefix("FORWARDER_").lower(): value for name, value in site.settings.items()}
     )
-    return Settings(environment, backend_of(environment))
+    return settings.settings_of(environment)
