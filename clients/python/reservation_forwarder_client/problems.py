@@ -40,6 +40,7 @@ class Problem:
     detail: str = ""
     code: str = ""
     request_id: str | None = None
+    transaction_of: str | None = None
     instance: str | None = None
     errors: tuple[Fault, ...] = ()
     reference: str | None = None

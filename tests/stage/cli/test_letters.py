@@ -124,6 +124,7 @@ async def test_letters_are_told_newest_first_each_with_what_went_wrong(desk: _De
         "attempts": 1,
         "requestId": arrival(3).submission.request_id,
         "standing": "open",
+        "supersededBy": None,
     }
     assert row(*found[1])["requestId"] is None
     assert (found[1][0].account, found[1][0].detail) == ("acc", "not a submission")

@@ -13,6 +13,7 @@ import pytest
 from openapi_spec_validator import validate
 
 from forwarder.assembly import role as serving
+from forwarder.http.connection_limits import ConnectionLimits
 from forwarder.http.contract import DEPRECATED, NOTICE, Deprecation, announcing
 from forwarder.http.server import http_app
 from tests.support.stages.bodies import GENERAL
@@ -70,7 +71,9 @@ async def test_without_an_end_it_names_none(client: httpx.AsyncClient) -> None:
     assert answer.status_code == 202
     assert announced(answer) == {
         "deprecation": "@1861920000",
-        "link": '</docs>; rel="deprecation"; type="text/html"',
+        # Beside what the first answer says to a caller without a key.
+        "link": '</docs#submitBookingEngineReservation>; rel="help"; title="Idempotency-Key", '
+        '</docs>; rel="deprecation"; type="text/html"',
     }
 
 
@@ -84,7 +87,7 @@ async def test_every_process_serves_its_routes_so(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(serving, "announcing", partial(announcing, table=TABLE))
     house: Stages
     async with stages() as house:
-        settings = SimpleNamespace(environment=SimpleNamespace(grace_seconds=1))
+        settings = SimpleNamespace(environment=SimpleNamespace(grace_seconds=1), connections=ConnectionLimits())
         backend: Any = SimpleNamespace(clock=house.clock, settings=settings)
         with socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))

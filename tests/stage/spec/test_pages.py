@@ -21,7 +21,7 @@ _LISTED = [Status.PENDING, Status.CONFIRMED, Status.IN_DOUBT, Status.CANCELLED]
 async def house() -> AsyncIterator[Stages]:
     async with stages() as built:
         for number in range(1, COUNT + 1):
-            body = BOOKING_ENGINE | {"propertyId": number}
+            body = BOOKING_ENGINE | {"propertyId": number, "transactionId": f"tx-{number}"}
             await built.client.post(BOOKING_ENGINE_PATH, json=body)
             built.ingest(built.requests[-1], _LISTED[number % len(_LISTED)])
         yield built
@@ -32,7 +32,9 @@ async def statuses() -> AsyncIterator[Stages]:
     """One reservation of each status, in their order."""
     async with stages() as built:
         for number, status in enumerate(Status, start=1):
-            await built.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE | {"propertyId": number})
+            await built.client.post(
+                BOOKING_ENGINE_PATH, json=BOOKING_ENGINE | {"propertyId": number, "transactionId": f"tx-{number}"}
+            )
             built.ingest(built.requests[-1], status)
         yield built
 
