@@ -105,7 +105,7 @@ def _state(shown: Shown, item: Any) -> str:
 
 
 def _confirmed(shown: Shown, pms_id: str, item: Any, booking: Booking) -> Confirmed:
-    return Confirmed(pms_id, without_card(_record(shown, item), booking.card))
+    return Confirmed(pms_id, without_card(_record(shown, item), booking.card), named=is_ours(shown, item, booking))
 
 
 def _record(shown: Shown, item: Any) -> dict[str, Any]:

@@ -248,4 +248,5 @@ def _found(ours: Sequence[ShownBooking], booking: Booking) -> Confirmed | Deferr
 
 
 def _confirmed(shown: ShownBooking, booking: Booking) -> Confirmed:
-    return Confirmed(str(shown.id), without_card(dict(shown.record), booking.card))
+    named = shown.reference == booking.reference
+    return Confirmed(str(shown.id), without_card(dict(shown.record), booking.card), named=named)

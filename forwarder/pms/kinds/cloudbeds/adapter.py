@@ -121,6 +121,8 @@ class CloudbedsAdapter:
 
     async def _made(self, response: Response, body: dict[str, Any], booking: Booking, send: Send) -> Outcome:
         reservation_id = identifier(body.get("reservationID"))
+        if _is_anothers(body, booking):
+            return not_understood(response)
         if reservation_id is not None and status_of(body) in self._counted:
             await self._leave_note(reservation_id, booking, send)
             return await self._confirmed(reservation_id, body, booking, send)
@@ -213,6 +215,8 @@ class CloudbedsAdapter:
             details = await self._details(reservation_id, booking, send)
         except (NotSent, NoResponse):
             details = None
+        if details is not None and _is_anothers(details, booking):
+            details = None
         record = record_of(known if details is None else details)
         return Confirmed(reservation_id, without_card(record, booking.card))
 
@@ -268,6 +272,15 @@ class CloudbedsAdapter:
         if self._options.authorization == "api-key":
             return (*credential_header(b"x-api-key", self._credential), _JSON)
         return (*bearer(self._credential), _JSON)
+
+
+def _is_anothers(shown: Mapping[str, Any], booking: Booking) -> bool:
+    """Whether what is shown names another reference, or other nights, than `booking`."""
+    nights = {"startDate": booking.arrival.isoformat(), "endDate": booking.departure.isoformat()}
+    named = shown.get("thirdPartyIdentifier")
+    return named not in (None, "", booking.reference) or any(
+        isinstance(day := shown.get(name), str) and day[:10] not in ("", asked) for name, asked in nights.items()
+    )
 
 
 def _is_ours(item: object, booking: Booking) -> bool:

@@ -244,4 +244,5 @@ def _decided(shown: Sequence[ShownReservation], booking: Booking) -> Confirmed |
 
 
 def _confirmed(reservation: ShownReservation, booking: Booking) -> Confirmed:
-    return Confirmed(str(reservation.id), without_card(dict(reservation.record), booking.card))
+    named = reservation.reference == booking.reference
+    return Confirmed(str(reservation.id), without_card(dict(reservation.record), booking.card), named=named)

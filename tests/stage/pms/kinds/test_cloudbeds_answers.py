@@ -297,3 +297,22 @@ async def test_a_cancellation_that_did_not_surely_happen_is_put_off(answer: Any)
 def _deferred(outcome: object) -> str:
     assert isinstance(outcome, Deferred), outcome
     return outcome.reason
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"thirdPartyIdentifier": "rsv_of_another"},
+        {"startDate": "2027-05-01"},
+        {"startDate": "2027-03-01", "endDate": "2027-03-09T00:00:00"},
+    ],
+)
+async def test_an_answer_about_another_booking_is_in_doubt_and_another_bookings_details_are_not_ours(
+    others: dict[str, str],
+) -> None:
+    """999 was confirmed as the price of a booking that somebody else had made."""
+    assert isinstance(await create(Vendor(postReservation=made(**others), getReservation=shown())), InDoubt)
+    details = shown(**others, total=999, balanceDetailed={"grandTotal": 999})
+    confirmed = await create(Vendor(postReservation=made(), getReservation=details))
+    assert isinstance(confirmed, Confirmed)
+    assert confirmed.record["totalPrice"] == 330.5
