@@ -53,7 +53,7 @@ def refusals(
         yield _card_required(card)
     elif card is not None and (pays_pms or traits.cards == "all") and (faults := card_faults(card, now)):
         yield rules.CARD_INVALID.problem(_CARD_INVALID, faults=faults)
-    if traits.website and not website_id(reservation):
+    if traits.website and website_id(reservation) in _NO_WEBSITE:
         yield _WEBSITE_REQUIRED
     if not traits.rooms and str(room_of(reservation)) != str(reservation["propertyId"]):
         yield _NO_ROOMS
@@ -81,11 +81,14 @@ def _card_required(card: CardDetails | None) -> Problem:
     )
 
 
+_NO_WEBSITE: Final = frozenset({"", ".", ".."})
+"""The last two mean another address than their own."""
+
 _CARD_INVALID: Final = (
     "The card would be sent to the PMS, and cannot be one: errors names what is wrong with it by JSON Pointer."
 )
 _WEBSITE_REQUIRED: Final = rules.WEBSITE_REQUIRED.problem(
-    "This integration takes its website identifier from paymentProviderId, which is missing or empty.",
+    "This integration takes its website identifier from paymentProviderId, which is missing, empty or names none.",
     faults=(Fault("/paymentProviderId", "required", "is required: the identifier of the website"),),
 )
 _NO_ROOMS: Final = rules.NO_ROOMS.problem(

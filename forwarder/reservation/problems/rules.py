@@ -23,7 +23,7 @@ WEBSITE_REQUIRED: Final = ProblemType(
     "website_id_required",
     "The reservation needs a website",
     422,
-    "The integration is of kind `website-builder`, and `paymentProviderId` is missing or empty.",
+    "The integration is of kind `website-builder`, and `paymentProviderId` is missing, empty, or names none.",
     "Send it with the website's identifier in `paymentProviderId`.",
 )
 NO_ROOMS: Final = ProblemType(

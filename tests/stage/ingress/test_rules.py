@@ -50,6 +50,7 @@ REFUSED: list[tuple[str, str, dict[str, Any], str, list[str]]] = [
     ("hostaway", GENERAL_PATH, GENERAL, "no_rooms", ["/roomId"]),
     ("website-builder", BOOKING_ENGINE_PATH, changed(WHOLE, WEBSITE, ABSENT), "website_id_required", ["/paymentProviderId"]),
     ("website-builder", GENERAL_PATH, GENERAL | {WEBSITE: " "}, "website_id_required", ["/paymentProviderId"]),
+    ("website-builder", GENERAL_PATH, GENERAL | {WEBSITE: ".."}, "website_id_required", ["/paymentProviderId"]),
     ("generic", BOOKING_ENGINE_PATH, _card(cardNumber="4111"), "card_invalid", [NUMBER]),
 ]  # fmt: skip
 
