@@ -137,9 +137,9 @@ class Environment(BaseSettings):
     """Submissions that one ingress process handles at once, waiting callers included. Above it: 503 with `Retry-After`."""
     max_request_bytes: Annotated[int, Field(ge=MAX_BODY_BYTES)] = 32 * 1024 * 1024
     """The same limit for the bytes of their bodies. It also limits a bulk, which is never larger than 8 MiB."""
-    max_connections: Annotated[int, Field(ge=1)] = 4096
+    max_connections: Annotated[int, Field(ge=1)] = 8192
     """Connections of HTTP clients that one process holds; never more than it may open files. Those without a request make room."""
-    max_connections_per_address: Annotated[int, Field(ge=1)] = 1024
+    max_connections_per_address: Annotated[int, Field(ge=1)] = 4096
     """The same of one client's address. Behind a proxy that is the proxy's: set both alike."""
     head_seconds: Annotated[float, Field(gt=0, le=300)] = 10.0
     """How long the target and headers of a request may take to come."""

@@ -12,8 +12,8 @@ insert into reservations (
     status, request, fingerprint, accepted_at, created_at, updated_at, deadline_at, due_at
 )
 select
-    'rsv_' || md5(n::text), 'demo', ($1::text[])[1 + n % cardinality($1::text[])], n % $2, 'booking-engine', '1000', 'R' || n,
-    '2027-03-01', '2027-03-05', 'PENDING', replace(replace($3, '"R0"', '"R' || n || '"'), '"T0"', '"T' || n || '"'), md5(n::text),
+    'rsv_' || md5(n::text), 'demo', ($1::text[])[1 + n % cardinality($1::text[])], n % $2, 'booking-engine', n::text, n::text,
+    '2031-03-01', '2031-03-05', 'PENDING', replace(replace($3, '"P0"', '"' || n || '"'), '"T0"', '"T' || n || '"'), md5(n::text),
     now(), now(), now(), now() + interval '1 day', now()
 from generate_series(1, $4) as n
 """
@@ -22,9 +22,10 @@ from generate_series(1, $4) as n
 async def put_due(
     url: str, accounts: Sequence[str], count: int, *, partitions: int, booking: Mapping[str, Any]
 ) -> None:
-    """So many due submissions of `booking`, each with a room and a transaction of its own, spread over accounts and partitions.
+    """So many due submissions of `booking`, each with a property, which is its room, and a transaction of its own, spread over
+    accounts and partitions.
     Not on the log."""
-    body = json.dumps({**booking, "roomId": "R0", "transactionId": "T0"})
+    body = json.dumps({**booking, "propertyId": "P0", "roomId": "P0", "transactionId": "T0"})
     connection = await asyncpg.connect(url.replace("+asyncpg", ""))
     try:
         await connection.execute(_INSERT, accounts, partitions, body, count)

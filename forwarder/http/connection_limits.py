@@ -50,8 +50,8 @@ class ConnectionLimits:
     refuses one that takes longer, this ends connections whose bodies nobody reads. `unread_seconds`: how long a client may read
     nothing of a response."""
 
-    max_connections: int = 4096
-    max_per_address: int = 1024
+    max_connections: int = 8192
+    max_per_address: int = 4096
     head_seconds: float = 10.0
     body_seconds: float = 10.0
     unread_seconds: float = 60.0

@@ -27,7 +27,12 @@ class Transport:
 
 def transport_of(url: str, environment: Mapping[str, str]) -> Transport:
     """What the URL and libpq's own variables in `environment` come to. Raises `BadTransport`."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except (
+        ValueError
+    ) as error:  # an address of IPv6 in brackets that are not paired, or in a list, which Python may refuse
+        raise BadTransport("its hosts cannot be read: name one host, or each by a name or an IPv4 address") from error
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
     mode = query.get("sslmode") or environment.get("PGSSLMODE") or "prefer"
     if mode not in _MODES:

@@ -33,7 +33,7 @@ async def book(deployment: Deployment, account: str, number: int) -> str:
 async def test_a_cancelled_reservation_is_gone_from_the_pms_and_its_nights_are_free(deployment: Deployment) -> None:
     for kind in KINDS:
         request_id = await book(deployment, kind, 1)
-        taken = await deployment.submit(kind, stay(1), Prefer="wait=30")
+        taken = await deployment.submit(kind, stay(1) | {"transactionId": "another"}, Prefer="wait=30")
         assert taken.status_code == 409, taken.text
         answer = await deployment.cancel(kind, request_id, Prefer="wait=30")
         assert answer.status_code == 200, answer.text

@@ -199,6 +199,8 @@ async def keeps_amounts_exact(trial: Trial) -> Findings:
         sent_as[amount] = _says(sent, amount)
         findings += [f"{amount} was sent as {noise[0]}" for noise in _NOISE.finditer(sent)]
         findings += _unlike(made.record, amount)
+    if not any(sent_as.values()):
+        raise NotApplicable("the PMS was told none of the amounts: it quotes its own")
     missing = [f"{amount} was sent neither as {amount} nor in hundredths" for amount, was in sent_as.items() if not was]
     for finding in [*missing, *findings]:
         yield finding

@@ -95,6 +95,19 @@ class OddRecord(GenericAdapter):
         return replace(outcome, record={"fax": "F1"}) if isinstance(outcome, Confirmed) else outcome
 
 
+class TakesAnyAnswer(GenericAdapter):
+    """As one that names the reference, which it does not read."""
+
+    async def create(self, booking: Booking, send: Send) -> Outcome:
+        outcome = await super().create(booking, send)
+        if isinstance(outcome, InDoubt) and self._said is not None:
+            return Confirmed(self._said, named=True)
+        self._said = outcome.pms_reservation_id if isinstance(outcome, Confirmed) else self._said
+        return outcome
+
+    _said: str | None = None
+
+
 class SharesState(GenericAdapter):
     """Keeps what it is asked in itself, where the next push changes it."""
 
@@ -396,6 +409,7 @@ CAUGHT_BY: Final[Sequence[tuple[Any, str, str]]] = (
     (SwallowsCancellation, "can-be-cancelled", "it went on"),
     (PutsOffWhatItMade, "stops-when-told", "it is held, and create said Deferred"),
     (LeavesTasksBehind, "can-be-cancelled", "it left behind"),
+    (TakesAnyAnswer, "takes-no-answer-of-another", "it was confirmed with another's answer"),
     (ClientOfItsOwn, "leaves-nothing-open", "open after the directory was closed"),
     (ClientOfItsOwn, "minds-the-pace", "0 of them went through"),
     (AsksTwice, "minds-the-pace", "a push made 2 requests"),

@@ -79,7 +79,7 @@ class Site:
         pace: Pace = UNPACED,
     ) -> Pms:
         at = self.house.simulator.base_url(self.kind, self.name) if base_url is None else base_url
-        connection = AccountConnection("acme", self.kind, at, credential, pace, OPTIONS.get(self.kind, {}))
+        connection = AccountConnection(f"acme-{self.name}", self.kind, at, credential, pace, OPTIONS.get(self.kind, {}))
         return (directory or self.house.directory).connect(connection)
 
     def go_wrong(self, mode: str, **more: Any) -> None:
