@@ -26,6 +26,7 @@ class LeanPms:
     replayed: int = 0
     by_key: dict[bytes, int] = field(default_factory=dict)
     by_reference: dict[str, int] = field(default_factory=dict)
+    references: list[str] = field(default_factory=list)
     by_submission: Counter[str] = field(default_factory=Counter)
 
     def answer(self, request: Request) -> tuple[int, bytes]:
@@ -49,20 +50,24 @@ class LeanPms:
         key = request.headers.get(b"idempotency-key")
         if key is not None and key in self.by_key:
             self.replayed += 1
-            return 200, _booking(self.by_key[key])
+            return 200, self._booking(self.by_key[key])
         booking = json.loads(request.body)
         self.made += 1
         if key is not None:
             self.by_key[key] = self.made
         reference = booking.get("reference", "")
         self.by_reference[reference] = self.made
+        self.references.append(reference)
         self.by_submission[booking.get("transactionId") or reference] += 1
-        return 201, _booking(self.made)
+        return 201, self._booking(self.made)
 
     def _find(self, request: Request) -> tuple[int, bytes]:
         (reference,) = parse_qs(request.query).get("reference", [""])
         number = self.by_reference.get(reference)
-        return 200, b'{"data":[%s]}' % (b"" if number is None else _booking(number))
+        return 200, b'{"data":[%s]}' % (b"" if number is None else self._booking(number))
+
+    def _booking(self, number: int) -> bytes:
+        return b'{"id":%d,"status":"CONFIRMED","reference":"%b"}' % (number, self.references[number - 1].encode())
 
     def _stats(self) -> dict[str, int]:
         return {
@@ -73,10 +78,6 @@ class LeanPms:
             "replayed": self.replayed,
             "refused": self.refused,
         }
-
-
-def _booking(number: int) -> bytes:
-    return b'{"id":%d,"status":"CONFIRMED"}' % number
 
 
 def main() -> None:
