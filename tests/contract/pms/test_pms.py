@@ -6,37 +6,36 @@ Every kind of PMS against its simulator: real HTTP over loopback, through the tr
 import asyncio
 import hashlib
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 import pytest_asyncio
 
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import PushPolicy
-from forwarder.pms.port import AccountConnection, UnknownKind
+from forwarder.pms.port import AccountConnection, Pms, UnknownKind
 from forwarder.pms.registry import KINDS
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
+from tests.support.network.patience import once_met
 from tests.support.simulator.pace import HeardPace
 from tests.support.simulator.pms_site import CREDENTIAL, WORDINGS, House, Site
 from tests.support.simulator.server import QuickClock, running_simulator
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+T = TypeVar("T")
+
 LONG = PushPolicy(push_seconds=10.0)
-SHORT = PushPolicy(push_seconds=0.3)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def house() -> AsyncIterator[House]:
     clock = QuickClock()
-    async with (
-        running_simulator() as simulator,
-        open_directory(clock, policy=LONG) as directory,
-        open_directory(clock, policy=SHORT) as impatient,
-    ):
-        yield House(simulator, directory, impatient, clock)
+    async with running_simulator() as simulator, open_directory(clock, policy=LONG) as directory:
+        yield House(simulator, directory, clock)
 
 
 @pytest.fixture(params=sorted(KINDS))
@@ -129,13 +128,25 @@ async def test_whoever_minds_the_pace_hears_of_it(site: Site) -> None:
 
 async def test_a_pms_that_hangs_with_a_booking(site: Site) -> None:
     site.go_wrong("hang", scope="bookings")
-    assert _in_doubt(await site.impatient_pms.create(site.booking())) == "pms_timed_out"
+    assert _in_doubt(await _hung(site, lambda pms: pms.create(site.booking()))) == "pms_timed_out"
     assert site.made == 0
 
 
 async def test_a_lookup_that_hangs_is_only_put_off(site: Site) -> None:
     site.go_wrong("hang")
-    assert _deferred(await site.impatient_pms.find(site.booking())) == "pms_timed_out"
+    assert _deferred(await _hung(site, lambda pms: pms.find(site.booking()))) == "pms_timed_out"
+
+
+async def _hung(site: Site, asked: Callable[[Pms], Awaitable[T]]) -> T:
+    """What `asked` comes to when its time runs out at the PMS that hangs, and not before it was reached."""
+
+    async def push(seconds: float) -> T:
+        async with open_directory(site.house.clock, policy=PushPolicy(push_seconds=seconds)) as impatient:
+            return await asked(site.reach(impatient))
+
+    order = site.house.simulator.world.faults.at(site.name)
+    assert order is not None
+    return await once_met(push, order.met.is_set)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from forwarder.pms.conformance.proxy import FaultyProxy, faulty_proxy
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse
 from forwarder.pms.http.response import Response
+from tests.support.network.patience import once_met
 from tests.support.network.raw_server import Caller, raw_server
 from tests.support.network.transports import ask
 
@@ -70,12 +71,19 @@ async def test_what_is_not_struck_is_carried_on_as_it_is() -> None:
 async def test_a_struck_exchange_brings_no_answer(fault: Fault, reason: str, delivered: bool) -> None:
     asked: list[bytes] = []
     async with a_proxy(asked) as (proxy, out):
-        proxy.begin(Disruption("struck", fault, delivered), at=2)
-        assert (await send(proxy, out)).status_code == 201
-        assert not proxy.met.is_set()
-        with pytest.raises(NoResponse, match=reason):
-            await send(proxy, out, seconds=0.2)
-        assert proxy.met.is_set()
+
+        async def struck(seconds: float) -> None:
+            del asked[:]
+            proxy.begin(Disruption("struck", fault, delivered), at=2)
+            assert (await send(proxy, out)).status_code == 201
+            assert not proxy.met.is_set()
+            with pytest.raises(NoResponse, match=reason):
+                await send(proxy, out, seconds=seconds)
+
+        def met() -> bool:
+            return proxy.met.is_set()
+
+        await once_met(struck, met)
         assert (await send(proxy, out)).status_code == 201
     assert len(asked) == (3 if delivered else 2)
 

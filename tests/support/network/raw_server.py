@@ -13,16 +13,19 @@ Script = Callable[["Caller"], Awaitable[None]]
 
 @dataclass(slots=True)
 class Caller:
-    """One connection, as the script sees it."""
+    """One connection, as the script sees it. `on_request` is called with each that came whole."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    on_request: Callable[[], None] = lambda: None
 
     async def request(self) -> bytes:
         """One whole request, head and body."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-        return head + await self.reader.readexactly(int(lengths[0]) if lengths else 0)
+        body = await self.reader.readexactly(int(lengths[0]) if lengths else 0)
+        self.on_request()
+        return head + body
 
     async def say(self, answer: bytes) -> None:
         self.writer.write(answer)

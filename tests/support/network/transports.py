@@ -33,7 +33,7 @@ class Way:
         return raw_server(script, tls=self.serving)
 
     def transport(self, **limits: Any) -> ConnectionPool:
-        return ConnectionPool(PoolLimits(**{"connect_seconds": 1.0} | limits), self.trusted)
+        return ConnectionPool(PoolLimits(**{"connect_seconds": 10.0} | limits), self.trusted)
 
 
 def contexts(directory: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:

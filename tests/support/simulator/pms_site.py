@@ -35,11 +35,10 @@ WORDINGS: Final[Mapping[str, Wording]] = {
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """What all tests share: one simulator, and two ways to it, of which one is soon out of patience."""
+    """What all tests share: one simulator, and a way to it."""
 
     simulator: Simulator
     directory: PmsDirectory
-    impatient: PmsDirectory
     clock: QuickClock
 
 
@@ -58,11 +57,6 @@ class Site:
     @property
     def pms(self) -> Pms:
         return self.reach()
-
-    @property
-    def impatient_pms(self) -> Pms:
-        """The same, with a push time-out of a fraction of a second."""
-        return self.reach(self.house.impatient)
 
     @property
     def made(self) -> int:

@@ -16,7 +16,7 @@ from tests.support.network.transports import CREATED, ask
 
 @pytest.fixture
 async def transport() -> AsyncIterator[ConnectionPool]:
-    async with ConnectionPool(PoolLimits(connect_seconds=1.0)) as opened:
+    async with ConnectionPool(PoolLimits(connect_seconds=10.0)) as opened:
         yield opened
 
 
