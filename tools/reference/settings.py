@@ -22,14 +22,14 @@ def settings_page() -> str:
     rows = []
     for name, field in Environment.model_fields.items():
         if not texts.get(name):
-            raise ValueError(f"Environment.{name} in forwarder/settings.py needs a docstring")
+            raise ValueError(f"Environment.{name} in forwarder/settings/environment.py needs a docstring")
         rows.append([f"`FORWARDER_{name.upper()}`", _shown(field.default), _bounds(schema[name]), texts[name]])
     return HEAD + _ABOUT + table(["variable", "default", "range", "meaning"], rows)
 
 
 def descriptions() -> Mapping[str, str]:
     """Each setting's docstring."""
-    module = ast.parse((PACKAGE / "settings.py").read_text(encoding="utf-8"))
+    module = ast.parse((PACKAGE / "settings" / "environment.py").read_text(encoding="utf-8"))
     (environment,) = [
         node for node in module.body if isinstance(node, ast.ClassDef) and node.name == Environment.__name__
     ]

@@ -1,0 +1,10 @@
+"""Settings: environment variables `FORWARDER_…` → frozen values, one object per part.
+
+Nothing else reads the environment. Half a configuration (Kafka without PostgreSQL, or the reverse) is an error, never a fallback.
+"""
+
+from forwarder.settings.backend import Distributed, Embedded
+from forwarder.settings.environment import BadSettings, Environment
+from forwarder.settings.reading import Settings, read_settings, settings_of
+
+__all__ = ["BadSettings", "Distributed", "Embedded", "Environment", "Settings", "read_settings", "settings_of"]

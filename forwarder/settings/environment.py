@@ -1,0 +1,125 @@
+"""The variables `FORWARDER_…`: their names, forms and defaults."""
+
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from forwarder.observability.logging import LogFormat
+from forwarder.reservation.request import MAX_BODY_BYTES
+from forwarder.tenancy.limits import RATE
+from forwarder.topics.kafka.security import Mechanism, Protocol
+
+PREFIX: Final = "FORWARDER_"
+
+
+class BadSettings(ValueError):
+    """The environment does not make a configuration. The message names each variable at fault and what would be right."""
+
+
+class Environment(BaseSettings):
+    """The variables, each `FORWARDER_` and the field's name in capitals. Times are in seconds.
+
+    The docstrings are the texts of docs/reference/settings.md: run `python -m tools.reference write` after a change.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, env_ignore_empty=True, extra="ignore")
+
+    kafka_bootstrap_servers: str | None = None
+    """Kafka brokers. Set together with `FORWARDER_DATABASE_URL`, or leave both out to run embedded."""
+    kafka_security_protocol: Protocol = "PLAINTEXT"
+    """`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`: what the brokers' listener speaks."""
+    kafka_sasl_mechanism: Mechanism | None = None
+    """`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`."""
+    kafka_sasl_username: str | None = None
+    """For `PLAIN` and `SCRAM`."""
+    kafka_sasl_password: SecretStr | None = None
+    """For `PLAIN` and `SCRAM`."""
+    kafka_sasl_password_file: Path | None = None
+    """A file with the password, instead of `FORWARDER_KAFKA_SASL_PASSWORD`."""
+    kafka_sasl_oauth_token_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+[^\s#]*$")] | None = None
+    """For `OAUTHBEARER`: where the authorization server grants tokens by client credentials."""
+    kafka_sasl_oauth_client_id: str | None = None
+    """For `OAUTHBEARER`: the client."""
+    kafka_sasl_oauth_client_secret: SecretStr | None = None
+    """For `OAUTHBEARER`: its secret."""
+    kafka_sasl_oauth_client_secret_file: Path | None = None
+    """A file with that secret, instead of `FORWARDER_KAFKA_SASL_OAUTH_CLIENT_SECRET`."""
+    kafka_sasl_oauth_scope: str | None = None
+    """For `OAUTHBEARER`: the scope to ask for, where the server wants one."""
+    kafka_ca_file: Path | None = None
+    """The authorities (PEM) that brokers' certificates must be signed by. Unset: the system's."""
+    kafka_certificate_file: Path | None = None
+    """The certificate (PEM) that the brokers know us by, where they want one."""
+    kafka_key_file: Path | None = None
+    """Its key (PEM), without a password."""
+    database_url: str | None = None
+    """PostgreSQL: `postgresql://user:password@host:5432/name?sslmode=verify-full&sslrootcert=/path/ca.pem`. `sslcert`, `sslkey` and
+    the rest are libpq's."""
+    database_url_file: Path | None = None
+    """A file with the URL, instead of `FORWARDER_DATABASE_URL`."""
+    allow_plaintext: bool = False
+    """Kafka and PostgreSQL may be reached without encryption anywhere. By default only on this machine."""
+    data_dir: Path = Path(".forwarder")
+    """Where the embedded log and store are kept."""
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    """Port to listen on."""
+    secret_key: Annotated[SecretStr, Field(min_length=16)] | None = None
+    """What cards and credentials are sealed to; at least 16 characters. Embedded, one is made and kept in the data directory."""
+    secret_key_file: Path | None = None
+    """A file with the secret, instead of `FORWARDER_SECRET_KEY`."""
+    simulator_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*[^\s/?#])?$")] | None = None
+    """The simulator that test keys reach, without a trailing `/`. Without it test keys are refused; `forwarder up` uses its own."""
+    topic_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]*$")] = ""
+    """Put before the name of every topic and consumer group."""
+    partitions: Annotated[int, Field(ge=1, le=1000)] = 16
+    """Partitions of each topic that `forwarder topics create` makes. It limits how many workers can share the work."""
+    wait_seconds: Annotated[float, Field(ge=0, le=300)] = 10.0
+    """How long the general operation waits for an outcome."""
+    max_wait_seconds: Annotated[int, Field(ge=0, le=300)] = 60
+    """The longest `Prefer: wait=N`."""
+    max_requests: Annotated[int, Field(ge=1)] = 5000
+    """Submissions that one ingress process handles at once, waiting callers included. Above it: 503 with `Retry-After`."""
+    max_request_bytes: Annotated[int, Field(ge=MAX_BODY_BYTES)] = 32 * 1024 * 1024
+    """The same limit for the bytes of their bodies. It also limits a bulk, which is never larger than 8 MiB."""
+    max_connections: Annotated[int, Field(ge=1)] = 8192
+    """Connections of HTTP clients that one process holds; never more than it may open files. Those without a request make room."""
+    max_connections_per_address: Annotated[int, Field(ge=1)] = 4096
+    """The same of one client's address. Behind a proxy that is the proxy's: set both alike."""
+    head_seconds: Annotated[float, Field(gt=0, le=300)] = 10.0
+    """How long the target and headers of a request may take to come."""
+    body_seconds: Annotated[float, Field(gt=0, le=300)] = 10.0
+    """How long the body of a request may take to come."""
+    rate_limit: Annotated[str, Field(pattern=f"^{RATE}$")] | None = None
+    """What an API key without a limit of its own may submit and cancel: `100/60s` is 100 in 60 seconds. Unset: no limit."""
+    push_timeout_seconds: Annotated[float, Field(gt=0, le=300)] = 30.0
+    """How long a PMS may take to answer."""
+    max_held: Annotated[int, Field(ge=1)] = 8000
+    """Reservations that one worker holds in memory. The rest wait in the store."""
+    lease_seconds: Annotated[float, Field(gt=0)] = 45.0
+    """How long a silent worker keeps its rows. At least 1.5 times the push time-out."""
+    session_seconds: Annotated[float, Field(ge=1, le=300)] = 10.0
+    """How long a silent process keeps its partitions. The brokers must allow it: `group.min.session.timeout.ms`, 6 s."""
+    webhook_timeout_seconds: Annotated[float, Field(gt=0, le=60)] = 15.0
+    """How long a customer's endpoint may take to answer."""
+    webhook_private_addresses: bool = False
+    """Webhooks may use private addresses and plain http. By default https to public addresses only; embedded, also loopback."""
+    grace_seconds: Annotated[float, Field(ge=0)] = 20.0
+    """How long a stopping process lets work in progress finish."""
+    log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
+    """`debug`, `info`, `warning` or `error`."""
+    log_format: LogFormat = "auto"
+    """`json`, `pretty`, or `auto`: pretty on a terminal, JSON otherwise."""
+
+
+def variable(name: str) -> str:
+    """The variable of that field."""
+    return f"{PREFIX}{name.upper()}"
+
+
+def secret(value: SecretStr | None) -> str | None:
+    """In clear."""
+    return None if value is None else value.get_secret_value()

@@ -1,0 +1,157 @@
+"""The environment, read and checked as a whole: what is set at all, what comes from files, and what each part is given of it."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from forwarder.http.connection_limits import ConnectionLimits
+from forwarder.notifier.settings import GROUP as NOTIFIER_GROUP
+from forwarder.notifier.settings import NotifierSettings
+from forwarder.process.supervision import SHARED_ADDRESS
+from forwarder.settings.backend import Distributed, Embedded, backend_of
+from forwarder.settings.environment import PREFIX, BadSettings, Environment, secret, variable
+from forwarder.tenancy.limits import read_limit
+from forwarder.tenancy.port import RateLimit
+from forwarder.topics.port import Topics
+from forwarder.webhooks.addresses import AddressRule
+from forwarder.worker.parts import GROUP, WorkerSettings
+
+_LEASE_TO_PUSH: Final = 1.5
+_NO_SETTINGS: Final = {
+    SHARED_ADDRESS,
+    # What `forwarder up` prints, for whoever calls the forwarder from the same shell.
+    "FORWARDER_URL",
+    "FORWARDER_TOKEN",
+    "FORWARDER_WORKSPACE",
+}
+_OF_THE_TESTS: Final = "FORWARDER_TEST_"
+
+_IN_FILES: Final = ("secret_key", "database_url", "kafka_sasl_password", "kafka_sasl_oauth_client_secret")
+"""What may be read from the file that `…_file` names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the environment says, checked."""
+
+    environment: Environment
+    backend: Embedded | Distributed
+
+    @property
+    def topics(self) -> Topics:
+        return Topics(self.environment.topic_prefix)
+
+    @property
+    def secret_key(self) -> str | None:
+        return secret(self.environment.secret_key)
+
+    @property
+    def rate_limit(self) -> RateLimit | None:
+        """Of each API key that has none of its own."""
+        written = self.environment.rate_limit
+        return None if written is None else read_limit(written)
+
+    @property
+    def connections(self) -> ConnectionLimits:
+        environment = self.environment
+        return ConnectionLimits(
+            max_connections=environment.max_connections,
+            max_per_address=environment.max_connections_per_address,
+            head_seconds=environment.head_seconds,
+            body_seconds=environment.body_seconds,
+        )
+
+    @property
+    def worker(self) -> WorkerSettings:
+        environment = self.environment
+        return WorkerSettings(
+            # Deployments that share a Kafka share no group: one's rebalances are none of the other's.
+            group=f"{environment.topic_prefix}{GROUP}",
+            max_held=environment.max_held,
+            lease_seconds=environment.lease_seconds,
+            grace_seconds=environment.grace_seconds,
+            quiet_seconds=environment.push_timeout_seconds,
+        )
+
+    @property
+    def notifier(self) -> NotifierSettings:
+        environment = self.environment
+        return NotifierSettings(
+            group=f"{environment.topic_prefix}{NOTIFIER_GROUP}",
+            post_seconds=environment.webhook_timeout_seconds,
+            grace_seconds=environment.grace_seconds,
+        )
+
+    @property
+    def webhook_addresses(self) -> AddressRule:
+        """Embedded, this machine's own addresses may be posted to as well, so that webhooks can be tried."""
+        private = self.environment.webhook_private_addresses
+        return AddressRule(private=private, loopback=isinstance(self.backend, Embedded))
+
+
+def read_settings() -> Settings:
+    """The settings that the environment makes. Raises `BadSettings`."""
+    _refuse_unknown(os.environ)
+    try:
+        return settings_of(Environment())
+    except ValidationError as error:
+        raise BadSettings("\n".join(_in_words(error))) from None
+
+
+def settings_of(environment: Environment) -> Settings:
+    """What these variables come to. Raises `BadSettings`; `ValidationError` for a value in a file."""
+    environment = environment.model_validate(environment.model_dump() | _from_files(environment))
+    least = environment.push_timeout_seconds * _LEASE_TO_PUSH
+    if environment.lease_seconds < least:
+        raise BadSettings(
+            f"FORWARDER_LEASE_SECONDS must be at least {_LEASE_TO_PUSH} times FORWARDER_PUSH_TIMEOUT_SECONDS, so {least:g}: it is "
+            "renewed when a third of it is over, and a push that starts then must end, and be recorded, within the rest."
+        )
+    return Settings(environment, backend_of(environment))
+
+
+def _from_files(environment: Environment) -> dict[str, str]:
+    """The values that are in files, without the line's end that editors leave."""
+    values = {}
+    for name in _IN_FILES:
+        file: Path | None = getattr(environment, f"{name}_file")
+        if file is None:
+            continue
+        if getattr(environment, name) is not None:
+            raise BadSettings(f"{variable(name)} and {variable(name)}_FILE are both set: which of them is meant?")
+        try:
+            values[name] = file.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or "it is not text"
+            raise BadSettings(f"{variable(name)}_FILE: {file} cannot be read: {why}") from None
+        if not values[name]:
+            raise BadSettings(f"{variable(name)}_FILE: {file} is empty")
+    return values
+
+
+def _refuse_unknown(names: Iterable[str]) -> None:
+    """A misspelt variable would be ignored, and what it was to protect would be left open."""
+    known = {f"{PREFIX}{name.upper()}" for name in Environment.model_fields} | _NO_SETTINGS
+    ours = {name for name in names if name.upper().startswith(PREFIX)}
+    unknown = sorted(name for name in ours if name.upper() not in known and not name.upper().startswith(_OF_THE_TESTS))
+    if unknown:
+        raise BadSettings("\n".join(_unknown(name, known) for name in unknown))
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    short = [each.removeprefix(PREFIX) for each in known]
+    nearest = get_close_matches(name.upper().removeprefix(PREFIX), short, n=1)
+    hint = f"Did you mean {PREFIX}{nearest[0]}?" if nearest else "docs/reference/settings.md lists those there are."
+    return f"{name} is no setting. {hint}"
+
+
+def _in_words(error: ValidationError) -> list[str]:
+    return [
+        f"FORWARDER_{'_'.join(str(step) for step in detail['loc'][:1]).upper()}: {detail['msg']}"
+        for detail in error.errors(include_input=False, include_url=False)
+    ]
