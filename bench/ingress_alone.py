@@ -24,6 +24,7 @@ from forwarder.tenancy.sql.directory import CacheTimes, LookupCache
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import ConsumedMessage, Publisher
 from forwarder.topics.port import Message as Published
+from tests.support.memory.audit import memory_audit
 
 POST_PATH: Final = "/api/v1/vrs/reservations/booking-engine"
 BULK_PATH: Final = "/api/v1/vrs/reservations/bulk"
@@ -124,6 +125,7 @@ def application(publisher: Publisher, topic: str = "reservations.requests") -> A
         can_cancel=lambda _account: True,
         preview=lambda: Previews(clock),
         limits=RateLimits(clock),
+        audit=memory_audit(clock),
     )
     return http_app([*ingress_routes(parts), *health_routes({})], clock)
 

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forwarder.assembly.test_mode import Shadows
+from forwarder.operations.audit import Audit
+from forwarder.operations.tenancy import AuditedTenancy
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.data_dir import make_private, secret_in
 from forwarder.settings import BadSettings, Distributed, Embedded, Settings
+from forwarder.store.audit.trail import SqlAuditTrail
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.reader import SqlOverview
 from forwarder.store.migrate import migrate, require_current
 from forwarder.store.submissions.recorder import SqlRepairs
-from forwarder.tenancy.port import Sealer
+from forwarder.tenancy.port import Sealer, TenancyAdmin
 from forwarder.tenancy.sealing import sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.deployment import load_sealer, publish_key
@@ -36,9 +39,11 @@ class Backend:
     log: Log
     engine: Engine
     directory: SqlDirectory
-    tenancy: SqlTenancyAdmin
+    tenancy: TenancyAdmin
     overview: SqlOverview
     repairs: SqlRepairs
+    audit: Audit
+    trail: SqlAuditTrail
 
     async def sealer(self) -> Sealer:
         """What seals to the worker's key."""
@@ -81,8 +86,20 @@ async def open_backend(settings: Settings) -> AsyncIterator[Backend]:
             settings.backend, partitions=environment.partitions, session_seconds=environment.session_seconds
         ) as log:
             shadows = Shadows(environment.simulator_url, _seal(settings))
-            directory, tenancy = SqlDirectory(engine, clock, shadow=shadows.of), SqlTenancyAdmin(engine)
-            yield Backend(settings, clock, log, engine, directory, tenancy, SqlOverview(engine), SqlRepairs(engine))
+            trail = SqlAuditTrail(engine)
+            audit = Audit(trail, clock)
+            yield Backend(
+                settings=settings,
+                clock=clock,
+                log=log,
+                engine=engine,
+                directory=SqlDirectory(engine, clock, shadow=shadows.of),
+                tenancy=AuditedTenancy(SqlTenancyAdmin(engine), audit),
+                overview=SqlOverview(engine),
+                repairs=SqlRepairs(engine),
+                audit=audit,
+                trail=trail,
+            )
     finally:
         await engine.dispose()
 

@@ -59,6 +59,7 @@ async def open_ingress(
         can_cancel=lambda account: load(_CAN_CANCEL)(account, backend.clock),
         preview=cache(lambda: load(_PREVIEW)(backend.clock)),
         limits=limits,
+        audit=backend.audit,
         settings=IngressSettings(
             environment.wait_seconds,
             environment.max_wait_seconds,

@@ -23,6 +23,7 @@ async def webhooks_of(backend: Backend) -> Webhooks:
             sealer=await backend.sealer(),
             targets=ResolvedTargets(backend.settings.webhook_addresses),
             clock=backend.clock,
+            audit=backend.audit,
         )
     )
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from forwarder.assembly.backend import Backend, open_backend, open_log
 from forwarder.cli.run.serve import settings_and_logging
+from forwarder.operations.audit import Actor, acting_as
 from forwarder.topics.port import Log, Topics
 
 R = TypeVar("R")
@@ -18,8 +19,9 @@ def with_backend(command: Callable[[Backend], Awaitable[R]]) -> R:
     settings = settings_and_logging("warning")
 
     async def run() -> R:
-        async with open_backend(settings) as backend:
-            return await command(backend)
+        with acting_as(Actor.operator()):
+            async with open_backend(settings) as backend:
+                return await command(backend)
 
     return asyncio.run(run())
 

@@ -47,6 +47,10 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
         "Messages that could not be delivered or read, and replaying them.",
     ),
     "results": ("forwarder.cli.operate.results:commands", "Result events, as downstream services receive them."),
+    "audit": (
+        "forwarder.cli.operate.audit:commands",
+        "The audit trail: who did what, and whether it was tampered with.",
+    ),
     "webhook": ("forwarder.cli.manage.webhook:commands", "Webhooks: where a workspace's results are posted."),
 }
 """Groups of commands, as `COMMANDS`: what is named makes the group."""

@@ -96,6 +96,12 @@ class HttpRequest:
             pass
 
 
+def client_address(scope: Scope) -> str:
+    """The address that a request came from: a proxy's, where one stands between. Empty where it is not known."""
+    client = scope.get("client")
+    return "" if client is None else str(client[0])
+
+
 async def _read_body(receive: Receive, max_bytes: int) -> bytes | BodyFault:
     chunk, more = _chunk(await receive())
     if not more:  # most come in one piece

@@ -21,6 +21,7 @@ from forwarder.http.messages import (
     BodyFault,
     HttpRequest,
     Response,
+    client_address,
     envelope,
     problem_body,
     problem_response,
@@ -40,6 +41,7 @@ from forwarder.ingress.problems import (
     validation_failed,
 )
 from forwarder.observability.metrics import PUBLISH_SECONDS, submissions
+from forwarder.operations.audit import Actor, acting_as
 from forwarder.reservation.cancellation import (
     CancellationBody,
     CancellationRequest,
@@ -167,7 +169,9 @@ class CancelEndpoint:
         if not self._parts.can_cancel(caller.account):
             return not_supported(request_id, caller.account.kind)
         if stored is None or not _asked_for(stored):
-            problem = await self._publish(self._message_of(caller, request, request_id, body, stored))
+            cancellation = self._message_of(caller, request, request_id, body, stored)
+            with acting_as(Actor.key(caller.key_id, client_address(request.scope))):
+                problem = await self._publish(cancellation, caller)
             if problem is not None:
                 return problem
         return Requested(request_id, status, wait)
@@ -192,13 +196,20 @@ class CancelEndpoint:
             traceparent=read_traceparent(request.headers),
         )
 
-    async def _publish(self, cancellation: CancellationRequest) -> Problem | None:
+    async def _publish(self, cancellation: CancellationRequest, caller: Caller) -> Problem | None:
         if self._in_flight >= self._parts.settings.max_in_flight:
             return OVERLOADED
         self._in_flight += 1
         try:
-            with PUBLISH_SECONDS.time():
-                await self._parts.publisher.publish(self._parts.requests_topic, (encode_cancellation(cancellation),))
+            async with self._parts.audit.request(
+                "submission.cancel",
+                workspace=caller.workspace_id,
+                target=cancellation.request_id,
+                account=caller.account.id,
+            ):
+                with PUBLISH_SECONDS.time():
+                    message = encode_cancellation(cancellation)
+                    await self._parts.publisher.publish(self._parts.requests_topic, (message,))
         except LogUnavailable:
             return LOG_UNAVAILABLE
         finally:

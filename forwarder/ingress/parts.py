@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from forwarder.operations.audit import Audit
 from forwarder.pms.port import Preview
 from forwarder.process.clock import Clock
 from forwarder.reservation.submission import RequestIds
@@ -55,4 +56,5 @@ class IngressParts:
     can_cancel: Callable[[Account], bool]
     preview: Callable[[], Preview]
     limits: RateLimits
+    audit: Audit
     settings: IngressSettings = IngressSettings()

@@ -1,11 +1,12 @@
-"""Managing webhooks: endpoints, secrets and the delivery log, for the command line and the HTTP API alike.
+"""Managing webhooks: endpoints, secrets and the delivery log, for the command line and the HTTP API alike. Every change is audited.
 
 `workspace_id` is the caller: another workspace's endpoint looks as if it did not exist. None is the operator, who may use any.
 All methods may raise `NotKnown`, `TenancyUnavailable` and `StoreUnavailable`, besides the errors they name.
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -13,6 +14,7 @@ from typing import Final
 from pydantic_core import to_json
 
 from forwarder.notifier.events import EVENT_TYPES, TEST_EVENT, body_of
+from forwarder.operations.audit import Audit, Operation
 from forwarder.process.clock import Clock, iso
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryLog, DeliveryStatus, NewDelivery
 from forwarder.tenancy.port import NotKnown, Sealer
@@ -50,6 +52,7 @@ class WebhooksParts:
     sealer: Sealer
     targets: Targets
     clock: Clock
+    audit: Audit
 
 
 class Webhooks:
@@ -61,6 +64,7 @@ class Webhooks:
         self._sealer = parts.sealer
         self._targets = parts.targets
         self._clock = parts.clock
+        self._audit = parts.audit
 
     async def add(
         self, workspace_id: str, url: str, *, types: Sequence[str] | None = None, description: str = ""
@@ -69,24 +73,26 @@ class Webhooks:
 
         Raises `BadTarget`, `UnknownType`, `TooManyEndpoints`.
         """
-        kinds = _checked_types(types)
-        await self._targets.check(url)
-        secret = new_secret()
-        endpoint = Endpoint(
-            id=f"whk_{secrets.token_hex(10)}",
-            workspace_id=workspace_id,
-            url=url,
-            types=kinds,
-            description=description[:_MAX_DESCRIPTION],
-            enabled=True,
-            disabled_reason=None,
-            disabled_at=None,
-            secret=self._sealer.seal_text(secret),
-            previous_secret=None,
-            previous_until=None,
-            created_at=self._clock.now(),
-        )
-        await self._endpoints.add(endpoint)
+        new_id = f"whk_{secrets.token_hex(10)}"
+        async with self._audit.operation("webhook.add", workspace=workspace_id, target=new_id):
+            kinds = _checked_types(types)
+            await self._targets.check(url)
+            secret = new_secret()
+            endpoint = Endpoint(
+                id=new_id,
+                workspace_id=workspace_id,
+                url=url,
+                types=kinds,
+                description=description[:_MAX_DESCRIPTION],
+                enabled=True,
+                disabled_reason=None,
+                disabled_at=None,
+                secret=self._sealer.seal_text(secret),
+                previous_secret=None,
+                previous_until=None,
+                created_at=self._clock.now(),
+            )
+            await self._endpoints.add(endpoint)
         return endpoint, secret
 
     async def endpoints(self, workspace_id: str | None) -> Sequence[Endpoint]:
@@ -110,37 +116,39 @@ class Webhooks:
         description: str | None = None,
     ) -> Endpoint:
         """Change what is given. Raises `BadTarget`, `UnknownType`."""
-        was = await self.get(endpoint_id, workspace_id=workspace_id)
-        kinds = was.types if isinstance(types, Unchanged) else _checked_types(types)
-        if url is not None:
-            await self._targets.check(url)
-        changed = await self._endpoints.change(
-            endpoint_id,
-            url=was.url if url is None else url,
-            types=kinds,
-            description=was.description if description is None else description[:_MAX_DESCRIPTION],
-        )
-        return _still_there(changed, endpoint_id)
+        given = {"url": url is not None, "types": types is not UNCHANGED, "description": description is not None}
+        async with self._changing("change", endpoint_id, workspace_id) as (was, operation):
+            operation.details["changed"] = [name for name, is_given in given.items() if is_given]
+            kinds = was.types if isinstance(types, Unchanged) else _checked_types(types)
+            if url is not None:
+                await self._targets.check(url)
+            changed = await self._endpoints.change(
+                endpoint_id,
+                url=was.url if url is None else url,
+                types=kinds,
+                description=was.description if description is None else description[:_MAX_DESCRIPTION],
+            )
+            return _still_there(changed, endpoint_id)
 
     async def enable(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint:
         """Post to it again: events from now on, and deliveries that are sent again."""
-        await self.get(endpoint_id, workspace_id=workspace_id)
-        return _still_there(await self._endpoints.enable(endpoint_id), endpoint_id)
+        async with self._changing("enable", endpoint_id, workspace_id):
+            return _still_there(await self._endpoints.enable(endpoint_id), endpoint_id)
 
     async def disable(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint:
         """Stop posting to it: pending deliveries end as `STOPPED`, and events are not queued meanwhile."""
-        await self.get(endpoint_id, workspace_id=workspace_id)
-        now = self._clock.now()
-        await self._endpoints.disable(endpoint_id, Disabled.BY_HAND, now=now)
-        await self._log.stop(endpoint_id, now=now)
-        return await self.get(endpoint_id, workspace_id=workspace_id)
+        async with self._changing("disable", endpoint_id, workspace_id):
+            now = self._clock.now()
+            await self._endpoints.disable(endpoint_id, Disabled.BY_HAND, now=now)
+            await self._log.stop(endpoint_id, now=now)
+            return await self.get(endpoint_id, workspace_id=workspace_id)
 
     async def remove(self, endpoint_id: str, *, workspace_id: str | None) -> None:
         """Remove the endpoint. Its log is kept for the usual time, but not shown any more."""
-        await self.get(endpoint_id, workspace_id=workspace_id)
-        if not await self._endpoints.remove(endpoint_id):
-            raise _unknown(endpoint_id)
-        await self._log.stop(endpoint_id, now=self._clock.now())
+        async with self._changing("remove", endpoint_id, workspace_id):
+            if not await self._endpoints.remove(endpoint_id):
+                raise _unknown(endpoint_id)
+            await self._log.stop(endpoint_id, now=self._clock.now())
 
     async def rotate(
         self, endpoint_id: str, *, workspace_id: str | None, overlap_seconds: int = DEFAULT_OVERLAP_SECONDS
@@ -151,22 +159,24 @@ class Webhooks:
         """
         if not 0 <= overlap_seconds <= MAX_OVERLAP_SECONDS:
             raise ValueError(f"Two secrets sign for 0 to {MAX_OVERLAP_SECONDS} seconds.")
-        await self.get(endpoint_id, workspace_id=workspace_id)
-        secret = new_secret()
-        until = self._clock.now() + timedelta(seconds=overlap_seconds) if overlap_seconds else None
-        rotated = await self._endpoints.rotate(endpoint_id, self._sealer.seal_text(secret), previous_until=until)
-        return _still_there(rotated, endpoint_id), secret
+        async with self._changing("rotate", endpoint_id, workspace_id) as (_, operation):
+            operation.details["overlapSeconds"] = overlap_seconds
+            secret = new_secret()
+            until = self._clock.now() + timedelta(seconds=overlap_seconds) if overlap_seconds else None
+            rotated = await self._endpoints.rotate(endpoint_id, self._sealer.seal_text(secret), previous_until=until)
+            return _still_there(rotated, endpoint_id), secret
 
     async def test(self, endpoint_id: str, *, workspace_id: str | None) -> int:
         """Queue an event of type `webhook.test.v1` for this endpoint only, whatever it subscribed to. Returns the delivery id.
 
         Raises `EndpointDisabled`.
         """
-        endpoint = await self._enabled(endpoint_id, workspace_id)
-        now = self._clock.now()
-        data = to_json({"endpointId": endpoint.id, "workspaceId": endpoint.workspace_id}).decode()
-        body = body_of(TEST_EVENT, iso(now), data)
-        return await self._log.add(NewDelivery(endpoint.id, f"test_{secrets.token_hex(12)}", TEST_EVENT, body), now=now)
+        async with self._changing("test", endpoint_id, workspace_id) as (endpoint, _):
+            _require_enabled(endpoint)
+            now = self._clock.now()
+            data = to_json({"endpointId": endpoint.id, "workspaceId": endpoint.workspace_id}).decode()
+            event_id, body = f"test_{secrets.token_hex(12)}", body_of(TEST_EVENT, iso(now), data)
+            return await self._log.add(NewDelivery(endpoint.id, event_id, TEST_EVENT, body), now=now)
 
     async def deliveries(
         self,
@@ -196,21 +206,29 @@ class Webhooks:
 
         Raises `EndpointDisabled`.
         """
-        await self._enabled(endpoint_id, workspace_id)
-        await self.delivery(endpoint_id, delivery_id, workspace_id=workspace_id)
-        await self._log.put_back(endpoint_id, [delivery_id], now=self._clock.now())
-        return await self.delivery(endpoint_id, delivery_id, workspace_id=workspace_id)
+        async with self._changing("resend", endpoint_id, workspace_id) as (endpoint, operation):
+            operation.details["delivery"] = delivery_id
+            _require_enabled(endpoint)
+            await self.delivery(endpoint_id, delivery_id, workspace_id=workspace_id)
+            await self._log.put_back(endpoint_id, [delivery_id], now=self._clock.now())
+            return await self.delivery(endpoint_id, delivery_id, workspace_id=workspace_id)
 
     async def recover(self, endpoint_id: str, *, workspace_id: str | None, since: datetime) -> int:
         """Resend all that were queued from `since` on and ended undelivered. Returns how many. Raises `EndpointDisabled`."""
-        await self._enabled(endpoint_id, workspace_id)
-        return await self._log.put_back_ended(endpoint_id, since=since, now=self._clock.now())
+        async with self._changing("recover", endpoint_id, workspace_id) as (endpoint, operation):
+            operation.details["since"] = iso(since)
+            _require_enabled(endpoint)
+            return await self._log.put_back_ended(endpoint_id, since=since, now=self._clock.now())
 
-    async def _enabled(self, endpoint_id: str, workspace_id: str | None) -> Endpoint:
-        endpoint = await self.get(endpoint_id, workspace_id=workspace_id)
-        if not endpoint.enabled:
-            raise EndpointDisabled(f"The endpoint {endpoint_id!r} is disabled: enable it first.")
-        return endpoint
+    @asynccontextmanager
+    async def _changing(
+        self, verb: str, endpoint_id: str, workspace_id: str | None
+    ) -> AsyncIterator[tuple[Endpoint, Operation]]:
+        """The endpoint that the block changes, and the operation as it is audited."""
+        async with self._audit.operation(f"webhook.{verb}", workspace=workspace_id, target=endpoint_id) as operation:
+            endpoint = await self.get(endpoint_id, workspace_id=workspace_id)
+            operation.workspace = endpoint.workspace_id
+            yield endpoint, operation
 
 
 def _checked_types(types: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -220,6 +238,11 @@ def _checked_types(types: Sequence[str] | None) -> tuple[str, ...] | None:
         if kind not in EVENT_TYPES:
             raise UnknownType(f"There is no event of type {kind!r}. There are: {', '.join(EVENT_TYPES)}.")
     return tuple(dict.fromkeys(types))
+
+
+def _require_enabled(endpoint: Endpoint) -> None:
+    if not endpoint.enabled:
+        raise EndpointDisabled(f"The endpoint {endpoint.id!r} is disabled: enable it first.")
 
 
 def _still_there(endpoint: Endpoint | None, endpoint_id: str) -> Endpoint:

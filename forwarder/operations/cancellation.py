@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from forwarder.operations.audit import Audit
 from forwarder.pms.port import AccountConnection, BadOptions, UnknownKind
 from forwarder.pms.registry import check_options, registered
 from forwarder.process.clock import Clock
@@ -26,6 +27,7 @@ class Cancellations:
     log: Log
     topic: str
     clock: Clock
+    audit: Audit
 
     async def request(self, request_id: str, reason: str | None) -> Status | None:
         """The submission's status, once its cancellation is requested; CANCELLED where there is nothing left to do, None where no
@@ -54,7 +56,13 @@ class Cancellations:
             reason=reason,
             revision=stored.revision,
         )
-        async with self.log.publisher() as publisher:
+        requested = self.audit.request(
+            "submission.cancel",
+            workspace=None if account is None else account.workspace_id,
+            target=summary.request_id,
+            account=summary.account_id,
+        )
+        async with requested, self.log.publisher() as publisher:
             await publisher.publish(self.topic, [encode_cancellation(request)])
 
 

@@ -5,11 +5,14 @@ from collections import Counter
 from collections.abc import AsyncIterable, Callable, Sequence
 from dataclasses import dataclass
 
+from forwarder.operations.audit import Audit
 from forwarder.operations.dead_letter_messages import replayed
 from forwarder.operations.dead_letters import Letter, LetterState
 from forwarder.process.clock import Clock
+from forwarder.store.audit.port import AuditResult
 from forwarder.topics.port import Message, Publisher
 
+_LETTERS_NAMED = 50
 _STEPS_A_SECOND = 10
 """How often letters are published; those of one step go out together."""
 
@@ -44,6 +47,18 @@ class Replay:
         self._due_at = clock.monotonic()
         self.put_back = 0
         """How many the log has acknowledged so far."""
+
+    async def run_audited(
+        self, audit: Audit, plan: ReplayPlan, letters: AsyncIterable[Sequence[Message]], on_published: OnPublished
+    ) -> None:
+        """`run` for the letters of `plan`. The trail has what was chosen before, and how many were put back after."""
+        ids = [letter.id for letter, _ in plan.chosen]
+        async with audit.request("dead_letters.replay", selected=len(ids), letters=ids[:_LETTERS_NAMED]) as operation:
+            try:
+                await self.run(letters, on_published)
+            finally:
+                operation.details["putBack"] = self.put_back
+            await audit.note(operation, AuditResult.DONE)
 
     async def run(self, letters: AsyncIterable[Sequence[Message]], on_published: OnPublished) -> None:
         """Put `letters` back in their order. Raises `LogUnavailable`: then the last few may or may not be back."""

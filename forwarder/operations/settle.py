@@ -1,7 +1,10 @@
 """What an operator decides about a submission that is in doubt: it was made, it was not made, or it is given up."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
+from forwarder.operations.audit import Audit
 from forwarder.operations.completion import completed, with_attempt
 from forwarder.process.clock import Clock, iso
 from forwarder.reservation.outcome import Absent, Confirmed, LookupOutcome, Rejected, Status
@@ -23,38 +26,46 @@ class Repair:
     `settle`.
     """
 
-    def __init__(self, repairs: Repairs, clock: Clock) -> None:
+    def __init__(self, repairs: Repairs, clock: Clock, audit: Audit) -> None:
         self._repairs = repairs
         self._clock = clock
+        self._audit = audit
 
     async def confirm(
         self, request_id: str, pms_reservation_id: str, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS
     ) -> None:
         """The PMS has it, under that id. If it is to be cancelled, that is tried for `deadline_seconds`."""
-        work, decision = await self._in_doubt(request_id), Confirmed(pms_reservation_id)
-        attempts, now = self._with_decision(work, decision), self._clock.now()
-        cancel_by = now + timedelta(seconds=deadline_seconds)
-        ended = completed(work, attempts, Status.CONFIRMED, now=now, confirmed=decision, cancel_by=cancel_by)
-        self._check(await self._repairs.settle(ended))
+        async with self._settling(request_id, "confirmed") as work:
+            decision = Confirmed(pms_reservation_id)
+            attempts, now = self._with_decision(work, decision), self._clock.now()
+            cancel_by = now + timedelta(seconds=deadline_seconds)
+            ended = completed(work, attempts, Status.CONFIRMED, now=now, confirmed=decision, cancel_by=cancel_by)
+            self._check(await self._repairs.settle(ended))
 
     async def reject(self, request_id: str, reason: str) -> None:
         """The PMS does not have it, and it is not tried again, because of `reason`, which the caller can read."""
         problem = endings.REJECTED_BY_OPERATOR.problem(reason)
-        work = await self._in_doubt(request_id)
-        attempts, now = self._with_decision(work, Rejected(problem)), self._clock.now()
-        self._check(await self._repairs.settle(completed(work, attempts, Status.REJECTED, now=now, problem=problem)))
+        async with self._settling(request_id, "rejected") as work:
+            attempts, now = self._with_decision(work, Rejected(problem)), self._clock.now()
+            ended = completed(work, attempts, Status.REJECTED, now=now, problem=problem)
+            self._check(await self._repairs.settle(ended))
 
     async def push_again(self, request_id: str, *, deadline_seconds: float) -> None:
         """The PMS does not have it: it is PENDING again, due at once, for `deadline_seconds`."""
-        work, now = await self._in_doubt(request_id), self._clock.now()
-        attempts, deadline_at = self._with_decision(work, Absent()), now + timedelta(seconds=deadline_seconds)
-        self._check(await self._repairs.reopen(work, attempts=attempts, now=now, deadline_at=deadline_at))
+        async with self._settling(request_id, "not_made") as work:
+            now = self._clock.now()
+            attempts, deadline_at = self._with_decision(work, Absent()), now + timedelta(seconds=deadline_seconds)
+            self._check(await self._repairs.reopen(work, attempts=attempts, now=now, deadline_at=deadline_at))
 
-    async def _in_doubt(self, request_id: str) -> Work:
-        work = await self._repairs.in_doubt(request_id)
-        if work is None:
-            raise NotInDoubt
-        return work
+    @asynccontextmanager
+    async def _settling(self, request_id: str, decision: str) -> AsyncIterator[Work]:
+        """The submission, which the block settles."""
+        async with self._audit.operation("submission.settle", target=request_id, decision=decision) as operation:
+            work = await self._repairs.in_doubt(request_id)
+            if work is None:
+                raise NotInDoubt
+            operation.workspace, operation.target = work.submission.workspace_id, work.submission.request_id
+            yield work
 
     def _with_decision(self, work: Work, decision: LookupOutcome | Rejected) -> tuple[Attempt, ...]:
         return with_attempt(work.attempts, "settle", iso(self._clock.now()), 0, decision)

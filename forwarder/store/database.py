@@ -24,6 +24,7 @@ from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
+from forwarder.process.enlistment import to_be_written
 from forwarder.store.sessions import DriverError, DriverStatement, Sessions, driver_statement
 from forwarder.store.sql import DialectName
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
@@ -221,12 +222,20 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
-        """Committed where the block ends; rolled back where it raises."""
+        """Committed where the block ends, with what is enlisted; rolled back where it raises."""
+        enlisted = to_be_written()
         async with self._writing, self._begun(self._engine) as connection:
             yield connection
+            if enlisted is not None:
+                await enlisted.write(connection)
+        if enlisted is not None:
+            enlisted.written = True
 
     async def run(self, statement: Executable, parameters: Mapping[str, Any] | None = None) -> Sequence[Row[Any]]:
         """Execute one statement that writes; the rows it returns."""
+        if to_be_written() is not None:
+            async with self.transaction() as connection:
+                return _rows(await connection.execute(statement, parameters))
         async with self._writing, self._begun(self._single) as connection:
             return _rows(await connection.execute(statement, parameters))
 

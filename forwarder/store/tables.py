@@ -262,3 +262,31 @@ Index(
     sqlite_where=text("due_at IS NOT NULL"),
 )
 Index("webhook_deliveries_endpoint", webhook_deliveries.c.endpoint_id, webhook_deliveries.c.id)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", Moment, nullable=False),
+    Column("actor_kind", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("workspace_id", Text),
+    Column("target", Text),
+    Column("result", Text, nullable=False),
+    Column("reason", Text),
+    Column("details", Text, nullable=False),
+    Column("previous_hash", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+)
+"""The audit trail, as in `AuditEntry`. Triggers refuse to change or delete what is in it."""
+
+audit_head = Table(
+    "audit_head",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, nullable=False),
+    Column("hash", Text, nullable=False),
+)
+"""The end of the audit trail, in one row, which whoever appends to it has locked."""

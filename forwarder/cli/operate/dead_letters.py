@@ -165,7 +165,7 @@ async def _put_back(backend: Backend, plan: ReplayPlan, rate: float, *, as_json:
             running = Replay(publisher, backend.settings.topics.requests, backend.clock, rate=rate, stop=stop)
             async with aclosing(_letters(backend).messages(letters)) as messages:
                 try:
-                    await running.run(messages, on_published)
+                    await running.run_audited(backend.audit, plan, messages, on_published)
                 except LogUnavailable as error:
                     outage = error
     done, selected = running.put_back, len(letters)

@@ -100,7 +100,7 @@ def settle(
 
 async def _settle(request_id: str, confirmed: str | None, rejected: str | None, backend: Backend) -> tuple[Status, str]:
     """Its status now, and what happens next."""
-    repair = Repair(backend.repairs, backend.clock)
+    repair = Repair(backend.repairs, backend.clock, backend.audit)
     try:
         if confirmed is not None:
             await repair.confirm(request_id, confirmed.strip())
@@ -153,7 +153,7 @@ def cancel(
 async def _cancel(request_id: str, reason: str | None, backend: Backend) -> tuple[Status, str]:
     """Its status, and what happens next."""
     topic = backend.settings.topics.requests
-    cancellations = Cancellations(backend.overview, backend.directory, backend.log, topic, backend.clock)
+    cancellations = Cancellations(backend.overview, backend.directory, backend.log, topic, backend.clock, backend.audit)
     try:
         status = await cancellations.request(request_id, reason)
     except CannotCancel as error:

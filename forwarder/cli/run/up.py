@@ -107,8 +107,9 @@ Then:
 
 async def prepare_demo_world(backend: Backend, url: str, data_dir: Path) -> DemoWorld:
     """Create what is missing, point the accounts at the simulator of `url`, and write `demo.env` (mode 0600)."""
-    await _add_workspace(backend)
     known = {account.id: account for account in await backend.tenancy.accounts(WORKSPACE)}
+    if not known:
+        await _add_workspace(backend)
     for account_id, (kind, path) in _ACCOUNTS.items():
         base_url = f"{url}/simulator/{account_id}/{path}"
         await _put_account(backend, known.get(account_id), account_id, kind, base_url)

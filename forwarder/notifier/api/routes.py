@@ -8,10 +8,11 @@ import structlog
 from starlette.requests import Request
 from starlette.routing import Route
 
-from forwarder.http.messages import Response, Routes, header_map, problem_response
+from forwarder.http.messages import Response, Routes, client_address, header_map, problem_response
 from forwarder.notifier.api.actions import DeliveryActions, NoDelivery, WebhookActions
 from forwarder.notifier.api.requests import invalid
 from forwarder.notifier.webhooks import EndpointDisabled, Webhooks
+from forwarder.operations.audit import Actor, acting_as
 from forwarder.reservation.problems import service, webhooks
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.store.submissions.port import StoreUnavailable
@@ -99,7 +100,8 @@ class _Endpoints:
 
 async def _call(action: Action, key: ApiKey, request: Request) -> Response | Problem:
     try:
-        return await action(key.workspace_id, request)
+        with acting_as(Actor.key(key.id, client_address(request.scope))):
+            return await action(key.workspace_id, request)
     except get_args(Refusal) as error:
         return problem_of(error)
 

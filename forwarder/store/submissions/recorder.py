@@ -311,13 +311,15 @@ class SqlRepairs:
         return work_of(rows[0]) if rows else None
 
     async def settle(self, ended: Ended) -> bool:
-        async with self._database.transaction() as connection:
-            batch = outcome_batch(self._database.dialect, [ended])
-            settled = await connection.execute(outcomes.settle(), batch)
-            if not settled.all():
-                return False
+        batch = outcome_batch(self._database.dialect, [ended])
+
+        async def settle(connection: AsyncConnection) -> None:
+            settled = (await connection.execute(outcomes.settle(), batch)).all()
+            if not settled:
+                raise _NothingChanged
             await connection.execute(outcomes.insert_events(), batch)
-        return True
+
+        return await self._changes(settle)
 
     async def reopen(self, work: Work, *, attempts: Sequence[Attempt], now: datetime, deadline_at: datetime) -> bool:
         row = {
@@ -327,7 +329,26 @@ class SqlRepairs:
             "attempts": attempts,
             "deadline_at": iso(deadline_at),
         }
-        return bool(await self._database.run(outcomes.reopen(), {BATCH: as_batch([row])}))
+        batch = {BATCH: as_batch([row])}
+
+        async def reopen(connection: AsyncConnection) -> None:
+            if not (await connection.execute(outcomes.reopen(), batch)).all():
+                raise _NothingChanged
+
+        return await self._changes(reopen)
+
+    async def _changes(self, change: Callable[[AsyncConnection], Awaitable[None]]) -> bool:
+        """Whether `change` changed anything; where not, nothing is committed, and so nothing audited as done."""
+        try:
+            async with self._database.transaction() as connection:
+                await change(connection)
+        except _NothingChanged:
+            return False
+        return True
+
+
+class _NothingChanged(Exception):
+    """Takes a transaction back."""
 
 
 def _is_first(ended: Ended) -> bool:

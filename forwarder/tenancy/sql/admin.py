@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from forwarder.process.enlistment import tell
 from forwarder.tenancy.access import new_key_id, new_token, token_hash
 from forwarder.tenancy.port import Account, AlreadyExists, ApiKey, KnownKey, NotKnown, RateLimit
 from forwarder.tenancy.sql.database import insert_into, transaction
@@ -37,20 +38,25 @@ class SqlTenancyAdmin:
         async with transaction(self._engine, writes=True) as connection:
             await _require_workspace(connection, workspace_id)
             await connection.execute(new)
+            tell(target=key.id)
         return key, token
 
     async def set_limit(self, key_id: str, limit: RateLimit | None) -> None:
         changed = update(api_keys).where(api_keys.c.id == key_id).values(_limit(limit))
         async with transaction(self._engine, writes=True) as connection:
-            if (await connection.execute(changed)).rowcount == 0:
+            workspace = await connection.scalar(changed.returning(api_keys.c.workspace_id))
+            if workspace is None:
                 raise NotKnown(f"There is no key {key_id!r}.")
+            tell(workspace=workspace)
 
     async def revoke_key(self, key_id: str) -> None:
         revoked_at = func.coalesce(api_keys.c.revoked_at, func.current_timestamp())
         revoked = update(api_keys).where(api_keys.c.id == key_id).values(revoked_at=revoked_at)
         async with transaction(self._engine, writes=True) as connection:
-            if (await connection.execute(revoked)).rowcount == 0:
+            workspace = await connection.scalar(revoked.returning(api_keys.c.workspace_id))
+            if workspace is None:
                 raise NotKnown(f"There is no key {key_id!r}.")
+            tell(workspace=workspace)
 
     async def keys(self, workspace_id: str | None = None) -> Sequence[KnownKey]:
         wanted = select(api_keys).order_by(api_keys.c.created_at, api_keys.c.id)
@@ -93,8 +99,10 @@ class SqlTenancyAdmin:
     async def pause(self, account_id: str, *, paused: bool) -> None:
         changed = update(integration_accounts).where(integration_accounts.c.id == account_id).values(paused=paused)
         async with transaction(self._engine, writes=True) as connection:
-            if (await connection.execute(changed)).rowcount == 0:
+            workspace = await connection.scalar(changed.returning(integration_accounts.c.workspace_id))
+            if workspace is None:
                 raise NotKnown(f"There is no account {account_id!r}.")
+            tell(workspace=workspace)
 
     async def forget_grants(self, account_id: str, *, but: str) -> None:
         forgotten = delete(grants).where(grants.c.account_id == account_id, grants.c.credential != but)

@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, NotSupportedError, Progra
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from forwarder.process.enlistment import to_be_written
 from forwarder.tenancy.port import TenancyUnavailable
 
 _LIMIT_SECONDS = 15.0
@@ -19,12 +20,16 @@ _OUR_MISTAKES = ("0A", "22", "23", "42")
 
 @asynccontextmanager
 async def transaction(engine: AsyncEngine, *, writes: bool) -> AsyncIterator[AsyncConnection]:
-    """Committed where the block ends, rolled back where it raises; bounded in time. Raises `TenancyUnavailable`."""
+    """Committed where the block ends, rolled back where it raises; bounded in time. One that writes is committed with what is
+    enlisted. Raises `TenancyUnavailable`."""
+    enlisted = to_be_written() if writes else None
     if not writes:
         engine = engine.execution_options(postgresql_readonly=True)
     try:
         async with asyncio.timeout(_LIMIT_SECONDS), engine.begin() as connection:
             yield connection
+            if enlisted is not None:
+                await enlisted.write(connection)
     except (PoolExhausted, OSError) as error:  # OSError is also every TimeoutError and ConnectionError
         raise TenancyUnavailable(_described(error)) from error
     except (IntegrityError, NotSupportedError, ProgrammingError):
@@ -33,6 +38,8 @@ async def transaction(engine: AsyncEngine, *, writes: bool) -> AsyncIterator[Asy
         if (getattr(error.orig, "sqlstate", None) or "").startswith(_OUR_MISTAKES):
             raise
         raise TenancyUnavailable(_described(error.orig or error)) from error
+    if enlisted is not None:
+        enlisted.written = True
 
 
 def insert_into(engine: AsyncEngine, table: Table) -> postgresql.Insert | sqlite.Insert:

@@ -18,6 +18,7 @@ from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.directory import SqlDirectory
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from tests.support.memory.named_hosts import named_hosts
+from tests.support.store.audited import audit_on
 
 PATH = "/api/v1/vrs/webhooks"
 COUNT = 7
@@ -30,7 +31,9 @@ async def client(engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
     registry = SqlTenancyAdmin(engine)
     await registry.add_workspace("alpha")
     _, token = await registry.add_key("alpha")
-    hooks = Webhooks(WebhooksParts(SqlEndpoints(engine), log, sealer_of("a secret"), named_hosts(), clock))
+    hooks = Webhooks(
+        WebhooksParts(SqlEndpoints(engine), log, sealer_of("a secret"), named_hosts(), clock, audit_on(engine, clock))
+    )
     app = http_app(webhook_routes(WebhookApiParts(SqlDirectory(engine, clock), hooks)), clock)
     headers = {"Authorization": f"Bearer {token}", "workspaceId": "alpha"}
     async with httpx.AsyncClient(

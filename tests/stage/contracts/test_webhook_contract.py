@@ -12,6 +12,7 @@ from forwarder.reservation.record import RESULT_TYPES
 from forwarder.tenancy.sealing import sealer_of
 from forwarder.webhooks.signature import new_secret, signed_headers
 from tests.support.contracts.http_contract import HttpContract
+from tests.support.memory.audit import memory_audit
 from tests.support.memory.clock import ManualClock
 from tests.support.memory.named_hosts import named_hosts
 from tests.support.memory.webhooks import MemoryDeliveries, MemoryEndpoints
@@ -46,7 +47,16 @@ def test_a_result_is_posted_as_described(one: Any) -> None:
 
 async def test_a_test_is_posted_as_described() -> None:
     endpoints, deliveries = MemoryEndpoints("alpha"), MemoryDeliveries()
-    hooks = Webhooks(WebhooksParts(endpoints, deliveries, sealer_of("a secret"), named_hosts(), ManualClock()))
+    hooks = Webhooks(
+        WebhooksParts(
+            endpoints,
+            deliveries,
+            sealer_of("a secret"),
+            named_hosts(),
+            ManualClock(),
+            memory_audit(ManualClock()),
+        )
+    )
     endpoint, _ = await hooks.add("alpha", "https://hooks.example/in")
     number = await hooks.test(endpoint.id, workspace_id="alpha")
     CONTRACT.validate(schema(TEST_EVENT), from_json(deliveries.kept[number].body))

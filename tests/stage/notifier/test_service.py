@@ -23,6 +23,7 @@ from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import Publisher, Topics
 from tests.support.memory.webhooks import MemorySender, public_targets
+from tests.support.store.audited import audit_on
 from tools.contracts.examples import WORKSPACE_ID
 from tools.contracts.messages.messages import result_messages
 
@@ -78,7 +79,14 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
         unsealer = SecretUnsealer([SECRET])
         parts = NotifierParts(log, TOPICS, SqlDeliveryQueue(engine), endpoints, unsealer, sender, clock, settings)
         webhooks = Webhooks(
-            WebhooksParts(endpoints, SqlDeliveryLog(engine), sealer_of(SECRET), public_targets(), clock)
+            WebhooksParts(
+                endpoints,
+                SqlDeliveryLog(engine),
+                sealer_of(SECRET),
+                public_targets(),
+                clock,
+                audit_on(engine, clock),
+            )
         )
         yield Bench(parts, sender, webhooks, publisher)
 

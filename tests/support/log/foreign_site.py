@@ -30,6 +30,7 @@ from forwarder.topics.port import Log, Message, Publisher, Topics
 from forwarder.worker.parts import WorkerParts
 from forwarder.worker.service import Worker
 from tests.support.memory.webhooks import MemorySender, public_targets
+from tests.support.store.audited import audit_on
 from tests.support.worker.worker_bench import SECRET, SETTINGS, Accounts, Pms, fresh, message_of
 
 URL = "https://hook.example/"
@@ -132,7 +133,14 @@ async def foreign_site(log: Log, topics: Topics, database: str | Path) -> AsyncI
         queue = SqlDeliveryQueue(engine)
         notifier = NotifierParts(log, topics, queue, endpoints, unsealer, site.sender, clock, settings)
         await SqlTenancyAdmin(engine).add_workspace(WORKSPACE)
-        hooks = WebhooksParts(endpoints, SqlDeliveryLog(engine), sealer_of(SECRET), public_targets(), clock)
+        hooks = WebhooksParts(
+            endpoints,
+            SqlDeliveryLog(engine),
+            sealer_of(SECRET),
+            public_targets(),
+            clock,
+            audit_on(engine, clock),
+        )
         await Webhooks(hooks).add(WORKSPACE, URL)
         site.running = [
             asyncio.create_task(Worker(worker).run(stop)),

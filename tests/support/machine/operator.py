@@ -12,6 +12,7 @@ from tests.support.machine.worlds.log import TOPICS, GroupLog
 from tests.support.machine.worlds.pms import Pmss
 from tests.support.machine.worlds.process import Process
 from tests.support.machine.worlds.store import Store
+from tests.support.memory.audit import memory_audit
 
 
 class Operator:
@@ -22,7 +23,7 @@ class Operator:
         self._pmss = pmss
         self._store = store
         self._process = process
-        self._repair = Repair(store.repairs(process, host), process.clock)
+        self._repair = Repair(store.repairs(process, host), process.clock, memory_audit(process.clock))
         self.replays: Counter[str] = Counter()
 
     def letters(self) -> Sequence[tuple[str, Message]]:

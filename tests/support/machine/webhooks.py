@@ -25,6 +25,7 @@ from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, NewDeli
 from forwarder.store.webhooks.queue import ENTRY, SqlDeliveryQueue, entry_of
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.webhooks.port import EndpointResponse, PostResult
+from tests.support.memory.audit import memory_audit
 from tests.support.memory.clock import ManualClock
 from tests.support.memory.webhooks import MemoryEndpoints, public_targets
 
@@ -132,7 +133,14 @@ class WebhookLife(RuleBasedStateMachine):
         self.endpoints = Endpoints(self.clock)
         self.jitter = 0.5
         self._webhooks = Webhooks(
-            WebhooksParts(self.registry, self.log, sealer_of(SECRET), public_targets(), self.clock)
+            WebhooksParts(
+                self.registry,
+                self.log,
+                sealer_of(SECRET),
+                public_targets(),
+                self.clock,
+                memory_audit(self.clock),
+            )
         )
         self._ids: dict[str, str] = {}
         self._events = 0

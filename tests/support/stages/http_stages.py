@@ -16,6 +16,7 @@ from forwarder.ingress.parts import IngressParts, IngressSettings
 from forwarder.ingress.routes import ingress_routes
 from forwarder.notifier.api.routes import WebhookApiParts, webhook_routes
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.operations.audit import Audit
 from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import iso
 from forwarder.query.parts import QueryParts
@@ -31,6 +32,7 @@ from forwarder.tenancy.sealing import KeyPair, PublicKeySealer, SecretUnsealer
 from forwarder.topics.codec import decode_submission, encode_duplicate, encode_result
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Message
+from tests.support.memory.audit import MemoryTrail
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog, MemoryTail
 from tests.support.memory.named_hosts import named_hosts
@@ -87,6 +89,7 @@ class Stages:
         self.clock = ManualClock()
         self.log = MemoryLog(self.clock)
         self.reader = MemoryReader()
+        self.trail = MemoryTrail()
         self.directory = MemoryDirectory()
         keys = KeyPair.from_secret(SECRET)
         self.key_id = keys.key_id
@@ -106,11 +109,14 @@ class Stages:
             can_cancel=lambda account: account.kind != "one-way",
             preview=lambda: Previews(self.clock),
             limits=RateLimits(self.clock),
+            audit=Audit(self.trail, self.clock),
             settings=settings,
         )
         query = QueryParts(self.directory, self.reader, self.ids, self.outcomes, self.clock)
         self.endpoints, self.deliveries = MemoryEndpoints("alpha", "beta"), MemoryDeliveries()
-        webhooks = WebhooksParts(self.endpoints, self.deliveries, ingress.sealer, named_hosts(), self.clock)
+        webhooks = WebhooksParts(
+            self.endpoints, self.deliveries, ingress.sealer, named_hosts(), self.clock, ingress.audit
+        )
         hooks = webhook_routes(WebhookApiParts(self.directory, Webhooks(webhooks)))
         self.routes = [*ingress_routes(ingress), *query_routes(query), *hooks, *contract_routes()]
         self.app: ASGIApp = http_app(self.routes, self.clock)

@@ -13,6 +13,7 @@ from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.store.webhooks.port import DeliveryStatus, NewDelivery
 from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
 from forwarder.topics.port import ConsumedMessage
+from tests.support.memory.audit import memory_audit
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.webhooks import MemoryDeliveries, MemoryEndpoints, MemorySender, public_targets
 
@@ -44,7 +45,9 @@ class Hooks:
         self.go_on = True
         self.restart()
         sealer = sealer_of(SECRET)
-        self.webhooks = Webhooks(WebhooksParts(self.endpoints, self.queue, sealer, public_targets(), self.clock))
+        self.webhooks = Webhooks(
+            WebhooksParts(self.endpoints, self.queue, sealer, public_targets(), self.clock, memory_audit(self.clock))
+        )
 
     def restart(self) -> None:
         """Another process, which knows nothing of what the one before saw."""

@@ -28,11 +28,14 @@ def upgrade() -> None:
     _tenants()
     _endpoints_and_grants()
     _secrets()
+    _audit()
 
 
 def downgrade() -> None:
     """Drop everything."""
     for table in (
+        "audit_head",
+        "audit",
         "deployment_secrets",
         "sealing_keys",
         "grants",
@@ -49,6 +52,8 @@ def downgrade() -> None:
         "reservations",
     ):
         op.drop_table(table)
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute("DROP FUNCTION refuse_change()")
 
 
 def _created_at() -> sa.Column[Any]:
@@ -294,4 +299,44 @@ def _secrets() -> None:
         "deployment_secrets",
         sa.Column("name", sa.Text, primary_key=True),
         sa.Column("value", sa.Text, nullable=False),
+    )
+
+
+def _audit() -> None:
+    op.create_table(
+        "audit",
+        sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("at", _MOMENT, nullable=False),
+        sa.Column("actor_kind", sa.Text, nullable=False),
+        sa.Column("actor", sa.Text, nullable=False),
+        sa.Column("origin", sa.Text, nullable=False),
+        sa.Column("action", sa.Text, nullable=False),
+        sa.Column("workspace_id", sa.Text),
+        sa.Column("target", sa.Text),
+        sa.Column("result", sa.Text, nullable=False),
+        sa.Column("reason", sa.Text),
+        sa.Column("details", sa.Text, nullable=False),
+        sa.Column("previous_hash", sa.Text, nullable=False),
+        sa.Column("hash", sa.Text, nullable=False),
+    )
+    op.create_table(
+        "audit_head",
+        sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("number", sa.BigInteger, nullable=False),
+        sa.Column("hash", sa.Text, nullable=False),
+    )
+    if op.get_bind().dialect.name == "sqlite":
+        for change in ("UPDATE", "DELETE"):
+            op.execute(
+                f"CREATE TRIGGER audit_no_{change.lower()} BEFORE {change} ON audit "
+                "BEGIN SELECT RAISE(ABORT, 'the audit trail is append-only'); END"
+            )
+        return
+    op.execute(
+        "CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'the audit trail is append-only'; END $$"
+    )
+    op.execute(
+        "CREATE TRIGGER audit_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON audit "
+        "FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()"
     )

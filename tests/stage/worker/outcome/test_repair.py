@@ -18,6 +18,7 @@ from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
 from forwarder.store.submissions.work import Attempt, OutboxEvent, Work
 from tests.support.memory.clock import ManualClock
+from tests.support.store.audited import audit_on
 from tests.support.store.stored import CARD, arrival, final
 from tests.support.worker.works import NOW
 
@@ -32,7 +33,7 @@ class _Desk:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.recorder = SqlRecorder(engine)
-        self.repair = Repair(SqlRepairs(engine), ManualClock(LATER))
+        self.repair = Repair(SqlRepairs(engine), ManualClock(LATER), audit_on(engine, ManualClock(LATER)))
 
     async def park(self, status: Status = Status.IN_DOUBT) -> None:
         await self.recorder.renew("w1", seconds=30.0)
@@ -142,5 +143,7 @@ class _SettledJustThen(SqlRepairs):
 async def test_a_word_on_what_a_worker_settled_meanwhile_is_refused(desk: _Desk) -> None:
     await desk.park()
     with pytest.raises(NotInDoubt):
-        await Repair(_SettledJustThen(desk.engine), ManualClock(LATER)).reject(REQUEST_ID, "no")
+        await Repair(
+            _SettledJustThen(desk.engine), ManualClock(LATER), audit_on(desk.engine, ManualClock(LATER))
+        ).reject(REQUEST_ID, "no")
     assert (await desk.stored()).status is Status.CONFIRMED

@@ -1,0 +1,186 @@
+"""The audit of operations: who did what, from where, with what result, for the command line, the HTTP API and a console alike.
+
+An operation that changes the store is committed in one transaction with its entry: it cannot succeed unaudited. One that goes to
+the log is audited before. Entries name things by their identifiers; secrets and guests are never in them.
+"""
+
+import os
+import pwd
+import re
+import socket
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+
+from forwarder.process.clock import Clock
+from forwarder.process.enlistment import Enlisted, enlist
+from forwarder.store.audit.chain import ChainCheck, Tampering
+from forwarder.store.audit.port import AuditHead, AuditResult, AuditTrail, NewEntry
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.topics.port import LogUnavailable
+
+_log = structlog.get_logger(__name__)
+
+_OUTAGES: Final = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
+_IDENTIFIER: Final = re.compile(r"[A-Za-z0-9._~:-]{1,200}")
+_MAX_TEXT: Final = 200
+_CHECKED_AT_ONCE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who acts. `origin`: from which host or address. Kind and name: as in `NewEntry`."""
+
+    kind: str
+    name: str
+    origin: str
+
+    @classmethod
+    def operator(cls) -> "Actor":
+        """The account of the operating system that runs this process; not what its environment says, which anybody can set."""
+        number = os.getuid()
+        try:
+            name = pwd.getpwuid(number).pw_name
+        except KeyError:  # containers need not name their users
+            name = f"uid {number}"
+        return cls("operator", name, socket.gethostname())
+
+    @classmethod
+    def key(cls, key_id: str, address: str) -> "Actor":
+        """The API key with that id, used from `address`."""
+        return cls("key", key_id, address)
+
+
+_acting: ContextVar[Actor | None] = ContextVar("acting", default=None)
+
+
+@contextmanager
+def acting_as(actor: Actor) -> Iterator[None]:
+    """Whatever is done within the block is done by `actor`."""
+    token = _acting.set(actor)
+    try:
+        yield
+    finally:
+        _acting.reset(token)
+
+
+@dataclass(slots=True)
+class Operation:
+    """An operation under way. What is learned of it meanwhile may be added."""
+
+    action: str
+    workspace: str | None = None
+    target: str | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Audit:
+    """Audits operations on `trail`."""
+
+    def __init__(self, trail: AuditTrail, clock: Clock) -> None:
+        self._trail = trail
+        self._clock = clock
+
+    @asynccontextmanager
+    async def operation(
+        self, action: str, *, workspace: str | None = None, target: str | None = None, **details: Any
+    ) -> AsyncIterator[Operation]:
+        """The block changes the store: the entry goes into the transaction of its first change, or, where there was none, into one
+        at its end. If the block raises, an entry says that it was refused, or failed."""
+        operation = Operation(action, workspace, target, details)
+
+        async def append_done(connection: Any, facts: Mapping[str, str]) -> None:
+            operation.workspace = facts.get("workspace", operation.workspace)
+            operation.target = facts.get("target", operation.target)
+            await self._trail.append_within(connection, self._entry(operation, AuditResult.DONE))
+
+        enlisted = Enlisted(append_done)
+        try:
+            with enlist(enlisted):
+                yield operation
+        except BaseException as error:
+            await self._append_failure(operation, error, in_part=enlisted.written)
+            raise
+        if not enlisted.written:
+            await self._trail.append(self._entry(operation, AuditResult.DONE))
+
+    @asynccontextmanager
+    async def request(
+        self, action: str, *, workspace: str | None = None, target: str | None = None, **details: Any
+    ) -> AsyncIterator[Operation]:
+        """The block sends something to the log: that it was requested is on the trail before. If the block raises, another entry
+        says so."""
+        operation = Operation(action, workspace, target, details)
+        await self._trail.append(self._entry(operation, AuditResult.REQUESTED))
+        try:
+            yield operation
+        except BaseException as error:
+            await self._append_failure(operation, error, in_part=False)
+            raise
+
+    async def note(self, operation: Operation, result: AuditResult) -> None:
+        """Append what came of an operation that takes more than one step."""
+        await self._trail.append(self._entry(operation, result))
+
+    async def _append_failure(self, operation: Operation, error: BaseException, *, in_part: bool) -> None:
+        failed = in_part or isinstance(error, _OUTAGES) or not isinstance(error, Exception)
+        result = AuditResult.FAILED if failed else AuditResult.REFUSED
+        try:
+            await self._trail.append(self._entry(operation, result, type(error).__name__))
+        except StoreUnavailable as outage:
+            _log.warning("audit.failure_not_recorded", action=operation.action, error=str(outage))
+
+    def _entry(self, operation: Operation, result: AuditResult, reason: str | None = None) -> NewEntry:
+        actor = _acting.get() or Actor("system", "forwarder", socket.gethostname())
+        real = result in {AuditResult.DONE, AuditResult.REQUESTED}
+        return NewEntry(
+            at=self._clock.now(),
+            actor_kind=actor.kind,
+            actor=_text(actor.name),
+            origin=_text(actor.origin),
+            action=operation.action,
+            result=result,
+            workspace_id=_named(operation.workspace, real=real),
+            target=_named(operation.target, real=real),
+            reason=reason,
+            details=operation.details,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a look at the whole trail found. `head`: its end, where nobody tampered with it."""
+
+    head: AuditHead
+    tampering: Tampering | None
+
+
+async def verify_trail(trail: AuditTrail, noted: AuditHead | None = None) -> Verification:
+    """Check the trail from its first entry to its end; `noted` is a head that was kept elsewhere. Others may append meanwhile."""
+    check = ChainCheck(noted)
+    while True:
+        head = await trail.head()
+        while entries := await trail.after(check.last.number, limit=_CHECKED_AT_ONCE):
+            fault = check.check(entries)
+            if fault is not None:
+                return Verification(check.last, fault)
+        ends = await trail.head()
+        if ends == head:
+            return Verification(check.last, check.check_end(head))
+
+
+def _named(identifier: str | None, *, real: bool) -> str | None:
+    """What is refused may name anything, a guest too: then only what looks like an identifier is kept."""
+    if identifier is None or (not real and _IDENTIFIER.fullmatch(identifier) is None):
+        return None
+    return _text(identifier)
+
+
+def _text(text: str) -> str:
+    """As databases take it."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()[:_MAX_TEXT]

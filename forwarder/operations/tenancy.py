@@ -1,0 +1,66 @@
+"""Workspaces, keys and accounts as operators change them: every change is audited."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+from forwarder.operations.audit import Audit
+from forwarder.tenancy.port import Account, ApiKey, KnownKey, RateLimit, TenancyAdmin
+
+
+class AuditedTenancy:
+    """`TenancyAdmin`: that of `admin`, whose changes are on the audit trail."""
+
+    def __init__(self, admin: TenancyAdmin, audit: Audit) -> None:
+        self._admin = admin
+        self._audit = audit
+
+    async def add_workspace(self, workspace_id: str) -> None:
+        async with self._audit.operation("workspace.add", workspace=workspace_id):
+            await self._admin.add_workspace(workspace_id)
+
+    async def add_key(
+        self, workspace_id: str, *, test: bool = False, limit: RateLimit | None = None
+    ) -> tuple[ApiKey, str]:
+        async with self._audit.operation("key.add", workspace=workspace_id, test=test, rate=_rate(limit)):
+            return await self._admin.add_key(workspace_id, test=test, limit=limit)
+
+    async def set_limit(self, key_id: str, limit: RateLimit | None) -> None:
+        async with self._audit.operation("key.set_rate", target=key_id, rate=_rate(limit)):
+            await self._admin.set_limit(key_id, limit)
+
+    async def revoke_key(self, key_id: str) -> None:
+        async with self._audit.operation("key.revoke", target=key_id):
+            await self._admin.revoke_key(key_id)
+
+    async def keys(self, workspace_id: str | None = None) -> Sequence[KnownKey]:
+        return await self._admin.keys(workspace_id)
+
+    async def put_account(self, account: Account, *, replace: bool = False) -> None:
+        action, whose = "account.change" if replace else "account.add", account.workspace_id
+        known = [each for each in await self._admin.accounts(whose) if each.id == account.id] if replace else []
+        changed = {"changed": _changed(known[0], account)} if known else {}
+        async with self._audit.operation(action, workspace=whose, target=account.id, kind=account.kind, **changed):
+            await self._admin.put_account(account, replace=replace)
+
+    async def accounts(self, workspace_id: str | None = None) -> Sequence[Account]:
+        return await self._admin.accounts(workspace_id)
+
+    async def kinds(self) -> Sequence[str]:
+        return await self._admin.kinds()
+
+    async def pause(self, account_id: str, *, paused: bool) -> None:
+        async with self._audit.operation("account.pause" if paused else "account.resume", target=account_id):
+            await self._admin.pause(account_id, paused=paused)
+
+    async def forget_grants(self, account_id: str, *, but: str) -> None:
+        async with self._audit.operation("account.forget_grants", target=account_id):
+            await self._admin.forget_grants(account_id, but=but)
+
+
+def _changed(before: Account, after: Account) -> list[str]:
+    """The names of the fields that change; their values may be secrets."""
+    return [field.name for field in fields(Account) if getattr(before, field.name) != getattr(after, field.name)]
+
+
+def _rate(limit: RateLimit | None) -> str | None:
+    return None if limit is None else str(limit)

@@ -1,0 +1,119 @@
+"""The hash chain of the audit trail, and what is wrong with one. Pure.
+
+Whoever can write the database can also compute hashes: they could rewrite the trail from some entry to its end. That is found by
+comparing it with a head that was noted elsewhere.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Final
+
+from pydantic_core import to_json
+
+from forwarder.process.clock import iso
+from forwarder.store.audit.port import AuditEntry, AuditHead, NewEntry
+
+GENESIS: Final = "0" * 64
+"""What the first entry has for its previous hash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tampering:
+    """The first fault. `entry`: the number at which it shows; `fault`: `changed`, `removed`, `inserted` or `rewritten`."""
+
+    entry: int
+    fault: str
+    detail: str
+
+
+def hash_of(entry: AuditEntry) -> str:
+    """SHA-256, in hexadecimal, of everything in `entry` but its hash."""
+    covered = [
+        entry.number,
+        iso(entry.at),
+        entry.actor_kind,
+        entry.actor,
+        entry.origin,
+        entry.action,
+        entry.workspace_id,
+        entry.target,
+        entry.result,
+        entry.reason,
+        entry.details,
+        entry.previous_hash,
+    ]
+    return sha256(to_json(covered)).hexdigest()
+
+
+def chained(entry: NewEntry, head: AuditHead) -> AuditEntry:
+    """`entry` as it follows `head`."""
+    kept = AuditEntry(
+        number=head.number + 1,
+        at=entry.at.replace(microsecond=entry.at.microsecond // 1000 * 1000),  # as databases keep it
+        actor_kind=entry.actor_kind,
+        actor=entry.actor,
+        origin=entry.origin,
+        action=entry.action,
+        workspace_id=entry.workspace_id,
+        target=entry.target,
+        result=entry.result.value,
+        reason=entry.reason,
+        details=to_json(entry.details).decode(),
+        previous_hash=head.hash,
+        hash="",
+    )
+    return replace(kept, hash=hash_of(kept))
+
+
+class ChainCheck:
+    """Checks a trail from its beginning, a piece at a time. `noted`: a head from elsewhere, which the trail must contain."""
+
+    def __init__(self, noted: AuditHead | None = None) -> None:
+        self._noted = noted
+        self.last = AuditHead(0, GENESIS)
+        """The end of what was checked."""
+
+    def check(self, entries: Sequence[AuditEntry]) -> Tampering | None:
+        """The first fault in the `entries` that follow those checked before."""
+        for entry in entries:
+            fault = self._fault(entry)
+            if fault is not None:
+                return fault
+            self.last = AuditHead(entry.number, entry.hash)
+            if self._noted is not None and self._noted.number == entry.number and self._noted.hash != entry.hash:
+                return Tampering(
+                    entry.number, "rewritten", "it has another hash than the head that was noted elsewhere"
+                )
+        return None
+
+    def check_end(self, head: AuditHead) -> Tampering | None:
+        """The fault at the end, where the trail itself says that it ends with `head`."""
+        number = self.last.number
+        if number < head.number:
+            return _missing(number + 1, head.number, "at the end")
+        if number > head.number:
+            return Tampering(head.number + 1, "inserted", f"the trail was last appended to with entry {head.number}")
+        if self.last.hash != head.hash:
+            return Tampering(number, "rewritten", "it has another hash than when it was appended")
+        if self._noted is not None and self._noted.number > number:
+            return _missing(number + 1, self._noted.number, "at the end: a head noted elsewhere names the last of them")
+        return None
+
+    def _fault(self, entry: AuditEntry) -> Tampering | None:
+        expected = self.last.number + 1
+        if entry.number > expected:
+            return _missing(expected, entry.number - 1, "from the middle")
+        if entry.number < expected:
+            return Tampering(entry.number, "inserted", "no entry has that number")
+        if entry.hash != hash_of(entry):
+            return Tampering(entry.number, "changed", "its content does not have its hash")
+        if entry.previous_hash != self.last.hash:
+            detail = f"it does not follow entry {self.last.number}: one of the two was replaced or inserted"
+            return Tampering(entry.number, "rewritten", detail)
+        return None
+
+
+def _missing(first: int, last: int, where: str) -> Tampering:
+    which = f"entry {first} is" if first == last else f"entries {first} to {last} are"
+    return Tampering(first, "removed", f"{which} missing, {where}")

@@ -1,0 +1,100 @@
+"""The audit trail, independent of how it is kept. Everything may raise `StoreUnavailable`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+
+class AuditResult(StrEnum):
+    """What became of an operation."""
+
+    DONE = "done"
+    REQUESTED = "requested"
+    """It was about to be sent to the log, which cannot take part in a transaction of the store."""
+    REFUSED = "refused"
+    """Nothing was changed: what was asked for is not possible."""
+    FAILED = "failed"
+    """Something was away, or it was interrupted: part of it may have been done."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """An operation. `actor_kind`: `operator` (an account of the operating system, on the host `origin`), `key` (an API key, from
+    the address `origin`) or `system`. `details`: JSON values, never a secret or a guest's data."""
+
+    at: datetime
+    actor_kind: str
+    actor: str
+    origin: str
+    action: str
+    result: AuditResult
+    workspace_id: str | None = None
+    target: str | None = None
+    reason: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """An entry as it is kept. `details` is a JSON text. `hash` covers all of it, `previous_hash` included."""
+
+    number: int
+    at: datetime
+    actor_kind: str
+    actor: str
+    origin: str
+    action: str
+    workspace_id: str | None
+    target: str | None
+    result: str
+    reason: str | None
+    details: str
+    previous_hash: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditHead:
+    """The end of the trail: its last entry's number, 0 before the first, and hash."""
+
+    number: int
+    hash: str
+
+    def __str__(self) -> str:
+        return f"{self.number}:{self.hash}"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Which entries, as far as given. `action` is one (`key.revoke`), or all of a noun (`key`)."""
+
+    since: datetime | None = None
+    actor: str | None = None
+    action: str | None = None
+    workspace_id: str | None = None
+
+
+class AuditTrail(Protocol):
+    """Entries are numbered from 1, without a gap. They are appended and read, never changed or deleted."""
+
+    async def append(self, entry: NewEntry) -> None:
+        """Append `entry` in a transaction of its own."""
+        ...
+
+    async def append_within(self, connection: Any, entry: NewEntry) -> None:
+        """Append `entry` in the transaction of `connection`, which should be committed at once: whoever appends meanwhile waits."""
+        ...
+
+    async def entries(self, wanted: AuditFilter, *, before: int | None, limit: int) -> Sequence[AuditEntry]:
+        """Those that are `wanted`, the newest first, with numbers below `before`."""
+        ...
+
+    async def after(self, number: int, *, limit: int) -> Sequence[AuditEntry]:
+        """All entries after that number, the oldest first."""
+        ...
+
+    async def head(self) -> AuditHead:
+        """The end of the trail, as it was noted when its last entry was appended."""
+        ...

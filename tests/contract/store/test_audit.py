@@ -1,0 +1,274 @@
+"""The audit trail on every backend: nothing is changed without an entry, entries cannot be changed, and tampering is found."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, replace
+
+import pytest
+from sqlalchemy import delete, event, insert, select, text, update
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from forwarder.operations.audit import Actor, Audit, acting_as, verify_trail
+from forwarder.operations.settle import NotInDoubt, Repair
+from forwarder.operations.tenancy import AuditedTenancy
+from forwarder.store.audit.chain import chained
+from forwarder.store.audit.port import AuditEntry, AuditFilter, AuditHead, AuditResult, NewEntry
+from forwarder.store.audit.trail import SqlAuditTrail
+from forwarder.store.submissions.recorder import SqlRepairs
+from forwarder.store.tables import audit as table
+from forwarder.store.tables import audit_head
+from forwarder.tenancy.port import Account, NotKnown, TenancyUnavailable
+from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.tables import api_keys
+from tests.support.memory.clock import ManualClock
+
+ANNA = Actor("operator", "anna", "host-1")
+EVERY = AuditFilter()
+
+
+@pytest.fixture
+def trail(engine: AsyncEngine) -> SqlAuditTrail:
+    return SqlAuditTrail(engine)
+
+
+@pytest.fixture
+def audit(trail: SqlAuditTrail) -> Audit:
+    return Audit(trail, ManualClock())
+
+
+@pytest.fixture
+def tenancy(engine: AsyncEngine, audit: Audit) -> AuditedTenancy:
+    return AuditedTenancy(SqlTenancyAdmin(engine), audit)
+
+
+async def entries(trail: SqlAuditTrail) -> Sequence[AuditEntry]:
+    return await trail.after(0, limit=1000)
+
+
+async def test_each_change_of_a_tenant_says_who_did_it_from_where_and_to_what(
+    tenancy: AuditedTenancy, trail: SqlAuditTrail
+) -> None:
+    with acting_as(ANNA):
+        await tenancy.add_workspace("ws-1")
+        key, token = await tenancy.add_key("ws-1")
+        account = Account("acc-1", "ws-1", "generic", "https://pms.example.com", "c2VhbGVk")
+        await tenancy.put_account(account)
+        await tenancy.put_account(replace(account, credential="b3RoZXI", concurrency=2), replace=True)
+        await tenancy.pause("acc-1", paused=True)
+    with acting_as(Actor.key(key.id, "192.0.2.7")):
+        await tenancy.revoke_key(key.id)
+        with pytest.raises(NotKnown):
+            await tenancy.revoke_key("maria@example.com")
+    found = await entries(trail)
+    assert [(each.actor, each.origin, each.action, each.workspace_id, each.target, each.result) for each in found] == [
+        ("anna", "host-1", "workspace.add", "ws-1", None, "done"),
+        ("anna", "host-1", "key.add", "ws-1", key.id, "done"),
+        ("anna", "host-1", "account.add", "ws-1", "acc-1", "done"),
+        ("anna", "host-1", "account.change", "ws-1", "acc-1", "done"),
+        ("anna", "host-1", "account.pause", "ws-1", "acc-1", "done"),
+        (key.id, "192.0.2.7", "key.revoke", "ws-1", key.id, "done"),
+        (key.id, "192.0.2.7", "key.revoke", None, None, "refused"),
+    ]
+    assert found[3].details == '{"kind":"generic","changed":["credential","concurrency"]}'
+    assert found[-1].reason == "NotKnown"
+    kept = repr(found)
+    assert not any(secret in kept for secret in (token, "c2VhbGVk", "b3RoZXI", "maria"))
+    assert (await verify_trail(trail)).tampering is None
+
+
+async def test_what_cannot_be_audited_is_not_done(
+    engine: AsyncEngine, tenancy: AuditedTenancy, trail: SqlAuditTrail
+) -> None:
+    await tenancy.add_workspace("ws-1")
+    key, _ = await tenancy.add_key("ws-1")
+
+    def fail(_c: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith("INSERT INTO audit "):
+            raise OSError("no room")
+
+    event.listen(engine.sync_engine, "before_cursor_execute", fail)
+    with pytest.raises(TenancyUnavailable):
+        await tenancy.revoke_key(key.id)
+    event.remove(engine.sync_engine, "before_cursor_execute", fail)
+    async with engine.connect() as connection:
+        assert (await connection.execute(select(api_keys.c.revoked_at))).scalar_one() is None
+    assert [each.action for each in await entries(trail)] == ["workspace.add", "key.add"]
+
+
+async def test_what_changes_nothing_is_not_audited_as_done(
+    engine: AsyncEngine, audit: Audit, trail: SqlAuditTrail
+) -> None:
+    with pytest.raises(NotInDoubt):
+        await Repair(SqlRepairs(engine), ManualClock(), audit).reject("rsv_unknown", "Maria Gonzalez says no")
+    (entry,) = await entries(trail)
+    assert (entry.action, entry.target, entry.result) == ("submission.settle", "rsv_unknown", "refused")
+    assert "Maria" not in repr(entry)
+
+
+async def test_what_goes_to_the_log_is_audited_before(audit: Audit, trail: SqlAuditTrail) -> None:
+    async with audit.request("submission.cancel", target="rsv_1"):
+        assert [each.result for each in await entries(trail)] == ["requested"]
+    with pytest.raises(ZeroDivisionError):
+        async with audit.request("submission.cancel", target="rsv_2"):
+            raise ZeroDivisionError
+    assert [(each.target, each.result) for each in await entries(trail)] == [
+        ("rsv_1", "requested"),
+        ("rsv_2", "requested"),
+        ("rsv_2", "refused"),
+    ]
+
+
+async def test_those_who_append_at_once_make_one_chain(tenancy: AuditedTenancy, trail: SqlAuditTrail) -> None:
+    await asyncio.gather(*(tenancy.add_workspace(f"ws-{number}") for number in range(20)))
+    assert [each.number for each in await entries(trail)] == [*range(1, 21)]
+    verified = await verify_trail(trail)
+    assert (verified.tampering, verified.head.number) == (None, 20)
+
+
+async def test_entries_are_listed_newest_first_by_pages_and_filters(trail: SqlAuditTrail) -> None:
+    clock = ManualClock()
+    for number in range(6):
+        actor, action = ("anna", "key.add") if number % 2 else ("ben", "keyring.open")
+        await trail.append(NewEntry(clock.now(), "operator", actor, "h", action, AuditResult.DONE, f"ws-{number % 3}"))
+        await clock.advance(60)
+    newest = await trail.entries(EVERY, before=None, limit=4)
+    assert [each.number for each in newest] == [6, 5, 4, 3]
+    assert [each.number for each in await trail.entries(EVERY, before=3, limit=4)] == [2, 1]
+    wanted = {
+        AuditFilter(actor="ben"): [5, 3, 1],
+        AuditFilter(action="key"): [6, 4, 2],
+        AuditFilter(action="keyring.open"): [5, 3, 1],
+        AuditFilter(workspace_id="ws-1"): [5, 2],
+        AuditFilter(since=newest[1].at): [6, 5],
+    }
+    for filters, numbers in wanted.items():
+        assert [each.number for each in await trail.entries(filters, before=None, limit=9)] == numbers
+
+
+# --- tampering --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "statement", ["UPDATE audit SET actor = 'nobody'", "DELETE FROM audit WHERE number = 1", "TRUNCATE audit"]
+)
+async def test_the_database_refuses_to_change_or_delete_entries(
+    engine: AsyncEngine, trail: SqlAuditTrail, statement: str
+) -> None:
+    await _five(trail)
+    if engine.dialect.name == "sqlite" and statement.startswith("TRUNCATE"):
+        pytest.skip("SQLite has no TRUNCATE")
+    with pytest.raises(DBAPIError, match="append-only"):
+        async with engine.begin() as connection:
+            await connection.execute(text(statement))
+    assert len(await entries(trail)) == 5
+
+
+async def _five(trail: SqlAuditTrail) -> None:
+    for number in range(5):
+        await trail.append(NewEntry(ManualClock().now(), "operator", "anna", "h", f"key.{number}", AuditResult.DONE))
+
+
+async def _change(connection: AsyncConnection) -> None:
+    await connection.execute(update(table).where(table.c.number == 3).values(actor="ben"))
+
+
+async def _remove(connection: AsyncConnection) -> None:
+    await connection.execute(delete(table).where(table.c.number == 3))
+
+
+async def _truncate(connection: AsyncConnection) -> None:
+    await connection.execute(delete(table).where(table.c.number > 3))
+
+
+async def _insert(connection: AsyncConnection) -> None:
+    """One more at the end, with the hash that it would have."""
+    kept = AuditEntry(**(await connection.execute(select(table).where(table.c.number == 5))).mappings().one())
+    forged = NewEntry(kept.at, "operator", "ben", "h", "key.add", AuditResult.DONE)
+    await _put(connection, chained(forged, AuditHead(5, kept.hash)))
+
+
+async def _replace(connection: AsyncConnection) -> None:
+    """Another in the place of the third, with the hash that it would have."""
+    rows = {each.number: each for each in (await connection.execute(select(table))).all()}
+    forged = NewEntry(rows[3].at, "operator", "ben", "h", "key.add", AuditResult.DONE)
+    await connection.execute(delete(table).where(table.c.number == 3))
+    await _put(connection, chained(forged, AuditHead(2, rows[2].hash)))
+
+
+async def _cut_with_head(connection: AsyncConnection) -> None:
+    """The end, and what is noted of the end."""
+    await _truncate(connection)
+    kept = select(table.c.hash).where(table.c.number == 3).scalar_subquery()
+    await connection.execute(update(audit_head).values(number=3, hash=kept))
+
+
+async def _rewrite_with_head(connection: AsyncConnection) -> None:
+    """Everything from the third on, hashes, head and all: the chain is whole."""
+    await connection.execute(delete(table).where(table.c.number > 3))
+    await _replace(connection)
+    kept = select(table.c.hash).where(table.c.number == 3).scalar_subquery()
+    await connection.execute(update(audit_head).values(number=3, hash=kept))
+
+
+async def _put(connection: AsyncConnection, entry: AuditEntry) -> None:
+    await connection.execute(insert(table).values(asdict(entry)))
+
+
+Tamper = Callable[[AsyncConnection], Awaitable[None]]
+
+
+@pytest.mark.parametrize(
+    ("tamper", "entry", "fault"),
+    [
+        (_change, 3, "changed"),
+        (_remove, 3, "removed"),
+        (_truncate, 4, "removed"),
+        (_insert, 6, "inserted"),
+        (_replace, 4, "rewritten"),
+    ],
+)
+async def test_tampering_is_found_where_it_shows(
+    engine: AsyncEngine, trail: SqlAuditTrail, tamper: Tamper, entry: int, fault: str
+) -> None:
+    await _five(trail)
+    await _tamper(engine, tamper)
+    verified = await verify_trail(trail)
+    assert verified.tampering is not None
+    assert (verified.tampering.entry, verified.tampering.fault) == (entry, fault)
+
+
+@pytest.mark.parametrize(
+    ("tamper", "noted", "entry", "fault"),
+    [
+        (_cut_with_head, 5, 4, "removed"),
+        (_rewrite_with_head, 3, 3, "rewritten"),
+        (_rewrite_with_head, 5, 4, "removed"),
+    ],
+)
+async def test_a_trail_rewritten_to_its_end_is_found_by_a_head_that_was_kept_elsewhere(
+    engine: AsyncEngine, trail: SqlAuditTrail, tamper: Tamper, noted: int, entry: int, fault: str
+) -> None:
+    await _five(trail)
+    head = AuditHead(noted, (await entries(trail))[noted - 1].hash)
+    assert (await verify_trail(trail, head)).tampering is None
+    await _tamper(engine, tamper)
+    assert (await verify_trail(trail)).tampering is None
+    found = (await verify_trail(trail, head)).tampering
+    assert found is not None
+    assert (found.entry, found.fault) == (entry, fault)
+
+
+async def _tamper(engine: AsyncEngine, tamper: Tamper) -> None:
+    async with engine.begin() as connection:
+        await _without_triggers(connection)
+        await tamper(connection)
+
+
+async def _without_triggers(connection: AsyncConnection) -> None:
+    """As whoever owns the tables can."""
+    if connection.dialect.name == "postgresql":
+        await connection.execute(text("ALTER TABLE audit DISABLE TRIGGER USER"))
+    else:
+        for change in ("update", "delete"):
+            await connection.execute(text(f"DROP TRIGGER audit_no_{change}"))

@@ -1,0 +1,12 @@
+"""Audits on a database of a test's own."""
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.operations.audit import Audit
+from forwarder.process.clock import Clock
+from forwarder.store.audit.trail import SqlAuditTrail
+
+
+def audit_on(engine: AsyncEngine, clock: Clock) -> Audit:
+    """An audit whose trail is in the database of `engine`."""
+    return Audit(SqlAuditTrail(engine), clock)
