@@ -34,7 +34,8 @@ from forwarder.store.database import open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing.binding import with_credential
+from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher, Topics
@@ -142,8 +143,8 @@ async def _worker(
 ) -> AsyncIterator[asyncio.Task[None]]:
     """A worker at work on what stands on the log; it has stopped cleanly at the end."""
     topics, stop, clock = Topics(f"cost.{os.getpid()}."), asyncio.Event(), SystemClock()
-    credential = sealer_of(_SECRET).seal_text("secret")
-    account = Account(_ACCOUNT, _WORKSPACE, "generic", pms_url, credential, concurrency=arguments.concurrency)
+    account = Account(_ACCOUNT, _WORKSPACE, "generic", pms_url, "", concurrency=arguments.concurrency)
+    account = with_credential(account, "secret", sealer_of(_SECRET))
     async with AsyncExitStack() as stack:
         log, engine = KafkaLog(kafka), open_engine(database_url)
         stack.push_async_callback(engine.dispose)

@@ -24,7 +24,7 @@ from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms
 from forwarder.reservation.submission import RequestIds
 from forwarder.reservation.validation import read_request
 from forwarder.tenancy.access import Caller
-from forwarder.tenancy.sealing import KeyPair, PublicKeySealer
+from forwarder.tenancy.sealing.texts import sealer_of
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher
 
@@ -44,8 +44,7 @@ class Cost:
 
 
 def _messages(count: int) -> list[Message]:
-    keys = KeyPair.from_secret("bench")
-    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), PublicKeySealer(keys.key_id, keys.public_key))
+    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), sealer_of("bench"))
     caller, terms = Caller("bench", ACCOUNT, "key-bench"), Terms(None, None, None)
     messages = []
     for number in range(count):

@@ -19,7 +19,7 @@ from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, St
 from forwarder.tenancy.access import Caller, caller_valid_until, new_token, token_hash
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey
-from forwarder.tenancy.sealing import KeyPair, PublicKeySealer
+from forwarder.tenancy.sealing.texts import sealer_of
 from forwarder.tenancy.sql.directory import CacheTimes, LookupCache
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import ConsumedMessage, Publisher
@@ -112,12 +112,12 @@ class _SilentTopic:
 
 def application(publisher: Publisher, topic: str = "reservations.requests") -> ASGIApp:
     """The application of an ingress process."""
-    clock, keys = SystemClock(), KeyPair.from_secret(secrets.token_urlsafe(32))
+    clock = SystemClock()
     parts = IngressParts(
         publisher=publisher,
         requests_topic=topic,
         directory=_Directory(),
-        sealer=PublicKeySealer(keys.key_id, keys.public_key),
+        sealer=sealer_of(secrets.token_urlsafe(32)),
         ids=RequestIds(secrets.token_bytes(32)),
         reader=_EmptyStore(),
         outcomes=OutcomeListener(_SilentTopic(), clock),

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from forwarder.tenancy.sealing.keys import Secret
 from bench.flows import ACCOUNT, RESERVATIONS, WORKSPACE, Flow, Ground, lean_pms, plain, topics_under
+from forwarder.tenancy.sealing.keys import Secret
 from bench.processes import FORWARDER, Role, Running, local_url, output_of, port_of, running
+from forwarder.tenancy.sealing.keys import Secret
 from bench.scenarios import Scenario
 from tools.servers.databases import new_database
 
@@ -68,7 +71,9 @@ async def open_site(ground: Ground, scenario: Scenario) -> AsyncIterator[Site]:
             "FORWARDER_DATABASE_URL": database_url,
             "FORWARDER_TOPIC_PREFIX": prefix,
         }
-        secret = {**public, "FORWARDER_SECRET_KEY": secrets.token_urlsafe(32)}
+        secret_key = secrets.token_urlsafe(32)
+        secret = {**public, "FORWARDER_SECRET_KEY": secret_key}
+        public["FORWARDER_SEALING_VERIFY_KEY"] = Secret.from_text(secret_key).verify_key.hex()
         token = await _set_up(secret, f"{pms_url}/generic", scenario.in_flight)
         yield Site(database_url, pms, pms_url, public, secret, token)
 

@@ -1,27 +1,37 @@
 """The log and the database, embedded or distributed: chosen by the settings, opened, migrated, closed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from forwarder.assembly.secrets import (
+    held_secrets,
+    notifier_pairs,
+    open_keyring,
+    require_notifier_key,
+    required_secrets,
+    trusted_keys,
+)
 from forwarder.assembly.test_mode import Shadows
 from forwarder.operations.audit import Audit
 from forwarder.operations.tenancy import AuditedTenancy
 from forwarder.process.clock import Clock, SystemClock
-from forwarder.process.data_dir import make_private, secret_in
-from forwarder.settings import BadSettings, Distributed, Embedded, Settings
+from forwarder.process.data_dir import make_private
+from forwarder.settings import Distributed, Embedded, Settings
 from forwarder.store.audit.trail import SqlAuditTrail
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.reader import SqlOverview
 from forwarder.store.migrate import migrate, require_current
 from forwarder.store.submissions.recorder import SqlRepairs
 from forwarder.tenancy.port import Sealer, TenancyAdmin
-from forwarder.tenancy.sealing import sealer_of
+from forwarder.tenancy.sealing.keys import PublicKeys
+from forwarder.tenancy.sealing.registry import Keyring
+from forwarder.tenancy.sealing.texts import PublicKeySealer
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.deployment import load_sealer, publish_key
 from forwarder.tenancy.sql.directory import SqlDirectory
+from forwarder.tenancy.sql.secrets import SqlSecrets
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Log
@@ -44,10 +54,25 @@ class Backend:
     repairs: SqlRepairs
     audit: Audit
     trail: SqlAuditTrail
+    keyring: Keyring | None
+    """The deployment's secrets, in a process that has them."""
 
     async def sealer(self) -> Sealer:
-        """What seals to the worker's key."""
-        return await load_sealer(self.engine)
+        """What seals credentials for the workers. Raises `BadSettings`, `NoSecretYet`, `NotTrusted`."""
+        return self.keyring or PublicKeySealer((await self._public_keys()).accounts_key)
+
+    async def webhook_sealer(self) -> Sealer:
+        """What seals webhooks' secrets for the notifier. Raises as `sealer`, and `UnknownSecret`."""
+        if self.keyring is not None:
+            return PublicKeySealer(self.keyring.active.webhooks.public_key)
+        pairs = notifier_pairs(self.settings, None)
+        if not pairs:
+            return PublicKeySealer((await self._public_keys()).webhooks_key)
+        # Its own key, which it need not trust the database for.
+        return PublicKeySealer((await require_notifier_key(self.engine, pairs)).public_key)
+
+    async def _public_keys(self) -> PublicKeys:
+        return await SqlSecrets(self.engine).trusted_keys(trusted_keys(self.settings, self.keyring))
 
     async def create_topics(self, partitions: int | None = None) -> Sequence[str]:
         """Create the topics that are missing; their names."""
@@ -70,8 +95,9 @@ async def open_log(
 
 
 @asynccontextmanager
-async def open_backend(settings: Settings) -> AsyncIterator[Backend]:
-    """The backend, migrated: an embedded one migrates itself. Raises `NotMigrated`, `StoreUnavailable`."""
+async def open_backend(settings: Settings, *, any_secret: bool = False) -> AsyncIterator[Backend]:
+    """The backend, migrated: an embedded one migrates itself. Raises `NotMigrated`, `StoreUnavailable`, and `UnknownSecret` unless
+    `any_secret` is given, for those who manage secrets."""
     where, clock = _database(settings), SystemClock()
     if isinstance(settings.backend, Embedded):
         make_private(settings.backend.data_dir)
@@ -79,13 +105,16 @@ async def open_backend(settings: Settings) -> AsyncIterator[Backend]:
     engine = open_engine(where)
     try:
         await require_current(engine)
-        if isinstance(settings.backend, Embedded):
-            await publish_key(engine, secret_of(settings))
+        held = held_secrets(settings)
+        if any_secret:
+            keyring = Keyring(held) if held else None
+        else:
+            keyring = await open_keyring(engine, held, first=isinstance(settings.backend, Embedded))
         environment = settings.environment
         async with open_log(
             settings.backend, partitions=environment.partitions, session_seconds=environment.session_seconds
         ) as log:
-            shadows = Shadows(environment.simulator_url, _seal(settings))
+            shadows = Shadows(environment.simulator_url, None if keyring is None else keyring.seal_text)
             trail = SqlAuditTrail(engine)
             audit = Audit(trail, clock)
             yield Backend(
@@ -99,19 +128,21 @@ async def open_backend(settings: Settings) -> AsyncIterator[Backend]:
                 repairs=SqlRepairs(engine),
                 audit=audit,
                 trail=trail,
+                keyring=keyring,
             )
     finally:
         await engine.dispose()
 
 
 def migrate_backend(settings: Settings) -> Sequence[str]:
-    """Upgrade the database and publish the public key; the revisions applied."""
+    """Upgrade the database, and make the secret known to it if it is new; the revisions applied. Raises `UnknownSecret`."""
+    held = required_secrets(settings)
 
     async def run() -> Sequence[str]:
         applied = await migrate(_database(settings))
         engine = open_engine(_database(settings))
         try:
-            await publish_key(engine, secret_of(settings))
+            await open_keyring(engine, held, first=True)
         finally:
             await engine.dispose()
         return applied
@@ -125,21 +156,3 @@ def _database(settings: Settings) -> str | Path:
             return data_dir / _STORE_FILE
         case Distributed(_, database_url):
             return database_url
-
-
-def _seal(settings: Settings) -> Callable[[str], str] | None:
-    """Seals to the workers' key, in a process that knows their secret; None in any other."""
-    unknown = isinstance(settings.backend, Distributed) and settings.secret_key is None
-    return None if unknown else sealer_of(secret_of(settings)).seal_text
-
-
-def secret_of(settings: Settings) -> str:
-    """The secret that cards and credentials are sealed to. An embedded forwarder makes its own and keeps it in its directory."""
-    if settings.secret_key is not None:
-        return settings.secret_key
-    if isinstance(settings.backend, Distributed):
-        raise BadSettings(
-            "FORWARDER_SECRET_KEY is missing: the key that cards and credentials are sealed to is derived from it. "
-            "Set it, for migrate and every worker alike, to at least 16 characters that nobody can guess."
-        )
-    return secret_in(settings.backend.data_dir)

@@ -1,6 +1,7 @@
 """The shadows of integration accounts, which test keys use: each at the simulator, with none of its account's secrets."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Final
 from urllib.parse import quote
@@ -8,6 +9,7 @@ from urllib.parse import quote
 from forwarder.reservation.submission import shadow_id
 from forwarder.simulator.sites import SITES
 from forwarder.tenancy.port import Account
+from forwarder.tenancy.sealing.binding import of_credential
 
 _ANY_OTHER_KIND: Final = "generic"
 """The kind simulated for kinds that the simulator does not have."""
@@ -17,10 +19,10 @@ class Shadows:
     """Makes shadows. `simulator_url`: where the simulator is; None where there is none, so that their address is empty and nothing
     can be sent. `seal`: seals to the workers' key; where there is none, a shadow cannot be pushed to."""
 
-    def __init__(self, simulator_url: str | None, seal: Callable[[str], str] | None) -> None:
+    def __init__(self, simulator_url: str | None, seal: Callable[[str, str], str] | None) -> None:
         self._url = simulator_url
         # Once for each: sealed anew, an account would look like another one.
-        self._sealed = cache(seal or (lambda _: ""))
+        self._sealed = cache(seal or (lambda *_: ""))
 
     def of(self, account: Account) -> Account:
         """The shadow of `account`: of its kind, as far as that is simulated, with the simulator's address, credential and options
@@ -29,14 +31,15 @@ class Shadows:
         kind = account.kind if account.kind in SITES else _ANY_OTHER_KIND
         site, identifier = SITES[kind], shadow_id(account.id)
         base_url = "" if self._url is None else f"{self._url}/{quote(identifier, safe='')}/{site.path}"
-        return Account(
+        shadow = Account(
             identifier,
             account.workspace_id,
             kind,
             base_url,
-            self._sealed(site.credential),
+            "",
             deadline_seconds=account.deadline_seconds,
             options=site.options,
             duplicate_window_seconds=account.duplicate_window_seconds,
             skipped_checks=account.skipped_checks,
         )
+        return replace(shadow, credential=self._sealed(site.credential, of_credential(shadow)))

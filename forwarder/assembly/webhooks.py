@@ -2,25 +2,26 @@
 
 from contextlib import AsyncExitStack
 
-from forwarder.assembly.backend import Backend, secret_of
+from forwarder.assembly.backend import Backend
+from forwarder.assembly.secrets import notifier_pairs, require_notifier_key
 from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.settings import BadSettings
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.queue import SqlDeliveryQueue
-from forwarder.tenancy.sealing import SecretUnsealer
-from forwarder.tenancy.sql.deployment import publish_key
+from forwarder.tenancy.sealing.texts import KeyPairUnsealer
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.webhooks.addresses import ResolvedTargets
 from forwarder.webhooks.sender import open_sender
 
 
 async def webhooks_of(backend: Backend) -> Webhooks:
-    """The management of webhooks. Raises `NoSealingKey`, `TenancyUnavailable`."""
+    """The management of webhooks. Raises as `Backend.webhook_sealer`."""
     return Webhooks(
         WebhooksParts(
             endpoints=SqlEndpoints(backend.engine),
             log=SqlDeliveryLog(backend.engine),
-            sealer=await backend.sealer(),
+            sealer=await backend.webhook_sealer(),
             targets=ResolvedTargets(backend.settings.webhook_addresses),
             clock=backend.clock,
             audit=backend.audit,
@@ -29,10 +30,16 @@ async def webhooks_of(backend: Backend) -> Webhooks:
 
 
 async def open_notifier(stack: AsyncExitStack, backend: Backend) -> Notifier:
-    """A notifier, whose parts are closed with `stack`. Raises `BadSettings` if the secret of this deployment is not set."""
+    """A notifier, whose parts are closed with `stack`. Raises `BadSettings` without its key or the deployment's secret,
+    `UnknownSecret` where that is another's."""
     settings, clock = backend.settings, backend.clock
-    secret = secret_of(settings)
-    await publish_key(backend.engine, secret)
+    pairs = notifier_pairs(settings, backend.keyring)
+    if not pairs:
+        raise BadSettings(
+            "FORWARDER_NOTIFIER_KEY is missing: it opens the secrets of webhooks. `forwarder secret status --notifier-key`, run "
+            "with FORWARDER_SECRET_KEY set, prints it."
+        )
+    await require_notifier_key(backend.engine, pairs)
     sender = await stack.enter_async_context(
         open_sender(settings.webhook_addresses, clock, seconds=settings.notifier.post_seconds)
     )
@@ -41,7 +48,7 @@ async def open_notifier(stack: AsyncExitStack, backend: Backend) -> Notifier:
         topics=settings.topics,
         queue=SqlDeliveryQueue(backend.engine),
         endpoints=SqlEndpoints(backend.engine),
-        unsealer=SecretUnsealer([secret]),
+        unsealer=KeyPairUnsealer(pairs),
         sender=sender,
         clock=clock,
         settings=settings.notifier,

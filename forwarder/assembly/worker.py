@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
-from forwarder.assembly.backend import Backend, open_backend, secret_of
+from forwarder.assembly.backend import Backend, open_backend
 from forwarder.assembly.role import Listening, consuming_check, serve_role
+from forwarder.assembly.secrets import required_keyring
 from forwarder.http.health import Check, health_routes
 from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper
 from forwarder.pms.directory import open_directory
@@ -15,8 +16,7 @@ from forwarder.settings import Settings
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
-from forwarder.tenancy.sql.deployment import publish_key
+from forwarder.tenancy.sealing.registry import Keyring
 from forwarder.tenancy.sql.grants import SqlGrants
 from forwarder.topics.port import Publisher
 from forwarder.worker.parts import WorkerParts
@@ -38,12 +38,10 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
     """A worker, with the adapters of its accounts loaded: one that cannot be loaded is reported now, and not by a reservation.
     Everything it uses except `backend` is closed with `stack`."""
     settings, clock = backend.settings, backend.clock
-    secret = secret_of(settings)
-    await publish_key(backend.engine, secret)
+    keyring = required_keyring(backend)
     await _load_kinds(backend)
-    unsealer = SecretUnsealer([secret])
     push_seconds = settings.environment.push_timeout_seconds
-    grants = _grants(backend, secret, unsealer, push_seconds)
+    grants = _grants(backend, keyring, push_seconds)
     pms = await stack.enter_async_context(
         open_directory(clock, policy=PushPolicy(push_seconds=push_seconds), grants=grants)
     )
@@ -54,7 +52,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         publisher=publisher,
         recorder=SqlRecorder(backend.engine),
         directory=backend.directory,
-        unsealer=unsealer,
+        unsealer=keyring,
         pms=pms,
         clock=clock,
         settings=settings.worker,
@@ -74,8 +72,8 @@ async def _load_kinds(backend: Backend) -> None:
         kinds.get(kind)
 
 
-def _grants(backend: Backend, secret: str, unsealer: SecretUnsealer, push_seconds: float) -> SharedGrantKeeper:
+def _grants(backend: Backend, keyring: Keyring, push_seconds: float) -> SharedGrantKeeper:
     """Grants are sealed to the secret that all workers share."""
-    rows = SqlGrants(backend.engine, sealer_of(secret), unsealer)
+    rows = SqlGrants(backend.engine, keyring, keyring)
     outages = (TenancyUnavailable, CannotOpen)
     return SharedGrantKeeper(rows, backend.clock, RenewalTimes.within(push_seconds), outages)

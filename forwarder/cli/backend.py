@@ -14,13 +14,14 @@ from forwarder.topics.port import Log, Topics
 R = TypeVar("R")
 
 
-def with_backend(command: Callable[[Backend], Awaitable[R]]) -> R:
-    """Run `command`; its result. Raises `BadSettings`, `NotMigrated`, and what the seams raise."""
+def with_backend(command: Callable[[Backend], Awaitable[R]], *, any_secret: bool = False) -> R:
+    """Run `command`; its result. `any_secret`: as in `open_backend`. Raises `BadSettings`, `NotMigrated`, and what the seams
+    raise."""
     settings = settings_and_logging("warning")
 
     async def run() -> R:
         with acting_as(Actor.operator()):
-            async with open_backend(settings) as backend:
+            async with open_backend(settings, any_secret=any_secret) as backend:
                 return await command(backend)
 
     return asyncio.run(run())

@@ -6,14 +6,18 @@ from forwarder.settings import BadSettings
 from forwarder.store.migrate import NotMigrated
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import AlreadyExists, NotKnown, TenancyUnavailable
-from forwarder.tenancy.sql.deployment import NoSealingKey
+from forwarder.tenancy.sealing.keys import NotTrusted
+from forwarder.tenancy.sealing.registry import UnknownSecret
+from forwarder.tenancy.sql.secrets import NoSecretYet
 from forwarder.topics.port import LogUnavailable
 
 _WRONG = (BadSettings, WrongUsage)
 _FAILED = (
     Failed,
     NotMigrated,
-    NoSealingKey,
+    NoSecretYet,
+    NotTrusted,
+    UnknownSecret,
     AlreadyRunning,
     NotPrivate,
     AlreadyExists,

@@ -46,6 +46,10 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
         "forwarder.cli.operate.dead_letters:commands",
         "Messages that could not be delivered or read, and replaying them.",
     ),
+    "secret": (
+        "forwarder.cli.operate.secret:commands",
+        "The deployment's secret: which there are, what is sealed to them, changing it.",
+    ),
     "results": ("forwarder.cli.operate.results:commands", "Result events, as downstream services receive them."),
     "audit": (
         "forwarder.cli.operate.audit:commands",

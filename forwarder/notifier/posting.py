@@ -16,6 +16,7 @@ from forwarder.process.clock import Clock, iso
 from forwarder.process.loops import Batcher
 from forwarder.store.webhooks.port import DeliveryQueue, DueDelivery, TriedDelivery
 from forwarder.tenancy.port import Unsealer
+from forwarder.tenancy.sealing.binding import of_webhook_secret
 from forwarder.tenancy.webhooks import Disabled, Endpoint, EndpointReader
 from forwarder.webhooks.port import EndpointResponse, Sender
 from forwarder.webhooks.signature import signed_headers
@@ -53,7 +54,7 @@ class Poster:
         until = endpoint.previous_until
         if endpoint.previous_secret is not None and until is not None and self._clock.now() < until:
             sealed.append(endpoint.previous_secret)
-        return [self._unsealer.open_text(one) for one in sealed]
+        return [self._unsealer.open_text(one, of_webhook_secret(endpoint.id)) for one in sealed]
 
     async def post(
         self, endpoint: Endpoint, secrets: Sequence[str], delivery: DueDelivery, *, failing_seconds: float

@@ -18,6 +18,7 @@ from forwarder.operations.audit import Audit, Operation
 from forwarder.process.clock import Clock, iso
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryLog, DeliveryStatus, NewDelivery
 from forwarder.tenancy.port import NotKnown, Sealer
+from forwarder.tenancy.sealing.binding import of_webhook_secret
 from forwarder.tenancy.webhooks import Disabled, Endpoint, EndpointAdmin
 from forwarder.webhooks.port import Targets
 from forwarder.webhooks.signature import new_secret
@@ -87,7 +88,7 @@ class Webhooks:
                 enabled=True,
                 disabled_reason=None,
                 disabled_at=None,
-                secret=self._sealer.seal_text(secret),
+                secret=self._sealer.seal_text(secret, of_webhook_secret(new_id)),
                 previous_secret=None,
                 previous_until=None,
                 created_at=self._clock.now(),
@@ -163,7 +164,8 @@ class Webhooks:
             operation.details["overlapSeconds"] = overlap_seconds
             secret = new_secret()
             until = self._clock.now() + timedelta(seconds=overlap_seconds) if overlap_seconds else None
-            rotated = await self._endpoints.rotate(endpoint_id, self._sealer.seal_text(secret), previous_until=until)
+            sealed = self._sealer.seal_text(secret, of_webhook_secret(endpoint_id))
+            rotated = await self._endpoints.rotate(endpoint_id, sealed, previous_until=until)
             return _still_there(rotated, endpoint_id), secret
 
     async def test(self, endpoint_id: str, *, workspace_id: str | None) -> int:

@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from forwarder.pms.auth.shared_grants import credential_digest
+from forwarder.pms.port import BadOptions
 from forwarder.pms.registry import check_options
 from forwarder.tenancy.port import Account, NotKnown, Sealer, TenancyAdmin
+from forwarder.tenancy.sealing.binding import of_credential, with_credential
 
 
 class Accounts:
@@ -20,7 +22,7 @@ class Accounts:
     async def add(self, account: Account, credential: str) -> None:
         """Add `account` with this credential. Raises `UnknownKind`, `BadOptions`, `AlreadyExists`, `NotKnown`."""
         check_options(account.kind, account.options)
-        await self._tenancy.put_account(replace(account, credential=(await self._sealer()).seal_text(credential)))
+        await self._tenancy.put_account(await self._with_credential(account, credential))
 
     async def change(
         self,
@@ -45,9 +47,16 @@ class Accounts:
             changed = replace(changed, duplicate_window_seconds=duplicate_window_seconds)
         if skipped_checks is not None:
             changed = replace(changed, skipped_checks=skipped_checks)
+        if credential is None and of_credential(changed) != of_credential(account):
+            raise BadOptions(
+                "They send the credential elsewhere, and it is sealed for where it goes now: give it again."
+            )
         if credential is not None:
-            changed = replace(changed, credential=(await self._sealer()).seal_text(credential))
+            changed = await self._with_credential(changed, credential)
         await self._tenancy.put_account(changed, replace=True)
         if credential is not None:
             await self._tenancy.forget_grants(account_id, but=credential_digest(credential))
         return changed
+
+    async def _with_credential(self, account: Account, credential: str) -> Account:
+        return with_credential(account, credential, await self._sealer())

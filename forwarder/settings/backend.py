@@ -1,6 +1,7 @@
 """What log and store are: embedded, or Kafka and PostgreSQL, reached as the environment says."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -27,6 +28,11 @@ class Distributed:
     database_url: str = field(repr=False)
     kafka_security: KafkaSecurity | None = None
     """None: plaintext."""
+
+    @property
+    def hosts(self) -> Sequence[str]:
+        """Of the brokers and of the database."""
+        return (*_brokers(self.bootstrap_servers), *_database_transport(self.database_url).hosts)
 
 
 def backend_of(environment: Environment) -> Embedded | Distributed:
@@ -58,8 +64,13 @@ def _database_transport(url: str) -> Transport:
         raise BadSettings(f"FORWARDER_DATABASE_URL: {error}") from None
 
 
+def _brokers(servers: str) -> list[str]:
+    """Their hosts."""
+    return [urlsplit(f"//{each.strip()}").hostname or each.strip() for each in servers.split(",")]
+
+
 def _refuse_plaintext(servers: str, security: KafkaSecurity | None, database: Transport) -> None:
-    brokers = [urlsplit(f"//{each.strip()}").hostname or each.strip() for each in servers.split(",")]
+    brokers = _brokers(servers)
     otherwise = "or FORWARDER_ALLOW_PLAINTEXT=true where the network between is private"
     away = [] if security is not None and security.encrypted else [host for host in brokers if not is_local(host)]
     if away:

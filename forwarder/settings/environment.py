@@ -71,6 +71,18 @@ class Environment(BaseSettings):
     """What cards and credentials are sealed to; at least 16 characters. Embedded, one is made and kept in the data directory."""
     secret_key_file: Path | None = None
     """A file with the secret, instead of `FORWARDER_SECRET_KEY`."""
+    earlier_secret_keys: SecretStr | None = None
+    """Other secrets that this deployment knows, one a line: earlier ones, or the one that is to be rotated in."""
+    earlier_secret_keys_file: Path | None = None
+    """A file with them, instead of `FORWARDER_EARLIER_SECRET_KEYS`."""
+    sealing_verify_key: str | None = None
+    """For processes without the secret: whose signature the public keys in the database must have; several are parted by commas.
+    `forwarder secret status` prints it."""
+    notifier_key: SecretStr | None = None
+    """What a notifier opens webhooks' secrets with, instead of the deployment's secret: it opens nothing else. `forwarder secret
+    status --notifier-key` prints it; several, one a line, while the secret is rotated."""
+    notifier_key_file: Path | None = None
+    """A file with it, instead of `FORWARDER_NOTIFIER_KEY`."""
     simulator_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*[^\s/?#])?$")] | None = None
     """The simulator that test keys reach, without a trailing `/`. Without it test keys are refused; `forwarder up` uses its own."""
     topic_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]*$")] = ""

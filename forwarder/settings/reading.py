@@ -14,7 +14,8 @@ from forwarder.notifier.settings import GROUP as NOTIFIER_GROUP
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.process.supervision import SHARED_ADDRESS
 from forwarder.settings.backend import Distributed, Embedded, backend_of
-from forwarder.settings.environment import PREFIX, BadSettings, Environment, secret, variable
+from forwarder.settings.environment import PREFIX, BadSettings, Environment, variable
+from forwarder.settings.secrets import GivenSecrets, given_secrets
 from forwarder.tenancy.limits import read_limit
 from forwarder.tenancy.port import RateLimit
 from forwarder.topics.port import Topics
@@ -31,7 +32,14 @@ _NO_SETTINGS: Final = {
 }
 _OF_THE_TESTS: Final = "FORWARDER_TEST_"
 
-_IN_FILES: Final = ("secret_key", "database_url", "kafka_sasl_password", "kafka_sasl_oauth_client_secret")
+_IN_FILES: Final = (
+    "secret_key",
+    "earlier_secret_keys",
+    "notifier_key",
+    "database_url",
+    "kafka_sasl_password",
+    "kafka_sasl_oauth_client_secret",
+)
 """What may be read from the file that `…_file` names."""
 
 
@@ -41,14 +49,11 @@ class Settings:
 
     environment: Environment
     backend: Embedded | Distributed
+    secrets: GivenSecrets
 
     @property
     def topics(self) -> Topics:
         return Topics(self.environment.topic_prefix)
-
-    @property
-    def secret_key(self) -> str | None:
-        return secret(self.environment.secret_key)
 
     @property
     def rate_limit(self) -> RateLimit | None:
@@ -112,7 +117,8 @@ def settings_of(environment: Environment) -> Settings:
             f"FORWARDER_LEASE_SECONDS must be at least {_LEASE_TO_PUSH} times FORWARDER_PUSH_TIMEOUT_SECONDS, so {least:g}: it is "
             "renewed when a third of it is over, and a push that starts then must end, and be recorded, within the rest."
         )
-    return Settings(environment, backend_of(environment))
+    backend = backend_of(environment)
+    return Settings(environment, backend, given_secrets(environment, backend))
 
 
 def _from_files(environment: Environment) -> dict[str, str]:

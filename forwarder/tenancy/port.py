@@ -29,6 +29,10 @@ class CannotOpen(ValueError):
     """It was sealed with a key that is not ours, or is damaged."""
 
 
+class NotBound(CannotOpen):
+    """It was sealed for something else, and moved here: it is not to be used."""
+
+
 @dataclass(frozen=True, slots=True)
 class RateLimit:
     """At most `requests` in any `seconds`."""
@@ -65,7 +69,7 @@ class Account:
     """An integration account: one PMS, as one workspace uses it. Or the shadow of one, whose PMS is simulated.
 
     `concurrency`: most pushes in flight. `rate_per_second`: most requests, None for no limit. `deadline_seconds`: how long a
-    submission is tried. `paused`: submissions are taken in and wait. `credential` is sealed: base64, opened by the worker.
+    submission is tried. `paused`: submissions are taken in and wait. `credential` is sealed, and opened by the worker.
     `options`: the settings that only its kind of PMS has, as JSON values. `duplicate_window_seconds`: for how long a submission
     that comes again without a key is the earlier one; 0 for never. `skipped_checks`: of `reservation.plausibility`, those that its
     requests need not pass.
@@ -146,8 +150,8 @@ class Sealer(Protocol):
 
     def seal_card(self, card: CardDetails) -> SealedCard: ...
 
-    def seal_text(self, text: str) -> str:
-        """`text` (a credential, say) sealed, in base64."""
+    def seal_text(self, text: str, bound_to: str) -> str:
+        """`text` (a credential, say) sealed; it opens only as what it is bound to, by one of `sealing.binding`."""
         ...
 
 
@@ -158,6 +162,6 @@ class Unsealer(Protocol):
         """The card. Raises `CannotOpen`."""
         ...
 
-    def open_text(self, sealed: str) -> str:
-        """Raises `CannotOpen`."""
+    def open_text(self, sealed: str, bound_to: str) -> str:
+        """Raises `CannotOpen`, `NotBound`."""
         ...

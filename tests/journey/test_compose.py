@@ -59,7 +59,7 @@ def test_only_who_opens_what_is_sealed_holds_the_secret() -> None:
         if "FORWARDER_SECRET_KEY" in told.get("environment", {})
     }
 
-    assert holders == {"migrate", "worker", "notifier"}
+    assert holders == {"migrate", "worker"}
 
 
 def test_the_proxy_alone_is_reached_from_outside() -> None:

@@ -20,6 +20,7 @@ from forwarder.cli.run.serve import Host, Port, listen, settings_and_logging
 from forwarder.process.supervision import Stop, own_url, run_until_signalled
 from forwarder.settings import Settings
 from forwarder.tenancy.port import Account, AlreadyExists
+from forwarder.tenancy.sealing.binding import with_credential
 
 _log = structlog.get_logger(__name__)
 
@@ -127,11 +128,12 @@ async def _add_workspace(backend: Backend) -> None:
 
 
 async def _put_account(backend: Backend, known: Account | None, account_id: str, kind: str, base_url: str) -> None:
-    if known is None:
-        credential = (await backend.sealer()).seal_text("simulated")
-        await backend.tenancy.put_account(Account(account_id, WORKSPACE, kind, base_url, credential))
-    elif known.base_url != base_url:
-        await backend.tenancy.put_account(replace(known, base_url=base_url), replace=True)
+    if known is not None and known.base_url == base_url:
+        return
+    account = replace(known or Account(account_id, WORKSPACE, kind, base_url, ""), base_url=base_url)
+    # Sealed for the address as well, so anew where that has changed.
+    account = with_credential(account, "simulated", await backend.sealer())
+    await backend.tenancy.put_account(account, replace=known is not None)
 
 
 def _last_token(path: Path) -> str | None:

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Executable, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.tenancy.port import Sealer, Unsealer
+from forwarder.tenancy.sealing.binding import of_grant
 from forwarder.tenancy.sql.database import insert_into, transaction
 from forwarder.tenancy.sql.tables import grants
 
@@ -39,7 +40,12 @@ class SqlGrants:
             row = (await connection.execute(wanted)).one_or_none()
         if row is None:
             return None
-        return GrantRow(row.version, row.claim, None if row.content is None else self._unsealer.open_text(row.content))
+        return GrantRow(
+            row.version, row.claim, None if row.content is None else self._opened(row.content, account_id, credential)
+        )
+
+    def _opened(self, content: str, account_id: str, credential: str) -> str:
+        return self._unsealer.open_text(content, of_grant(account_id, credential))
 
     async def claim(
         self, account_id: str, credential: str, claimant: str, *, seen: int | None, seen_claim: str | None
@@ -63,7 +69,11 @@ class SqlGrants:
         stored = (
             update(grants)
             .where(*_of(account_id, credential), grants.c.version == version)
-            .values(version=version + 1, claim=None, content=self._sealer.seal_text(content))
+            .values(
+                version=version + 1,
+                claim=None,
+                content=self._sealer.seal_text(content, of_grant(account_id, credential)),
+            )
         )
         async with transaction(self._engine, writes=True) as connection:
             return (await connection.execute(stored)).rowcount == 1

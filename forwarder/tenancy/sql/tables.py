@@ -8,7 +8,6 @@ from sqlalchemy import (
     DateTime,
     Double,
     ForeignKey,
-    Identity,
     Index,
     Integer,
     MetaData,
@@ -104,15 +103,27 @@ webhook_endpoints = Table(
 )
 """Where customers want results posted. Both secrets are sealed; `types` null means every event type."""
 
-sealing_keys = Table(
-    "sealing_keys",
+secrets = Table(
+    "secrets",
     metadata,
-    Column("id", BigInteger().with_variant(Integer(), "sqlite"), Identity(always=True), primary_key=True),
-    Column("key_id", Text, nullable=False, unique=True),
-    Column("public_key", Text, nullable=False),
+    Column("id", Text, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("verify_key", Text, nullable=False),
+    Column("accounts_key", Text, nullable=False),
+    Column("webhooks_key", Text, nullable=False),
+    Column("signature", Text, nullable=False),
     _created_at(),
+    Column("activated_at", DateTime(timezone=True)),
 )
-"""Public keys to seal with, in hexadecimal; the one with the highest id is in use."""
+"""The secrets that this deployment knows: their public keys in hexadecimal, which each has signed, and a `SecretState`."""
+
+Index(
+    "secrets_active",
+    secrets.c.state,
+    unique=True,
+    postgresql_where=text("state = 'active'"),
+    sqlite_where=text("state = 'active'"),
+)
 
 deployment_secrets = Table(
     "deployment_secrets", metadata, Column("name", Text, primary_key=True), Column("value", Text, nullable=False)

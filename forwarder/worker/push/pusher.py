@@ -49,6 +49,7 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.store.submissions.work import Attempt, PmsReservation, Work
 from forwarder.tenancy.port import Account, CannotOpen, Unsealer
+from forwarder.tenancy.sealing.binding import of_credential
 from forwarder.worker.push_context import (
     NO_SAFEGUARDS,
     LeaseLost,
@@ -187,7 +188,7 @@ class Pusher:
         # Nearly always it is the very same, and need not be compared.
         if known is not None and (known.account is account or known.account == account):
             return known
-        credential = self._unsealer.open_text(account.credential)
+        credential = self._unsealer.open_text(account.credential, of_credential(account))
         connection = AccountConnection(
             account.id, account.kind, account.base_url, credential, self._pace(account), account.options
         )

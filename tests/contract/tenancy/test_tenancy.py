@@ -14,10 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.store.database import open_engine
 from forwarder.tenancy.access import Caller, authenticate
 from forwarder.tenancy.port import Account, AlreadyExists, NotKnown, RateLimit, TenancyUnavailable
-from forwarder.tenancy.sealing import KeyPair, SecretUnsealer
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.deployment import NoSealingKey, load_sealer, publish_key, request_id_key
+from forwarder.tenancy.sql.deployment import request_id_key
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
+from forwarder.tenancy.sql.secrets import SqlSecrets
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import NOBODY_LISTENS
 
@@ -185,30 +185,6 @@ async def test_a_new_key_opens_the_way_to_its_workspaces_accounts(
 # --- what a deployment shares ---------------------------------------------------------------------------------------------
 
 
-async def test_what_is_sealed_with_the_published_key_opens_with_the_secret(engine: AsyncEngine) -> None:
-    with pytest.raises(NoSealingKey, match="FORWARDER_SECRET_KEY"):
-        await load_sealer(engine)
-    key_id = await publish_key(engine, "the first secret")
-    assert key_id == KeyPair.from_secret("the first secret").key_id
-    sealed = (await load_sealer(engine)).seal_text("credential")
-    assert SecretUnsealer(["the first secret"]).open_text(sealed) == "credential"
-
-
-async def test_the_newest_key_is_used_whatever_is_published_again(engine: AsyncEngine) -> None:
-    await publish_key(engine, "the first secret")
-    second = await publish_key(engine, "the second secret")
-    await asyncio.gather(*(publish_key(engine, "the first secret") for _ in range(5)))
-    assert (await load_sealer(engine)).key_id == second
-
-
-async def test_no_secret_is_in_the_database(engine: AsyncEngine) -> None:
-    await publish_key(engine, "the first secret")
-    async with engine.connect() as connection:
-        kept = str((await connection.execute(text("SELECT * FROM sealing_keys"))).all())
-    assert "first secret" not in kept
-    assert KeyPair.from_secret("the first secret").private_key.hex() not in kept
-
-
 async def test_the_key_of_request_ids_is_the_same_for_all(engine: AsyncEngine, migrated_url: str) -> None:
     keys = await asyncio.gather(*(request_id_key(engine) for _ in range(8)))
     other = open_engine(migrated_url)
@@ -228,7 +204,7 @@ async def test_a_database_that_is_away_is_an_outage(away: AsyncEngine, clock: Ma
     with pytest.raises(TenancyUnavailable):
         await SqlTenancyAdmin(away).accounts()
     with pytest.raises(TenancyUnavailable):
-        await publish_key(away, "the first secret")
+        await SqlSecrets(away).known()
 
 
 async def test_known_answers_outlast_their_database(

@@ -13,7 +13,7 @@ from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.process.clock import SystemClock
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.port import NewDelivery
-from forwarder.tenancy.sealing import sealer_of
+from forwarder.tenancy.sealing.texts import sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.directory import SqlDirectory
 from forwarder.tenancy.sql.endpoints import SqlEndpoints

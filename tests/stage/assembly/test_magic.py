@@ -73,7 +73,7 @@ class Trial:
     @property
     def pms(self) -> Pms:
         real = Account(self.name.removeprefix("test~"), "acme", self.kind, "http://127.0.0.1:9", "sealed")
-        shadow = Shadows(self.house.simulator.url, str).of(real)
+        shadow = Shadows(self.house.simulator.url, lambda text, _: text).of(real)
         connection = AccountConnection(
             shadow.id, shadow.kind, shadow.base_url, shadow.credential, options=shadow.options
         )

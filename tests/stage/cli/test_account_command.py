@@ -15,7 +15,8 @@ from forwarder.cli.program import run
 from forwarder.process.data_dir import secret_in
 from forwarder.store.database import open_engine
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing import SecretUnsealer
+from forwarder.tenancy.sealing.binding import of_credential
+from forwarder.tenancy.sealing.texts import SecretUnsealer
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 
 OAUTH = '{"clientId": "app", "clientSecret": "s3cr3t", "refreshToken": "r-0"}'
@@ -91,7 +92,8 @@ def credential(command: Command) -> str:
         finally:
             await engine.dispose()
 
-    return SecretUnsealer([secret_in(command.directory / ".forwarder")]).open_text(asyncio.run(read()).credential)
+    account, secret = asyncio.run(read()), secret_in(command.directory / ".forwarder")
+    return SecretUnsealer([secret]).open_text(account.credential, of_credential(account))
 
 
 def test_options_are_given_one_by_one_or_in_a_file(command: Command) -> None:

@@ -13,7 +13,8 @@ import pytest
 from forwarder.cli.program import run
 from forwarder.process.data_dir import secret_in
 from forwarder.store.database import open_engine
-from forwarder.tenancy.sealing import SecretUnsealer
+from forwarder.tenancy.sealing.binding import of_webhook_secret
+from forwarder.tenancy.sealing.texts import SecretUnsealer
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.tenancy.webhooks import Endpoint
 
@@ -71,7 +72,7 @@ def test_a_webhook_from_its_beginning_to_its_end(webhook: Command, tmp_path: Pat
     unsealer = SecretUnsealer([secret_in(tmp_path)])
     made = webhook("add", URL, "--workspace", "acme", "--type", "reservation.confirmed.v1", "--json").data
     hook, secret = made["id"], made.pop("secret")
-    assert unsealer.open_text(kept(tmp_path, hook).secret) == secret
+    assert unsealer.open_text(kept(tmp_path, hook).secret, of_webhook_secret(hook)) == secret
     assert webhook("list", "--json").data == [made]
     assert webhook("list", "--workspace", "other", "--json").data == []
     assert webhook("show", hook, "--json").data == made
@@ -82,7 +83,10 @@ def test_a_webhook_from_its_beginning_to_its_end(webhook: Command, tmp_path: Pat
     rotated = webhook("rotate", hook, "--overlap", "60", "--json").data
     previous = kept(tmp_path, hook).previous_secret
     assert previous is not None
-    assert (unsealer.open_text(previous), unsealer.open_text(kept(tmp_path, hook).secret)) == (
+    assert (
+        unsealer.open_text(previous, of_webhook_secret(hook)),
+        unsealer.open_text(kept(tmp_path, hook).secret, of_webhook_secret(hook)),
+    ) == (
         secret,
         rotated["secret"],
     )

@@ -18,7 +18,8 @@ from forwarder.reservation.record import ResultEvent, result_data
 from forwarder.reservation.submission import is_test, live_account_id, shadow_id
 from forwarder.tenancy.access import Caller, authenticate
 from forwarder.tenancy.port import Account, ApiKey
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing.binding import of_credential
+from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
 from forwarder.topics.codec import encode_result, header
 from tests.support.stages.http_stages import (
     BOOKING_ENGINE_PATH,
@@ -37,7 +38,7 @@ REAL = Account(
     "ws-1",
     "booking-sync",
     "https://www.bookingsync.com/api/v3",
-    sealer_of(SECRET).seal_text("the-real-credential"),
+    sealer_of(SECRET).seal_text("the-real-credential", "the account"),
     concurrency=3,
     rate_per_second=1.5,
     deadline_seconds=3600,
@@ -90,7 +91,7 @@ def test_a_shadow_has_nothing_of_the_account_but_kind_workspace_deadline_and_che
     shadow = Shadows("http://sim.test/simulator", sealer_of(SECRET).seal_text).of(REAL)
     assert (shadow.id, shadow.workspace_id, shadow.kind) == ("test~acc-1", "ws-1", "booking-sync")
     assert shadow.base_url == "http://sim.test/simulator/test~acc-1/booking-sync/api/v3"
-    assert SecretUnsealer([SECRET]).open_text(shadow.credential) == "a-simulated-credential"
+    assert SecretUnsealer([SECRET]).open_text(shadow.credential, of_credential(shadow)) == "a-simulated-credential"
     assert not shadow.options
     assert shadow.skipped_checks == ("past-arrival",)
     assert (shadow.concurrency, shadow.rate_per_second, shadow.deadline_seconds, shadow.paused) == (
@@ -109,7 +110,7 @@ def test_a_shadow_stays_the_same_one() -> None:
 
 
 def test_an_identifier_that_no_address_can_hold_as_it_is_makes_an_address() -> None:
-    shadow = Shadows("http://sim.test", str).of(replace(REAL, id="a b/ü?c"))
+    shadow = Shadows("http://sim.test", lambda text, _: text).of(replace(REAL, id="a b/ü?c"))
     assert shadow.base_url == "http://sim.test/test~a%20b%2F%C3%BC%3Fc/booking-sync/api/v3"
 
 
@@ -122,7 +123,7 @@ def test_a_process_reaches_its_own_simulator_wherever_it_listens(host: str) -> N
 @pytest.mark.parametrize("kind", [*KINDS, "acme-fax"])
 def test_every_kind_has_a_shadow_that_can_be_connected_to(kind: str) -> None:
     options = {"mapping": "no such mapping"}
-    shadow = Shadows("http://sim.test", str).of(replace(REAL, kind=kind, options=options))
+    shadow = Shadows("http://sim.test", lambda text, _: text).of(replace(REAL, kind=kind, options=options))
     assert shadow.kind == (kind if kind in KINDS else "generic")
     check_options(shadow.kind, shadow.options)
 
@@ -134,7 +135,7 @@ def let_in_a_test_key(house: Stages) -> dict[str, str]:
     """The headers of a test key of workspace `alpha`."""
     directory = house.directory
     directory.keys = {**directory.keys, "token-test": ApiKey("key-test", "alpha", test=True)}
-    shadows = Shadows("http://sim.test", str)
+    shadows = Shadows("http://sim.test", lambda text, _: text)
     shadow = shadows.of(directory.accounts["alpha-1"])
     directory.accounts = {**directory.accounts, shadow.id: shadow}
     return {**HEADERS, "Authorization": "Bearer token-test"}

@@ -16,7 +16,8 @@ from forwarder.notifier.webhooks import EndpointDisabled, UnknownType
 from forwarder.observability.metrics import registry
 from forwarder.store.webhooks.port import DeliveryStatus
 from forwarder.tenancy.port import NotKnown
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing.binding import of_webhook_secret
+from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
 from forwarder.topics.port import ConsumedMessage, Message
 from forwarder.webhooks.port import BadTarget, EndpointResponse, NoResponse
 from tests.support.memory.clock import settle
@@ -293,7 +294,11 @@ async def test_an_endpoint_that_asks_for_a_pause_gets_it_for_all_its_deliveries(
 
 async def test_a_secret_that_cannot_be_opened_costs_no_tries(hooks: Hooks) -> None:
     endpoint_id = await hooks.add("sealed")
-    await hooks.endpoints.rotate(endpoint_id, sealer_of("another deployment's").seal_text("x"), previous_until=None)
+    await hooks.endpoints.rotate(
+        endpoint_id,
+        sealer_of("another deployment's").seal_text("x", of_webhook_secret(endpoint_id)),
+        previous_until=None,
+    )
     await hooks.queued(endpoint_id, 1)
     await hooks.sweep()
     assert hooks.sender.posts == []
@@ -487,4 +492,4 @@ async def test_a_secret_is_kept_sealed(hooks: Hooks) -> None:
     endpoint, secret = await hooks.webhooks.add("ws-1", url("a"))
     assert secret not in repr(endpoint)
     assert secret not in str([endpoint.secret, endpoint.previous_secret])
-    assert SecretUnsealer([SECRET]).open_text(endpoint.secret) == secret
+    assert SecretUnsealer([SECRET]).open_text(endpoint.secret, of_webhook_secret(endpoint.id)) == secret

@@ -9,7 +9,8 @@ import pytest
 from forwarder.notifier.policy import PAUSES, RETRY_FOR
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.store.webhooks.port import DeliveryStatus
-from forwarder.tenancy.sealing import sealer_of
+from forwarder.tenancy.sealing.binding import of_webhook_secret
+from forwarder.tenancy.sealing.texts import sealer_of
 from forwarder.webhooks.port import EndpointResponse, PostResult
 from tests.support.memory.clock import settle
 from tests.support.stages.notifier_parts import SECRET, Hooks, url
@@ -109,9 +110,15 @@ async def test_a_secret_that_could_not_be_opened_for_days_is_no_failure_of_the_e
     hooks.sender.answers[url("sealed")] = [FAILING]
     await hooks.queued(endpoint_id, 1)
     await hooks.sweep()
-    await hooks.endpoints.rotate(endpoint_id, sealer_of("another deployment's").seal_text("x"), previous_until=None)
+    await hooks.endpoints.rotate(
+        endpoint_id,
+        sealer_of("another deployment's").seal_text("x", of_webhook_secret(endpoint_id)),
+        previous_until=None,
+    )
     await hooks.work(4)
-    await hooks.endpoints.rotate(endpoint_id, sealer_of(SECRET).seal_text("whsec_eA=="), previous_until=None)
+    await hooks.endpoints.rotate(
+        endpoint_id, sealer_of(SECRET).seal_text("whsec_eA==", of_webhook_secret(endpoint_id)), previous_until=None
+    )
     await hooks.work(0.02)
     assert hooks.statuses(endpoint_id) == [DeliveryStatus.PENDING]
     assert await _disabled_reason(hooks, endpoint_id) is None

@@ -17,7 +17,7 @@ from forwarder.store.migrate import migrate
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus
 from forwarder.store.webhooks.queue import SqlDeliveryQueue
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.topics.embedded.log import EmbeddedLog

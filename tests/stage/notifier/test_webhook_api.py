@@ -8,6 +8,7 @@ import pytest
 
 from forwarder.notifier.api.requests import MAX_URL
 from forwarder.reservation.record import RESULT_TYPES
+from forwarder.tenancy.sealing.binding import of_webhook_secret
 from forwarder.tenancy.webhooks import MAX_ENDPOINTS
 from forwarder.webhooks import addresses
 from tests.support.stages.http_stages import OTHER_WORKSPACE, Stages
@@ -44,7 +45,7 @@ async def test_a_webhook_is_added_and_its_secret_shown_this_once(house: Stages) 
         "previousSecretUntil": None,
     }
     assert secret not in shown.text + (await house.client.get(PATH)).text
-    assert house.unsealer.open_text(house.endpoints.kept[made["id"]].secret) == secret
+    assert house.unsealer.open_text(house.endpoints.kept[made["id"]].secret, of_webhook_secret(made["id"])) == secret
 
 
 async def test_types_are_all_unless_named_and_each_counts_once(house: Stages) -> None:
@@ -170,7 +171,7 @@ async def test_what_is_said_is_changed_and_the_rest_stays(house: Stages) -> None
         answer = await house.client.patch(one, json=wrong)
         assert (answer.status_code, list(faults(answer))) == (422, [f"/{next(iter(wrong))}"])
     assert (await house.client.get(one)).json()["data"] == every
-    assert house.unsealer.open_text(house.endpoints.kept[made["id"]].secret) == secret
+    assert house.unsealer.open_text(house.endpoints.kept[made["id"]].secret, of_webhook_secret(made["id"])) == secret
 
 
 async def test_disabled_nothing_is_sent_to_it_until_it_is_enabled(house: Stages) -> None:
@@ -208,7 +209,7 @@ async def test_a_secret_is_replaced_and_the_old_one_signs_for_a_while(house: Sta
     assert rotated["previousSecretUntil"] == "2027-01-02T00:00:00.000Z"
     kept = house.endpoints.kept[hook["id"]]
     assert kept.previous_secret is not None
-    assert house.unsealer.open_text(kept.previous_secret) == hook["secret"]
+    assert house.unsealer.open_text(kept.previous_secret, of_webhook_secret(kept.id)) == hook["secret"]
     at_once = (await house.client.post(one, json={"overlapSeconds": 0})).json()["data"]
     assert (at_once["previousSecretUntil"], house.endpoints.kept[hook["id"]].previous_secret) == (None, None)
     hour = (await house.client.post(one, json={"overlapSeconds": 3600.0})).json()["data"]

@@ -1,108 +1,121 @@
-"""Sealing: what the public key seals, the secret alone opens, and nothing of it shows on the way."""
+"""Sealing texts: what the public key seals, the secret alone opens, and only as what it was sealed for."""
 
 import base64
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from forwarder.reservation.request import CardDetails, SealedCard
-from forwarder.tenancy.port import CannotOpen
-from forwarder.tenancy.sealing import KeyPair, PublicKeySealer, SecretUnsealer
+from forwarder.settings import BadSettings
+from forwarder.settings.secrets import read_keys, secret_lines
+from forwarder.tenancy.port import Account, CannotOpen, NotBound
+from forwarder.tenancy.sealing.binding import of_credential
+from forwarder.tenancy.sealing.keys import NotTrusted, Secret
+from forwarder.tenancy.sealing.texts import KeyPairUnsealer, PublicKeySealer, SecretUnsealer, sealer_of
 
 SECRET = "a secret that nobody can guess"
 OLD_SECRET = "the secret before that one"
-CARD = CardDetails.model_validate(
-    {
-        "cardNumber": "4111111111111111",
-        "cardHolderName": "Zoë O'Hara \N{GRINNING FACE}",
-        "expiryMonth": "03",
-        "expiryYear": "2031",
-        "cvv": "907",
-    }
+BOUND = "what it is for"
+ACCOUNT = Account(
+    "acc", "ws", "booking-sync", "https://pms.example/api", "", options={"tokenUrl": "https://id.example/x"}
 )
-
-
-def sealer(secret: str = SECRET) -> PublicKeySealer:
-    pair = KeyPair.from_secret(secret)
-    return PublicKeySealer(pair.key_id, pair.public_key)
-
-
-def test_a_sealed_card_is_opened_whole() -> None:
-    assert SecretUnsealer([SECRET]).open_card(sealer().seal_card(CARD)) == CARD
-
-
-def test_an_incomplete_card_is_opened_as_it_was() -> None:
-    card = CardDetails.model_validate({"cardNumber": "4111111111111111"})
-    opened = SecretUnsealer([SECRET]).open_card(sealer().seal_card(card))
-    assert (opened.card_number, opened.cvv) == ("4111111111111111", None)
 
 
 @pytest.mark.parametrize("text", ["", "s3cret", '{"token": "é\N{GRINNING FACE}"}', "x" * 10_000])
 def test_a_sealed_text_is_opened_whole(text: str) -> None:
-    assert SecretUnsealer([SECRET]).open_text(sealer().seal_text(text)) == text
+    assert SecretUnsealer([SECRET]).open_text(sealer_of(SECRET).seal_text(text, BOUND), BOUND) == text
 
 
-def test_nothing_of_a_card_shows_in_what_is_sealed() -> None:
-    sealed = sealer().seal_card(CARD)
-    content = base64.b64decode(sealed.sealed)
-    said = repr(sealed).replace(sealed.sealed, "")
-    for value in CARD.model_dump().values():
-        if len(value) > len("03"):  # two digits stand in random bytes by chance
-            assert value.encode() not in content
-        assert value not in said
+def test_the_same_text_never_seals_alike_and_does_not_show() -> None:
+    one, other = (sealer_of(SECRET).seal_text("credential", BOUND) for _ in range(2))
+    assert one != other
+    assert b"credential" not in base64.b64decode(one.partition(".")[2])
 
 
-def test_the_same_card_never_seals_alike() -> None:
-    assert sealer().seal_card(CARD) != sealer().seal_card(CARD)
-    assert sealer().seal_text("x") != sealer().seal_text("x")
+def test_what_is_opened_as_something_else_is_refused_and_not_told() -> None:
+    sealed = sealer_of(SECRET).seal_text("credential", BOUND)
+    with pytest.raises(NotBound, match=BOUND) as refused:
+        SecretUnsealer([SECRET]).open_text(sealed, "something else")
+    assert "credential" not in str(refused.value)
 
 
-def test_a_key_pair_is_always_that_of_its_secret() -> None:
-    assert KeyPair.from_secret(SECRET) == KeyPair.from_secret(SECRET)
-    assert KeyPair.from_secret(SECRET).key_id != KeyPair.from_secret(OLD_SECRET).key_id
+@pytest.mark.parametrize(
+    ("moved", "same"),
+    [
+        ({"base_url": "https://pms.example:443/other"}, True),
+        (
+            {"base_url": "https://PMS.example/api", "options": {"tokenUrl": "https://id.example/y", "liveQuote": True}},
+            True,
+        ),
+        ({"id": "other"}, False),
+        ({"base_url": "http://pms.example/api"}, False),
+        ({"base_url": "https://pms.example:8443/api"}, False),
+        ({"base_url": "https://evil.example/api"}, False),
+        ({"options": {"tokenUrl": "https://evil.example/x"}}, False),
+        ({"base_url": "https://pms.example@evil.example/"}, False),
+    ],
+)
+def test_a_credential_is_for_the_origins_that_its_account_had(moved: dict[str, Any], same: bool) -> None:
+    assert (of_credential(replace(ACCOUNT, **moved)) == of_credential(ACCOUNT)) is same
 
 
-def test_a_key_id_is_16_hexadecimal_characters_and_the_private_key_does_not_show() -> None:
-    pair = KeyPair.from_secret(SECRET)
-    assert len(pair.key_id) == 16
-    assert int(pair.key_id, 16) >= 0
-    assert repr(pair.private_key) not in repr(pair)
+def test_keys_of_one_secret_are_always_the_same_and_each_for_one_purpose() -> None:
+    secret = Secret.from_text(SECRET)
+    assert secret == Secret.from_text(SECRET) != Secret.from_text(OLD_SECRET)
+    private = {secret.accounts.private_key, secret.webhooks.private_key, secret.wrapping_key}
+    assert len(private) == 3
+    assert not [key for key in private if repr(key) in repr(secret)]
+    assert (len(secret.id), len(secret.accounts.key_id)) == (16, 16)
 
 
-def test_a_vault_opens_what_was_sealed_with_any_of_its_keys() -> None:
-    unsealer = SecretUnsealer([SECRET, OLD_SECRET])
-    for secret in (SECRET, OLD_SECRET):
-        assert unsealer.open_card(sealer(secret).seal_card(CARD)) == CARD
-        assert unsealer.open_text(sealer(secret).seal_text("credential")) == "credential"
-
-
-def test_a_vault_without_the_key_says_which_one_it_misses() -> None:
-    unsealer = SecretUnsealer([SECRET])
-    missing = KeyPair.from_secret(OLD_SECRET).key_id
-    with pytest.raises(CannotOpen, match=missing):
-        unsealer.open_card(sealer(OLD_SECRET).seal_card(CARD))
-    with pytest.raises(CannotOpen, match=missing):
-        unsealer.open_text(sealer(OLD_SECRET).seal_text("credential"))
-
-
-@pytest.mark.parametrize("sealed", ["", "AAAA", "not base64!", "é", base64.b64encode(b"x" * 200).decode()])
-def test_what_was_never_sealed_is_not_opened(sealed: str) -> None:
-    unsealer = SecretUnsealer([SECRET])
+def test_the_notifiers_key_opens_no_credential() -> None:
+    notifier = KeyPairUnsealer([Secret.from_text(SECRET).webhooks])
     with pytest.raises(CannotOpen):
-        unsealer.open_text(sealed)
-    with pytest.raises(CannotOpen):
-        unsealer.open_card(SealedCard(KeyPair.from_secret(SECRET).key_id, sealed))
+        notifier.open_text(sealer_of(SECRET).seal_text("credential", BOUND), BOUND)
+    hooks = PublicKeySealer(Secret.from_text(SECRET).webhooks.public_key)
+    assert notifier.open_text(hooks.seal_text("whsec", BOUND), BOUND) == "whsec"
 
 
-def test_what_was_damaged_is_not_opened() -> None:
-    content = bytearray(base64.b64decode(sealer().seal_text("credential")))
-    content[-1] ^= 1
-    with pytest.raises(CannotOpen, match="damaged"):
-        SecretUnsealer([SECRET]).open_text(base64.b64encode(content).decode())
+def test_public_keys_are_trusted_by_the_signature_of_a_pinned_secret_alone() -> None:
+    ours, foreign = Secret.from_text(SECRET), Secret.from_text(OLD_SECRET)
+    keys = ours.public_keys()
+    keys.require_trusted({ours.verify_key})
+    replaced = replace(keys, accounts_key=foreign.accounts.public_key)
+    for forged in (replaced, foreign.public_keys(), replace(foreign.public_keys(), secret_id=ours.id)):
+        with pytest.raises(NotTrusted):
+            forged.require_trusted({ours.verify_key})
 
 
-def test_a_sealed_text_that_is_no_card_is_refused_without_being_quoted() -> None:
-    sealed = base64.b64decode(sealer().seal_text('{"cardNumber": 4111111111111111}'))[8:]
-    card = SealedCard(KeyPair.from_secret(SECRET).key_id, base64.b64encode(sealed).decode())
-    with pytest.raises(CannotOpen) as caught:
-        SecretUnsealer([SECRET]).open_card(card)
-    assert "4111" not in f"{caught.value!r}{caught.value.__cause__!r}"
+def test_what_was_sealed_to_any_of_several_secrets_is_opened_and_a_missing_one_is_named() -> None:
+    sealed = sealer_of(OLD_SECRET).seal_text("credential", BOUND)
+    assert SecretUnsealer([SECRET, OLD_SECRET]).open_text(sealed, BOUND) == "credential"
+    with pytest.raises(CannotOpen, match=Secret.from_text(OLD_SECRET).accounts.key_id):
+        SecretUnsealer([SECRET]).open_text(sealed, BOUND)
+
+
+def test_what_was_never_sealed_or_was_damaged_is_not_opened() -> None:
+    key_id, _, content = sealer_of(SECRET).seal_text("credential", BOUND).partition(".")
+    damaged = bytearray(base64.b64decode(content))
+    damaged[-1] ^= 1
+    for sealed in (
+        "",
+        "AAAA",
+        key_id,
+        f"{key_id}.not base64!",
+        f"{key_id}.é",
+        f"{key_id}.{base64.b64encode(damaged).decode()}",
+    ):
+        with pytest.raises(CannotOpen):
+            SecretUnsealer([SECRET]).open_text(sealed, BOUND)
+
+
+def test_configured_keys_are_read_by_the_line_and_bad_ones_are_not_quoted() -> None:
+    assert secret_lines(" a-secret-of-16-characters \n\n another-one-as-long-as-it \n") == [
+        "a-secret-of-16-characters",
+        "another-one-as-long-as-it",
+    ]
+    assert read_keys("X", ["", " " + "0f" * 32 + " "]) == [b"\x0f" * 32]
+    for read in (lambda: secret_lines("too short"), lambda: read_keys("X", ["too short"])):
+        with pytest.raises(BadSettings) as refused:
+            read()
+        assert "too short" not in str(refused.value)

@@ -11,6 +11,7 @@ import httpx
 
 from forwarder.assembly.backend import open_backend
 from forwarder.tenancy.port import Account
+from forwarder.tenancy.sealing.binding import with_credential
 from tests.support.campaign.bookings import Bookings
 from tests.support.campaign.ledger import Ledger, open_ledger
 from tests.support.deployment.deployment import Deployment, deploy
@@ -83,12 +84,11 @@ async def open_service(site: Site, *engines: Engine) -> AsyncIterator[Service]:
 async def put_accounts(deployment: Deployment, kinds: Mapping[str, str]) -> None:
     """Accounts of workspace `demo` by their ids, each of a kind, with PMSs that are simulated under their own names."""
     async with open_backend(settings_of(deployment.site)) as backend:
-        credential = (await backend.sealer()).seal_text("secret")
+        sealer = await backend.sealer()
         for account_id, kind in kinds.items():
             base_url = f"{deployment.url('simulate')}/{account_id}/{_PATHS[kind]}"
-            await backend.tenancy.put_account(
-                Account(account_id, "demo", kind, base_url, credential, rate_per_second=_RATE)
-            )
+            account = Account(account_id, "demo", kind, base_url, "", rate_per_second=_RATE)
+            await backend.tenancy.put_account(with_credential(account, "secret", sealer))
 
 
 async def measured(deployment: Deployment, role: str, metric: str) -> float:

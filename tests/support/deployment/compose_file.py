@@ -14,8 +14,17 @@ from typing import Any, Self
 
 import yaml
 
+from forwarder.tenancy.sealing.keys import Secret
+
 COMPOSE_FILE = Path(__file__).parents[3] / "docker-compose.yml"
-_VARIABLE = re.compile(r"\$\{(?P<name>\w+):-(?P<default>[^}]*)\}")
+_VARIABLE = re.compile(r"\$\{(?P<name>\w+):(?:-(?P<default>[^}]*)|\?[^}]*)\}")
+_SECRET = Secret.from_text("a-secret-of-these-tests-alone")
+_REQUIRED = {
+    "FORWARDER_SECRET_KEY": "a-secret-of-these-tests-alone",
+    "FORWARDER_SEALING_VERIFY_KEY": _SECRET.verify_key.hex(),
+    "FORWARDER_NOTIFIER_KEY": _SECRET.webhooks.private_key.hex(),
+}
+"""What nothing starts without: as `forwarder secret generate` makes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,7 @@ def _filled(value: Any) -> Any:
         case list():
             return [_filled(item) for item in value]
         case str():
-            return _VARIABLE.sub(lambda found: found["default"], value)
+            return _VARIABLE.sub(lambda found: _REQUIRED.get(found["name"], found["default"] or ""), value)
         case _:
             return value
 

@@ -22,7 +22,7 @@ from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.queue import SqlDeliveryQueue
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.topics.outcomes import OutcomeEvent, OutcomeListener

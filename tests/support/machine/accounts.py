@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from forwarder.tenancy.port import Account, TenancyUnavailable
+from forwarder.tenancy.port import Account, Sealer, TenancyUnavailable
+from forwarder.tenancy.sealing.binding import with_credential
 from tests.support.machine.worlds.pms import KINDS
 from tests.support.machine.worlds.process import Process
 
@@ -13,19 +14,12 @@ ACCOUNT_DEADLINE_SECONDS = 200
 class Accounts:
     """Every account there is. Its id is the kind of its PMS; by its `kind` the rules are applied that are in force now."""
 
-    def __init__(self, credential: str) -> None:
-        self.known: Mapping[str, Account] = {
-            kind: Account(
-                kind,
-                "demo",
-                kind,
-                "http://pms.test",
-                credential,
-                concurrency=2,
-                deadline_seconds=ACCOUNT_DEADLINE_SECONDS,
-            )
+    def __init__(self, sealer: Sealer) -> None:
+        known = (
+            Account(kind, "demo", kind, "http://pms.test", "", concurrency=2, deadline_seconds=ACCOUNT_DEADLINE_SECONDS)
             for kind in KINDS
-        }
+        )
+        self.known: Mapping[str, Account] = {each.id: with_credential(each, "token", sealer) for each in known}
 
     def pause(self, account_id: str, *, paused: bool) -> None:
         """Or resume it."""

@@ -8,7 +8,7 @@ from typing import cast
 from forwarder.pms.port import PmsDirectory
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.sealing import KeyPair, PublicKeySealer, SecretUnsealer
+from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
 from forwarder.topics.port import Log, LogUnavailable
 from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.service import Worker
@@ -27,8 +27,7 @@ from tests.support.machine.worlds.virtual_time import VirtualTimeLoop, unexpecte
 HOSTS = 3
 OPERATOR = HOSTS
 CARD_NUMBER = "4111111111111111"
-_PAIR = KeyPair.from_secret("a secret of this machine alone")
-_SEALER = PublicKeySealer(_PAIR.key_id, _PAIR.public_key)
+_SEALER = sealer_of("a secret of this machine alone")
 _VAULT = SecretUnsealer(["a secret of this machine alone"])
 CARD: SealedCard = _SEALER.seal_card(CardDetails.model_validate({"cardNumber": CARD_NUMBER}))
 _MAY_HAPPEN = (Crash, asyncio.CancelledError, StoreUnavailable, LogUnavailable)
@@ -73,7 +72,7 @@ class Site:
         self.ownership = Ownership(PARTITIONS, store.row)
         self.log = GroupLog(self.loop, self.ownership)
         self.pmss = Pmss(self.loop)
-        self.accounts = Accounts(_SEALER.seal_text("token"))
+        self.accounts = Accounts(_SEALER)
         self.clocks = [HostClock() for _ in range(HOSTS)]
         self.settings = WorkerSettings()
         self.workers: list[Running | None] = [None] * HOSTS

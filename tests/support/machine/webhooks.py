@@ -23,7 +23,7 @@ from forwarder.store.tables import webhook_deliveries
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, NewDelivery
 from forwarder.store.webhooks.queue import ENTRY, SqlDeliveryQueue, entry_of
-from forwarder.tenancy.sealing import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
 from forwarder.webhooks.port import EndpointResponse, PostResult
 from tests.support.memory.audit import memory_audit
 from tests.support.memory.clock import ManualClock

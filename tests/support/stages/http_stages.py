@@ -28,7 +28,7 @@ from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
-from forwarder.tenancy.sealing import KeyPair, PublicKeySealer, SecretUnsealer
+from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
 from forwarder.topics.codec import decode_submission, encode_duplicate, encode_result
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Message
@@ -91,8 +91,8 @@ class Stages:
         self.reader = MemoryReader()
         self.trail = MemoryTrail()
         self.directory = MemoryDirectory()
-        keys = KeyPair.from_secret(SECRET)
-        self.key_id = keys.key_id
+        sealer = sealer_of(SECRET)
+        self.key_id = sealer.key_id
         self.unsealer = SecretUnsealer([SECRET])
         self.ids = RequestIds(b"0123456789abcdef")
         self.tail: MemoryTail = self.log.tail(RESULTS)
@@ -101,7 +101,7 @@ class Stages:
             publisher=self.log,
             requests_topic=REQUESTS,
             directory=self.directory,
-            sealer=PublicKeySealer(keys.key_id, keys.public_key),
+            sealer=sealer,
             ids=self.ids,
             reader=self.reader,
             outcomes=self.outcomes,

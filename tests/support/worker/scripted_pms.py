@@ -73,7 +73,7 @@ class _Vault:
             raise CannotOpen("The card was sealed with a key that is not ours.")
         return CardDetails(cardNumber=card.sealed)
 
-    def open_text(self, sealed: str) -> str:
+    def open_text(self, sealed: str, bound_to: str) -> str:
         return sealed
 
 

@@ -21,7 +21,8 @@ from forwarder.store.lists.reader import SqlOverview, SqlReader
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing import KeyPair, PublicKeySealer, SecretUnsealer
+from forwarder.tenancy.sealing.binding import with_credential
+from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
 from forwarder.topics.codec import encode_cancellation, encode_submission
 from forwarder.topics.embedded import file as embedded_file
 from forwarder.topics.embedded.log import EmbeddedLog
@@ -94,7 +95,8 @@ class Accounts:
     """A directory of one account, which may be changed."""
 
     def __init__(self) -> None:
-        self.one = Account("acc", "demo", "generic", "http://pms.test", _sealed("token"))
+        account = Account("acc", "demo", "generic", "http://pms.test", "")
+        self.one = with_credential(account, "token", sealer_of(SECRET))
 
     async def key(self, token: str) -> None:
         raise AssertionError("a worker authenticates nobody")
@@ -227,11 +229,6 @@ def cancellation(number: int = 1, *, revision: int = 0, key: str | None = None) 
 
 def fresh(number: int, **fields: Any) -> Submission:
     return replace(submission(number, **fields), accepted_at=SystemClock().now())
-
-
-def _sealed(text: str) -> str:
-    pair = KeyPair.from_secret(SECRET)
-    return PublicKeySealer(pair.key_id, pair.public_key).seal_text(text)
 
 
 @asynccontextmanager

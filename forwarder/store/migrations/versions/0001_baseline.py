@@ -37,7 +37,7 @@ def downgrade() -> None:
         "audit_head",
         "audit",
         "deployment_secrets",
-        "sealing_keys",
+        "secrets",
         "grants",
         "webhook_endpoints",
         "integration_accounts",
@@ -289,11 +289,19 @@ def _endpoints_and_grants() -> None:
 
 def _secrets() -> None:
     op.create_table(
-        "sealing_keys",
-        sa.Column("id", _ROW_ID, sa.Identity(always=True), primary_key=True),
-        sa.Column("key_id", sa.Text, nullable=False, unique=True),
-        sa.Column("public_key", sa.Text, nullable=False),
+        "secrets",
+        sa.Column("id", sa.Text, primary_key=True),
+        sa.Column("state", sa.Text, nullable=False),
+        sa.Column("verify_key", sa.Text, nullable=False),
+        sa.Column("accounts_key", sa.Text, nullable=False),
+        sa.Column("webhooks_key", sa.Text, nullable=False),
+        sa.Column("signature", sa.Text, nullable=False),
         _created_at(),
+        sa.Column("activated_at", sa.DateTime(timezone=True)),
+    )
+    only_one = sa.text("state = 'active'")
+    op.create_index(
+        "secrets_active", "secrets", ["state"], unique=True, postgresql_where=only_one, sqlite_where=only_one
     )
     op.create_table(
         "deployment_secrets",

@@ -1,0 +1,155 @@
+"""`forwarder secret …`: the secret that everything is sealed to, and changing it while everything runs."""
+
+import secrets
+from typing import Annotated, Any
+
+import typer
+
+from forwarder.assembly.backend import Backend
+from forwarder.assembly.secrets import required_secrets
+from forwarder.cli.backend import with_backend
+from forwarder.cli.output import AsJson, Failed, say, show_json, show_rows
+from forwarder.operations.secrets import Secrets, SecretStatus, StillNeeded
+from forwarder.process.clock import iso
+from forwarder.tenancy.sealing.keys import Secret
+from forwarder.tenancy.sealing.registry import Resealed
+from forwarder.tenancy.sql.sealed import SqlSealed
+from forwarder.tenancy.sql.secrets import SqlSecrets
+
+_SECRET_BYTES = 32
+
+
+def commands() -> typer.Typer:
+    """status, generate, add, rotate, reseal, retire"""
+    group = typer.Typer(
+        help="The deployment's secret: which there are, what is sealed to them, changing it.", no_args_is_help=True
+    )
+    group.command("status")(status)
+    group.command("generate")(generate)
+    group.command("add")(add)
+    group.command("rotate")(rotate)
+    group.command("reseal")(reseal)
+    group.command("retire")(retire)
+    return group
+
+
+def status(
+    notifier_key: Annotated[
+        bool, typer.Option("--notifier-key", help="Print the notifier's keys alone, one a line: keep them secret.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the secrets that this deployment knows, and how much is sealed to each."""
+    if notifier_key:
+        keys = with_backend(_notifier_keys, any_secret=True)
+        show_json({"notifierKeys": keys}) if as_json else say("\n".join(keys))
+        return
+
+    async def run(backend: Backend) -> list[dict[str, Any]]:
+        return [_row(each) for each in await _secrets(backend).status()]
+
+    rows = with_backend(run, any_secret=True)
+    if not as_json:
+        rows = [{**row, "sealed": ", ".join(f"{n} {name}" for name, n in row["sealed"].items() if n)} for row in rows]
+    show_rows(rows, ("id", "state", "givenHere", "activatedAt", "verifyKey", "sealed"), as_json=as_json)
+
+
+def generate(as_json: AsJson = False) -> None:
+    """Make a new secret, and the keys for the processes that do not get it, as settings. Nothing is stored."""
+    text = secrets.token_urlsafe(_SECRET_BYTES)
+    secret = Secret.from_text(text)
+    settings = {
+        "FORWARDER_SECRET_KEY": text,
+        "FORWARDER_SEALING_VERIFY_KEY": secret.verify_key.hex(),
+        "FORWARDER_NOTIFIER_KEY": secret.webhooks.private_key.hex(),
+    }
+    show_json(settings) if as_json else say("\n".join(f"{name}={value}" for name, value in settings.items()))
+
+
+def add(as_json: AsJson = False) -> None:
+    """Make FORWARDER_SECRET_KEY known, with the one in use in FORWARDER_EARLIER_SECRET_KEYS. Nothing is sealed to it yet."""
+
+    async def run(backend: Backend) -> tuple[str, bool]:
+        return required_secrets(backend.settings)[0].id, await _secrets(backend).add()
+
+    added, new = with_backend(run, any_secret=True)
+    if as_json:
+        show_json({"id": added, "added": new})
+    else:
+        say(
+            f"The secret {added} is known now. Restart all workers with it, then: forwarder secret rotate"
+            if new
+            else f"The secret {added} was known already."
+        )
+
+
+def rotate(as_json: AsJson = False) -> None:
+    """Seal to FORWARDER_SECRET_KEY from now on. Every worker must have it by then."""
+
+    async def run(backend: Backend) -> tuple[str, str | None]:
+        return required_secrets(backend.settings)[0].id, await _secrets(backend).rotate()
+
+    active, before = with_backend(run, any_secret=True)
+    if as_json:
+        show_json({"active": active, "before": before})
+    elif before is None:
+        say(f"The secret {active} is the active one already.")
+    else:
+        say(f"The secret {active} is active, {before} still accepted. Next: forwarder secret reseal")
+
+
+def reseal(as_json: AsJson = False) -> None:
+    """Seal what is sealed to other secrets to the active one. Runs beside everything else; start it again after an interruption."""
+
+    async def run(backend: Backend) -> dict[str, Resealed]:
+        return dict(await _secrets(backend).reseal())
+
+    done = with_backend(run, any_secret=True)
+    rows = [{"what": name, "resealed": each.moved, "notOpened": each.failed} for name, each in done.items()]
+    show_rows(rows, ("what", "resealed", "notOpened"), as_json=as_json)
+    failed = sum(each.failed for each in done.values())
+    if failed:
+        raise Failed(f"{failed} could not be opened with the secrets given here, and were left as they are.")
+
+
+def retire(
+    secret_id: Annotated[str, typer.Argument(metavar="SECRET_ID", help="Its id in `forwarder secret status`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Give up a secret that nothing is sealed to any more; then it can be left out of every process."""
+
+    async def run(backend: Backend) -> None:
+        await _secrets(backend).retire(secret_id)
+
+    try:
+        with_backend(run, any_secret=True)
+    except StillNeeded as error:
+        raise Failed(str(error)) from None
+    if as_json:
+        show_json({"retired": secret_id})
+    else:
+        say(
+            f"The secret {secret_id} is retired. Leave it out of FORWARDER_EARLIER_SECRET_KEYS from the next restart on."
+        )
+
+
+def _secrets(backend: Backend) -> Secrets:
+    held = required_secrets(backend.settings)
+    return Secrets(SqlSecrets(backend.engine), [SqlSealed(backend.engine)], held)
+
+
+async def _notifier_keys(backend: Backend) -> list[str]:
+    return [secret.webhooks.private_key.hex() for secret in required_secrets(backend.settings)]
+
+
+def _row(status: SecretStatus) -> dict[str, Any]:
+    known = status.known
+    return {
+        "id": known.id,
+        "state": known.state.value,
+        "givenHere": status.held,
+        "createdAt": iso(known.created_at),
+        "activatedAt": known.activated_at and iso(known.activated_at),
+        "verifyKey": known.keys.verify_key.hex(),
+        "sealed": dict(status.sealed),
+    }

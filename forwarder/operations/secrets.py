@@ -1,0 +1,124 @@
+"""The deployment's secrets, as operators change them: one is added, made the active one, all that is sealed moved to it, and the
+earlier one retired once nothing needs it."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from forwarder.tenancy.sealing.keys import PublicKeys, Secret, key_id_of
+from forwarder.tenancy.sealing.registry import (
+    Keyring,
+    KnownSecret,
+    Resealed,
+    SecretState,
+    UnknownSecret,
+    active_of,
+    check_secrets,
+)
+
+
+class StillNeeded(RuntimeError):
+    """Something is still sealed to it. The message says what, and what to do."""
+
+
+class Registry(Protocol):
+    """The secrets that the deployment knows."""
+
+    async def known(self) -> Sequence[KnownSecret]: ...
+    async def add(self, secret: Secret) -> bool: ...
+    async def activate(self, secret_id: str) -> None: ...
+    async def retire(self, secret_id: str) -> None: ...
+
+
+class Sealed(Protocol):
+    """Something that is kept sealed: how much of each name to which key id; and moved to the active secret of a keyring, beside
+    everything else, and again."""
+
+    async def counts(self) -> Mapping[str, Counter[str]]: ...
+    async def reseal(self, keyring: Keyring) -> Mapping[str, Resealed]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SecretStatus:
+    """A secret, whether it is given here, and how much is sealed to it."""
+
+    known: KnownSecret
+    held: bool
+    sealed: Mapping[str, int]
+
+
+class Secrets:
+    """What operators do. `held`: the secrets of this process, the present one first. Everything may raise `TenancyUnavailable`, and
+    `UnknownSecret` where what is held is not what the deployment knows."""
+
+    def __init__(self, registry: Registry, sealed: Sequence[Sealed], held: Sequence[Secret]) -> None:
+        self._registry = registry
+        self._sealed = sealed
+        self._held = held
+
+    async def status(self) -> Sequence[SecretStatus]:
+        counts: dict[str, Counter[str]] = {}
+        for each in self._sealed:
+            counts |= await each.counts()
+        held = {secret.id for secret in self._held}
+        return [
+            SecretStatus(known, known.id in held, _sealed_to(known.keys, counts))
+            for known in await self._registry.known()
+        ]
+
+    async def add(self) -> bool:
+        """Make the present secret known, vouched for by a known one that is held as well. False where it was known."""
+        new, others = self._held[0], self._held[1:]
+        known = await self._registry.known()
+        if new.id in {each.id for each in known}:
+            return False
+        if not others:
+            raise UnknownSecret(
+                "FORWARDER_EARLIER_SECRET_KEYS is missing: a new secret is added by who also has the one that is in use."
+            )
+        check_secrets(others, known)
+        return await self._registry.add(new)
+
+    async def rotate(self) -> str | None:
+        """Make the present secret the active one; the id of the one before, None where it was the active one already."""
+        known = await self._registry.known()
+        check_secrets(self._held, known)
+        active, wanted = active_of(known), self._held[0].id
+        if active is not None and active.id == wanted:
+            return None
+        await self._registry.activate(wanted)
+        return None if active is None else active.id
+
+    async def reseal(self) -> Mapping[str, Resealed]:
+        """Move all that is sealed to other secrets to the active one."""
+        known = await self._registry.known()
+        check_secrets(self._held, known)
+        keyring, active = Keyring(self._held), active_of(known)
+        if active is not None:
+            keyring.activate(active.id)
+        done: dict[str, Resealed] = {}
+        for each in self._sealed:
+            done |= await each.reseal(keyring)
+        return done
+
+    async def retire(self, secret_id: str) -> None:
+        """Take back that it is needed. Raises `StillNeeded`, `NotKnown`."""
+        for each in await self.status():
+            if each.known.id != secret_id:
+                continue
+            if each.known.state is SecretState.ACTIVE:
+                raise StillNeeded(
+                    f"The secret {secret_id} is the active one: activate another first, `forwarder secret rotate`."
+                )
+            needs = ", ".join(f"{count} {name}" for name, count in each.sealed.items() if count)
+            if needs:
+                raise StillNeeded(
+                    f"Still sealed to the secret {secret_id}: {needs}. `forwarder secret reseal` moves them."
+                )
+        await self._registry.retire(secret_id)
+
+
+def _sealed_to(keys: PublicKeys, counts: Mapping[str, Counter[str]]) -> dict[str, int]:
+    ids = (keys.secret_id, key_id_of(keys.accounts_key), key_id_of(keys.webhooks_key))
+    return {name: sum(found[key_id] for key_id in ids) for name, found in counts.items()}

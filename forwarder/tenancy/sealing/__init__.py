@@ -1,0 +1,1 @@
+"""What is sealed: the keys that a deployment's secrets make, texts (credentials, webhook secrets, grants) and cards. No I/O."""

@@ -1,0 +1,47 @@
+"""What sealed content is bound to: it stands inside the seal, and content that was moved elsewhere is not used there. Pure."""
+
+from dataclasses import replace
+from typing import Final
+from urllib.parse import urlsplit
+
+from pydantic_core import to_json
+
+from forwarder.tenancy.port import Account, Sealer
+
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+def with_credential(account: Account, credential: str, sealer: Sealer) -> Account:
+    """The account with this credential, sealed."""
+    return replace(account, credential=sealer.seal_text(credential, of_credential(account)))
+
+
+def of_credential(account: Account) -> str:
+    """An account's credential is for its PMS alone: for the origins of its base URL and of the addresses among its options."""
+    addresses = (value for value in account.options.values() if isinstance(value, str) and "://" in value)
+    return _binding("credential", account.id, origin_of(account.base_url), *sorted(map(origin_of, addresses)))
+
+
+def of_grant(account_id: str, credential: str) -> str:
+    """A grant is the account's, obtained with the credential of that digest."""
+    return _binding("grant", account_id, credential)
+
+
+def of_webhook_secret(endpoint_id: str) -> str:
+    """A webhook's secret signs for it alone. Not bound to its URL: that is the customer's to change, and the secret does not go
+    there."""
+    return _binding("webhook", endpoint_id)
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port, in one spelling."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return url
+    return f"{parts.scheme}://{parts.hostname or ''}:{port or ''}"
+
+
+def _binding(*parts: str) -> str:
+    return to_json(parts).decode()
