@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from forwarder.tenancy.sealing.keys import Secret
 from bench.flows import ACCOUNT, RESERVATIONS, WORKSPACE, Flow, Ground, lean_pms, plain, topics_under
-from forwarder.tenancy.sealing.keys import Secret
 from bench.processes import FORWARDER, Role, Running, local_url, output_of, port_of, running
-from forwarder.tenancy.sealing.keys import Secret
 from bench.scenarios import Scenario
+from forwarder.tenancy.sealing.keys import Secret
 from tools.servers.databases import new_database
 
 

@@ -70,7 +70,9 @@ def add(as_json: AsJson = False) -> None:
     """Make FORWARDER_SECRET_KEY known, with the one in use in FORWARDER_EARLIER_SECRET_KEYS. Nothing is sealed to it yet."""
 
     async def run(backend: Backend) -> tuple[str, bool]:
-        return required_secrets(backend.settings)[0].id, await _secrets(backend).add()
+        new = required_secrets(backend.settings)[0].id
+        async with backend.audit.operation("secret.add", target=new):
+            return new, await _secrets(backend).add()
 
     added, new = with_backend(run, any_secret=True)
     if as_json:
@@ -87,7 +89,9 @@ def rotate(as_json: AsJson = False) -> None:
     """Seal to FORWARDER_SECRET_KEY from now on. Every worker must have it by then."""
 
     async def run(backend: Backend) -> tuple[str, str | None]:
-        return required_secrets(backend.settings)[0].id, await _secrets(backend).rotate()
+        new = required_secrets(backend.settings)[0].id
+        async with backend.audit.operation("secret.rotate", target=new):
+            return new, await _secrets(backend).rotate()
 
     active, before = with_backend(run, any_secret=True)
     if as_json:
@@ -102,7 +106,8 @@ def reseal(as_json: AsJson = False) -> None:
     """Seal what is sealed to other secrets to the active one. Runs beside everything else; start it again after an interruption."""
 
     async def run(backend: Backend) -> dict[str, Resealed]:
-        return dict(await _secrets(backend).reseal())
+        async with backend.audit.operation("secret.reseal"):
+            return dict(await _secrets(backend).reseal())
 
     done = with_backend(run, any_secret=True)
     rows = [{"what": name, "resealed": each.moved, "notOpened": each.failed} for name, each in done.items()]
@@ -119,7 +124,8 @@ def retire(
     """Give up a secret that nothing is sealed to any more; then it can be left out of every process."""
 
     async def run(backend: Backend) -> None:
-        await _secrets(backend).retire(secret_id)
+        async with backend.audit.operation("secret.retire", target=secret_id):
+            await _secrets(backend).retire(secret_id)
 
     try:
         with_backend(run, any_secret=True)

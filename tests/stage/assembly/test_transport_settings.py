@@ -126,7 +126,7 @@ def test_a_secret_is_read_from_a_file_or_given_and_never_both(
     settings = read_settings()
     assert isinstance(settings.backend, Distributed)
     assert settings.backend.kafka_security is not None
-    assert value in {settings.secret_key, settings.backend.database_url, settings.backend.kafka_security.password}
+    assert value in {settings.secrets.present, settings.backend.database_url, settings.backend.kafka_security.password}
     file.write_text("\n")
     assert refused() == f"FORWARDER_{name}_FILE: {file} is empty"
     file.unlink()
