@@ -67,6 +67,7 @@ async def open_ingress(
             max_requests=environment.max_requests,
             max_bytes=environment.max_request_bytes,
             test_mode=environment.simulator_url is not None,
+            card_numbers_in_text=environment.card_numbers_in_text,
         ),
     )
     return ingress_routes(parts)

@@ -16,6 +16,7 @@ from pydantic_core import to_json
 
 from forwarder.http.messages import JSON_BODY, NDJSON_BODY, NO_STORE, BodyFault, HttpRequest, Response
 from forwarder.ingress.bulk_items import begins_array, elements, lines
+from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.dry_run import DryRun, asks_for_dry_run, dry_run, rehearsed
 from forwarder.ingress.guard import ItemLimit
 from forwarder.ingress.idempotency import Receipt
@@ -83,7 +84,8 @@ class BulkEndpoint:
 
     def __init__(self, parts: IngressParts, publisher: SubmissionPublisher, *, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self._builder = SubmissionBuilder(parts.ids, parts.sealer)
+        self._card_text = CardTextCheck(parts.settings.card_numbers_in_text)
+        self._builder = SubmissionBuilder(parts.ids, parts.sealer, self._card_text)
         self._publisher = publisher
         self._limits = parts.limits
         self._clock = parts.clock
@@ -150,7 +152,7 @@ class BulkEndpoint:
 
         def try_out(item: BulkItem) -> DryRun | Problem:
             refused = implausible(check, item.reservation)
-            return refused or dry_run(caller.account, item.reservation, now, self._losses)
+            return refused or dry_run(caller.account, item.reservation, now, self._losses, self._card_text)
 
         tried = await self._each(request, admit, check, try_out)
         if isinstance(tried, Problem):

@@ -27,6 +27,7 @@ from forwarder.http.messages import (
     problem_response,
     retry_after,
 )
+from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.message import read_traceparent
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import (
@@ -94,6 +95,7 @@ class CancelEndpoint:
 
     def __init__(self, parts: IngressParts) -> None:
         self._parts = parts
+        self._card_text = CardTextCheck(parts.settings.card_numbers_in_text)
         self._in_flight = 0
 
     async def respond(self, caller: Caller, request: HttpRequest) -> Response:
@@ -138,7 +140,13 @@ class CancelEndpoint:
             cancellation = read_cancellation(body)
         except MalformedJson as error:
             return malformed_json(str(error))
-        return validation_failed(cancellation) if isinstance(cancellation, list) else cancellation
+        if isinstance(cancellation, list):
+            return validation_failed(cancellation)
+        return cancellation if cancellation.reason is None else self._without_card_numbers(cancellation.reason)
+
+    def _without_card_numbers(self, reason: str) -> CancellationBody | Problem:
+        checked = self._card_text.check_text(reason, "/reason")
+        return checked if isinstance(checked, Problem) else CancellationBody(reason=checked)
 
     async def _request_id(self, caller: Caller, given: str) -> str | None:
         """The request id that the path names, or that of the reservation whose id it names, or of the one that it is a

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 from pydantic_core import from_json
 
 from forwarder.http.messages import HttpRequest
+from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.losses import CallerWarning, Losses, connection_to
 from forwarder.ingress.message import card_of, published_form
 from forwarder.pms.port import BadOptions, Preview, Rehearsal, UnknownKind
@@ -82,10 +83,16 @@ def _requests(rehearsal: Rehearsal) -> dict[str, Any]:
     return {"requests": shown, "assumed": list(rehearsal.assumed)}
 
 
-def dry_run(account: Account, request: ReservationRequest, now: datetime, losses: Losses) -> DryRun:
-    """What the rules say of `request` for this account. What would be sent then is for `rehearsed` to find out."""
+def dry_run(
+    account: Account, request: ReservationRequest, now: datetime, losses: Losses, card_text: CardTextCheck
+) -> DryRun | Problem:
+    """What the rules say of `request` for this account, or why none is asked. What would be sent then is for `rehearsed` to find
+    out."""
     card = card_of(request)
-    reservation = from_json(published_form(request, card))
+    checked = card_text.check(request, published_form(request, card), account.skipped_checks)
+    if checked.refused is not None:
+        return checked.refused
+    reservation = from_json(checked.published)
     traits = traits_of(account.kind)
     refused = tuple(refusals(traits, reservation, card, now))
     warnings = losses.warnings(account, request)

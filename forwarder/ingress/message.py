@@ -3,16 +3,18 @@ and masked. Touches no I/O."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
 from forwarder.http.messages import HttpRequest
+from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.losses import CallerWarning
 from forwarder.pms.traits import traits_of
 from forwarder.process.clock import iso
+from forwarder.reservation.card_numbers import digits_of, masked
 from forwarder.reservation.duplicates import NaturalKey, content_of, transaction_of
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
@@ -22,7 +24,6 @@ from forwarder.reservation.request import (
     Operation,
     ReservationRequest,
     SealedCard,
-    masked,
 )
 from forwarder.reservation.rules import refusal
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, RequestIds, fingerprint, key_of
@@ -145,6 +146,7 @@ class SubmissionBuilder:
 
     ids: RequestIds
     sealer: Sealer
+    card_text: CardTextCheck = field(default_factory=CardTextCheck)
 
     def build(
         self,
@@ -160,8 +162,9 @@ class SubmissionBuilder:
         comes before the rules."""
         account_id, key = caller.account.id, terms.idempotency_key
         card = card_of(request)
-        reservation = published_form(request, card)
-        refused = refused or refused_by_rules(caller.account, reservation, card, now)
+        checked = self.card_text.check(request, published_form(request, card), caller.account.skipped_checks)
+        request, reservation = checked.request, checked.published
+        refused = checked.refused or refused or refused_by_rules(caller.account, reservation, card, now)
         if refused is not None and key is None:
             return refused
         return NewSubmission(
@@ -171,7 +174,9 @@ class SubmissionBuilder:
             operation=operation,
             accepted_at=iso(now),
             reservation=reservation,
-            fingerprint=fingerprint(operation, canonical_form(request, reservation)),
+            fingerprint=fingerprint(
+                operation, canonical_form(request, reservation), self._card_mark(account_id, key, card)
+            ),
             key=key_of(account_id, request.property_id),
             keyed=key is not None,
             card=None if card is None or refused is not None else self._sealed(card),
@@ -194,6 +199,12 @@ class SubmissionBuilder:
             window_seconds,
             keyed,
         )
+
+    def _card_mark(self, account_id: str, key: str | None, card: CardDetails | None) -> bytes:
+        """What tells the card from others that look the same when masked. None without a key: nothing is compared then."""
+        if key is None or card is None or not card.card_number:
+            return b""
+        return self.ids.card_mark(account_id, key, digits_of(card.card_number))
 
     def _sealed(self, card: CardDetails) -> SealedCard | None:
         return self.sealer.seal_card(card) if any(value for _, value in card) else None

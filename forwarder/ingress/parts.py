@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from forwarder.ingress.card_text import CardNumbersInText
 from forwarder.operations.audit import Audit
 from forwarder.pms.port import Preview
 from forwarder.process.clock import Clock
@@ -25,7 +26,7 @@ class IngressSettings:
     `max_requests`, `max_bytes`: requests under way, those who wait included, and the bytes of their bodies; what is beyond is
     refused. `max_in_flight`: submissions handed to the log and not yet acknowledged; one more is refused. At least as many as
     a bulk has. `max_keys_remembered`: idempotency keys of which the payload is remembered until the worker has taken it in.
-    `test_mode`: whether there is a simulator for test keys.
+    `test_mode`: whether there is a simulator for test keys. `card_numbers_in_text`: what becomes of them.
     """
 
     wait_seconds: float = 10.0
@@ -37,6 +38,7 @@ class IngressSettings:
     max_in_flight: int = 2_000
     max_keys_remembered: int = 20_000
     test_mode: bool = False
+    card_numbers_in_text: CardNumbersInText = "refuse"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from forwarder.http.messages import (
     problem_body,
     retry_after,
 )
+from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.dry_run import DryRun, asks_for_dry_run, dry_run, rehearsed
 from forwarder.ingress.duplicates import KeyHint, RecentSubmissions
 from forwarder.ingress.idempotency import Attempt, IdempotencyCache, Receipt, receipt_of
@@ -194,7 +195,8 @@ class SubmitEndpoint:
     def __init__(self, operation: Operation, parts: IngressParts, publisher: SubmissionPublisher) -> None:
         self._operation = operation
         self._parts = parts
-        self._builder = SubmissionBuilder(parts.ids, parts.sealer)
+        self._card_text = CardTextCheck(parts.settings.card_numbers_in_text)
+        self._builder = SubmissionBuilder(parts.ids, parts.sealer, self._card_text)
         self._losses = Losses(parts.preview)
         self._publisher = publisher
         self._default_wait = Wait(parts.settings.wait_seconds if operation == "general" else 0)
@@ -308,9 +310,9 @@ class SubmitEndpoint:
         reservation = await self._read(request, check)
         if isinstance(reservation, Problem):
             return reservation
-        if (refused := implausible(check, reservation)) is not None:
-            return refused
-        return await rehearsed(dry_run(caller.account, reservation, now, self._losses), self._parts.preview())
+        refused = implausible(check, reservation)
+        tried = refused or dry_run(caller.account, reservation, now, self._losses, self._card_text)
+        return tried if isinstance(tried, Problem) else await rehearsed(tried, self._parts.preview())
 
     def _confirm(self, accepted: Accepted, caller: Caller, request: HttpRequest) -> Response:
         DEFERRED.count(submissions(self._operation, "accepted"))

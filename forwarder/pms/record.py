@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.request import CardDetails, json_number, masked
+from forwarder.reservation.card_numbers import masked
+from forwarder.reservation.request import CardDetails, json_number
 
 MAX_DETAIL = 500
 _MIN_CARD_DIGITS = 12

@@ -24,8 +24,9 @@ from forwarder.pms.port import AccountConnection, BadOptions, Loss, Rehearsal, S
 from forwarder.pms.registry import Registry, check_options, registered
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
+from forwarder.reservation.card_numbers import masked
 from forwarder.reservation.outcome import Deferred, Rejected
-from forwarder.reservation.request import CardDetails, masked
+from forwarder.reservation.request import CardDetails
 
 CREDENTIAL: Final = "the-credential:is-withheld"
 """What stands for every credential. Of the form user:password, which some adapters insist on."""

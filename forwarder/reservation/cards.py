@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
+from forwarder.reservation.card_numbers import passes_luhn
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import CardDetails
 
@@ -51,16 +52,10 @@ def _number_faults(number: str) -> Iterator[Fault]:
         )
     elif not _MIN_DIGITS <= len(digits) <= _MAX_DIGITS:
         yield Fault(NUMBER, "invalid_value", f"must be a card number of {_MIN_DIGITS} to {_MAX_DIGITS} digits")
-    elif not _passes_luhn(digits):
+    elif not passes_luhn(digits):
         yield Fault(
             NUMBER, "wrong_check_digit", "must be a card number: one of its digits is wrong, by its check digit (Luhn)"
         )
-
-
-def _passes_luhn(digits: str) -> bool:
-    """ISO/IEC 7812-1, annex B: every second digit from the right counts twice, as the sum of its digits."""
-    ones, twos = digits[::-2], digits[-2::-2]
-    return (sum(map(int, ones)) + sum(sum(divmod(2 * int(digit), 10)) for digit in twos)) % 10 == 0
 
 
 def _expiry_faults(card: CardDetails, now: datetime) -> Iterator[Fault]:

@@ -14,8 +14,10 @@ PAST_ARRIVAL: Final = "past-arrival"
 GUEST_COUNTS: Final = "guest-counts"
 CLOCK_TIMES: Final = "clock-times"
 GUEST_NAME: Final = "guest-name"
+CARD_LIKE_IDS: Final = "card-like-ids"
+"""For a PMS whose identifiers happen to look like card numbers; made in `ingress.card_text`."""
 
-CHECKS: Final = (PAST_ARRIVAL, GUEST_COUNTS, CLOCK_TIMES, GUEST_NAME)
+CHECKS: Final = (PAST_ARRIVAL, GUEST_COUNTS, CLOCK_TIMES, GUEST_NAME, CARD_LIKE_IDS)
 """The names of the checks, by which an account does without some."""
 
 _LAST_TIME_ZONE: Final = timedelta(hours=12)

@@ -297,25 +297,12 @@ MODELS: dict[Operation, type[BookingEngineRequest] | type[GeneralRequest]] = {
 """Which request each operation takes."""
 
 
-_MIN_CARD_DIGITS = 12
-_MAX_CARD_DIGITS = 19
-
-
 @dataclass(frozen=True, slots=True)
 class SealedCard:
     """Card details that only the holder of the private key named by `key_id` can open. `sealed` is base64."""
 
     key_id: str
     sealed: str
-
-
-def masked(card_number: str) -> str:
-    """The first six and last four digits, the rest as asterisks. Nothing at all of what is too short or too long to be a card
-    number: its last digits may be a security code."""
-    digits = "".join(character for character in card_number if character.isdigit())
-    if not _MIN_CARD_DIGITS <= len(digits) <= _MAX_CARD_DIGITS:
-        return "*" * len(card_number)
-    return digits[:6] + "*" * (len(digits) - 10) + digits[-4:]
 
 
 _TWO_DECIMALS = """

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from forwarder.ingress.card_text import CardNumbersInText
 from forwarder.observability.logging import LogFormat
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.tenancy.limits import RATE
@@ -105,6 +106,8 @@ class Environment(BaseSettings):
     """How long the target and headers of a request may take to come."""
     body_seconds: Annotated[float, Field(gt=0, le=300)] = 10.0
     """How long the body of a request may take to come."""
+    card_numbers_in_text: CardNumbersInText = "refuse"
+    """What becomes of a card number, or its security code, in a text such as `notes`: `refuse` the request, or `mask` it."""
     rate_limit: Annotated[str, Field(pattern=f"^{RATE}$")] | None = None
     """What an API key without a limit of its own may submit and cancel: `100/60s` is 100 in 60 seconds. Unset: no limit."""
     push_timeout_seconds: Annotated[float, Field(gt=0, le=300)] = 30.0

@@ -42,6 +42,7 @@ CHAPTERS: Final = (
             requests.HEAD_TIMED_OUT,
             requests.MALFORMED_JSON,
             requests.VALIDATION_FAILED,
+            requests.CARD_NUMBER_IN_TEXT,
             requests.INVALID_QUERY,
             requests.INVALID_KEY,
             requests.INVALID_DEADLINE,

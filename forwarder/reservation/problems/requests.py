@@ -97,6 +97,14 @@ VALIDATION_FAILED: Final = ProblemType(
     "The body is JSON, and some of its values are not what the operation takes.",
     "Put right every value that `errors` names by its JSON Pointer; all of them are there at once.",
 )
+CARD_NUMBER_IN_TEXT: Final = ProblemType(
+    "card_number_in_text",
+    "A card number where none belongs",
+    422,
+    "A text outside `cardDetails`, such as `notes`, holds what looks like a card number or its security code. Such texts are kept "
+    "and shown, so nothing was accepted. `errors` names each by its JSON Pointer, and never the number.",
+    "Send the card as `cardDetails`, and leave it out of every other text.",
+)
 INVALID_QUERY: Final = ProblemType(
     "invalid_query",
     "The query parameters are not valid",

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import structlog
 
-from forwarder.reservation.request import CardDetails, masked
+from forwarder.reservation.card_numbers import masked
+from forwarder.reservation.request import CardDetails
 from forwarder.topics.codec import decode_submission
 from tests.support.stages.asgi_call import AsgiCall
 from tests.support.stages.bodies import BOOKING_ENGINE, CARD, GENERAL
@@ -118,8 +119,13 @@ async def test_another_seal_of_the_same_card_is_the_same_request(house: Stages) 
         ("4111111111111111", "411111******1111"),
         ("4111 1111 1111 1111", "411111******1111"),
         ("3782-822463-10005", "378282*****0005"),
-        ("6304000000000000000", "630400*********0000"),
-        ("411111111111", "411111**1111"),
+        ("6304000000000123000", "630400*********3000"),
+        ("411111111111", "************"),
+        # A number, and a security code behind it.
+        ("411111111111 123", "*" * 16),
+        ("3782 822463 10005 1234", "*" * 22),
+        ("4111 1111 1111 1111 003", "*" * 23),
+        ("4111 1111 1111 1112", "*" * 19),
         ("12345678901", "***********"),
         ("987", "***"),
         ("", ""),

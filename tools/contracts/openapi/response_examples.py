@@ -11,6 +11,7 @@ from forwarder.http.fields import Wait
 from forwarder.http.paging import DEFAULT_LIMIT, FIRST
 from forwarder.ingress.bulk import SafeItem, bulk_body
 from forwarder.ingress.cancel import Requested, cancellation_response
+from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.dry_run import DryRun, dry_run, rehearsed
 from forwarder.ingress.idempotency import Receipt
 from forwarder.ingress.losses import Losses
@@ -23,6 +24,7 @@ from forwarder.query.pages import write_page
 from forwarder.query.status import untaken_status, write_status
 from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import BookingEngineRequest
 from forwarder.store.lists.port import Page, StoredSubmission
 from forwarder.store.submissions.work import Attempt
@@ -150,6 +152,9 @@ def _tried(**fields: Any) -> DryRun:
     rental = {"roomId": examples.BOOKING_ENGINE["propertyId"]}
     request = BookingEngineRequest.model_validate_json(to_json({**examples.BOOKING_ENGINE, **rental, **fields}))
     previews = Previews(SystemClock())
-    tried = dry_run(account, request, datetime(2027, 1, 15, 9, 30, tzinfo=UTC), Losses(lambda: previews))
+    now = datetime(2027, 1, 15, 9, 30, tzinfo=UTC)
+    tried = dry_run(account, request, now, Losses(lambda: previews), CardTextCheck())
+    if isinstance(tried, Problem):
+        raise TypeError(tried.detail)
     with ThreadPoolExecutor(1) as aside:  # tests write the document from within an event loop
         return aside.submit(asyncio.run, rehearsed(tried, previews)).result()

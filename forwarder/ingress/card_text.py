@@ -1,0 +1,93 @@
+"""Card numbers in the texts of a request: a submission is refused for them, or they are masked, before anything is made of it."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from forwarder.reservation.card_numbers import find, mask, may_hold, may_hold_any
+from forwarder.reservation.plausibility import CARD_LIKE_IDS
+from forwarder.reservation.problems import requests
+from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.request import ReservationRequest
+
+CardNumbersInText = Literal["refuse", "mask"]
+
+_IDS_OF_THE_PMS: Final = frozenset({"/propertyId", "/roomId", "/paymentProviderId"})
+_IDENTIFIERS: Final = _IDS_OF_THE_PMS | {"/paymentProviderKey", "/transactionId", "/promotionCode", "/guest/email"}
+"""What would name something else if it were masked."""
+
+_WHAT: Final = {"card_number": "a card number", "security_code": "a card's security code"}
+
+
+class Checked(NamedTuple):
+    """A request and its published form, without card numbers in texts. `refused`: where there were some, and they are not masked
+    alone."""
+
+    request: ReservationRequest
+    published: bytes
+    refused: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CardTextCheck:
+    """What is done about card numbers in texts. An account does without it for its PMS's identifiers (`CARD_LIKE_IDS`)."""
+
+    policy: CardNumbersInText = "refuse"
+
+    def check(self, request: ReservationRequest, published: bytes, skipped: Collection[str]) -> Checked:
+        """`published`: the form of `request` that is published, in which only the digits that a card may show are left."""
+        if not may_hold_any(published):  # as nearly always
+            return Checked(request, published)
+        return self._look(request, published, skipped)
+
+    def check_text(self, text: str, pointer: str) -> str | Problem:
+        """The same for one text."""
+        faults = list(_faults(text, pointer)) if may_hold(text) else []
+        if not faults:
+            return text
+        return _refusal(faults) if self.policy == "refuse" else mask(text)
+
+    def _look(self, request: ReservationRequest, published: bytes, skipped: Collection[str]) -> Checked:
+        document: dict[str, Any] = from_json(published)
+        shown_card = document.pop("cardDetails", None)
+        faults = [fault for pointer, text in _texts(document, "") for fault in _faults(text, pointer)]
+        if CARD_LIKE_IDS in skipped:
+            faults = [fault for fault in faults if fault.pointer not in _IDS_OF_THE_PMS]
+        if not faults:
+            return Checked(request, published)
+        cleaned = _masked(document, "", {fault.pointer for fault in faults})
+        clean = type(request).model_validate(cleaned)
+        if shown_card is not None:
+            clean = clean.model_copy(update={"card_details": getattr(request, "card_details", None)})
+            cleaned["cardDetails"] = shown_card
+        refused = self.policy == "refuse" or any(fault.pointer in _IDENTIFIERS for fault in faults)
+        return Checked(clean, to_json(cleaned), _refusal(faults) if refused else None)
+
+
+def _texts(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
+    """The texts and whole numbers in a JSON object, by their pointers. No name of a request needs to be escaped."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from _texts(part, f"{pointer}/{name}")
+    elif isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        yield pointer, str(value)
+
+
+def _masked(value: Any, pointer: str, at: Collection[str]) -> Any:
+    if isinstance(value, dict):
+        return {name: _masked(part, f"{pointer}/{name}", at) for name, part in value.items()}
+    return mask(str(value)) if pointer in at else value
+
+
+def _faults(text: str, pointer: str) -> Iterator[Fault]:
+    """One for each kind of thing that is found, without a digit of it."""
+    for what in sorted({found.what for found in find(text)}):
+        yield Fault(pointer, what, f"must not hold {_WHAT[what]}: send the card as cardDetails")
+
+
+def _refusal(faults: list[Fault]) -> Problem:
+    return requests.CARD_NUMBER_IN_TEXT.problem(
+        "A text looks as if it held a card; errors names each by JSON Pointer. Nothing was accepted.", faults=faults
+    )

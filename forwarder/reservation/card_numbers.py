@@ -1,0 +1,321 @@
+"""Card numbers and their security codes in free text: found however they are spelt, and masked. Pure.
+
+A number is 13 to 19 digits that pass the check digit (Luhn) and begin as an issuer's numbers of that length do. Its digits may be
+of any script, and stand together or in groups with up to eight characters between them that are neither letters nor digits; or
+with the same few letters between all groups. Within a longer row of numbers only the groups that cards are printed in count
+(4-4-4-4, 4-6-5 and the like); a row that is nothing but a number, its expiry and its code may be grouped at will. Dates, times,
+coordinates, decimal fractions, IBANs and phone numbers with their `+` are not looked at.
+
+Not found: what is spread over several fields, spelt in words or backwards, or glued to further digits. One in ten numbers that have
+an issuer's beginning and length by chance is taken for a card's: of random numbers of 16 digits that is one in 37.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, Final, Literal, NamedTuple
+
+MIN_DIGITS: Final = 13
+MAX_DIGITS: Final = 19
+
+# Where numbering plans (ITU-T E.164) have numbers of a card's length, in +43, +46 and +49, Visa's old 13 digits do not count.
+_ISSUED: Final = re.compile(
+    r"""
+      4(?!3|6|9)\d{12} | 4\d{15}(?:\d{3})?                                          # Visa
+    | (?:5[1-5]\d\d | 222[1-9] | 22[3-9]\d | 2[3-6]\d\d | 27[01]\d | 2720)\d{12}    # Mastercard
+    | 3[47]\d{13}                                                                   # American Express
+    | 3(?:0[0-5]|[689]\d)\d{11}                                                     # Diners Club
+    | (?:6011|64[4-9]\d|65\d\d)\d{12}(?:\d{3})?                                     # Discover
+    | 35(?:2[89]|[3-8]\d)\d{12}(?:\d{3})?                                           # JCB
+    | (?:62|81)\d{14,17}                                                            # UnionPay
+    | 220[0-4]\d{12,15}                                                             # Mir
+    | (?:5018|5020|5038|5893|6304|6759|676[1-3])\d{9,15}                            # Maestro
+    | (?:60\d\d|82\d\d|50(?:41|[689]\d)|636\d|9792)\d{12}                           # RuPay, Elo, Verve, Troy
+    """,
+    re.VERBOSE,
+)
+
+_MAX_GAP: Final = 8
+_MAX_GROUPS_AFTER: Final = 3
+_MAX_DIGITS_AFTER: Final = 4
+_PRINTED: Final = frozenset(
+    {
+        *((4, 4, 4, 4), (4, 4, 4, 4, 1), (4, 4, 4, 4, 2), (4, 4, 4, 4, 3), (4, 4, 4, 1), (4, 4, 4, 2), (4, 4, 4, 3)),
+        *((4, 6, 5), (4, 6, 4), (4, 3, 3, 3), (8, 8), (6, 10), (4, 12), (6, 6, 4), (6, 13)),
+    }
+)
+"""In what groups cards are printed and typed."""
+
+_NOT_A_CARD: Final = re.compile(
+    r"""
+      (?<!\d)(?<!\d[./-]) (?: (?:19|20)\d\d ([./-]) (?:0?[1-9]|1[0-2]) \1 (?:0?[1-9]|[12]\d|3[01])
+        | (?:0?[1-9]|[12]\d|3[01]) ([./-]) (?:0?[1-9]|[12]\d|3[01]) \2 (?:19|20)?\d\d ) (?![./-]?\d)           # a date
+    | (?<!\d)(?<!\d:) (?:[01]?\d|2[0-4]) : [0-5]\d (?: : [0-5]\d (?:[.,]\d+)? )? (?!:?\d)                      # a time
+    | (?<![\d.]) (?:[0-8]?\d|90) \. \d{3,} \s*,\s* -? (?:1[0-7]\d|180|\d?\d) \. \d{3,} (?![\d.])               # a place
+    | (?<![\d.,]) \d{1,3} \. \d{6,} (?![\d.])                                                                  # a fraction
+    """,
+    re.VERBOSE,
+)
+_IBAN: Final = re.compile(r"(?<![A-Za-z0-9])([A-Z]{2})\d\d(?:[ ]?[A-Z0-9]){11,30}")
+_IBAN_LENGTHS: Final[Mapping[str, int]] = {
+    country: int(length)
+    for country, length in re.findall(
+        r"([A-Z]{2})(\d\d)",
+        "AD24AE23AT20BE16BG22BR29CH21CY28CZ24DE22DK18EE20ES24FI18FO18FR27GB22GI23GL18GR27HR21HU28IE22IL23IS26IT27"
+        "LI21LT20LU20LV21MC27MD24ME22MK19MT31NL18NO15PL28PT25RO24RS22SA24SE24SI19SK24SM27TN24TR26UA29",
+    )
+}
+_BARRIER: Final = "\0"
+_ASTERISKS: Final = "**"
+_MAX_PHONE_DIGITS: Final = 15
+"""As many as ITU-T E.164 has."""
+_ENDS_NUMBERS: Final = re.compile(r"[,;:#+=()&\r\n]")
+"""What stands between two numbers rather than within one."""
+_CALLED: Final = re.compile(r"\+\s?$")
+
+_BETWEEN: Final = r"[^0-9A-Za-z]{0,6}(?:(?:is|no|nr|num|code|number|ist|es|est)\b[^0-9A-Za-z]{0,6}){0,2}"
+_CODE: Final = r"(?P<after>[0-9](?:[ .-]?[0-9]){2,3})(?![0-9])"
+_CODE_BY_NAME: Final = re.compile(
+    rf"\bcv[vcn]2?{_BETWEEN}{_CODE}|(?<![0-9])(?P<before>[0-9]{{3,4}})[^0-9A-Za-z]{{0,3}}\bcv[vcn]\b", re.IGNORECASE
+)
+# Doors have codes too: these words count only in a text that has a card number.
+_CODE_BESIDE_NUMBER: Final = re.compile(
+    r"\b(?:(?:card |security |verification |sicherheits|kartenprüf|prüf|c[oó]digo de )+(?:code|value|number|nummer|ziffer|"
+    rf"seguridad)?|csc|cid|code|cryptogramme){_BETWEEN}{_CODE}",
+    re.IGNORECASE,
+)
+
+What = Literal["card_number", "security_code"]
+
+
+class Found(NamedTuple):
+    """Where in a text it is, and what."""
+
+    start: int
+    end: int
+    what: What
+
+
+def is_card_number(digits: str) -> bool:
+    """Whether these digits (ASCII) can be a card number."""
+    return _ISSUED.fullmatch(digits) is not None and passes_luhn(digits)
+
+
+def passes_luhn(digits: str) -> bool:
+    """ISO/IEC 7812-1, annex B: every second digit from the right counts twice, as the sum of its digits."""
+    ones, twos = digits[::-2], digits[-2::-2]
+    return (sum(map(int, ones)) + sum(sum(divmod(2 * int(digit), 10)) for digit in twos)) % 10 == 0
+
+
+_USUAL_DIGITS: Final = 16
+_CODE_DIGITS: Final = 3
+
+
+def masked(card_number: str) -> str:
+    """The first six and last four digits, the rest as asterisks. Nothing at all of what cannot be a card number, or is one with
+    three more digits: its last digits may be a security code."""
+    digits = digits_of(card_number)
+    with_code = len(digits) > _USUAL_DIGITS and is_card_number(digits[:-_CODE_DIGITS])
+    if with_code or not is_card_number(digits):
+        return "*" * len(card_number)
+    return digits[:6] + "*" * (len(digits) - 10) + digits[-4:]
+
+
+def digits_of(text: str) -> str:
+    """The digits in `text`, of whatever script, as ASCII's."""
+    return "".join(character for character in plain(text) if "0" <= character <= "9")
+
+
+def mask(text: str) -> str:
+    """`text` with every card number and security code in it masked; the very same where there is none."""
+    found = find(text) if may_hold(text) else ()
+    if not found:
+        return text
+    parts, end = [], 0
+    for each in found:
+        hidden = text[each.start : each.end]
+        parts += [text[end : each.start], masked(hidden) if each.what == "card_number" else "*" * len(hidden)]
+        end = each.end
+    return "".join([*parts, text[end:]])
+
+
+def mask_all(value: Any) -> Any:
+    """`value`, JSON of any depth, with `mask` applied to each text; the very same where nothing was masked."""
+    match value:
+        case str():
+            return mask(value)
+        case dict():
+            masked_members = {name: mask_all(part) for name, part in value.items()}
+            return masked_members if any(value[name] is not part for name, part in masked_members.items()) else value
+        case list() | tuple():
+            masked_items = [mask_all(part) for part in value]
+            return masked_items if any(old is not new for old, new in zip(value, masked_items, strict=True)) else value
+        case _:
+            return value
+
+
+# --- a quick first look ---
+
+_DIGITS: Final = b"0123456789" + bytes(range(0x80, 0xC0))
+"""ASCII's, and what any other digit in UTF-8 ends with."""
+_DIGITS_ALONE: Final = bytes.maketrans(_DIGITS, b"0" * len(_DIGITS))
+_REST: Final = bytes(set(range(256)) - set(_DIGITS) - {ord('"')})
+_ENOUGH: Final = b"0" * MIN_DIGITS
+_NAME_OF_CODE: Final = re.compile(r"cv[vcn]", re.IGNORECASE)
+_ENOUGH_DIGITS: Final = re.compile(r"[0-9](?:[^0-9A-Za-z]{0,8}[0-9]){12}")
+_SAME_LETTERS: Final = re.compile(r"[0-9]([^0-9]{1,8})[0-9]+\1[0-9]", re.IGNORECASE)
+
+
+def may_hold_any(document: bytes) -> bool:
+    """Whether it is worth reading a JSON document (UTF-8) for what its texts hold. Takes a microsecond or two."""
+    digits = document.translate(_DIGITS_ALONE, _REST)
+    if _ENOUGH not in digits and b'\\"' not in document:
+        return b"cv" in document.lower()
+    # Escapes are for a reader of JSON: they may be what is between the digits.
+    return (
+        b"\\" in document
+        or any(
+            _ENOUGH in its_digits and may_hold(text.decode())
+            for text, its_digits in zip(document.split(b'"'), digits.split(b'"'), strict=True)
+        )
+        or b"cv" in document.lower()
+    )
+
+
+def may_hold(text: str) -> bool:
+    """Whether it is worth looking closer."""
+    if not text.isascii():
+        text = plain(text)
+    enough = _ENOUGH_DIGITS.search(text) or _SAME_LETTERS.search(text) or _NAME_OF_CODE.search(text)
+    return enough is not None
+
+
+# --- a close look ---
+
+
+def plain(text: str) -> str:
+    """`text` with the digits of all scripts as ASCII's, character by character."""
+    if text.isascii():
+        return text
+    return "".join(
+        str(unicodedata.digit(character)) if character > "\x7f" and character.isdigit() else character
+        for character in text
+    )
+
+
+def find(text: str) -> Sequence[Found]:
+    """Every card number and security code in `text`, in their order, none over another."""
+    digits = plain(text)
+    groups = _groups(_without_others(digits))
+    found = list(_numbers(groups))
+    codes = list(_CODE_BY_NAME.finditer(digits))
+    if found:
+        codes += _CODE_BESIDE_NUMBER.finditer(digits)
+    for code in codes:
+        start, end = next(code.span(name) for name, given in code.groupdict().items() if given is not None)
+        if not any(start < each.end and each.start < end for each in found):
+            found.append(Found(start, end, "security_code"))
+    return sorted(found)
+
+
+class _Group(NamedTuple):
+    """Digits that stand together, and what is between them and the next."""
+
+    start: int
+    digits: str
+    gap: str
+    joined: bool
+    """Whether they may be one number with the next."""
+    called: bool
+    """Whether a `+` is before them, as in phone numbers."""
+
+
+def _without_others(text: str) -> str:
+    text = _NOT_A_CARD.sub(lambda found: _BARRIER * len(found[0]), text)
+    return _IBAN.sub(_without_iban, text)
+
+
+def _without_iban(found: re.Match[str]) -> str:
+    length, seen = _IBAN_LENGTHS.get(found[1], 0), 0
+    for at, character in enumerate(found[0]):
+        seen += character != " "
+        if seen == length:
+            compact = found[0][: at + 1].replace(" ", "")
+            number = "".join(str(int(each, 36)) for each in compact[4:] + compact[:4])
+            return _BARRIER * (at + 1) + found[0][at + 1 :] if int(number) % 97 == 1 else found[0]
+    return found[0]
+
+
+def _groups(text: str) -> list[_Group]:
+    matches = list(re.finditer(r"[0-9]+", text))
+    groups = []
+    for match, following in zip_longest(matches, matches[1:]):
+        gap = "" if following is None else text[match.end() : following.start()]
+        joined = 0 < len(gap) <= _MAX_GAP and _BARRIER not in gap and _ASTERISKS not in gap
+        called = _CALLED.search(text, max(0, match.start() - 2), match.start()) is not None
+        groups.append(_Group(match.start(), match[0], gap, joined, called))
+    return groups
+
+
+def _numbers(groups: Sequence[_Group]) -> Iterator[Found]:
+    at, new_row = 0, True
+    while at < len(groups):
+        count = _number_at(groups, at, new_row=new_row)
+        if not count:
+            new_row = not _goes_on(groups[at])
+            at += 1
+            continue
+        last = groups[at + count - 1]
+        yield Found(groups[at].start, last.start + len(last.digits), "card_number")
+        at += count
+        for group in groups[at : at + _after(groups, at)]:
+            yield Found(group.start, group.start + len(group.digits), "security_code")
+        at += _after(groups, at)
+        new_row = True
+
+
+def _goes_on(group: _Group) -> bool:
+    """Whether the next is in the same row of numbers."""
+    return group.joined and not any(character.isalpha() for character in group.gap)
+
+
+def _after(groups: Sequence[_Group], at: int) -> int:
+    """How many groups from `at` on are said in one breath with the number before: its expiry and its code."""
+    count = 0
+    while (
+        count < _MAX_GROUPS_AFTER
+        and at + count < len(groups)
+        and _goes_on(groups[at + count - 1])
+        and len(groups[at + count].digits) <= _MAX_DIGITS_AFTER
+    ):
+        count += 1
+    return count
+
+
+def _number_at(groups: Sequence[_Group], at: int, *, new_row: bool) -> int:
+    """How many groups from `at` on are a card number; 0 if none."""
+    digits = ""
+    for end in range(at, len(groups)):
+        digits += groups[end].digits
+        if len(digits) > MAX_DIGITS:
+            break
+        if len(digits) >= MIN_DIGITS and _is_spelt(groups, at, end, new_row=new_row) and is_card_number(digits):
+            return end - at + 1
+        if not groups[end].joined:
+            break
+    return 0
+
+
+def _is_spelt(groups: Sequence[_Group], at: int, end: int, *, new_row: bool) -> bool:
+    """Whether these groups look like one number."""
+    within, sizes = groups[at:end], tuple(len(group.digits) for group in groups[at : end + 1])
+    if groups[at].called and sum(sizes) <= _MAX_PHONE_DIGITS:
+        return False
+    if not all(_goes_on(group) for group in within):
+        return len(within) > 1 and len({group.gap.casefold() for group in within}) == 1 and sizes in _PRINTED
+    if not within or sizes in _PRINTED:
+        return True
+    after = end + 1 + _after(groups, end + 1)
+    alone = new_row and not groups[at].called and (after == len(groups) or not _goes_on(groups[after - 1]))
+    return alone and (max(sizes) == 1 or not any(_ENDS_NUMBERS.search(group.gap) for group in within))

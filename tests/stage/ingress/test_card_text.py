@@ -1,0 +1,142 @@
+"""Card numbers in the texts of a request: refused at the door with their pointers, or masked before anything is made of them."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import structlog
+
+from forwarder.ingress.parts import IngressSettings
+from tests.support.cards import MASKED, NUMBER, SPELLINGS
+from tests.support.stages.bodies import BOOKING_ENGINE, CARD, GENERAL, changed
+from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, BULK_PATH, GENERAL_PATH, Stages, stages
+
+TEXTS = (
+    *(
+        "notes",
+        "comments",
+        "arrivalEstimatedTime",
+        "departureEstimatedTime",
+        "guest.name",
+        "guest.firstName",
+        "guest.lastName",
+    ),
+    *("guest.phone", "guest.address.line1", "guest.address.line2", "guest.address.postalCode", "guest.address.city"),
+    "guest.address.state",
+)
+IDENTIFIERS = ("propertyId", "roomId", "paymentProviderId", "paymentProviderKey", "transactionId", "promotionCode")
+KEY = {"Idempotency-Key": '"order-42"'}
+
+
+@pytest.fixture
+async def refusing() -> AsyncIterator[Stages]:
+    async with stages(IngressSettings(wait_seconds=0)) as built:
+        yield built
+
+
+@pytest.fixture
+async def masking() -> AsyncIterator[Stages]:
+    async with stages(IngressSettings(wait_seconds=0, card_numbers_in_text="mask")) as built:
+        yield built
+
+
+def _pointer(path: str) -> str:
+    return "/" + path.replace(".", "/")
+
+
+def _assert_refused(problem: Any, *faults: tuple[str, str]) -> None:
+    assert problem["code"] == "card_number_in_text"
+    assert [(fault["pointer"], fault["code"]) for fault in problem["errors"]] == [*faults]
+    assert NUMBER not in str(problem)
+
+
+@pytest.mark.parametrize("path", [*TEXTS, *IDENTIFIERS])
+async def test_a_number_in_any_text_is_refused_with_its_pointer(refusing: Stages, path: str) -> None:
+    with structlog.testing.capture_logs() as logged:
+        answer = await refusing.client.post(BOOKING_ENGINE_PATH, json=changed(BOOKING_ENGINE, path, NUMBER))
+    assert answer.status_code == 422
+    _assert_refused(answer.json(), (_pointer(path), "card_number"))
+    assert not refusing.requests
+    assert NUMBER not in str(logged)
+
+
+@pytest.mark.parametrize("query", ["", "?dryRun=true"])
+async def test_every_way_in_is_closed(refusing: Stages, query: str) -> None:
+    body = GENERAL | {"notes": f"card {NUMBER}, cvv 987", "comments": "cvc: 987"}
+    faults = [("/notes", "card_number"), ("/notes", "security_code"), ("/comments", "security_code")]
+    _assert_refused((await refusing.client.post(GENERAL_PATH + query, json=body)).json(), *faults)
+    item = {"operation": "general", "reservation": body}
+    bulk = (await refusing.client.post(BULK_PATH + query, json=[item])).json()
+    _assert_refused(bulk["data"]["results"][0]["problem"], *faults)
+    cancelled = await refusing.client.post(
+        f"/api/v1/vrs/reservations/{'rsv_' + 'a' * 32}/cancel", json={"reason": f"refund {NUMBER}"}
+    )
+    _assert_refused(cancelled.json(), ("/reason", "card_number"))
+    assert not refusing.requests
+
+
+@pytest.mark.parametrize("spelt", SPELLINGS.values(), ids=SPELLINGS)
+async def test_no_spelling_gets_through(refusing: Stages, spelt: str) -> None:
+    answer = await refusing.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE | {"notes": f"Charge {spelt}"})
+    assert answer.json()["code"] == "card_number_in_text"
+
+
+@pytest.mark.parametrize(
+    "phone", ["+4915112345678", 4915112345678, "0049 (0) 151 12345678", "+1 415 555 2671 ext 4111"]
+)
+async def test_what_can_be_a_phone_number_is_one(refusing: Stages, phone: str | int) -> None:
+    answer = await refusing.client.post(BOOKING_ENGINE_PATH, json=changed(BOOKING_ENGINE, "guest.phone", phone))
+    assert answer.status_code == 202
+    assert refusing.published()["reservation"]["guest"]["phone"] == phone
+
+
+async def test_a_number_that_is_no_text_is_looked_at_too(refusing: Stages) -> None:
+    answer = await refusing.client.post(BOOKING_ENGINE_PATH, json=changed(BOOKING_ENGINE, "guest.phone", int(NUMBER)))
+    _assert_refused(answer.json(), ("/guest/phone", "card_number"))
+
+
+@pytest.mark.parametrize("path", TEXTS)
+async def test_a_masking_forwarder_takes_it_without_the_number(masking: Stages, path: str) -> None:
+    body = changed(BOOKING_ENGINE | {"cardDetails": CARD}, path, f"x {NUMBER} cvv 987")
+    answer = await masking.client.post(BOOKING_ENGINE_PATH, json=body)
+    assert answer.status_code == 202
+    shown = {"cardDetails": {"cardNumber": MASKED}}
+    assert masking.published()["reservation"] == changed(body | shown, path, f"x {MASKED} cvv ***")
+    assert masking.published()["card"] is not None
+
+
+@pytest.mark.parametrize("path", IDENTIFIERS)
+async def test_an_identifier_is_never_masked(masking: Stages, path: str) -> None:
+    answer = await masking.client.post(BOOKING_ENGINE_PATH, json=changed(BOOKING_ENGINE, path, NUMBER))
+    _assert_refused(answer.json(), (_pointer(path), "card_number"))
+
+
+async def test_what_was_accepted_masked_is_the_same_when_it_is_sent_again(masking: Stages) -> None:
+    body = BOOKING_ENGINE | {"notes": f"card {NUMBER}"}
+    first = await masking.client.post(BOOKING_ENGINE_PATH, json=body, headers=KEY)
+    again = await masking.client.post(BOOKING_ENGINE_PATH, json=body, headers=KEY)
+    assert first.json()["data"]["requestId"] == again.json()["data"]["requestId"]
+    assert len(masking.requests) == 1
+
+
+async def test_an_account_may_have_identifiers_that_look_like_cards(refusing: Stages) -> None:
+    accounts = refusing.directory.accounts
+    skipping = replace(accounts["alpha-1"], skipped_checks=("card-like-ids",))
+    refusing.directory.accounts = {**accounts, "alpha-1": skipping}
+    body = BOOKING_ENGINE | {"propertyId": NUMBER, "roomId": NUMBER}
+    assert (await refusing.client.post(BOOKING_ENGINE_PATH, json=body)).status_code == 202
+    _assert_refused(
+        (await refusing.client.post(BOOKING_ENGINE_PATH, json=body | {"notes": NUMBER})).json(),
+        ("/notes", "card_number"),
+    )
+
+
+async def test_two_cards_that_look_the_same_masked_are_two_under_one_key(refusing: Stages) -> None:
+    async def post(number: str) -> int:
+        body = BOOKING_ENGINE | {"cardDetails": CARD | {"cardNumber": number}}
+        return (await refusing.client.post(BOOKING_ENGINE_PATH, json=body, headers=KEY)).status_code
+
+    # The same first six and last four, and both pass Luhn's check.
+    assert [await post("4111111111111111"), await post("4111 1111-1111 1111")] == [202, 202]
+    assert await post("4111110000091111") == 422

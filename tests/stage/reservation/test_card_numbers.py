@@ -1,0 +1,140 @@
+"""Card numbers in free text: found in whatever spelling, and little else taken for one."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+from pydantic_core import to_json
+
+from forwarder.reservation.card_numbers import digits_of, find, mask, mask_all, may_hold, may_hold_any
+from tests.support.cards import MASKED, NUMBER, SPELLINGS
+
+CARDS = (
+    *("4222222222222", "30569309025904", "378282246310005", "5555555555554444", "2223000048400011", "6011111111111117"),
+    *("3530111333300000", "6200000000000005", "6759649826438453", "6304000000000000000", "4111111111111111110"),
+)
+ORDINARY = (
+    "+34 600 111 222, arrival 2027-06-01 15:30, departure 05/06/2027 11:00",
+    "23/05/2027 - 30/05/2027",
+    "22.01.27 15:00 - 29.01.27 10:30",
+    "+49 (0) 8142 123456-789 or 0049 151 12345678",
+    "4915112345678",
+    "+43 660 1234567-890",
+    "IBAN DE89 3704 0044 0532 0130 00, ES91 2100 0418 4502 0005 1332, FI2112345600000785",
+    "41.387437, 2.168649",
+    "lat 41.3874374332345 lon 2.1686492123456",
+    "1765400000000 and 1765400000000000",
+    "550e8400-e29b-41d4-a716-446655440000",
+    "Room 401, 402, 403, 404; door code 4821#; the gate's security code 4821",
+    "4.100,50 EUR x 7 = 28.703,50 EUR",
+    "411111******1111",
+)
+
+
+@pytest.mark.parametrize("spelt", SPELLINGS.values(), ids=SPELLINGS)
+@pytest.mark.parametrize("around", ["{}", "Please charge {} for the stay of 2027-06-01."])
+def test_a_number_is_found_in_every_spelling(spelt: str, around: str) -> None:
+    text = around.format(spelt)
+    assert may_hold(text)
+    assert may_hold_any(to_json({"notes": text}))
+    assert digits_of(mask(text)).count("1" * 12) == 0
+    assert MASKED in mask(text)
+
+
+@pytest.mark.parametrize("number", CARDS)
+def test_numbers_of_every_issuer_are_found(number: str) -> None:
+    assert [(found.start, found.end) for found in find(f"card {number}.")] == [(5, 5 + len(number))]
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_what_is_no_card_is_left_alone(text: str) -> None:
+    assert mask(text) is text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("cvv 123", "cvv ***"),
+        ("CVC2: 1234.", "CVC2: ****."),
+        ("my cvv code is 9 8 7", "my cvv code is *****"),
+        ("123 is not, 987 (CVV) is", "123 is not, *** (CVV) is"),
+        (f"{NUMBER}, security code 123", f"{MASKED}, security code ***"),
+        (f"{NUMBER} 12/31 123, door 4", f"{MASKED} **/** ***, door 4"),
+        ("4111111111111111 5555555555554444", f"{MASKED} 555555******4444"),
+    ],
+)
+def test_a_security_code_is_masked_by_its_name_or_beside_a_number(text: str, shown: str) -> None:
+    assert mask(text) == shown
+
+
+def test_masking_goes_to_any_depth_and_leaves_what_holds_none_the_same() -> None:
+    said = {"notes": ["ok", {"more": f"no {NUMBER}"}], "total": 4111111111111111}
+    assert mask_all(said) == {"notes": ["ok", {"more": f"no {MASKED}"}], "total": 4111111111111111}
+    assert mask_all(clean := {"notes": ["ok"]}) is clean
+
+
+# --- how often something else is taken for a card ---
+
+_CHANCE = random.Random(16)
+
+
+def _filled(shape: str) -> str:
+    """`#` is any digit, `@` any but zero."""
+    return "".join(str(_CHANCE.randrange(each == "@", 10)) if each in "#@" else each for each in shape)
+
+
+def _one_of(*shapes: str) -> Callable[[], str]:
+    return lambda: _filled(_CHANCE.choice(shapes))
+
+
+PHONES = _one_of(
+    *(
+        "+34 @## ### ###",
+        "+34@########",
+        "0034 @## ## ## ##",
+        "+49 (0) @### ######-##",
+        "+49@### #######",
+        "+1 (@##) ###-####",
+    ),
+    *(
+        "1-@##-###-#### x####",
+        "+44 7### ######",
+        "06.##.##.##.##",
+        "+55 11 9@###-####",
+        "+86 13@ #### ####",
+        "+7 (###) ###-##-##",
+    ),
+    *(
+        "tel:+41-44-###-##-##",
+        "+41 44 ### ## ## / +41 79 ### ## ##",
+        "34@########",
+        "49151########",
+        "+62 812-####-####",
+    ),
+)
+IDS = _one_of(
+    "@#########", "###-#######-#######", "17@##########", "17@#############", "RES-2026-######", "############"
+)
+AMOUNTS = _one_of("@##.## EUR", "€@.###,##", "@##.## x @ = @###.##", "@##.#############")
+PLACES = _one_of(
+    "Calle Mayor @##, @º @ª, 08###", "@### NW @##th St Apt ###, Miami FL #####-####", "@#.######, @.######"
+)
+NOTES = _one_of(
+    "Room ###, code ####, wifi ########",
+    "@ adults, @ kids (@, @)",
+    "rooms @##, @##, @##, @##, @##",
+    "passport #########",
+)
+DATES = _one_of("2027-0@-1# 1#:0# - 2027-0@-2#", "2#/0@/2027 - 2#/0@/2027", "1#.0@.27")
+KINDS = (PHONES, IDS, AMOUNTS, PLACES, NOTES, DATES)
+_BETWEEN = (" ", ", ", " - ", " / ", "\n", " please call ", "; ")
+
+
+def _text() -> str:
+    return "".join(_CHANCE.choice(KINDS)() + _CHANCE.choice(_BETWEEN) for _ in range(_CHANCE.randint(2, 5)))
+
+
+def test_of_ordinary_texts_fewer_than_one_in_a_thousand_is_taken_for_one() -> None:
+    samples = 4000
+    assert sum(bool(find(make())) for make in KINDS for _ in range(samples // len(KINDS))) <= samples / 2000
+    assert sum(bool(find(_text())) for _ in range(samples)) <= samples / 1000

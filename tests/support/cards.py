@@ -1,0 +1,34 @@
+"""Card numbers of test cards, and the ways in which people write one into a text."""
+
+from typing import Final
+
+NUMBER: Final = "4111111111111111"
+MASKED: Final = "411111******1111"
+
+
+def _digits_from(zero: int) -> str:
+    return NUMBER.translate({ord("0") + digit: zero + digit for digit in range(10)})
+
+
+SPELLINGS: Final[dict[str, str]] = {
+    "digits": NUMBER,
+    "spaces": "4111 1111 1111 1111",
+    "dashes": "4111-1111-1111-1111",
+    "dots": "4111.1111.1111.1111",
+    "slashes": "4111/1111/1111/1111",
+    "non-breaking spaces": "4111\u00a01111\u00a01111\u00a01111",
+    "zero-width spaces": "\u200b".join(NUMBER),
+    "line breaks": "4111\n1111\r\n1111\n1111",
+    "em dashes": "4111—1111—1111—1111",
+    "letters": "4111x1111x1111x1111",
+    "words": "4111 and 1111 and 1111 and 1111",
+    "digit by digit": " ".join(NUMBER),
+    "pairs": "41-11-11-11-11-11-11-11",
+    "mixed": "411 11111-1111.1111",
+    "full-width": _digits_from(0xFF10),
+    "Arabic-Indic": _digits_from(0x0660),
+    "mathematical": _digits_from(0x1D7CE),
+    "quotes": 'No. "4111" "1111" "1111" "1111"',
+    "beside a word": "visa4111111111111111exp",
+    "with expiry and code": "4111 1111 1111 1111 12/31 987",
+}
