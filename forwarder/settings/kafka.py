@@ -22,7 +22,7 @@ def kafka_security(environment: Environment) -> KafkaSecurity | None:
         needed |= _TOKEN if mechanism == "OAUTHBEARER" else _PASSWORD
     for one, other in (("kafka_certificate_file", "kafka_key_file"), ("kafka_key_file", "kafka_certificate_file")):
         needed |= {other} if secured and getattr(environment, one) is not None else set()
-    said = f"FORWARDER_SECURITY_PROTOCOL is {protocol}"
+    said = f"FORWARDER_KAFKA_SECURITY_PROTOCOL is {protocol}"
     said += f" and FORWARDER_KAFKA_SASL_MECHANISM {mechanism}" if mechanism else ""
     missing = sorted(variable(name) for name in needed if getattr(environment, name) is None)
     if missing:
