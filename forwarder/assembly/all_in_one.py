@@ -13,21 +13,26 @@ from forwarder.assembly.webhooks import open_notifier
 from forwarder.assembly.worker import open_worker, worker_checks
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
+from forwarder.http.server import http_app, serve
 from forwarder.process.data_dir import alone_in
-from forwarder.process.supervision import Stop, own_url, side_by_side
+from forwarder.process.supervision import Stop, bind, own_url, side_by_side
 from forwarder.settings import Embedded, Settings
 from forwarder.simulator.app import simulator_below
 from forwarder.simulator.world import World
 
-Ready = Callable[[Backend], Awaitable[None]]
+Ready = Callable[[Backend, str], Awaitable[None]]
+"""Called with the backend, and with the address of this process's simulated PMSs."""
 
 _SIMULATOR = "/simulator"
 
 
 async def run_everything(settings: Settings, listening: Listening, stop: Stop, ready: Ready) -> None:
     """All stages and simulated PMSs in this process, on one port, until `stop`. `ready` is called once they run."""
-    settings = _with_own_simulator(settings, listening)
-    with _alone(settings):
+    # Its own simulator's certificate would have to be trusted: it is asked over plain HTTP, of this machine alone.
+    aside = None if settings.tls is None else bind("127.0.0.1", 0)
+    simulator = own_url(aside or listening) + _SIMULATOR
+    settings = _with_simulator(settings, simulator)
+    with _alone(settings), aside or nullcontext():
         async with AsyncExitStack() as stack:
             backend = await stack.enter_async_context(open_backend(settings))
             await backend.create_topics()
@@ -41,18 +46,23 @@ async def run_everything(settings: Settings, listening: Listening, stop: Stop, r
             checks = {**worker_checks(backend, worker), "log": publisher.ready}
             reading = [*await open_query(backend, outcomes), *await open_webhook_api(backend)]
             callers = [*ingress, *reading, *contract_routes()]
-            routes = [*callers, *health_routes(checks), simulator_below(_SIMULATOR, world)]
+            routes = [*callers, *health_routes(checks)]
+            simulated = simulator_below(_SIMULATOR, world)
+            if aside is None:
+                routes.append(simulated)
+            else:
+                serving = serve(http_app([simulated], backend.clock), aside, stop, grace_seconds=1.0)
+                await stack.enter_async_context(side_by_side(serving, stop))
             async with side_by_side(worker.run(stop), stop), side_by_side(notifier.run(stop), stop):
-                await ready(backend)
+                await ready(backend, simulator)
                 await serve_role("up", routes, backend, listening, stop)
 
 
-def _with_own_simulator(settings: Settings, listening: Listening) -> Settings:
+def _with_simulator(settings: Settings, url: str) -> Settings:
     """Test keys use this process's own simulator, unless another one is set."""
     if settings.environment.simulator_url is not None:
         return settings
-    own = {"simulator_url": own_url(listening) + _SIMULATOR}
-    return replace(settings, environment=settings.environment.model_copy(update=own))
+    return replace(settings, environment=settings.environment.model_copy(update={"simulator_url": url}))
 
 
 def _alone(settings: Settings) -> AbstractContextManager[None]:

@@ -11,6 +11,7 @@ from forwarder.http.contract import announcing
 from forwarder.http.health import Check
 from forwarder.http.messages import Routes
 from forwarder.http.server import http_app, serve
+from forwarder.http.tls import ServerTls
 from forwarder.process.supervision import BACKLOG, Stop, side_by_side
 from forwarder.topics.outcomes import OutcomeListener
 
@@ -48,4 +49,6 @@ async def serve_role(role: str, routes: Routes, backend: Backend, listening: Lis
     _log.info("process.listening", role=role, port=listening.getsockname()[1])
     app = http_app(announcing(routes), backend.clock)
     settings = backend.settings
-    await serve(app, listening, stop, grace_seconds=settings.environment.grace_seconds, limits=settings.connections)
+    grace_seconds, tls = settings.environment.grace_seconds, settings.tls
+    secured = None if tls is None else ServerTls(tls)
+    await serve(app, listening, stop, grace_seconds=grace_seconds, limits=settings.connections, tls=secured)

@@ -10,7 +10,7 @@ import math
 import resource
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import uvicorn
 from starlette.types import Scope
@@ -65,6 +65,19 @@ class LimitedConfig(uvicorn.Config):
         self.connections = connections
 
 
+class Limited(Protocol):
+    """A connection that is counted, secured yet or not. `idle_since`: when its last request began, if nothing is under way."""
+
+    @property
+    def idle_since(self) -> float: ...
+
+    def check(self, now: float) -> None:
+        """End it if its client takes too long."""
+        ...
+
+    def end(self, reason: str) -> None: ...
+
+
 class Connections:
     """The connections of one server.
 
@@ -75,16 +88,16 @@ class Connections:
     def __init__(self, limits: ConnectionLimits) -> None:
         self._limits = limits
         self._max = max(min(limits.max_connections, _open_files() - _OWN_FILES), 1)
-        self._all: dict[LimitedProtocol, str] = {}
+        self._all: dict[Limited, str] = {}
         self._by_address: Counter[str] = Counter()
-        self._silent: dict[LimitedProtocol, None] = {}
+        self._silent: dict[Limited, None] = {}
         self._made_room = -math.inf
 
     @property
     def limits(self) -> ConnectionLimits:
         return self._limits
 
-    def add(self, connection: "LimitedProtocol", address: str, now: float) -> bool:
+    def add(self, connection: Limited, address: str, now: float) -> bool:
         """Whether there is room for it. To be removed once it is lost, in either case."""
         if self._by_address[address] >= self._limits.max_per_address:
             return False
@@ -95,11 +108,15 @@ class Connections:
         self._by_address[address] += 1
         return True
 
-    def spoke(self, connection: "LimitedProtocol") -> None:
+    def count_end(self, reason: str) -> None:
+        """One was ended, for that reason."""
+        CONNECTIONS_ENDED.labels(reason).inc()
+
+    def spoke(self, connection: Limited) -> None:
         """It sent a whole request."""
         self._silent.pop(connection, None)
 
-    def remove(self, connection: "LimitedProtocol") -> None:
+    def remove(self, connection: Limited) -> None:
         address = self._all.pop(connection, None)
         self._silent.pop(connection, None)
         if address is not None:
@@ -145,6 +162,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     config: LimitedConfig
 
+    _handshake: Limited | None = None
     _open = False
     _in_head = False
     _in_body = False
@@ -155,11 +173,17 @@ class LimitedProtocol(HttpToolsProtocol):
     _unread_bytes = 0
     _unread_until = math.inf
 
+    def take_over(self, handshake: Limited) -> None:
+        """Once it is made, it counts in place of that."""
+        self._handshake = handshake
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast("asyncio.Transport", transport))
         now = self.loop.time()
         _connections[self.server, self.client] = self
         self._connections = self.config.connections
+        if self._handshake is not None:
+            self._connections.remove(self._handshake)
         self._limits = self._connections.limits
         self._open = self._connections.add(self, self.client[0] if self.client else "", now)
         self._deadline = now + self._limits.head_seconds
@@ -228,7 +252,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def end(self, reason: str, response: bytes = b"") -> None:
         """End the connection, for a `reason` that is counted; what was written before is sent."""
-        CONNECTIONS_ENDED.labels(reason).inc()
+        self._connections.count_end(reason)
         self._open, self._deadline = False, math.inf
         if response and not self._responding:
             self.transport.write(response)
@@ -253,7 +277,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if unread != self._unread_bytes or not unread:
             self._unread_bytes, self._unread_until = unread, now + self._limits.unread_seconds
         elif now >= self._unread_until:
-            CONNECTIONS_ENDED.labels("unread").inc()
+            self._connections.count_end("unread")
             self.transport.abort()
 
 

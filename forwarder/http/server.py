@@ -12,6 +12,7 @@ import secrets
 import socket
 import traceback
 from collections.abc import Iterator, Mapping
+from functools import partial
 from http import HTTPStatus
 from itertools import chain
 from typing import Any
@@ -32,8 +33,10 @@ from forwarder.http.connection_limits import (
     ConnectionLimits,
     Connections,
     LimitedConfig,
+    LimitedProtocol,
 )
 from forwarder.http.messages import DirectEndpoint, Response, Routes, problem_response
+from forwarder.http.tls import SecuredListener, ServerTls
 from forwarder.observability.metrics import DEFERRED, REQUEST_SECONDS
 from forwarder.process.clock import Clock
 from forwarder.process.supervision import BACKLOG, Stop
@@ -207,11 +210,17 @@ _LIMITS = ConnectionLimits()
 
 
 async def serve(
-    app: ASGIApp, listening: socket.socket, stop: Stop, *, grace_seconds: float, limits: ConnectionLimits = _LIMITS
+    app: ASGIApp,
+    listening: socket.socket,
+    stop: Stop,
+    *,
+    grace_seconds: float,
+    limits: ConnectionLimits = _LIMITS,
+    tls: ServerTls | None = None,
 ) -> None:
     """Serve `app` until `stop` is set; then accept nothing more and let requests finish within the grace period.
 
-    `listening` is bound, and listens from now on where it did not.
+    `listening` is bound, and listens from now on where it did not. Plain HTTP without `tls`.
     """
     connections = Connections(limits)
     config = LimitedConfig(
@@ -231,15 +240,23 @@ async def serve(
     )
     server = _Server(config)
 
+    beside = [asyncio.create_task(connections.watch())]
+    if tls is not None:
+        make = partial(LimitedProtocol, config=config, server_state=server.server_state, app_state={})
+        secured = SecuredListener(listening, tls, connections, make)
+        beside += [asyncio.create_task(tls.watch()), asyncio.create_task(secured.accept())]
+
     async def stop_server() -> None:
         await stop.wait()
+        for task in beside[1:]:
+            task.cancel()
         server.should_exit = True
 
-    beside = [asyncio.create_task(stop_server()), asyncio.create_task(connections.watch())]
+    stopping = asyncio.create_task(stop_server())
     try:
-        await server.serve(sockets=[listening])
+        await server.serve(sockets=[listening] if tls is None else [])
     finally:
-        for task in beside:
+        for task in (*beside, stopping):
             task.cancel()
 
 

@@ -38,7 +38,7 @@ CONNECTIONS_ENDED = Counter(
     "forwarder_http_connections_ended_total", "Connections of HTTP clients that a limit ended.", ["reason"]
 )
 """`reason`: refused (too many, or too many of one address), evicted (in favour of a new one), silent (sent nothing), slow_head,
-slow_body, too_large (a head, a chunk's frame or trailers), unread (the response)."""
+slow_body, too_large (a head, a chunk's frame or trailers), tls (no handshake came of it), unread (the response)."""
 
 TAKEN_IN = Counter(
     "forwarder_taken_in_total", "Messages of the requests topic, by what intake did with them.", ["result"]

@@ -101,12 +101,13 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
     return bound
 
 
-def own_url(listening: socket.socket) -> str:
+def own_url(listening: socket.socket, *, tls: bool = False) -> str:
     """The address by which processes of this machine reach `listening`."""
+    scheme = "https" if tls else "http"
     host, port = listening.getsockname()[:2]
     if host in _EVERY_ADDRESS:
-        return f"http://localhost:{port}" if ":" in host else f"http://127.0.0.1:{port}"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return f"{scheme}://localhost:{port}" if tls or ":" in host else f"{scheme}://127.0.0.1:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 @contextlib.asynccontextmanager

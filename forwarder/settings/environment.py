@@ -68,6 +68,12 @@ class Environment(BaseSettings):
     """Address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
     """Port to listen on."""
+    tls_certificate_file: Path | None = None
+    """The certificate (PEM) to serve HTTPS with, and its chain. Unset: plain HTTP, for a proxy that ends TLS."""
+    tls_key_file: Path | None = None
+    """Its key (PEM), without a password."""
+    tls_client_ca_file: Path | None = None
+    """The authorities (PEM) that clients' certificates must be signed by. Unset: clients need none."""
     secret_key: Annotated[SecretStr, Field(min_length=16)] | None = None
     """What cards and credentials are sealed to; at least 16 characters. Embedded, one is made and kept in the data directory."""
     secret_key_file: Path | None = None

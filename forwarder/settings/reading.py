@@ -10,11 +10,13 @@ from typing import Final
 from pydantic import ValidationError
 
 from forwarder.http.connection_limits import ConnectionLimits
+from forwarder.http.tls import TlsFiles
 from forwarder.notifier.settings import GROUP as NOTIFIER_GROUP
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.process.supervision import SHARED_ADDRESS
 from forwarder.settings.backend import Distributed, Embedded, backend_of
 from forwarder.settings.environment import PREFIX, BadSettings, Environment, variable
+from forwarder.settings.inbound import check_tls, tls_files
 from forwarder.settings.secrets import GivenSecrets, given_secrets
 from forwarder.tenancy.limits import read_limit
 from forwarder.tenancy.port import RateLimit
@@ -60,6 +62,11 @@ class Settings:
         """Of each API key that has none of its own."""
         written = self.environment.rate_limit
         return None if written is None else read_limit(written)
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """What HTTPS is served with; None for plain HTTP."""
+        return tls_files(self.environment)
 
     @property
     def connections(self) -> ConnectionLimits:
@@ -117,6 +124,7 @@ def settings_of(environment: Environment) -> Settings:
             f"FORWARDER_LEASE_SECONDS must be at least {_LEASE_TO_PUSH} times FORWARDER_PUSH_TIMEOUT_SECONDS, so {least:g}: it is "
             "renewed when a third of it is over, and a push that starts then must end, and be recorded, within the rest."
         )
+    check_tls(environment)
     backend = backend_of(environment)
     return Settings(environment, backend, given_secrets(environment, backend))
 

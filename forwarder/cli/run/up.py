@@ -75,11 +75,11 @@ def _quiet() -> bool:
 
 
 async def _run(settings: Settings, listening: Listening, demo: bool, stop: Stop) -> None:
-    url = own_url(listening)
+    url = own_url(listening, tls=settings.tls is not None)
 
-    async def ready(backend: Backend) -> None:
+    async def ready(backend: Backend, simulator: str) -> None:
         if demo:
-            _explain(await prepare_demo_world(backend, url, settings.environment.data_dir))
+            _explain(await prepare_demo_world(backend, url, simulator, settings.environment.data_dir))
         else:
             say(f"The forwarder is running on {url}")
 
@@ -106,13 +106,13 @@ Then:
     )
 
 
-async def prepare_demo_world(backend: Backend, url: str, data_dir: Path) -> DemoWorld:
-    """Create what is missing, point the accounts at the simulator of `url`, and write `demo.env` (mode 0600)."""
+async def prepare_demo_world(backend: Backend, url: str, simulator: str, data_dir: Path) -> DemoWorld:
+    """Create what is missing, point the accounts at `simulator`, and write `demo.env` (mode 0600)."""
     known = {account.id: account for account in await backend.tenancy.accounts(WORKSPACE)}
     if not known:
         await _add_workspace(backend)
     for account_id, (kind, path) in _ACCOUNTS.items():
-        base_url = f"{url}/simulator/{account_id}/{path}"
+        base_url = f"{simulator}/{account_id}/{path}"
         await _put_account(backend, known.get(account_id), account_id, kind, base_url)
     token = await _in_force(backend, _last_token(data_dir / DEMO_ENV))
     world = DemoWorld(url, token, data_dir)

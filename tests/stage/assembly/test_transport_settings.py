@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from forwarder.http.tls import TlsFiles
 from forwarder.settings import BadSettings, Distributed, read_settings
 from forwarder.topics.kafka.security import KafkaSecurity, OAuthClient
 from tests.support.backends import missing
@@ -95,6 +96,19 @@ def test_half_a_configuration_says_what_is_missing(
 ) -> None:
     kafka(monkeypatch, variables)
     assert said in refused()
+
+
+def test_https_has_a_certificate_with_its_key(monkeypatch: pytest.MonkeyPatch, authority: Authority) -> None:
+    assert read_settings().tls is None
+    ours, other = authority.issue("ours", "DNS:localhost"), authority.issue("other")
+    given(monkeypatch, TLS_CERTIFICATE_FILE=ours.certificate)
+    assert refused().startswith("FORWARDER_TLS_KEY_FILE must be set, because FORWARDER_TLS_CERTIFICATE_FILE=")
+    given(monkeypatch, TLS_KEY_FILE=other.key)
+    assert "KEY_VALUES_MISMATCH" in refused()
+    given(monkeypatch, TLS_KEY_FILE=ours.key, TLS_CLIENT_CA_FILE=authority.file)
+    assert read_settings().tls == TlsFiles(ours.certificate, ours.key, authority.file)
+    given(monkeypatch, TLS_CLIENT_CA_FILE="none.pem")
+    assert "FORWARDER_TLS_CLIENT_CA_FILE=none.pem cannot be used: No such file" in refused()
 
 
 def test_security_without_brokers_is_half_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:

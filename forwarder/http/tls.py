@@ -1,0 +1,159 @@
+"""Inbound TLS: the certificate of a server, renewed while it serves, and the handshake of each connection.
+
+The server library would take a connection for its own only after the handshake. Here it counts against the limits before, and its
+handshake has the time of a head.
+"""
+
+import asyncio
+import math
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from forwarder.http.connection_limits import Connections, LimitedProtocol
+from forwarder.process.supervision import BACKLOG
+
+_LOOK_SECONDS: Final = 10.0
+"""How often the files are looked at. A renewal is weeks ahead of the end of what it replaces."""
+_GOODBYE_SECONDS: Final = 1.0
+"""How long a client may take to agree that its connection ends."""
+_FULL_SECONDS: Final = 0.1
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """PEM: a certificate with the chain that vouches for it, its key without a password, and the authorities that clients'
+    certificates must be signed by; without these, clients need none."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """TLS 1.2 or newer. Raises `OSError`, of which `ssl.SSLError` is one."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        # Without a password OpenSSL would ask for one at the terminal.
+        context.load_cert_chain(self.certificate, self.key, password="")
+        if self.client_ca is not None:
+            context.load_verify_locations(self.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+class ServerTls:
+    """What new connections are secured with. Making it raises `OSError` where the files cannot be used."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files = files
+        self._stamps = self._stamped()
+        self.context = files.context()
+
+    def renew(self) -> None:
+        """Take up what has changed in the files: whole, or not at all. Connections that stand go on as they are."""
+        try:
+            stamps = self._stamped()
+            if stamps == self._stamps:
+                return
+            self._stamps = stamps
+            self.context = self._files.context()
+        except OSError as error:
+            _log.error("tls.certificate_not_renewed", file=str(self._files.certificate), error=str(error))
+        else:
+            _log.info("tls.certificate_renewed", file=str(self._files.certificate))
+
+    async def watch(self) -> None:
+        """Renew, until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            self.renew()
+
+    def _stamped(self) -> list[tuple[int, int]]:
+        files = (self._files.certificate, self._files.key, self._files.client_ca)
+        found = [file.stat() for file in files if file is not None]
+        return [(each.st_mtime_ns, each.st_ino) for each in found]
+
+
+class SecuredListener:
+    """Accepts connections in the server library's stead. Those whose handshakes succeed go on by what `make` makes."""
+
+    def __init__(
+        self, listening: socket.socket, tls: ServerTls, connections: Connections, make: Callable[[], LimitedProtocol]
+    ) -> None:
+        self._listening = listening
+        self._tls = tls
+        self._connections = connections
+        self._make = make
+        self._handshakes: set[_Handshake] = set()
+
+    async def accept(self) -> None:
+        """Until cancelled; then end what is not secured yet, and the listening."""
+        loop = asyncio.get_running_loop()
+        self._listening.listen(BACKLOG)
+        try:
+            while True:
+                try:
+                    peer, address = await loop.sock_accept(self._listening)
+                except OSError:  # more than this process may open
+                    await asyncio.sleep(_FULL_SECONDS)
+                    continue
+                self._begin(peer, str(address[0]), loop)
+        finally:
+            self._listening.close()
+            for handshake in self._handshakes:
+                handshake.task.cancel()
+
+    def _begin(self, peer: socket.socket, address: str, loop: asyncio.AbstractEventLoop) -> None:
+        handshake = _Handshake(self._connections)
+        if not self._connections.add(handshake, address, loop.time()):
+            self._connections.count_end("refused")
+            peer.close()
+            return
+        peer.setblocking(False)  # noqa: FBT003 - its only parameter
+        handshake.task = loop.create_task(self._secure(handshake, peer))
+        self._handshakes.add(handshake)
+
+    async def _secure(self, handshake: "_Handshake", peer: socket.socket) -> None:
+        def made() -> LimitedProtocol:
+            protocol = self._make()
+            protocol.take_over(handshake)
+            return protocol
+
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                made,
+                peer,
+                ssl=self._tls.context,
+                ssl_handshake_timeout=self._connections.limits.head_seconds,
+                ssl_shutdown_timeout=_GOODBYE_SECONDS,
+            )
+        except OSError:  # no TLS, no common version, no certificate of the client's that is trusted, or too slow
+            self._connections.count_end("tls")
+        finally:
+            self._connections.remove(handshake)
+            self._handshakes.discard(handshake)
+
+
+class _Handshake:
+    """As it counts against the limits: as a connection that has sent nothing. It has a time limit of its own."""
+
+    idle_since = math.inf
+    task: asyncio.Task[None]
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def check(self, now: float) -> None:
+        pass
+
+    def end(self, reason: str) -> None:
+        self._connections.count_end(reason)
+        self.task.cancel()
