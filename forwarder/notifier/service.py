@@ -18,7 +18,7 @@ from forwarder.notifier.posting import Poster
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.observability import metrics
 from forwarder.process.clock import Clock
-from forwarder.process.loops import cancel_all, forever
+from forwarder.process.loops import Outage, cancel_all, forever
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.webhooks.port import DeliveryQueue
 from forwarder.tenancy.port import TenancyUnavailable, Unsealer
@@ -56,6 +56,8 @@ class Notifier:
         settings, clock, queue, endpoints = parts.settings, parts.clock, parts.queue, parts.endpoints
         self._stopping = False
         self._consuming = False
+        self._outages = {"webhook_events": Outage("webhook_events", clock)}
+        """Of loops whose step does not return while all is well."""
         backoff = Backoff(clock, settings)
         poster = Poster(queue, endpoints, parts.unsealer, parts.sender, clock, record_batch=settings.record_batch)
         runner = EndpointRunner(queue, endpoints, poster, backoff, clock, settings, may_continue=self._may_continue)
@@ -68,10 +70,7 @@ class Notifier:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then stop cleanly. Only bugs raise; outages are waited out."""
-        loops = [
-            asyncio.create_task(forever(step, name=name, clock=self._parts.clock, outages=_OUTAGES), name=name)
-            for name, step in self._loops().items()
-        ]
+        loops = [asyncio.create_task(self._forever(name, step), name=name) for name, step in self._loops().items()]
         loops.append(asyncio.create_task(self._dispatcher.watch(), name="webhook_dispatcher"))
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -83,6 +82,10 @@ class Notifier:
             await cancel_all([stopping, *loops])
             cancelled = await self._dispatcher.finish(self._parts.settings.grace_seconds)
             _log.info("notifier.stopped", cancelled=cancelled)
+
+    async def _forever(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
+        outage = self._outages.get(name)
+        await forever(step, name=name, clock=self._parts.clock, outages=_OUTAGES, outage=outage)
 
     def _loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         return {
@@ -104,6 +107,7 @@ class Notifier:
             try:
                 while True:
                     await self._intake.ingest_next(consumer)
+                    self._outages["webhook_events"].over()
             finally:
                 self._consuming = False
 

@@ -57,6 +57,11 @@ LAG_SECONDS = Gauge(
     "Age of the oldest message in the last ingested batch; 0 when none waits.",
     multiprocess_mode="livemax",
 )
+INTAKE_STALLED_SECONDS = Gauge(
+    "forwarder_intake_stalled_seconds",
+    "For how long this worker has not read the requests topic, nor found it empty; 0 below ten seconds.",
+    multiprocess_mode="livemax",
+)
 DUE = Gauge("forwarder_due_reservations", "Reservations due and not held by any worker.", multiprocess_mode="livemax")
 OLDEST_DUE_SECONDS = Gauge(
     "forwarder_oldest_due_seconds", "How long the oldest due reservation has been due.", multiprocess_mode="livemax"

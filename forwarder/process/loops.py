@@ -22,26 +22,59 @@ CROWD: Final = 3
 
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
+_STILL_SECONDS = 60.0
+
+
+class Outage:
+    """Of what is called `name`, while it lasts: how often it failed, since when. The first failure is logged, the end, and in
+    between every minute that it still lasts."""
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._name = name
+        self._clock = clock
+        self._failures = 0
+        self._began = self._logged = 0.0
+
+    def failed(self, error: Exception) -> float:
+        """Once more; for how many seconds to leave it alone now."""
+        name, now = self._name, self._clock.monotonic()
+        self._failures += 1
+        if self._failures == 1:
+            self._began = now
+        if self._failures == 1 or now - self._logged >= _STILL_SECONDS:
+            self._logged = now
+            seconds = round(now - self._began, 1)
+            error_of = {"error": str(error), "kind": type(error).__name__}
+            _log.warning(f"{name}.interrupted", **error_of, failures=self._failures, seconds=seconds)
+        pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(self._failures - 1, 10), _LONGEST_PAUSE_SECONDS)
+        return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
+
+    def over(self) -> None:
+        """It works."""
+        if self._failures:
+            name, seconds = self._name, round(self._clock.monotonic() - self._began, 1)
+            _log.info(f"{name}.resumed", failures=self._failures, seconds=seconds)
+            self._failures = 0
 
 
 async def keep_trying(
-    step: Callable[[], Awaitable[None]], *, name: str, clock: Clock, outages: tuple[type[Exception], ...]
+    step: Callable[[], Awaitable[None]],
+    *,
+    name: str,
+    clock: Clock,
+    outages: tuple[type[Exception], ...],
+    outage: Outage | None = None,
 ) -> None:
-    """Run `step` once, again after each outage, until it returns. Pauses grow to 5 s, with jitter; the first failure, and the
-    recovery, are logged."""
-    failures = 0
+    """Run `step` once, again after each of `outages`, until it returns. Pauses grow to 5 s, with jitter. `outage`: of a `step` that
+    works for long without returning, and so says itself when it is over."""
+    outage = outage or Outage(name, clock)
     while True:
         try:
             await step()
         except outages as error:
-            failures += 1
-            if failures == 1:
-                _log.warning(f"{name}.interrupted", error=str(error), kind=type(error).__name__)
-            pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10), _LONGEST_PAUSE_SECONDS)
-            await clock.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
+            await clock.sleep(outage.failed(error))
         else:
-            if failures:
-                _log.info(f"{name}.resumed", failures=failures)
+            outage.over()
             return
 
 
@@ -67,11 +100,16 @@ async def by_halves(
 
 
 async def forever(
-    step: Callable[[], Awaitable[None]], *, name: str, clock: Clock, outages: tuple[type[Exception], ...]
+    step: Callable[[], Awaitable[None]],
+    *,
+    name: str,
+    clock: Clock,
+    outages: tuple[type[Exception], ...],
+    outage: Outage | None = None,
 ) -> None:
-    """Run `step` again and again, through outages. `step` does its own waiting."""
+    """Run `step` again and again, through outages, as `keep_trying` does. `step` does its own waiting."""
     while True:
-        await keep_trying(step, name=name, clock=clock, outages=outages)
+        await keep_trying(step, name=name, clock=clock, outages=outages, outage=outage)
 
 
 async def first_of(*awaitables: Awaitable[Any]) -> None:

@@ -11,13 +11,14 @@ import structlog
 
 from forwarder.observability import metrics
 from forwarder.operations.dead_letter_messages import DeadLetterWriter
-from forwarder.process.loops import Batcher, cancel_all, forever, keep_trying
+from forwarder.process.loops import Batcher, Outage, cancel_all, forever, keep_trying
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import Consumer, LogUnavailable
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.throttle import Throttles
 from forwarder.worker.intake.sources import Intake, Sweep
+from forwarder.worker.intake.watch import IntakeWatch
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.deadlines import DeadlineKeeper
 from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
@@ -63,12 +64,15 @@ class Worker:
         )
         self._sweep = Sweep(parts, self._dispatcher, self._lease, self.holds)
         self._deadlines = DeadlineKeeper(parts, self._dispatcher, self._lease, self._outcomes)
-        self._intake = Intake(parts, self._dispatcher, self._lease, letters)
+        self._watch = IntakeWatch(clock)
+        self._intake = Intake(parts, self._dispatcher, self._lease, letters, self._watch)
+        self._outages = {"intake": Outage("intake", clock)}
+        """Of loops whose step does not return while all is well."""
         self._consuming = False
 
     def consuming(self) -> bool:
         """True while the requests topic is being read and the lease is held: ready to do its work."""
-        return self._consuming and self._lease.held()
+        return self._consuming and not self._watch.stalled and self._lease.held()
 
     @property
     def worker_id(self) -> str:
@@ -82,10 +86,7 @@ class Worker:
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then stop cleanly. Raises for bugs only; outages are waited out."""
         await keep_trying(self._take_lease, name="lease", clock=self._parts.clock, outages=_OUTAGES)
-        loops = [
-            asyncio.create_task(forever(step, name=name, clock=self._parts.clock, outages=_OUTAGES), name=name)
-            for name, step in self._loops().items()
-        ]
+        loops = [asyncio.create_task(self._forever(name, step), name=name) for name, step in self._loops().items()]
         stopping = asyncio.create_task(stop.wait())
         try:
             done, _ = await asyncio.wait([stopping, *loops], return_when=asyncio.FIRST_COMPLETED)
@@ -95,10 +96,15 @@ class Worker:
             await cancel_all([stopping, *loops])
             await self._wind_down()
 
+    async def _forever(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
+        outage = self._outages.get(name)
+        await forever(step, name=name, clock=self._parts.clock, outages=_OUTAGES, outage=outage)
+
     def _loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         return {
             "lease": self._keep_lease,
             "intake": self._consume,
+            "intake_watch": self._watch.look,
             "sweep": self._sweep.all_accounts,
             "refill": self._sweep.queues_running_low,
             "deadlines": self._end_expired,
@@ -126,6 +132,7 @@ class Worker:
 
     async def _consume_until_it_fails(self) -> None:
         parts = self._parts
+        self._watch.doing = "join"
         async with parts.log.consumer(
             parts.topics.requests, group=parts.settings.group, on_partitions=self._on_partitions
         ) as consumer:
@@ -134,7 +141,10 @@ class Worker:
             try:
                 while True:
                     await self._intake.ingest_next(consumer)
+                    self._watch.went_on()
+                    self._outages["intake"].over()
                     if parts.clock.monotonic() - measured > _LAG_SECONDS:
+                        self._watch.doing = "lag"
                         await _measure_lag(consumer)
                         measured = parts.clock.monotonic()
             finally:

@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
-from forwarder.topics.kafka.reader import CannotRead, KafkaReader, stop
+from forwarder.topics.kafka.reader import METADATA_SECONDS, CannotRead, KafkaReader, stop
 from forwarder.topics.port import ConsumedMessage, Lag, LogUnavailable, PartitionsChanged
 
 _MAX_POLL_INTERVAL_SECONDS = 300.0
@@ -33,6 +33,8 @@ class KafkaConsumer:
         self._careful = False
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        if self._reader is not None and not self._reader.usable:
+            await self._start_again()
         reader = self._reader or await self.join()
         if not await self._assigned(wait_seconds):
             return ()
@@ -108,14 +110,17 @@ class KafkaConsumer:
             except CannotRead:
                 # What it had fetched is delivered again, from the last commit.
                 self._careful = True
-                await self.leave()
-                await self._membership.lost()
+                await self._start_again()
                 return []
             except KafkaError:
-                # aiokafka only raises what it cannot recover from: start again.
-                await self.leave()
-                await self._membership.lost()
+                # aiokafka only raises what it cannot recover from.
+                await self._start_again()
                 raise
+
+    async def _start_again(self) -> None:
+        """With the next `receive`."""
+        await self.leave()
+        await self._membership.lost()
 
     def _discard(self) -> None:
         if self._reader is not None:
@@ -131,6 +136,8 @@ class KafkaConsumer:
             session_timeout_ms=milliseconds(session),
             rebalance_timeout_ms=milliseconds(session),
             heartbeat_interval_ms=milliseconds(session / _HEARTBEATS_PER_SESSION),
+            # What brokers did not tell of when partitions were assigned is nobody's until then.
+            metadata_max_age_ms=milliseconds(METADATA_SECONDS),
             max_poll_interval_ms=milliseconds(_MAX_POLL_INTERVAL_SECONDS),
             # A request to join is answered once all members have joined or were given up.
             request_timeout_ms=milliseconds(session + self._connection.request_timeout_seconds),

@@ -18,8 +18,11 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import CorruptRecordException, UnsupportedCodecError
 
 from forwarder.topics.kafka.connection import KafkaConnection, milliseconds, reaching_kafka
-from forwarder.topics.kafka.internals import abandon_consumer, retrieve_exception
+from forwarder.topics.kafka.internals import abandon_consumer, client_of, metadata_task, retrieve_exception
 from forwarder.topics.port import UNREADABLE, ConsumedMessage, LogUnavailable, Message
+
+METADATA_SECONDS = 15.0
+"""How soon a new partition, or a topic that was missing, is noticed. aiokafka's default is five minutes."""
 
 _log = logging.getLogger(__name__)
 _Records = Mapping[TopicPartition, Sequence[ConsumerRecord]]
@@ -42,10 +45,17 @@ class KafkaReader:
         self._failures: dict[TopicPartition, tuple[int, int]] = {}
         """For each partition, an offset and how often it could not be read."""
         self._connection = connection
+        self._metadata_task = metadata_task(client_of(consumer))
         self._fetch: asyncio.Task[_Records] | None = None
         self._fetched: deque[ConsumedMessage] = deque()
         self._last_polls: dict[TopicPartition, int | None] = {}
         self._silent_seconds: dict[TopicPartition | None, float] = {}
+
+    @property
+    def usable(self) -> bool:
+        """False once the consumer has lost its metadata task: it would learn of no new leader or coordinator any more, and wait for
+        them for ever."""
+        return not self._metadata_task.done()
 
     async def take(self, max_messages: int, wait_seconds: float) -> list[ConsumedMessage]:
         """The next messages; empty when none came within `wait_seconds`.

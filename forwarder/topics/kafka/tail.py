@@ -8,10 +8,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
-from forwarder.topics.kafka.reader import CannotRead, KafkaReader, stop
+from forwarder.topics.kafka.reader import METADATA_SECONDS, CannotRead, KafkaReader, stop
 from forwarder.topics.port import ConsumedMessage
-
-_METADATA_SECONDS = 60.0  # how soon a new partition of the topic is noticed
 
 
 class KafkaTail:
@@ -48,6 +46,8 @@ class KafkaTail:
         return {each.partition: offset for each, offset in places.items()}
 
     async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        if self._reader is not None and not self._reader.usable:
+            await self.close()
         reader = self._reader or await self.open()
         self._assign_new_partitions(reader.consumer)
         messages = await self._take(reader, max_messages, wait_seconds)
@@ -124,7 +124,7 @@ class KafkaTail:
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
-            metadata_max_age_ms=milliseconds(_METADATA_SECONDS),
+            metadata_max_age_ms=milliseconds(METADATA_SECONDS),
             request_timeout_ms=milliseconds(self._connection.request_timeout_seconds),
         )
 

@@ -33,6 +33,7 @@ from forwarder.topics.codec import (
 from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake.cancellations import CancellationIntake
+from forwarder.worker.intake.watch import IntakeWatch
 from forwarder.worker.lease import Lease, LeaseWatch
 from forwarder.worker.parts import WorkerParts
 
@@ -85,7 +86,9 @@ class _Allotment:
 class Intake:
     """Ingests what one consumer receives."""
 
-    def __init__(self, parts: WorkerParts, dispatcher: Dispatcher, lease: Lease, letters: DeadLetterWriter) -> None:
+    def __init__(
+        self, parts: WorkerParts, dispatcher: Dispatcher, lease: Lease, letters: DeadLetterWriter, watch: IntakeWatch
+    ) -> None:
         self._recorder = parts.recorder
         self._directory = parts.directory
         self._dispatcher = dispatcher
@@ -93,24 +96,28 @@ class Intake:
         self._publisher = parts.publisher
         self._results_topic = parts.topics.results
         self._letters = letters
+        self._watch = watch
         self._clock = parts.clock
         self._settings = parts.settings
         self._cancellations = CancellationIntake(parts, dispatcher, lease)
 
     async def ingest_next(self, consumer: Consumer) -> None:
         """One batch: receive, store, offer to the account queues, commit. Raises `LogUnavailable`."""
+        self._watch.doing = "receive"
         messages = await consumer.receive(
             max_messages=self._settings.intake_batch, wait_seconds=self._settings.intake_wait_seconds
         )
         if not messages:
             metrics.LAG_SECONDS.set(0)
             return
+        self._watch.doing = "store"
         submissions, cancellations, undecodable = _decode(messages)
         if undecodable:
             await self._set_aside(undecodable)
         # First: what comes in the same batch and is cancelled already is not held, and not sent.
         await self._store(self._note_cancellations, cancellations)
         await self._store(self._ingest, submissions)
+        self._watch.doing = "commit"
         await consumer.commit(messages)
         oldest = min(message.timestamp_ms for message in messages)
         metrics.LAG_SECONDS.set(max(self._clock.now().timestamp() - oldest / 1000, 0.0))

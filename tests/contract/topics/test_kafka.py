@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
 
+from forwarder.topics.kafka import consumer as consumer_module
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Consumer, Message
 from forwarder.topics.reading import read_to_end
@@ -68,6 +69,18 @@ async def keep_receiving(consumer: Consumer, seen: Tally) -> None:
         batch = await consumer.receive(max_messages=50, wait_seconds=0.2)
         seen.see(*(int(each.message.value) for each in batch))
         await consumer.commit(batch)
+
+
+async def test_a_partition_that_is_added_is_read(
+    log: KafkaLog, kafka_bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "METADATA_SECONDS", 0.2)
+    topic, member = await new_topic(log, 1), Ownership()
+    async with log.consumer(topic, group="g", on_partitions=member.note) as consumer:
+        async with _admin(kafka_bootstrap) as admin:
+            await admin.create_partitions({topic: NewPartitions(2)})
+        async with at_the_same_time(keep_receiving(consumer, Tally())):
+            await member.until(lambda: member.now == {0, 1})
 
 
 async def test_members_share_the_partitions_and_no_two_own_the_same(log: KafkaLog, topic: str) -> None:
@@ -136,9 +149,15 @@ async def test_what_was_deleted_is_not_said_to_be_held_and_not_waited_for(log: K
 
 
 async def _delete_before(bootstrap: str, offsets: dict[TopicPartition, int]) -> None:
+    async with _admin(bootstrap) as admin:
+        await admin.delete_records({each: RecordsToDelete(before_offset=offset) for each, offset in offsets.items()})
+
+
+@asynccontextmanager
+async def _admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:
-        await admin.delete_records({each: RecordsToDelete(before_offset=offset) for each, offset in offsets.items()})
+        yield admin
     finally:
         await admin.close()

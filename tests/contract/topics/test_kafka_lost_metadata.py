@@ -14,6 +14,7 @@ from forwarder.topics.kafka.consumer import KafkaConsumer
 from forwarder.topics.kafka.internals import client_of, make_closable, metadata_task
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.kafka.publisher import KafkaPublisher
+from forwarder.topics.kafka.tail import KafkaTail
 from forwarder.topics.port import LogUnavailable
 from tests.support.log.messages import ignore_partitions, new_topic, numbered, numbers, take, until_published
 from tools.servers.kafka_process import KafkaCluster
@@ -93,6 +94,31 @@ async def test_a_consumer_is_closed_with_all_its_connections(
         await fail(client_of(consumer._reader.consumer))  # noqa: SLF001
         await stack.aclose()
         assert open_connections() == 0
+
+
+@pytest.mark.parametrize("kind", ["consumer", "tail"])
+async def test_whoever_reads_goes_on_with_another(log: KafkaLog, kind: str) -> None:
+    """Within the receive that comes next: it would never hear of a new leader, nor of a new coordinator to commit to."""
+    topic = await new_topic(log, 1)
+    async with AsyncExitStack() as stack:
+        publisher = await stack.enter_async_context(log.publisher())
+        await publisher.publish(topic, numbered(3))
+        opened = (
+            log.consumer(topic, group="g", on_partitions=ignore_partitions)
+            if kind == "consumer"
+            else log.tail(topic, from_beginning=True)
+        )
+        reading = await stack.enter_async_context(opened)
+        assert isinstance(reading, KafkaConsumer | KafkaTail)
+        received = await take(reading, 3)
+        if isinstance(reading, KafkaConsumer):
+            await reading.commit(received)
+        assert reading._reader is not None  # noqa: SLF001
+        lost = client_of(reading._reader.consumer)  # noqa: SLF001
+        await fail(lost)
+        await publisher.publish(topic, numbered(2, first=3))
+        assert numbers(await take(reading, 2)) == [3, 4]
+        assert client_of(reading._reader.consumer) is not lost  # noqa: SLF001
 
 
 async def test_a_publisher_that_nobody_asks_whether_it_is_ready_goes_on_with_another_too(

@@ -1,7 +1,14 @@
 """Kafka taken away under load: what was accepted was on the log before, and what was not accepted was told so."""
 
+import asyncio
+from typing import Final
+
 from tests.support.campaign.case import Case
 from tools.servers.kafka_process import KafkaCluster
+
+_LOOK_SECONDS: Final = 0.1
+_RECOVERED_SECONDS: Final = 20.0
+"""Several sessions of three seconds, on a machine that has much else to do."""
 
 
 async def test_kafka_killed_and_brought_back(case: Case, kafka: KafkaCluster) -> None:
@@ -11,3 +18,35 @@ async def test_kafka_killed_and_brought_back(case: Case, kafka: KafkaCluster) ->
             await case.hit("kill -9 of the broker", kafka.kill)
             await case.wait(kafka.start)
     await case.verdict()
+
+
+async def test_intake_says_of_each_outage_when_it_begins_and_ends(case: Case, kafka: KafkaCluster) -> None:
+    """And is not ready meanwhile; it reads again once the group has given up the member that it lost."""
+    async with case.load():
+        said = {event: await _times(case, event) for event in ("intake.interrupted", "intake.resumed")}
+        for outages in range(1, case.times(short=2, long=5) + 1):
+            await case.made_more(case.draw(20, 60))
+            await case.hit("kill -9 of the broker until intake says so", kafka.kill)
+            await _told(case, "intake.interrupted", said["intake.interrupted"] + outages)
+            assert not await _ready(case)
+            await case.wait(kafka.start)
+            async with asyncio.timeout(_RECOVERED_SECONDS):
+                await _told(case, "intake.resumed", said["intake.resumed"] + outages)
+            assert await _ready(case)
+    await case.verdict()
+
+
+async def _told(case: Case, event: str, times: int) -> None:
+    """Return when the worker has logged it so often."""
+    while await _times(case, event) < times:
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _times(case: Case, event: str) -> int:
+    lines = await asyncio.to_thread(case.deployment.log("worker").read_text)
+    return lines.count(event)
+
+
+async def _ready(case: Case) -> bool:
+    answer = await case.deployment.client.get(f"{case.deployment.url('worker')}/readyz")
+    return bool(answer.json()["checks"]["consuming"])
