@@ -2,12 +2,12 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+from itertools import cycle, product
 from typing import Any, Final
 
 from tests.support.machine import extremes
 from tests.support.machine.life import Life
-from tests.support.machine.openings import Late
+from tests.support.machine.openings import Before, Late
 from tests.support.machine.site import Meanwhile
 from tests.support.machine.worlds.mishap import Effect
 from tests.support.machine.worlds.pms import Reply, Says
@@ -59,6 +59,12 @@ CORNERS: Final[Mapping[str, Sequence[Mapping[str, Any]]]] = {
     "rules_become_stricter_after_a_push_without_an_answer": [
         {"kind": kind, "made_after": 20.0, "known": known}
         for kind, known in product(("searched", "key-only", "neither"), (True, False))
+    ],
+    "submission_is_sent_again": [
+        {"kind": "searched", "before": before, "keyed": keyed, "transaction": transaction, "redelivered": not keyed}
+        for before, (keyed, transaction) in zip(
+            (*Before, *reversed(Before)), cycle(((False, False), (True, False), (False, True))), strict=False
+        )
     ],
     "clock_is_set_back_during_a_look": [{"kind": kind, "jump": -3600.0} for kind in ("searched", "keyed")],
 }

@@ -36,6 +36,7 @@ orders = st.builds(
     deadline_seconds=st.sampled_from([None, 60, 300]),
     copies=st.sampled_from([1, 1, 2]),
     cancelled=st.sampled_from([False, False, False, True]),
+    transaction=st.booleans(),
 )
 steps = st.sampled_from(
     [

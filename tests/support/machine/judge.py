@@ -1,13 +1,14 @@
 """What must hold at every moment, whatever happened; and what must have come about once all is well again."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pydantic_core import from_json
 
-from forwarder.topics.codec import header, is_cancellation, subject
+from forwarder.topics.codec import decode_data, header, is_cancellation, is_duplicate, subject
 from forwarder.topics.port import Message
 from tests.support.machine.site import CARD_NUMBER, Site
 from tests.support.machine.worlds.log import TOPICS
@@ -24,6 +25,7 @@ _FOLLOWING = {
 _STILL = {"CANCELLATION_REFUSED": "CONFIRMED", "CANCELLATION_FAILED": "CONFIRMED"}
 _ROWS = """SELECT id, request_id, account_id, status, revision, due_at, leased_by, possibly_sent, pushing, card, record, attempts,
     pms_reservation_id, cancel_requested_at, cancel_problem FROM reservations ORDER BY id"""
+_DUPLICATES = "SELECT request_id, duplicate_of FROM duplicates ORDER BY request_id"
 _OUTBOX = "SELECT request_id, revision, status, dead_letter FROM outbox ORDER BY id"
 
 
@@ -44,14 +46,22 @@ class Judge:
         self._site = site
         self._ids: dict[str, int] = {}
         self._statuses: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        self._originals: dict[str, str] = {}
+        """Of what is another name of an earlier submission."""
+        self._over: dict[str, datetime] = {}
+        """When that was first seen which nothing can come of any more."""
 
     def check(self) -> None:
         """Raises `AssertionError` where something does not hold."""
         site = self._site
-        rows, waiting = ([row._mapping for row in found] for found in site.store.read(_ROWS, _OUTBOX))
-        published = [_event(message) for message in site.log.written[TOPICS.results]]
+        found_rows, found_waiting, duplicates = site.store.read(_ROWS, _OUTBOX, _DUPLICATES)
+        rows, waiting = ([row._mapping for row in found] for found in (found_rows, found_waiting))
+        results = site.log.written[TOPICS.results]
+        published = [_event(message) for message in results if not is_duplicate(message)]
         assert not site.failures, site.failures
         assert not site.ownership.violations, site.ownership.violations
+        self._repetitions_stay_what_they_are({row.request_id: row.duplicate_of for row in duplicates}, rows)
+        self._repetitions_are_told_truly([message for message in results if is_duplicate(message)])
         self._nothing_was_made_twice()
         self._nothing_disappeared(rows)
         self._what_is_committed_was_taken_in(rows)
@@ -67,7 +77,8 @@ class Judge:
         self.check()
         site = self._site
         rows, waiting = ([row._mapping for row in found] for found in site.store.read(_ROWS, _OUTBOX))
-        assert {row["request_id"] for row in rows} == set(site.callers.submitted), "a submission was lost"
+        taken_in = {row["request_id"] for row in rows} | self._originals.keys()
+        assert taken_in == set(site.callers.submitted), "a submission was lost"
         for row in rows:
             assert row["status"] in _ENDED or (row["status"] == "IN_DOUBT" and row["due_at"] is None), (
                 f"nothing comes of {dict(row)}"
@@ -89,6 +100,44 @@ class Judge:
         assert not self._site.pmss.pushes.violations, self._site.pmss.pushes.violations
         twice = {reference: ids for reference, ids in self._site.pmss.made.items() if len(ids) > 1}
         assert not twice, f"made twice: {twice}"
+        self._what_is_wanted_once_was_made_once()
+
+    def _what_is_wanted_once_was_made_once(self) -> None:
+        """However often it was sent, unless its caller cancelled what was made, or sent it with another key."""
+        callers, keyed, standing = self._site.callers, Counter[str](), defaultdict[str, list[str]](list)
+        cancelled = self._cancelled()
+        for request_id, taken in callers.submitted.items():
+            assert taken.natural is not None
+            keyed[taken.natural.key] += taken.natural.keyed
+            if self._site.pmss.made.get(request_id) and request_id not in cancelled:
+                standing[taken.natural.key].append(request_id)
+        for key, request_ids in standing.items():
+            assert len(request_ids) <= max(keyed[key], 1), f"one thing, made as {request_ids}"
+
+    def _cancelled(self) -> set[str]:
+        """What was cancelled, under whichever of its names."""
+        return {self._originals.get(request_id, request_id) for request_id in self._site.callers.cancelled}
+
+    def _repetitions_stay_what_they_are(self, originals: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> None:
+        """A duplicate is never another's, and no row of its own; and nothing is a duplicate of what was over when it was sent."""
+        submitted, statuses = self._site.callers.submitted, {row["request_id"]: row["status"] for row in rows}
+        assert self._originals.items() <= originals.items(), f"{self._originals} became {originals}"
+        for request_id in originals.keys() - self._originals.keys():
+            original, sent_at = originals[request_id], submitted[request_id].accepted_at
+            assert original in statuses, f"{request_id} is {original}, which is nowhere"
+            over = self._over.get(original)
+            assert over is None or sent_at <= over, f"{request_id} is lost behind {original}, over since {over}"
+        assert not originals.keys() & statuses.keys(), f"a row, and a duplicate: {originals.keys() & statuses.keys()}"
+        self._originals = dict(originals)
+        now = self._site.callers.now()
+        for request_id, status in statuses.items():
+            if status in {"REJECTED", "CANCELLED"}:
+                self._over.setdefault(request_id, now)
+
+    def _repetitions_are_told_truly(self, told: Sequence[Message]) -> None:
+        for message in told:
+            request_id, original = subject(message.headers), decode_data(message)["duplicateOf"]
+            assert self._originals.get(request_id or "") == original, f"{request_id} is not {original}"
 
     # --- never lost ---------------------------------------------------------------------------------------------------
     def _nothing_disappeared(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -102,14 +151,17 @@ class Judge:
         for partition, offset in enumerate(log.committed):
             for message in log.requests[partition][:offset]:
                 request_id = subject(message.headers)
-                taken_in = to_cancel if is_cancellation(message) else self._ids
-                assert request_id is None or request_id in taken_in, f"{request_id} was committed and not taken in"
+                if is_cancellation(message):
+                    taken_in = self._originals.get(request_id or "", request_id) in to_cancel
+                else:
+                    taken_in = request_id in self._ids or request_id in self._originals
+                assert request_id is None or taken_in, f"{request_id} was committed and not taken in"
 
     # --- what is said is true -----------------------------------------------------------------------------------------
     def _status_is_true(self, row: Mapping[str, Any]) -> None:
         request_id, pmss = row["request_id"], self._site.pmss
         made, coming = pmss.made.get(request_id, []), pmss.under_way[request_id]
-        assert row["cancel_requested_at"] is None or request_id in self._site.callers.cancelled, "nobody asked for that"
+        assert row["cancel_requested_at"] is None or request_id in self._cancelled(), "nobody asked for that"
         assert request_id not in pmss.cancelled or row["cancel_requested_at"] is not None, "cancelled, and nobody asked"
         if row["status"] == "CONFIRMED":
             assert made, f"CONFIRMED, and not made: {dict(row)}"

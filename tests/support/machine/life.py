@@ -109,6 +109,23 @@ class Life(Openings):
             self.site.callers.cancel(row.request_id, revision=row.revision)
         self.go_on(meanwhile)
 
+    @rule(
+        number=st.integers(0, 20),
+        keyed=st.sampled_from([False, False, False, True]),
+        copies=st.sampled_from([1, 2]),
+        redelivered=st.booleans(),
+        meanwhile=meanwhiles,
+    )
+    def caller_sends_it_again(
+        self, number: int, keyed: bool, copies: int, redelivered: bool, meanwhile: Meanwhile
+    ) -> None:
+        """Whatever has become of the first by now; who sends a repetition again sends the same."""
+        if redelivered:
+            self.site.log.rewind()
+        for request_id in list(self.site.callers.submitted)[::-1][number : number + 1]:
+            self.site.callers.submit_again(request_id, keyed=keyed, copies=copies)
+        self.go_on(meanwhile)
+
     @rule(account=accounts, paused=st.booleans(), meanwhile=meanwhiles)
     def account_is_paused_or_resumed(self, account: int, paused: bool, meanwhile: Meanwhile) -> None:
         self.site.accounts.pause(self.kinds[account], paused=paused)

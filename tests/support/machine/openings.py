@@ -35,6 +35,20 @@ class Late(Enum):
     PUT_OUT = "the worker is put out of its group"
 
 
+class Before(Enum):
+    """What has become of a submission when it is sent again."""
+
+    QUEUED = "it waits to be pushed"
+    IN_DOUBT = "it may have been made"
+    CONFIRMED = "it was made"
+    FAILED = "it was given up"
+    REPLAYED = "it was given up, and is put back at the same moment"
+    CANCELLED = "it was made, and cancelled"
+
+
+_GIVEN_UP = {Before.FAILED, Before.REPLAYED}
+
+
 class Openings(RuleBasedStateMachine):
     """Of one site. Most concern one of the accounts that a life is about: these `kinds`."""
 
@@ -214,13 +228,63 @@ class Openings(RuleBasedStateMachine):
             process.clock.jump(jump)
         self.site.pass_time(seconds + 5.0)
 
+    @rule(
+        kind=draws.kinds,
+        before=st.sampled_from(list(Before)),
+        keyed=st.sampled_from([False, False, True]),
+        transaction=st.booleans(),
+        redelivered=st.booleans(),
+    )
+    def submission_is_sent_again(
+        self, kind: str, before: Before, keyed: bool, transaction: bool, redelivered: bool
+    ) -> None:
+        """Twice: once where its first stands so, and once when that has gone on. In the end what failed is put back."""
+        order = replace(_ORDER, transaction=transaction, deadline_seconds=60 if before in _GIVEN_UP else None)
+        submit_again = self.site.callers.submit_again
+        first = self._bring_to(before, kind, order)
+        if before is Before.REPLAYED:
+            self._replay_last()
+        submit_again(first, keyed=keyed, copies=2)
+        self.site.accounts.pause(kind, paused=False)
+        self.site.pass_time(15.0)
+        if redelivered:
+            self.site.log.rewind()
+        submit_again(first, keyed=False, copies=1)
+        self.site.pass_time(5.0)
+        self._replay_last()
+        self.site.pass_time(60.0)
+
+    def _bring_to(self, before: Before, kind: str, order: Order) -> str:
+        """A submission for which that has come about; its request id."""
+        match before:
+            case Before.QUEUED:
+                self.site.accounts.pause(kind, paused=True)
+                replies = []
+            case Before.IN_DOUBT:
+                replies = [Reply(Says.NOTHING, 10.0, 20.0)]
+            case Before.FAILED | Before.REPLAYED:
+                self.site.pmss.be_down(kind, 90.0)
+                replies = []
+            case Before.CONFIRMED | Before.CANCELLED:
+                replies = [Reply(Says.YES)]
+        self._submit(kind, order, replies=replies)
+        first = list(self.site.callers.submitted)[-1]
+        self.site.pass_time(100.0 if before in _GIVEN_UP else 15.0)
+        if before is Before.CANCELLED:
+            self.site.callers.cancel(first, revision=1)
+            self.site.pass_time(10.0)
+        return first
+
+    def _replay_last(self) -> None:
+        for event_id, letter in self.site.operator.letters()[-1:]:
+            self.site.operator.replay(event_id, letter)
+
     @rule(account=draws.accounts, order=draws.orders)
     def submission_fails_again(self, account: int, order: Order) -> None:
         self.site.pmss.be_down(self.kinds[account], 400.0)
         self._submit(self.kinds[account], replace(order, deadline_seconds=60), replies=[])
         self.site.pass_time(100.0)
-        for event_id, letter in self.site.operator.letters()[-1:]:
-            self.site.operator.replay(event_id, letter)
+        self._replay_last()
         self.site.pass_time(ACCOUNT_DEADLINE_SECONDS + 50.0)
         self.site.log.rewind()
         self.site.pass_time(20.0)
