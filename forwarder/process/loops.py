@@ -46,7 +46,7 @@ class Outage:
             seconds = round(now - self._began, 1)
             error_of = {"error": str(error), "kind": type(error).__name__}
             _log.warning(f"{name}.interrupted", **error_of, failures=self._failures, seconds=seconds)
-        pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(self._failures - 1, 10), _LONGEST_PAUSE_SECONDS)
+        pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10), _LONGEST_PAUSE_SECONDS)
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
 
     def over(self) -> None:

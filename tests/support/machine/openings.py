@@ -256,15 +256,14 @@ class Openings(RuleBasedStateMachine):
 
     def _bring_to(self, before: Before, kind: str, order: Order) -> str:
         """A submission for which that has come about; its request id."""
+        replies: list[Reply] = []
         match before:
             case Before.QUEUED:
                 self.site.accounts.pause(kind, paused=True)
-                replies = []
             case Before.IN_DOUBT:
                 replies = [Reply(Says.NOTHING, 10.0, 20.0)]
             case Before.FAILED | Before.REPLAYED:
                 self.site.pmss.be_down(kind, 90.0)
-                replies = []
             case Before.CONFIRMED | Before.CANCELLED:
                 replies = [Reply(Says.YES)]
         self._submit(kind, order, replies=replies)
