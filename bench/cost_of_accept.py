@@ -38,7 +38,7 @@ from forwarder.process.loading import collect_rarely
 from forwarder.process.supervision import Stop, bind
 from forwarder.reservation.submission import RequestIds
 from forwarder.reservation.validation import read_request
-from forwarder.tenancy.access import Caller
+from forwarder.tenancy.callers import Caller
 from forwarder.tenancy.sealing.texts import sealer_of
 from forwarder.topics.kafka.log import KafkaLog
 

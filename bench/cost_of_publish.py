@@ -23,7 +23,7 @@ from bench.ingress_alone import ACCOUNT
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms
 from forwarder.reservation.submission import RequestIds
 from forwarder.reservation.validation import read_request
-from forwarder.tenancy.access import Caller
+from forwarder.tenancy.callers import Caller
 from forwarder.tenancy.sealing.texts import sealer_of
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher

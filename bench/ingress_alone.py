@@ -16,11 +16,13 @@ from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, StoredSubmission
-from forwarder.tenancy.access import Caller, caller_valid_until, new_token, token_hash
+from forwarder.tenancy.access import Access
+from forwarder.tenancy.callers import Caller, caller_valid_until
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey
 from forwarder.tenancy.sealing.texts import sealer_of
 from forwarder.tenancy.sql.directory import CacheTimes, LookupCache
+from forwarder.tenancy.tokens import new_token, token_hash
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import ConsumedMessage, Publisher
 from forwarder.topics.port import Message as Published
@@ -29,7 +31,7 @@ from tests.support.memory.audit import memory_audit
 POST_PATH: Final = "/api/v1/vrs/reservations/booking-engine"
 BULK_PATH: Final = "/api/v1/vrs/reservations/bulk"
 ACCOUNT = Account("bench-generic", "bench", "generic", "http://pms.test", "")
-_TOKEN = new_token()
+_TOKEN = new_token(b"bench")
 HEADERS = {
     "host": "127.0.0.1:8000",
     "content-type": "application/json",
@@ -43,7 +45,7 @@ class _Directory:
     """Implements `CachingDirectory`, with the cache that the real one has in front of the database."""
 
     def __init__(self) -> None:
-        clock = SystemClock()
+        self._clock = clock = SystemClock()
         self._keys = LookupCache(self._key, clock, CacheTimes())
         self._accounts = LookupCache(self._account, clock, CacheTimes())
 
@@ -55,7 +57,7 @@ class _Directory:
 
     def valid_until(self, token: str, caller: Caller) -> float:
         return caller_valid_until(
-            caller, self._keys.cached(token_hash(token)), self._accounts.cached(caller.account.id)
+            caller, self._keys.cached(token_hash(token)), self._accounts.cached(caller.account.id), self._clock
         )
 
     async def _key(self, hashed: str) -> ApiKey | None:
@@ -116,7 +118,7 @@ def application(publisher: Publisher, topic: str = "reservations.requests") -> A
     parts = IngressParts(
         publisher=publisher,
         requests_topic=topic,
-        directory=_Directory(),
+        access=Access(_Directory(), clock),
         sealer=sealer_of(secrets.token_urlsafe(32)),
         ids=RequestIds(secrets.token_bytes(32)),
         reader=_EmptyStore(),

@@ -25,6 +25,8 @@ from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.reader import SqlOverview
 from forwarder.store.migrate import migrate, require_current
 from forwarder.store.submissions.recorder import SqlRepairs
+from forwarder.tenancy.access import Access
+from forwarder.tenancy.bad_tokens import BadTokens
 from forwarder.tenancy.port import Sealer, TenancyAdmin
 from forwarder.tenancy.sealing.keys import PublicKeys
 from forwarder.tenancy.sealing.registry import Keyring
@@ -49,6 +51,7 @@ class Backend:
     log: Log
     engine: Engine
     directory: SqlDirectory
+    access: Access
     tenancy: TenancyAdmin
     overview: SqlOverview
     repairs: SqlRepairs
@@ -117,12 +120,14 @@ async def open_backend(settings: Settings, *, any_secret: bool = False) -> Async
             shadows = Shadows(environment.simulator_url, None if keyring is None else keyring.seal_text)
             trail = SqlAuditTrail(engine)
             audit = Audit(trail, clock)
+            directory = SqlDirectory(engine, clock, shadow=shadows.of)
             yield Backend(
                 settings=settings,
                 clock=clock,
                 log=log,
                 engine=engine,
-                directory=SqlDirectory(engine, clock, shadow=shadows.of),
+                directory=directory,
+                access=Access(directory, clock, BadTokens(clock, environment.bad_tokens_per_minute)),
                 tenancy=AuditedTenancy(SqlTenancyAdmin(engine), audit),
                 overview=SqlOverview(engine),
                 repairs=SqlRepairs(engine),

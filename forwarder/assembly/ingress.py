@@ -50,7 +50,7 @@ async def open_ingress(
     parts = IngressParts(
         publisher=publisher,
         requests_topic=topics.requests,
-        directory=backend.directory,
+        access=backend.access,
         sealer=await backend.sealer(),
         ids=RequestIds(await request_id_key(backend.engine)),
         reader=SqlReader(backend.engine),

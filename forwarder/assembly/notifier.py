@@ -27,4 +27,4 @@ async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> 
 
 async def open_webhook_api(backend: Backend) -> Routes:
     """The routes by which customers manage their webhooks."""
-    return webhook_routes(WebhookApiParts(backend.directory, await webhooks_of(backend)))
+    return webhook_routes(WebhookApiParts(backend.access, await webhooks_of(backend)))

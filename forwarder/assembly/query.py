@@ -29,5 +29,5 @@ async def run_query(settings: Settings, listening: Listening, stop: Stop) -> Non
 async def open_query(backend: Backend, outcomes: OutcomeListener) -> Routes:
     """The routes of the query stage."""
     ids, longest = RequestIds(await request_id_key(backend.engine)), backend.settings.environment.max_wait_seconds
-    parts = QueryParts(backend.directory, SqlReader(backend.engine), ids, outcomes, backend.clock, longest)
+    parts = QueryParts(backend.access, SqlReader(backend.engine), ids, outcomes, backend.clock, longest)
     return query_routes(parts)

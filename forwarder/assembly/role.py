@@ -1,7 +1,7 @@
 """What the processes of all stages share: listening for outcomes, the health check of a consumer, serving routes."""
 
 import socket
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Protocol
 
 import structlog
@@ -13,6 +13,9 @@ from forwarder.http.messages import Routes
 from forwarder.http.server import http_app, serve
 from forwarder.http.tls import ServerTls
 from forwarder.process.supervision import BACKLOG, Stop, side_by_side
+from forwarder.tenancy.key_uses import write_uses
+from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.tenancy.sql.key_uses import SqlKeyUses
 from forwarder.topics.outcomes import OutcomeListener
 
 Listening = socket.socket
@@ -49,6 +52,16 @@ async def serve_role(role: str, routes: Routes, backend: Backend, listening: Lis
     _log.info("process.listening", role=role, port=listening.getsockname()[1])
     app = http_app(announcing(routes), backend.clock)
     settings = backend.settings
-    grace_seconds, tls = settings.environment.grace_seconds, settings.tls
-    secured = None if tls is None else ServerTls(tls)
-    await serve(app, listening, stop, grace_seconds=grace_seconds, limits=settings.connections, tls=secured)
+    uses = SqlKeyUses(backend.engine)
+    async with side_by_side(write_uses(backend.access.uses, uses, backend.clock), stop, until_stopped=True):
+        await serve(
+            app,
+            listening,
+            stop,
+            grace_seconds=settings.environment.grace_seconds,
+            limits=settings.connections,
+            tls=None if settings.tls is None else ServerTls(settings.tls),
+            trusted_proxies=settings.environment.trusted_proxies,
+        )
+    with suppress(TenancyUnavailable):
+        await backend.access.uses.write(uses, backend.clock)

@@ -96,12 +96,6 @@ class HttpRequest:
             pass
 
 
-def client_address(scope: Scope) -> str:
-    """The address that a request came from: a proxy's, where one stands between. Empty where it is not known."""
-    client = scope.get("client")
-    return "" if client is None else str(client[0])
-
-
 async def _read_body(receive: Receive, max_bytes: int) -> bytes | BodyFault:
     chunk, more = _chunk(await receive())
     if not more:  # most come in one piece
@@ -157,6 +151,12 @@ def _declares(media_type: re.Pattern[str], content_type: bytes, encoding: bytes)
 def _origin(scheme: str, host: bytes) -> str:
     text = host.decode("latin-1")
     return f"{scheme}://{text}" if _HOST.fullmatch(text) else ""
+
+
+def client_address(scope: Scope) -> str:
+    """Where the request came from: the address of its connection, or what a trusted proxy says. Empty where it is unknown."""
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 def header_map(scope: Scope) -> dict[str, str]:
@@ -228,6 +228,8 @@ def problem_response(problem: Problem, *headers: Header, retry_after_seconds: in
             headers = (*headers, (b"www-authenticate", b"Bearer"))
         case HTTPStatus.SERVICE_UNAVAILABLE:
             headers = (*headers, retry_after(retry_after_seconds))
+        case HTTPStatus.TOO_MANY_REQUESTS if problem.retry_after is not None:
+            headers = (*headers, retry_after(problem.retry_after))
     return Response(problem.status, problem_body(problem.as_json()), headers, PROBLEM_JSON)
 
 

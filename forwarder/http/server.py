@@ -217,10 +217,12 @@ async def serve(
     grace_seconds: float,
     limits: ConnectionLimits = _LIMITS,
     tls: ServerTls | None = None,
+    trusted_proxies: str = "",
 ) -> None:
     """Serve `app` until `stop` is set; then accept nothing more and let requests finish within the grace period.
 
-    `listening` is bound, and listens from now on where it did not. Plain HTTP without `tls`.
+    `listening` is bound, and listens from now on where it did not. Plain HTTP without `tls`. `trusted_proxies`: networks with commas
+    between. What comes from there in `X-Forwarded-For` and `X-Forwarded-Proto` is believed, and from nowhere else.
     """
     connections = Connections(limits)
     config = LimitedConfig(
@@ -234,6 +236,8 @@ async def serve(
         log_config=None,
         server_header=False,
         date_header=False,
+        proxy_headers=bool(trusted_proxies),
+        forwarded_allow_ips=trusted_proxies,
         backlog=BACKLOG,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=max(int(grace_seconds), 1),

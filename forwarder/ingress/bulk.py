@@ -44,7 +44,7 @@ from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS, RESERVATION, B
 from forwarder.reservation.plausibility import Plausibility, plausibility
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.validation import MalformedJson
-from forwarder.tenancy.access import Caller
+from forwarder.tenancy.callers import Caller
 
 _REHEARSED_BYTES: Final = 4_096
 """What a rehearsed item counts for in a time slice."""

@@ -56,7 +56,7 @@ from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.reservation.validation import MalformedJson, read_cancellation
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.access import Caller
+from forwarder.tenancy.callers import Caller
 from forwarder.topics.codec import encode_cancellation
 from forwarder.topics.outcomes import DuplicateOf, OutcomeEvent, OutcomeWaiter
 from forwarder.topics.port import LogUnavailable

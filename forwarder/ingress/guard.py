@@ -7,21 +7,25 @@ import functools
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from starlette.types import Receive, Scope, Send
+from starlette import types
 
-from forwarder.http.messages import DirectEndpoint, HttpRequest, Response, retry_after
+from forwarder.http.messages import DirectEndpoint, HttpRequest, Response, client_address, problem_response, retry_after
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import OVERLOADED, TENANCY_UNAVAILABLE, TEST_MODE_UNAVAILABLE
 from forwarder.process.clock import Clock
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES
-from forwarder.tenancy.access import Caller, CallerCache, authenticate
+from forwarder.tenancy.access import forbidden
+from forwarder.tenancy.callers import Caller
+from forwarder.tenancy.key_terms import Scope
 from forwarder.tenancy.limits import Allowance, RateLimits
 from forwarder.tenancy.port import RateLimit, TenancyUnavailable
 
 POLICY: Final = "default"
 """The name of the one policy that a key has."""
+
+_FLOOD: Final = requests.TOO_MANY_BAD_TOKENS.code
 
 
 class Endpoint(Protocol):
@@ -42,8 +46,8 @@ class Guard:
     def __init__(self, parts: IngressParts) -> None:
         settings = parts.settings
         self._admission = Admission(max_requests=settings.max_requests, max_bytes=settings.max_bytes)
-        self._directory = parts.directory
-        self._callers = CallerCache(parts.directory)
+        self._access = parts.access
+        self._callers = parts.access.new_cache()
         self._limits = parts.limits
         self._clock = parts.clock
         self._test_mode = settings.test_mode
@@ -53,12 +57,16 @@ class Guard:
         """How long a body may be and still find a place."""
         return self._admission.max_bytes
 
-    def of(self, endpoint: Endpoint, *, max_bytes: int = MAX_BODY_BYTES, limited: bool = True) -> DirectEndpoint:
-        """`endpoint`, guarded. `max_bytes`: the longest body that it reads. Unless `limited`, it applies the limits of keys
-        itself."""
-        return _Guarded(self, endpoint, max_bytes, limited=limited, clock=self._clock)
+    def of(
+        self, endpoint: Endpoint, scope: Scope, *, max_bytes: int = MAX_BODY_BYTES, limited: bool = True
+    ) -> DirectEndpoint:
+        """`endpoint`, for keys that have `scope`. `max_bytes`: the longest body that it reads. Unless `limited`, it applies the
+        limits of keys itself."""
+        return _Guarded(self, endpoint, scope, max_bytes, limited=limited, clock=self._clock)
 
-    async def respond(self, endpoint: Endpoint, request: HttpRequest, max_bytes: int, *, limited: bool) -> Response:
+    async def respond(
+        self, endpoint: Endpoint, request: HttpRequest, scope: Scope, max_bytes: int, *, limited: bool
+    ) -> Response:
         """The response of `endpoint`, or the refusal that keeps the request from it."""
         body_bytes = request.max_body_bytes(max_bytes)
         if not self._admission.enter(body_bytes):
@@ -66,7 +74,12 @@ class Guard:
         try:
             caller = self._callers.find(request.fields, request.started) or await self._caller(request)
             if isinstance(caller, Problem):
-                return endpoint.refuse(caller, None)
+                # A flood of tokens is told once: `BadTokens` does.
+                return problem_response(caller) if caller.code == _FLOOD else endpoint.refuse(caller, None)
+            if caller.networks or scope not in caller.scopes:
+                refused = forbidden(caller, scope, client_address(request.scope))
+                if refused is not None:
+                    return endpoint.refuse(refused, caller)
             allowance = self._limits.take(caller.key_id, caller.limit) if limited else None
             if allowance is None:
                 return await endpoint.respond(caller, request)
@@ -79,7 +92,7 @@ class Guard:
     async def _caller(self, request: HttpRequest) -> Caller | Problem:
         """Who calls, and for which integration account."""
         try:
-            caller = await authenticate(self._directory, request.headers)
+            caller = await self._access.caller(request.headers, client_address(request.scope))
         except TenancyUnavailable:
             return TENANCY_UNAVAILABLE
         if isinstance(caller, Caller) and caller.account.test and not self._test_mode:
@@ -93,15 +106,16 @@ class Guard:
 class _Guarded:
     guard: Guard
     endpoint: Endpoint
+    scope: Scope
     max_bytes: int
     limited: bool
     clock: Clock
 
-    async def respond(self, scope: Scope, receive: Receive) -> Response:
+    async def respond(self, scope: types.Scope, receive: types.Receive) -> Response:
         request = HttpRequest(scope, receive, self.clock.monotonic())
-        return await self.guard.respond(self.endpoint, request, self.max_bytes, limited=self.limited)
+        return await self.guard.respond(self.endpoint, request, self.scope, self.max_bytes, limited=self.limited)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
         response = await self.respond(scope, receive)
         await response(scope, receive, send)
 

@@ -27,7 +27,7 @@ from forwarder.reservation.request import (
 )
 from forwarder.reservation.rules import refusal
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, RequestIds, fingerprint, key_of
-from forwarder.tenancy.access import Caller
+from forwarder.tenancy.callers import Caller
 from forwarder.tenancy.port import Account, Sealer
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import Message

@@ -9,8 +9,9 @@ from forwarder.pms.port import Preview
 from forwarder.process.clock import Clock
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import Reader
+from forwarder.tenancy.access import Access
 from forwarder.tenancy.limits import RateLimits
-from forwarder.tenancy.port import Account, Directory, Sealer
+from forwarder.tenancy.port import Account, Sealer
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher
 
@@ -49,7 +50,7 @@ class IngressParts:
 
     publisher: Publisher
     requests_topic: str
-    directory: Directory
+    access: Access
     sealer: Sealer
     ids: RequestIds
     reader: Reader

@@ -18,10 +18,10 @@ def ingress_routes(parts: IngressParts) -> Routes:
     # Longer than all bodies together may be, a bulk would never find a place.
     bulk = BulkEndpoint(parts, publisher, max_bytes=min(MAX_BULK_BYTES, guard.max_bytes))
     endpoints = {
-        "/booking-engine": guard.of(SubmitEndpoint("booking-engine", parts, publisher)),
-        "": guard.of(SubmitEndpoint("general", parts, publisher)),
-        "/bulk": guard.of(bulk, max_bytes=bulk.max_bytes, limited=False),
-        "/{id}/cancel": guard.of(CancelEndpoint(parts)),
+        "/booking-engine": guard.of(SubmitEndpoint("booking-engine", parts, publisher), "submit"),
+        "": guard.of(SubmitEndpoint("general", parts, publisher), "submit"),
+        "/bulk": guard.of(bulk, "submit", max_bytes=bulk.max_bytes, limited=False),
+        "/{id}/cancel": guard.of(CancelEndpoint(parts), "cancel"),
     }
     return [
         Route(f"/api/v1/vrs/reservations{path}", endpoint, methods=["POST"]) for path, endpoint in endpoints.items()

@@ -49,7 +49,7 @@ from forwarder.reservation.record import pending_record
 from forwarder.reservation.request import MAX_BODY_BYTES, Operation, ReservationRequest
 from forwarder.reservation.validation import MalformedJson, read_request
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.access import Caller
+from forwarder.tenancy.callers import Caller
 from forwarder.topics.outcomes import DuplicateOf, OutcomeEvent
 from forwarder.topics.port import LogUnavailable, Message
 

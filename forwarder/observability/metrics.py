@@ -40,6 +40,11 @@ CONNECTIONS_ENDED = Counter(
 """`reason`: refused (too many, or too many of one address), evicted (in favour of a new one), silent (sent nothing), slow_head,
 slow_body, too_large (a head, a chunk's frame or trailers), tls (no handshake came of it), unread (the response)."""
 
+BAD_TOKENS = Counter(
+    "forwarder_bad_tokens_total", "Requests with an API key that is unknown or was revoked.", ["answer"]
+)
+"""`answer`: refused (401), throttled (429: too many came from the address)."""
+
 TAKEN_IN = Counter(
     "forwarder_taken_in_total", "Messages of the requests topic, by what intake did with them.", ["result"]
 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from forwarder.process.clock import Clock
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import Reader
-from forwarder.tenancy.port import Directory
+from forwarder.tenancy.access import Access
 from forwarder.topics.outcomes import OutcomeListener
 
 
@@ -14,7 +14,7 @@ class QueryParts:
     """The ports of the query stage. `max_wait_seconds`: the most that `Prefer: wait=N` is given. `retry_after_seconds`: what
     callers are told while the store is away."""
 
-    directory: Directory
+    access: Access
     reader: Reader
     ids: RequestIds
     outcomes: OutcomeListener

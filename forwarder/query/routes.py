@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
@@ -11,6 +12,7 @@ from forwarder.http.messages import (
     NO_STORE,
     Response,
     Routes,
+    client_address,
     envelope,
     header_fields,
     header_map,
@@ -24,11 +26,14 @@ from forwarder.query.parts import QueryParts
 from forwarder.reservation.problems import requests, service
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.access import Caller, CallerCache, authenticate
+from forwarder.tenancy.access import forbidden
+from forwarder.tenancy.callers import Caller
+from forwarder.tenancy.key_terms import Scope
 from forwarder.tenancy.port import TenancyUnavailable
 
 # Anything else was never issued: the store is not asked for it.
 _REQUEST_ID = re.compile(r"rsv_[a-z2-7]{32}")
+_SCOPE: Final[Scope] = "read"
 _LIST_PATHS = ("/api/vrs/reservations", "/api/v1/vrs/reservations")
 
 _STORE_UNAVAILABLE = service.STORE_UNAVAILABLE.problem("Ask again in a moment; nothing is lost.")
@@ -55,8 +60,8 @@ def query_routes(parts: QueryParts) -> Routes:
 
 class _Queries:
     def __init__(self, parts: QueryParts) -> None:
-        self._directory = parts.directory
-        self._callers = CallerCache(parts.directory)
+        self._access = parts.access
+        self._callers = parts.access.new_cache()
         self._clock = parts.clock
         self._reader = parts.reader
         self._long_poll = LongPoll(parts)
@@ -85,12 +90,15 @@ class _Queries:
     async def _caller(self, request: Request) -> Caller | Problem:
         fields = header_fields(request.scope)
         caller = self._callers.find(fields, self._clock.monotonic())
-        if caller is not None:
-            return caller
-        found = await authenticate(self._directory, header_map(request.scope))
-        if isinstance(found, Caller):
-            self._callers.remember(fields, found)
-        return found
+        if caller is None:
+            found = await self._access.caller(header_map(request.scope), client_address(request.scope))
+            if isinstance(found, Problem):
+                return found
+            caller = found
+            self._callers.remember(fields, caller)
+        if caller.networks or _SCOPE not in caller.scopes:
+            return forbidden(caller, _SCOPE, client_address(request.scope)) or caller
+        return caller
 
     async def status(self, account_id: str, request: Request) -> Response | NotModified | Problem:
         """Where a submission stands, from the moment of its acceptance."""

@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from forwarder.ingress.card_text import CardNumbersInText
 from forwarder.observability.logging import LogFormat
 from forwarder.reservation.request import MAX_BODY_BYTES
+from forwarder.settings.access import AccessVariables
 from forwarder.tenancy.limits import RATE
 from forwarder.topics.kafka.security import Mechanism, Protocol
 
@@ -19,7 +20,7 @@ class BadSettings(ValueError):
     """The environment does not make a configuration. The message names each variable at fault and what would be right."""
 
 
-class Environment(BaseSettings):
+class Environment(AccessVariables, BaseSettings):
     """The variables, each `FORWARDER_` and the field's name in capitals. Times are in seconds.
 
     The docstrings are the texts of docs/reference/settings.md: run `python -m tools.reference write` after a change.

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypedDict, Unpack
 
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import is_test
+from forwarder.tenancy.key_terms import DEFAULT_SCOPES, Network, Scopes
 
 DEFAULT_DEADLINE_SECONDS: Final = 24 * 60 * 60
 """How long a submission is tried, where its account says nothing else."""
@@ -46,22 +47,36 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key that is in force. Of its token only a hash is kept. `test`: its callers act in the shadows of accounts. `limit`: its
-    own, None where it has the deployment's default."""
+    """A key that was not revoked. Of its token only a hash is kept. `test`: its callers act in the shadows of accounts. `limit`:
+    its own, None where it has the deployment's default. `expires_at`: until when it works, None for ever. `networks`: where it may
+    be used from; none for anywhere."""
 
     id: str
     workspace_id: str
     test: bool = False
     limit: RateLimit | None = None
+    scopes: Scopes = DEFAULT_SCOPES
+    expires_at: datetime | None = None
+    networks: tuple[Network, ...] = ()
+
+
+class KeyTerms(TypedDict, total=False):
+    """What of an `ApiKey` is chosen, and may be changed."""
+
+    limit: RateLimit | None
+    scopes: Scopes
+    expires_at: datetime | None
+    networks: tuple[Network, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """A key as operators see it, in force or not."""
+    """A key as operators see it, in force or not. `used_at`: when it was last used, to the minute."""
 
     key: ApiKey
     created_at: datetime
     revoked_at: datetime | None = None
+    used_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +114,8 @@ class Directory(Protocol):
     cached results stay valid."""
 
     async def key(self, token: str) -> ApiKey | None:
-        """The valid key with that token. Raises `TenancyUnavailable`."""
+        """The key with that token, unless it was revoked; it may have expired. What this deployment cannot have made is told
+        without a look-up. Raises `TenancyUnavailable`."""
         ...
 
     async def account(self, account_id: str) -> Account | None:
@@ -112,14 +128,12 @@ class TenancyAdmin(Protocol):
 
     async def add_workspace(self, workspace_id: str) -> None: ...
 
-    async def add_key(
-        self, workspace_id: str, *, test: bool = False, limit: RateLimit | None = None
-    ) -> tuple[ApiKey, str]:
+    async def add_key(self, workspace_id: str, *, test: bool = False, **terms: Unpack[KeyTerms]) -> tuple[ApiKey, str]:
         """A new key and its token, which is shown only here and stored nowhere."""
         ...
 
-    async def set_limit(self, key_id: str, limit: RateLimit | None) -> None:
-        """Set a key's own limit; None is the deployment's default."""
+    async def change_key(self, key_id: str, **terms: Unpack[KeyTerms]) -> KnownKey:
+        """Change the terms that are given; the key as it is then."""
         ...
 
     async def revoke_key(self, key_id: str) -> None: ...

@@ -53,6 +53,7 @@ class Problem(Part):
     errors: list[Fault] = maybe("Every value at fault.", min_length=1)
     transaction_of: RequestId = maybe("Of `transaction_reused`: the submission whose transaction it is.")
     reference: str = maybe("Of an internal error: what the operator finds it by.")
+    scope: str = maybe("Of a key that lacks one: the scope that is needed.")
 
 
 class LineItem(Part):

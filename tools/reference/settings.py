@@ -1,6 +1,7 @@
 """docs/reference/settings.md: every environment variable."""
 
 import ast
+import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -30,15 +31,19 @@ def settings_page() -> str:
 
 def descriptions() -> Mapping[str, str]:
     """Each setting's docstring."""
-    module = ast.parse((PACKAGE / "settings" / "environment.py").read_text(encoding="utf-8"))
-    (environment,) = [
-        node for node in module.body if isinstance(node, ast.ClassDef) and node.name == Environment.__name__
-    ]
+    parts = [part for part in Environment.__mro__ if part.__module__.startswith(PACKAGE.name)]
     return {
         statement.target.id: text
-        for statement, text in documented(environment.body)
+        for part in parts
+        for statement, text in documented(_body(part))
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
     }
+
+
+def _body(part: type) -> list[ast.stmt]:
+    module = ast.parse(inspect.getsource(part))
+    (definition,) = [node for node in module.body if isinstance(node, ast.ClassDef)]
+    return definition.body
 
 
 def _shown(default: Any) -> str:

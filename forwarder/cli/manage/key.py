@@ -1,26 +1,63 @@
 """`forwarder key …`: API keys, each of one workspace. A token is shown once; only its hash is kept."""
 
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from forwarder.cli.backend import with_backend
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
 from forwarder.process.clock import iso
+from forwarder.tenancy.key_terms import (
+    DEFAULT_SCOPES,
+    SCOPES,
+    read_expiry,
+    read_networks,
+    read_scopes,
+    write_networks,
+    write_scopes,
+)
 from forwarder.tenancy.limits import read_limit
-from forwarder.tenancy.port import KnownKey, RateLimit
+from forwarder.tenancy.port import ApiKey, KeyTerms, KnownKey, RateLimit
 
-_COLUMNS = ("id", "workspace", "test", "rate", "createdAt", "revokedAt")
+_COLUMNS = ("id", "workspace", "test", "scopes", "rate", "from", "createdAt", "expiresAt", "lastUsedAt", "revokedAt")
 _DEFAULT = "default"
+
+T = TypeVar("T")
+Given = TypeVar("Given")
+
 _Id = Annotated[str, typer.Argument(metavar="ID", help="The key's identifier: key_….")]
+_Scope = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SCOPE",
+        help=f"What it may do: {', '.join(SCOPES)}; several with commas, or again. "
+        f"[default for a new key: {write_scopes(DEFAULT_SCOPES).replace(' ', ',')}]",
+    ),
+]
+_Expires = Annotated[
+    str | None,
+    typer.Option(metavar="WHEN", help="Until when it works: 90d, 2031-12-31, 2031-12-31T12:00:00Z, or never."),
+]
+_From = Annotated[
+    list[str] | None,
+    typer.Option("--from", metavar="NETWORK", help="Where it may be used from: addresses or CIDRs, or any."),
+]
+_Rate = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE", help="100/60s allows 100 submissions in 60 seconds; default is the deployment's limit."
+    ),
+]
 
 
 def commands() -> typer.Typer:
-    """add, list, set-rate, revoke"""
+    """add, list, change, revoke"""
     group = typer.Typer(help="API keys of a workspace.", no_args_is_help=True)
     group.command("add")(add)
     group.command("list")(list_keys)
-    group.command("set-rate")(set_rate)
+    group.command("change")(change)
     group.command("revoke")(revoke)
     return group
 
@@ -28,19 +65,23 @@ def commands() -> typer.Typer:
 def add(
     workspace: Annotated[str, typer.Option(help="The workspace that the key is for.")],
     test: Annotated[bool, typer.Option("--test", help="A test key: it reaches only simulated PMSs.")] = False,
-    rate: Annotated[
-        str, typer.Option(metavar="RATE", help="Its rate limit: 100/60s allows 100 submissions in 60 seconds.")
-    ] = _DEFAULT,
+    scope: _Scope = None,
+    expires: _Expires = None,
+    networks: _From = None,
+    rate: _Rate = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a key and print its token, which is shown only this once."""
-    limit = _limit(rate)
-    key, token = with_backend(lambda backend: backend.tenancy.add_key(workspace, test=test, limit=limit))
+    terms = _terms(scope, expires, networks, rate)
+    key, token = with_backend(lambda backend: backend.tenancy.add_key(workspace, test=test, **terms))
     if as_json:
-        show_json({"id": key.id, "token": token, "test": key.test, "rate": _rate(limit)})
+        show_json({"id": key.id, "token": token, "test": key.test, **_shown(key)})
     else:
         kind = "Test key" if test else "Key"
-        say(f"{kind} {key.id} for workspace {workspace}. Its token, which is not shown again:\n{token}")
+        say(
+            f"{kind} {key.id} for workspace {workspace}, for {write_scopes(key.scopes).replace(' ', ', ')}. "
+            f"Its token, which is not shown again:\n{token}"
+        )
 
 
 def list_keys(
@@ -48,26 +89,29 @@ def list_keys(
 ) -> None:
     """List keys, including revoked ones, oldest first. Tokens are not stored."""
     keys = with_backend(lambda backend: backend.tenancy.keys(workspace))
-    show_rows([_row(key) for key in keys], _COLUMNS, as_json=as_json)
+    rows = [_row(key) for key in keys]
+    if not as_json:
+        rows = [row | {name: " ".join(row[name]) for name in ("scopes", "from")} for row in rows]
+    show_rows(rows, _COLUMNS, as_json=as_json)
 
 
-def set_rate(
+def change(
     key_id: _Id,
-    rate: Annotated[
-        str,
-        typer.Argument(
-            metavar="RATE", help="100/60s allows 100 submissions in 60 seconds; default is the deployment's limit."
-        ),
-    ],
+    scope: _Scope = None,
+    expires: _Expires = None,
+    networks: _From = None,
+    rate: _Rate = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set a key's rate limit. Every process applies it within seconds."""
-    limit = _limit(rate)
-    with_backend(lambda backend: backend.tenancy.set_limit(key_id, limit))
+    """Change what a key may do; what is not given stays as it is. Every process applies it within seconds."""
+    terms = _terms(scope, expires, networks, rate)
+    if not terms:
+        raise WrongUsage("Say what to change: --scope, --expires, --from or --rate.")
+    known = with_backend(lambda backend: backend.tenancy.change_key(key_id, **terms))
     if as_json:
-        show_json({"id": key_id, "rate": _rate(limit)})
+        show_json(_row(known))
     else:
-        say(f"Key {key_id} has the rate {rate}; ingress processes see it within seconds.")
+        say(f"Key {key_id} is changed; every process sees it within seconds.")
 
 
 def revoke(key_id: _Id, as_json: AsJson = False) -> None:
@@ -79,18 +123,44 @@ def revoke(key_id: _Id, as_json: AsJson = False) -> None:
         say(f"Key {key_id} is revoked.")
 
 
-def _limit(rate: str) -> RateLimit | None:
-    """None for the deployment's default."""
-    if rate == _DEFAULT:
-        return None
+def _terms(
+    scope: Sequence[str] | None, expires: str | None, networks: Sequence[str] | None, rate: str | None
+) -> KeyTerms:
+    """Those that were given."""
+    terms = KeyTerms()
+    if scope:
+        terms["scopes"] = _read("--scope", read_scopes, scope)
+    if expires is not None:
+        terms["expires_at"] = _read("--expires", lambda text: read_expiry(text, datetime.now(UTC)), expires)
+    if networks:
+        terms["networks"] = _read("--from", read_networks, networks)
+    if rate is not None:
+        terms["limit"] = None if rate == _DEFAULT else _read("--rate", read_limit, rate)
+    return terms
+
+
+def _read(option: str, read: Callable[[Given], T], given: Given) -> T:
     try:
-        return read_limit(rate)
+        return read(given)
     except ValueError as error:
-        raise WrongUsage(str(error)) from error
+        raise WrongUsage(f"{option}: {error}") from error
 
 
 def _rate(limit: RateLimit | None) -> str | None:
     return None if limit is None else str(limit)
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return None if moment is None else iso(moment)
+
+
+def _shown(key: ApiKey) -> dict[str, Any]:
+    return {
+        "scopes": write_scopes(key.scopes).split(),
+        "rate": _rate(key.limit),
+        "from": write_networks(key.networks).split(),
+        "expiresAt": _moment(key.expires_at),
+    }
 
 
 def _row(known: KnownKey) -> dict[str, Any]:
@@ -98,7 +168,8 @@ def _row(known: KnownKey) -> dict[str, Any]:
         "id": known.key.id,
         "workspace": known.key.workspace_id,
         "test": known.key.test,
-        "rate": _rate(known.key.limit),
+        **_shown(known.key),
         "createdAt": iso(known.created_at),
-        "revokedAt": None if known.revoked_at is None else iso(known.revoked_at),
+        "lastUsedAt": _moment(known.used_at),
+        "revokedAt": _moment(known.revoked_at),
     }

@@ -19,6 +19,7 @@ from forwarder.cli.output import say
 from forwarder.cli.run.serve import Host, Port, listen, settings_and_logging
 from forwarder.process.supervision import Stop, own_url, run_until_signalled
 from forwarder.settings import Settings
+from forwarder.tenancy.key_terms import ALL_SCOPES
 from forwarder.tenancy.port import Account, AlreadyExists
 from forwarder.tenancy.sealing.binding import with_credential
 
@@ -144,7 +145,7 @@ async def _in_force(backend: Backend, token: str | None) -> str:
     """The token of the last start if its key still works, else a new one."""
     if token and await backend.directory.key(token) is not None:
         return token
-    _, token = await backend.tenancy.add_key(WORKSPACE)
+    _, token = await backend.tenancy.add_key(WORKSPACE, scopes=ALL_SCOPES)
     return token
 
 

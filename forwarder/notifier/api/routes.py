@@ -1,6 +1,6 @@
 """Managing a workspace's webhooks over HTTP: the routes, authentication, and how refusals become problems."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, get_args
 
@@ -13,11 +13,12 @@ from forwarder.notifier.api.actions import DeliveryActions, NoDelivery, WebhookA
 from forwarder.notifier.api.requests import invalid
 from forwarder.notifier.webhooks import EndpointDisabled, Webhooks
 from forwarder.operations.audit import Actor, acting_as
-from forwarder.reservation.problems import service, webhooks
+from forwarder.reservation.problems import requests, service, webhooks
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.store.submissions.port import StoreUnavailable
-from forwarder.tenancy.access import authenticate_workspace
-from forwarder.tenancy.port import ApiKey, Directory, NotKnown, TenancyUnavailable
+from forwarder.tenancy.access import Access, forbidden
+from forwarder.tenancy.key_terms import Scope
+from forwarder.tenancy.port import ApiKey, NotKnown, TenancyUnavailable
 from forwarder.tenancy.webhooks import TooManyEndpoints
 from forwarder.webhooks.port import BadTarget
 
@@ -25,6 +26,7 @@ _PATH: Final = "/api/v1/vrs/webhooks"
 _ONE: Final = _PATH + "/{id}"
 _DELIVERIES: Final = _ONE + "/deliveries"
 _DELIVERY: Final = _DELIVERIES + "/{delivery_id}"
+_SCOPE: Final[Scope] = "webhooks"
 _UNREAD_BODY: Final = frozenset({408, 413})
 """The rest of the body is not read, so the connection cannot be used again."""
 
@@ -35,9 +37,10 @@ Refusal = (
 )
 """What an action may raise. For a webhook of another workspace it raises the same as for one that does not exist."""
 
+_FLOOD: Final = requests.TOO_MANY_BAD_TOKENS.code
+
 _log = structlog.get_logger(__name__)
 
-Headers = Mapping[str, str]
 Action = Callable[[str, Request], Awaitable[Response | Problem]]
 """Handles a request of a workspace. May raise `Refusal`."""
 
@@ -46,7 +49,7 @@ Action = Callable[[str, Request], Awaitable[Response | Problem]]
 class WebhookApiParts:
     """The ports of the API. `retry_after_seconds` is sent to callers in an outage."""
 
-    directory: Directory
+    access: Access
     webhooks: Webhooks
     retry_after_seconds: int = 1
 
@@ -71,27 +74,29 @@ def webhook_routes(parts: WebhookApiParts) -> Routes:
 
 class _Endpoints:
     def __init__(self, parts: WebhookApiParts) -> None:
-        self._directory = parts.directory
+        self._access = parts.access
         self._retry_after_seconds = parts.retry_after_seconds
 
     def make(self, name: str, action: Action) -> Callable[[Request], Awaitable[Response]]:
         """An endpoint that runs `action` for the caller's workspace."""
 
         async def endpoint(request: Request) -> Response:
-            headers = header_map(request.scope)
-            key = await self._authenticate(headers)
+            key = await self._authenticate(request)
             result = key if isinstance(key, Problem) else await _call(action, key, request)
             _log_change(name, key, request, result)
             return self._problem_response(result) if isinstance(result, Problem) else result
 
         return endpoint
 
-    async def _authenticate(self, headers: Headers) -> ApiKey | Problem:
+    async def _authenticate(self, request: Request) -> ApiKey | Problem:
+        address = client_address(request.scope)
         try:
-            key = await authenticate_workspace(self._directory, headers)
+            key = await self._access.workspace_key(header_map(request.scope), address)
         except TenancyUnavailable as error:
             return problem_of(error)
-        return LIVE_KEY_NEEDED if isinstance(key, ApiKey) and key.test else key
+        if isinstance(key, Problem):
+            return key
+        return LIVE_KEY_NEEDED if key.test else forbidden(key, _SCOPE, address) or key
 
     def _problem_response(self, problem: Problem) -> Response:
         closing = ((b"connection", b"close"),) if problem.status in _UNREAD_BODY else ()
@@ -107,8 +112,9 @@ async def _call(action: Action, key: ApiKey, request: Request) -> Response | Pro
 
 
 def _log_change(action: str, key: ApiKey | Problem, request: Request, result: Response | Problem) -> None:
-    """Only requests that change something are logged. Reads are in the request metrics."""
-    if request.method in {"GET", "HEAD"}:
+    """Only requests that change something are logged, and no flood of bad tokens, which is told once. Reads are in the request
+    metrics."""
+    if request.method in {"GET", "HEAD"} or (isinstance(key, Problem) and key.code == _FLOOD):
         return
     known = key if isinstance(key, ApiKey) else None
     _log.info(

@@ -20,9 +20,13 @@ class Chapter:
 CHAPTERS: Final = (
     Chapter(
         "Who calls",
-        "The three headers that every request carries, and how often the key was used. Nothing was accepted.",
+        "The three headers that every request carries, what the key may do, and how often it was used. Nothing was accepted.",
         (
             requests.UNAUTHENTICATED,
+            requests.KEY_EXPIRED,
+            requests.TOO_MANY_BAD_TOKENS,
+            requests.ADDRESS_NOT_ALLOWED,
+            requests.INSUFFICIENT_SCOPE,
             requests.MISSING_HEADER,
             requests.CONFLICTING_HEADERS,
             requests.WRONG_WORKSPACE,

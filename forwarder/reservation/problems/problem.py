@@ -19,7 +19,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A refusal that says what, where and what would be right. `status` is the HTTP status it is answered with."""
+    """A refusal that says what, where and what would be right. `status` is the HTTP status it is answered with, `retry_after` the
+    seconds after which to come again, where the problem itself knows."""
 
     code: str
     title: str
@@ -28,6 +29,7 @@ class Problem:
     request_id: str | None = None
     faults: tuple[Fault, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    retry_after: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The members of RFC 9457 in its order, then ours; absent ones are left out."""

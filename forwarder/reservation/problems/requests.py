@@ -11,6 +11,35 @@ UNAUTHENTICATED: Final = ProblemType(
     "The `Authorization` header is missing or malformed, or its API key is unknown or was revoked.",
     "Send `Authorization: Bearer <API key>` with a key that is in force.",
 )
+KEY_EXPIRED: Final = ProblemType(
+    "key_expired",
+    "The API key has expired",
+    401,
+    "The API key was made to work until a moment that is over, which `detail` names.",
+    "Ask the operator for another key, or to prolong this one.",
+)
+TOO_MANY_BAD_TOKENS: Final = ProblemType(
+    "too_many_bad_tokens",
+    "Too many unknown API keys",
+    429,
+    "Too many requests with API keys that are unknown or were revoked came from this address. A key that is in force is let in all "
+    "the same.",
+    "Send the key that you were given, unchanged. Others from this address may be trying keys: tell whoever runs it.",
+)
+INSUFFICIENT_SCOPE: Final = ProblemType(
+    "insufficient_scope",
+    "The API key lacks a scope",
+    403,
+    "The API key is in force, and was not made for this operation. `scope` names what it lacks.",
+    "Use a key that has the scope, or ask the operator to add it: `forwarder key change`.",
+)
+ADDRESS_NOT_ALLOWED: Final = ProblemType(
+    "address_not_allowed",
+    "Not from this address",
+    403,
+    "The API key may be used from certain addresses only, and the request came from another one, which `detail` names.",
+    "Call from an address that the key allows, or ask the operator to allow this one.",
+)
 MISSING_HEADER: Final = ProblemType(
     "missing_header",
     "A header is missing",

@@ -2,17 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from typing import Any, Unpack
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import Row, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.enlistment import tell
-from forwarder.tenancy.access import new_key_id, new_token, token_hash
-from forwarder.tenancy.port import Account, AlreadyExists, ApiKey, KnownKey, NotKnown, RateLimit
+from forwarder.tenancy.key_terms import write_networks, write_scopes
+from forwarder.tenancy.port import Account, AlreadyExists, ApiKey, KeyTerms, KnownKey, NotKnown
 from forwarder.tenancy.sql.database import insert_into, transaction
-from forwarder.tenancy.sql.directory import ACCOUNT, account_of, limit_of
-from forwarder.tenancy.sql.tables import api_keys, grants, integration_accounts, workspaces
+from forwarder.tenancy.sql.deployment import token_key
+from forwarder.tenancy.sql.directory import ACCOUNT, account_of, in_utc, key_of
+from forwarder.tenancy.sql.tables import api_keys, grants, integration_accounts, key_uses, workspaces
+from forwarder.tenancy.tokens import new_key_id, new_token, token_hash
+
+_KNOWN_KEYS = select(api_keys, key_uses.c.used_at).outerjoin(key_uses, key_uses.c.key_id == api_keys.c.id)
 
 
 class SqlTenancyAdmin:
@@ -28,12 +32,11 @@ class SqlTenancyAdmin:
             if added.one_or_none() is None:
                 raise AlreadyExists(f"There is a workspace {workspace_id!r} already.")
 
-    async def add_key(
-        self, workspace_id: str, *, test: bool = False, limit: RateLimit | None = None
-    ) -> tuple[ApiKey, str]:
-        key, token = ApiKey(new_key_id(), workspace_id, test, limit), new_token(test=test)
+    async def add_key(self, workspace_id: str, *, test: bool = False, **terms: Unpack[KeyTerms]) -> tuple[ApiKey, str]:
+        key = ApiKey(new_key_id(), workspace_id, test, **terms)
+        token = new_token(await token_key(self._engine), test=test)
         new = insert_into(self._engine, api_keys).values(
-            id=key.id, workspace_id=workspace_id, token_hash=token_hash(token), test=test, **_limit(limit)
+            id=key.id, workspace_id=workspace_id, token_hash=token_hash(token), test=test, **_columns(_terms_of(key))
         )
         async with transaction(self._engine, writes=True) as connection:
             await _require_workspace(connection, workspace_id)
@@ -41,13 +44,16 @@ class SqlTenancyAdmin:
             tell(target=key.id)
         return key, token
 
-    async def set_limit(self, key_id: str, limit: RateLimit | None) -> None:
-        changed = update(api_keys).where(api_keys.c.id == key_id).values(_limit(limit))
+    async def change_key(self, key_id: str, **terms: Unpack[KeyTerms]) -> KnownKey:
+        values = _columns(terms)
         async with transaction(self._engine, writes=True) as connection:
-            workspace = await connection.scalar(changed.returning(api_keys.c.workspace_id))
-            if workspace is None:
+            if values:
+                await connection.execute(update(api_keys).where(api_keys.c.id == key_id).values(values))
+            row = (await connection.execute(_KNOWN_KEYS.where(api_keys.c.id == key_id))).one_or_none()
+            if row is None:
                 raise NotKnown(f"There is no key {key_id!r}.")
-            tell(workspace=workspace)
+            tell(workspace=row.workspace_id)
+        return _known(row)
 
     async def revoke_key(self, key_id: str) -> None:
         revoked_at = func.coalesce(api_keys.c.revoked_at, func.current_timestamp())
@@ -59,18 +65,11 @@ class SqlTenancyAdmin:
             tell(workspace=workspace)
 
     async def keys(self, workspace_id: str | None = None) -> Sequence[KnownKey]:
-        wanted = select(api_keys).order_by(api_keys.c.created_at, api_keys.c.id)
+        wanted = _KNOWN_KEYS.order_by(api_keys.c.created_at, api_keys.c.id)
         if workspace_id is not None:
             wanted = wanted.where(api_keys.c.workspace_id == workspace_id)
         async with transaction(self._engine, writes=False) as connection:
-            return [
-                KnownKey(
-                    ApiKey(row.id, row.workspace_id, row.test, limit_of(row)),
-                    _in_utc(row.created_at),
-                    None if row.revoked_at is None else _in_utc(row.revoked_at),
-                )
-                for row in await connection.execute(wanted)
-            ]
+            return [_known(row) for row in await connection.execute(wanted)]
 
     async def put_account(self, account: Account, *, replace: bool = False) -> None:
         new = insert_into(self._engine, integration_accounts).values(asdict(account))
@@ -110,16 +109,29 @@ class SqlTenancyAdmin:
             await connection.execute(forgotten)
 
 
-def _limit(limit: RateLimit | None) -> dict[str, int | None]:
-    """Its columns."""
-    if limit is None:
-        return {"limit_requests": None, "limit_seconds": None}
-    return {"limit_requests": limit.requests, "limit_seconds": limit.seconds}
+def _known(row: Row[Any]) -> KnownKey:
+    moments = (None if each is None else in_utc(each) for each in (row.revoked_at, row.used_at))
+    return KnownKey(key_of(row), in_utc(row.created_at), *moments)
 
 
-def _in_utc(moment: datetime) -> datetime:
-    """What SQLite keeps without saying that it is."""
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+def _terms_of(key: ApiKey) -> KeyTerms:
+    return KeyTerms(limit=key.limit, scopes=key.scopes, expires_at=key.expires_at, networks=key.networks)
+
+
+def _columns(terms: KeyTerms) -> dict[str, Any]:
+    """What is stored of the terms that are given."""
+    columns: dict[str, Any] = {}
+    if "limit" in terms:
+        limit = terms["limit"]
+        columns["limit_requests"] = None if limit is None else limit.requests
+        columns["limit_seconds"] = None if limit is None else limit.seconds
+    if "scopes" in terms:
+        columns["scopes"] = write_scopes(terms["scopes"])
+    if "expires_at" in terms:
+        columns["expires_at"] = terms["expires_at"]
+    if "networks" in terms:
+        columns["networks"] = write_networks(terms["networks"])
+    return columns
 
 
 async def _require_workspace(connection: AsyncConnection, workspace_id: str) -> None:

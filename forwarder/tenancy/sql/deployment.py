@@ -9,16 +9,28 @@ from forwarder.tenancy.sql.database import insert_into, transaction
 from forwarder.tenancy.sql.tables import deployment_secrets
 
 _REQUEST_ID_KEY = "request-id-key"
-_REQUEST_ID_KEY_BYTES = 32
+_TOKEN_KEY = "token-key"  # noqa: S105 - its name
+_KEY_BYTES = 32
 
 
 async def request_id_key(engine: AsyncEngine) -> bytes:
-    """The 32 random bytes that authenticate request ids: created by the first caller, the same for everyone ever after. Raises
-    `TenancyUnavailable`."""
-    kept = select(deployment_secrets.c.value).where(deployment_secrets.c.name == _REQUEST_ID_KEY)
-    new = insert_into(engine, deployment_secrets).values(
-        name=_REQUEST_ID_KEY, value=secrets.token_hex(_REQUEST_ID_KEY_BYTES)
-    )
+    """The 32 random bytes that authenticate request ids. Raises `TenancyUnavailable`."""
+    return await _shared_key(engine, _REQUEST_ID_KEY)
+
+
+async def token_key(engine: AsyncEngine) -> bytes:
+    """The 32 random bytes by which tokens of API keys are told from guesses. Raises `TenancyUnavailable`."""
+    return await _shared_key(engine, _TOKEN_KEY)
+
+
+async def _shared_key(engine: AsyncEngine, name: str) -> bytes:
+    """Created by the first caller, the same for everyone ever after. Once it is there, nothing is written."""
+    kept = select(deployment_secrets.c.value).where(deployment_secrets.c.name == name)
+    async with transaction(engine, writes=False) as connection:
+        value = (await connection.execute(kept)).scalar_one_or_none()
+    if value is not None:
+        return bytes.fromhex(value)
+    new = insert_into(engine, deployment_secrets).values(name=name, value=secrets.token_hex(_KEY_BYTES))
     async with transaction(engine, writes=True) as connection:
         # Of two at once, the second waits in its INSERT for the first, and then reads the first one's value.
         await connection.execute(new.on_conflict_do_nothing(index_elements=["name"]))

@@ -5,6 +5,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Row, Select, bindparam, select
@@ -12,10 +13,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import Clock
 from forwarder.reservation.submission import is_test, live_account_id
-from forwarder.tenancy.access import Caller, caller_valid_until, is_test_token, token_hash
+from forwarder.tenancy.callers import Caller, caller_valid_until
+from forwarder.tenancy.key_terms import read_networks, read_scopes
 from forwarder.tenancy.port import Account, ApiKey, RateLimit, TenancyUnavailable
 from forwarder.tenancy.sql.database import transaction
+from forwarder.tenancy.sql.deployment import token_key
 from forwarder.tenancy.sql.tables import api_keys, integration_accounts
+from forwarder.tenancy.tokens import is_test_token, may_be_ours, token_hash
 
 V = TypeVar("V")
 
@@ -127,9 +131,10 @@ def _retrieve_exception(look_up: asyncio.Task[object]) -> None:
 ACCOUNT = tuple(integration_accounts.c[field.name] for field in fields(Account))
 """What an `Account` is made of, in its order."""
 
-_KEY = select(api_keys.c.id, api_keys.c.workspace_id, api_keys.c.limit_requests, api_keys.c.limit_seconds).where(
-    api_keys.c.token_hash == bindparam("wanted"), api_keys.c.revoked_at.is_(None)
-)
+KEY = tuple(column for column in api_keys.c if column not in {api_keys.c.token_hash, api_keys.c.revoked_at})
+"""What an `ApiKey` is made of."""
+
+_KEY = select(*KEY).where(api_keys.c.token_hash == bindparam("wanted"), api_keys.c.revoked_at.is_(None))
 _ACCOUNT = select(*ACCOUNT).where(integration_accounts.c.id == bindparam("wanted"))
 
 
@@ -149,13 +154,17 @@ class SqlDirectory:
         shadow: Callable[[Account], Account | None] = no_shadow,
     ) -> None:
         self._engine = engine
+        self._clock = clock
         self._shadow = shadow
+        self._token_key: bytes | None = None
         self._keys = LookupCache(self._find_key, clock, times or CacheTimes())
         self._test_keys = LookupCache(self._find_test_key, clock, times or CacheTimes())
         self._accounts = LookupCache(self._find_account, clock, times or CacheTimes())
 
     async def key(self, token: str) -> ApiKey | None:
-        return await self._keys_like(token).get(token_hash(token))
+        if self._token_key is None:
+            self._token_key = await token_key(self._engine)
+        return await self._keys_like(token).get(token_hash(token)) if may_be_ours(self._token_key, token) else None
 
     async def account(self, account_id: str) -> Account | None:
         # PostgreSQL takes no text with this character, so there is no such account; asked, it would raise an error.
@@ -163,14 +172,14 @@ class SqlDirectory:
 
     def valid_until(self, token: str, caller: Caller) -> float:
         key = self._keys_like(token).cached(token_hash(token))
-        return caller_valid_until(caller, key, self._accounts.cached(caller.account.id))
+        return caller_valid_until(caller, key, self._accounts.cached(caller.account.id), self._clock)
 
     def _keys_like(self, token: str) -> LookupCache[ApiKey]:
         return self._test_keys if is_test_token(token) else self._keys
 
     async def _find_key(self, hashed: str) -> ApiKey | None:
         row = await self._find(_KEY, hashed)
-        return None if row is None else ApiKey(row.id, row.workspace_id, limit=limit_of(row))
+        return None if row is None else replace(key_of(row), test=False)
 
     async def _find_test_key(self, hashed: str) -> ApiKey | None:
         key = await self._find_key(hashed)
@@ -188,9 +197,22 @@ class SqlDirectory:
             return found
 
 
-def limit_of(row: Row[Any]) -> RateLimit | None:
-    """A key's own limit, in a row with the columns of it."""
-    return None if row.limit_requests is None else RateLimit(row.limit_requests, row.limit_seconds)
+def key_of(row: Row[Any]) -> ApiKey:
+    """The key in a row with the columns `KEY`."""
+    return ApiKey(
+        row.id,
+        row.workspace_id,
+        row.test,
+        None if row.limit_requests is None else RateLimit(row.limit_requests, row.limit_seconds),
+        read_scopes(row.scopes.split()),
+        None if row.expires_at is None else in_utc(row.expires_at),
+        read_networks(row.networks.split()),
+    )
+
+
+def in_utc(moment: datetime) -> datetime:
+    """What SQLite keeps without saying that it is."""
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def account_of(row: Row[Any]) -> Account:

@@ -38,9 +38,21 @@ api_keys = Table(
     Column("test", Boolean, nullable=False, server_default=text("false")),
     Column("limit_requests", Integer),
     Column("limit_seconds", Integer),
+    Column("scopes", Text, nullable=False),
+    Column("expires_at", DateTime(timezone=True)),
+    Column("networks", Text, nullable=False, server_default=text("''")),
 )
 """Of a token only its SHA-256 is stored: with 32 random bytes, nothing slower is needed. `test` is for operators; a caller's
-mode is read from the token itself. Both columns of a limit are set, or neither."""
+mode is read from the token itself. Both columns of a limit are set, or neither. `scopes` and `networks` are words with spaces
+between; no network means anywhere."""
+
+key_uses = Table(
+    "key_uses",
+    metadata,
+    Column("key_id", Text, primary_key=True),
+    Column("used_at", DateTime(timezone=True), nullable=False),
+)
+"""When a key was last used, to the minute. A table of its own, so that who notes it need not be able to change keys."""
 
 key_usage = Table(
     "key_usage",

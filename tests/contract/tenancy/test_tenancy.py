@@ -7,16 +7,20 @@ from datetime import UTC, datetime, timedelta
 from math import inf
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from forwarder.reservation.problems.problem import Problem
 from forwarder.store.database import open_engine
-from forwarder.tenancy.access import Caller, authenticate
+from forwarder.tenancy.access import Access
+from forwarder.tenancy.callers import Caller
+from forwarder.tenancy.key_terms import ALL_SCOPES, read_networks
 from forwarder.tenancy.port import Account, AlreadyExists, NotKnown, RateLimit, TenancyUnavailable
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.deployment import request_id_key
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
+from forwarder.tenancy.sql.key_uses import SqlKeyUses
 from forwarder.tenancy.sql.secrets import SqlSecrets
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import NOBODY_LISTENS
@@ -82,9 +86,65 @@ async def test_a_key_has_a_limit_of_its_own_until_that_is_taken_back(
     assert await directory.key(token) == limited
     assert limited.limit == RateLimit(100, 60)
     for changed in (RateLimit(5, 1), None):
-        await registry.set_limit(limited.id, changed)
+        await registry.change_key(limited.id, limit=changed)
         await clock.advance(5)
         assert await directory.key(token) == replace(limited, limit=changed)
+
+
+async def test_a_key_has_its_terms_until_they_are_changed(
+    registry: SqlTenancyAdmin, directory: SqlDirectory, clock: ManualClock
+) -> None:
+    until = datetime(2061, 1, 1, tzinfo=UTC)
+    networks = read_networks(["203.0.113.0/24", "2001:db8::1"])
+    key, token = await registry.add_key("ws-1", scopes=frozenset({"read"}), expires_at=until, networks=networks)
+    assert (key.scopes, key.expires_at, key.networks) == ({"read"}, until, networks)
+    assert await directory.key(token) == key
+    changed = await registry.change_key(key.id, scopes=ALL_SCOPES, expires_at=None)
+    assert changed.key == replace(key, scopes=ALL_SCOPES, expires_at=None)
+    await clock.advance(5)
+    assert await directory.key(token) == changed.key
+
+
+async def test_a_caller_is_known_again_no_longer_than_its_key_works(
+    registry: SqlTenancyAdmin, directory: SqlDirectory, clock: ManualClock
+) -> None:
+    await registry.put_account(ACCOUNT)
+    _, token = await registry.add_key("ws-1", expires_at=clock.now() + timedelta(seconds=3))
+    headers = {"authorization": f"Bearer {token}", "workspaceid": "ws-1", "integrationaccountid": "acc-1"}
+    caller = await Access(directory, clock).caller(headers, "")
+    assert isinstance(caller, Caller)
+    assert directory.valid_until(token, caller) == clock.monotonic() + 3
+
+
+async def test_when_a_key_was_used_is_kept_to_the_minute(
+    registry: SqlTenancyAdmin, engine: AsyncEngine, clock: ManualClock
+) -> None:
+    (used, _), (unused, _) = await registry.add_key("ws-1"), await registry.add_key("ws-1")
+    store, first = SqlKeyUses(engine), clock.now()
+    for seconds, kept in ((0, first), (59, first), (60, first + timedelta(seconds=60))):
+        await store.used({used.id}, first + timedelta(seconds=seconds))
+        known = {one.key.id: one.used_at for one in await registry.keys()}
+        assert known == {used.id: kept, unused.id: None}
+
+
+async def test_tokens_that_are_tried_never_reach_the_database(
+    registry: SqlTenancyAdmin, directory: SqlDirectory, engine: AsyncEngine, clock: ManualClock
+) -> None:
+    await registry.put_account(ACCOUNT)
+    _, token = await registry.add_key("ws-1")
+    right = {"authorization": f"Bearer {token}", "workspaceid": "ws-1", "integrationaccountid": "acc-1"}
+    access = Access(directory, clock)
+    await access.caller(right, "192.0.2.1")
+    statements: list[str] = []
+    event.listen(engine.sync_engine, "before_cursor_execute", lambda *said: statements.append(said[2]))
+    for number in range(200):
+        tried = f"fwd_live_{number:055d}" if number % 2 else f"{token[:12]}{number:03d}{token[15:]}"
+        assert isinstance(await access.caller(right | {"authorization": f"Bearer {tried}"}, "192.0.2.1"), Problem)
+    assert statements == []
+    other, its_token = await registry.add_key("ws-1")
+    let_in = await access.caller(right | {"authorization": f"Bearer {its_token}"}, "192.0.2.1")
+    assert isinstance(let_in, Caller), "though its address is throttled and its key was never seen here"
+    assert let_in.key_id == other.id
 
 
 async def test_keys_are_listed_as_they_were_made_revoked_ones_too(registry: SqlTenancyAdmin) -> None:
@@ -122,7 +182,7 @@ async def test_what_is_not_known_is_named(registry: SqlTenancyAdmin) -> None:
     with pytest.raises(NotKnown, match="key_9"):
         await registry.revoke_key("key_9")
     with pytest.raises(NotKnown, match="key_9"):
-        await registry.set_limit("key_9", None)
+        await registry.change_key("key_9", limit=None)
     with pytest.raises(NotKnown, match="ws-9"):
         await registry.put_account(replace(ACCOUNT, workspace_id="ws-9"))
     with pytest.raises(NotKnown, match="acc-9"):
@@ -175,7 +235,7 @@ async def test_a_new_key_opens_the_way_to_its_workspaces_accounts(
     await registry.put_account(ACCOUNT)
     key, token = await registry.add_key("ws-1")
     headers = {"authorization": f"Bearer {token}", "workspaceid": "ws-1", "integrationaccountid": "acc-1"}
-    caller = await authenticate(directory, headers)
+    caller = await Access(directory, clock).caller(headers, "")
     assert isinstance(caller, Caller)
     assert caller == Caller("ws-1", ACCOUNT, key.id)
     assert directory.valid_until(token, caller) == clock.monotonic() + 5

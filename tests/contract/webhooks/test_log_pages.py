@@ -13,6 +13,8 @@ from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.process.clock import SystemClock
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.port import NewDelivery
+from forwarder.tenancy.access import Access
+from forwarder.tenancy.key_terms import ALL_SCOPES
 from forwarder.tenancy.sealing.texts import sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.directory import SqlDirectory
@@ -30,11 +32,11 @@ async def client(engine: AsyncEngine) -> AsyncIterator[httpx.AsyncClient]:
     clock, log = SystemClock(), SqlDeliveryLog(engine)
     registry = SqlTenancyAdmin(engine)
     await registry.add_workspace("alpha")
-    _, token = await registry.add_key("alpha")
+    _, token = await registry.add_key("alpha", scopes=ALL_SCOPES)
     hooks = Webhooks(
         WebhooksParts(SqlEndpoints(engine), log, sealer_of("a secret"), named_hosts(), clock, audit_on(engine, clock))
     )
-    app = http_app(webhook_routes(WebhookApiParts(SqlDirectory(engine, clock), hooks)), clock)
+    app = http_app(webhook_routes(WebhookApiParts(Access(SqlDirectory(engine, clock), clock), hooks)), clock)
     headers = {"Authorization": f"Bearer {token}", "workspaceId": "alpha"}
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://forwarder.test", headers=headers

@@ -39,14 +39,18 @@ def test_a_key_is_given_a_limit_and_another_and_then_the_default(
     made = asked("key", "add", "--workspace", "acme", "--rate", "100/60s")
     assert made["rate"] == "100/60s"
     for given, shown in (("5/1s", "5/1s"), ("default", None)):
-        assert asked("key", "set-rate", made["id"], given) == {"id": made["id"], "rate": shown}
+        assert asked("key", "change", made["id"], "--rate", given)["rate"] == shown
         (listed,) = asked("key", "list", "--workspace", "acme")
         assert {**listed, "createdAt": None} == {
             "id": made["id"],
             "workspace": "acme",
             "test": False,
+            "scopes": ["submit", "read", "cancel"],
             "rate": shown,
+            "from": [],
             "createdAt": None,
+            "expiresAt": None,
+            "lastUsedAt": None,
             "revokedAt": None,
         }
     asked("key", "revoke", made["id"])
@@ -55,12 +59,47 @@ def test_a_key_is_given_a_limit_and_another_and_then_the_default(
     assert asked("key", "list", "--workspace", "none") == []
 
 
+def test_a_key_is_given_scopes_an_expiry_and_addresses_and_others_later(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def asked(*arguments: str) -> Any:
+        code, out, err = _forwarder(monkeypatch, capsys, "key", *arguments, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    terms = (
+        "--scope",
+        "webhooks,read",
+        "--expires",
+        "2061-12-31",
+        "--from",
+        "203.0.113.0/24",
+        "--from",
+        "2001:db8::/32",
+    )
+    made = asked("add", "--workspace", "acme", *terms)
+    assert (made["scopes"], made["from"]) == (["read", "webhooks"], ["203.0.113.0/24", "2001:db8::/32"])
+    assert made["expiresAt"] == "2062-01-01T00:00:00.000Z"
+    changed = asked("change", made["id"], "--scope", "submit", "--expires", "never")
+    assert (changed["scopes"], changed["expiresAt"], changed["from"]) == (["submit"], None, made["from"])
+    asked("change", made["id"], "--from", "any")
+    (listed,) = asked("list")
+    assert listed == changed | {"from": []}
+    code, out, _ = _forwarder(monkeypatch, capsys, "key", "list")
+    assert (code, " submit " in out) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
         (("add", "--workspace", "acme", "--rate", "fast"), 2, "100/60s"),
-        (("set-rate", "key_none", "0/60s"), 2, "100/60s"),
-        (("set-rate", "key_none", "1/60s"), 1, "key_none"),
+        (("change", "key_none", "--rate", "0/60s"), 2, "100/60s"),
+        (("change", "key_none", "--rate", "1/60s"), 1, "key_none"),
+        (("change", "key_none"), 2, "--scope"),
+        (("add", "--workspace", "acme", "--scope", "write"), 2, "submit, read, cancel, webhooks, operate"),
+        (("add", "--workspace", "acme", "--expires", "2001-01-01"), 2, "past"),
+        (("add", "--workspace", "acme", "--expires", "2061-01-01T00:00:00"), 2, "2031-12-31T12:00:00Z"),
+        (("add", "--workspace", "acme", "--from", "203.0.113.7/24"), 2, "203.0.113.0/24"),
     ],
 )
 def test_what_is_no_limit_or_no_key_is_said(

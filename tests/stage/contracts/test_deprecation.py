@@ -16,6 +16,7 @@ from forwarder.assembly import role as serving
 from forwarder.http.connection_limits import ConnectionLimits
 from forwarder.http.contract import DEPRECATED, NOTICE, Deprecation, announcing
 from forwarder.http.server import http_app
+from forwarder.settings import Environment
 from tests.support.stages.bodies import GENERAL
 from tests.support.stages.http_stages import GENERAL_PATH, HEADERS, Stages, stages
 from tools.contracts.compatibility import breaking_changes
@@ -87,8 +88,8 @@ async def test_every_process_serves_its_routes_so(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(serving, "announcing", partial(announcing, table=TABLE))
     house: Stages
     async with stages() as house:
-        settings = SimpleNamespace(environment=SimpleNamespace(grace_seconds=1), connections=ConnectionLimits())
-        backend: Any = SimpleNamespace(clock=house.clock, settings=settings)
+        settings = SimpleNamespace(environment=Environment(), connections=ConnectionLimits())
+        backend: Any = SimpleNamespace(clock=house.clock, settings=settings, access=house.access, engine=None)
         with socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))
             await serving.serve_role("query", house.routes, backend, listening, asyncio.Event())

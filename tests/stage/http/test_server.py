@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.routing import Route
 
 from forwarder.http.connection_limits import MAX_HEAD_BYTES
+from forwarder.http.messages import Response, client_address
 from forwarder.http.server import http_app, serve
 from forwarder.process.supervision import Stop, bind
 from tests.support.memory.clock import ManualClock
@@ -38,12 +41,13 @@ class Said:
 
 
 @asynccontextmanager
-async def served() -> AsyncIterator[socket.socket]:
+async def served(trusted_proxies: str = "") -> AsyncIterator[socket.socket]:
     """The stages on a port."""
     house: Stages
     async with stages() as house:
         listening, stop = bind("127.0.0.1", 0), Stop()
-        serving = asyncio.create_task(serve(http_app(house.routes, ManualClock()), listening, stop, grace_seconds=1))
+        app = http_app(house.routes, ManualClock())
+        serving = asyncio.create_task(serve(app, listening, stop, grace_seconds=1, trusted_proxies=trusted_proxies))
         try:
             yield listening
         finally:
@@ -79,8 +83,8 @@ class Connection:
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[Connection]:
-    async with served() as listening, asyncio.timeout(10):
+async def connected(trusted_proxies: str = "") -> AsyncIterator[Connection]:
+    async with served(trusted_proxies) as listening, asyncio.timeout(10):
         reader, writer = await asyncio.open_connection(*listening.getsockname()[:2])
         try:
             yield Connection(reader, writer)
@@ -178,15 +182,46 @@ async def test_what_waits_behind_a_request_on_its_connection_is_answered_after_i
         assert [(await connection.answer()).status for _ in range(3)] == [404, 404, 200]
 
 
-async def test_who_comes_by_way_of_a_proxy_is_given_the_address_that_it_asked_for() -> None:
+@pytest.mark.parametrize("trusted", ["", "203.0.113.0/24", "127.0.0.0/8"])
+async def test_only_a_trusted_proxy_says_by_which_scheme_a_caller_came(trusted: str) -> None:
     body = json.dumps(GENERAL).encode()
     head = f"POST {GENERAL_PATH} HTTP/1.1\r\nContent-Type: application/json\r\nPrefer: respond-async\r\n".encode()
-    async with connected() as connection:
-        for line, scheme in ((b"", "http"), (b"X-Forwarded-Proto: https\r\n", "https"), (b"", "http")):
+    said_https = "https" if trusted == "127.0.0.0/8" else "http"
+    async with connected(trusted) as connection:
+        for line, scheme in ((b"", "http"), (b"X-Forwarded-Proto: https\r\n", said_https), (b"", "http")):
             await connection.send(head + line + b"Content-Length: %d\r\n" % len(body) + LINES + b"\r\n" + body)
             said = await connection.answer()
             assert said.status == 202
             assert json.loads(said.body)["data"]["statusUrl"].startswith(f"{scheme}://forwarder.test/")
+
+
+@pytest.mark.parametrize(
+    ("trusted", "forwarded", "seen"),
+    [
+        ("", b"198.51.100.7", "127.0.0.1"),
+        ("203.0.113.0/24", b"198.51.100.7", "127.0.0.1"),
+        ("127.0.0.1", b"198.51.100.7", "198.51.100.7"),
+        # What stands left of the address that our proxy saw was written by its client.
+        ("127.0.0.1", b"10.1.1.1, 198.51.100.7", "198.51.100.7"),
+        ("127.0.0.1,10.0.0.0/8", b"192.0.2.1, 198.51.100.7, 10.0.0.4", "198.51.100.7"),
+    ],
+)
+async def test_a_caller_has_the_address_that_a_trusted_proxy_saw(trusted: str, forwarded: bytes, seen: str) -> None:
+    async def respond(request: Request) -> Response:
+        return Response(200, client_address(request.scope).encode())
+
+    listening, stop = bind("127.0.0.1", 0), Stop()
+    app = http_app([Route("/", respond)], ManualClock())
+    serving = asyncio.create_task(serve(app, listening, stop, grace_seconds=1, trusted_proxies=trusted))
+    try:
+        reader, writer = await asyncio.open_connection(*listening.getsockname()[:2])
+        connection = Connection(reader, writer)
+        await connection.send(b"GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: " + forwarded + b"\r\n\r\n")
+        assert (await connection.answer()).body.decode() == seen
+        writer.close()
+    finally:
+        stop.set()
+        await serving
 
 
 async def test_a_body_that_comes_in_pieces_or_has_to_be_asked_for_is_read() -> None:

@@ -16,11 +16,13 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.record import ResultEvent, result_data
 from forwarder.reservation.submission import is_test, live_account_id, shadow_id
-from forwarder.tenancy.access import Caller, authenticate
+from forwarder.tenancy.access import Access
+from forwarder.tenancy.callers import Caller
 from forwarder.tenancy.port import Account, ApiKey
 from forwarder.tenancy.sealing.binding import of_credential
 from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
 from forwarder.topics.codec import encode_result, header
+from tests.support.memory.clock import ManualClock
 from tests.support.stages.http_stages import (
     BOOKING_ENGINE_PATH,
     BULK_PATH,
@@ -60,7 +62,7 @@ class KnownDirectory:
 
 
 async def caller(**changes: str) -> Caller | Problem:
-    return await authenticate(KnownDirectory(), Headers(TEST | changes))
+    return await Access(KnownDirectory(), ManualClock()).caller(Headers(TEST | changes), "")
 
 
 async def test_a_test_key_acts_in_the_shadow_and_a_live_one_in_the_account() -> None:

@@ -1,14 +1,21 @@
 """Who is let in: the three headers of section 5, case by case, and what each refusal gives away."""
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 import pytest
+import structlog
 from starlette.datastructures import Headers
 
 from forwarder.reservation.problems.problem import Problem
-from forwarder.tenancy.access import Caller, authenticate
+from forwarder.tenancy.access import Access, forbidden
+from forwarder.tenancy.bad_tokens import BadTokens
+from forwarder.tenancy.callers import Caller
+from forwarder.tenancy.key_terms import read_networks
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
+from tests.support.memory.clock import ManualClock
 
 OURS = Account("acc-1", "ws-1", "generic", "https://pms.example.com", "sealed")
 THEIRS = Account("acc-2", "ws-2", "generic", "https://other.example.com", "sealed")
@@ -30,9 +37,13 @@ class KnownDirectory:
         return {account.id: account for account in (OURS, THEIRS)}.get(account_id)
 
 
+async def authenticate(headers: Headers, directory: KnownDirectory | None = None) -> Caller | Problem:
+    return await Access(directory or KnownDirectory(), ManualClock()).caller(headers, "192.0.2.1")
+
+
 async def answer(**changes: str | None) -> Caller | Problem:
     headers = {name: value for name, value in (RIGHT | changes).items() if value is not None}
-    return await authenticate(KnownDirectory(), Headers(headers))
+    return await authenticate(Headers(headers))
 
 
 async def refusal(**changes: str | None) -> Problem:
@@ -48,7 +59,7 @@ async def test_the_right_headers_make_a_caller() -> None:
 @pytest.mark.parametrize("convert", [str.lower, str.upper, str.title])
 async def test_header_names_are_read_in_any_case(convert: type[str]) -> None:
     headers = Headers({convert(name): value for name, value in RIGHT.items()})
-    assert await authenticate(KnownDirectory(), headers) == Caller("ws-1", OURS, "key_1")
+    assert await authenticate(headers) == Caller("ws-1", OURS, "key_1")
 
 
 @pytest.mark.parametrize("authorization", ["bearer good-token", "BEARER good-token", "  Bearer   good-token "])
@@ -145,4 +156,79 @@ async def test_no_refusal_quotes_what_was_sent(changes: Mapping[str, str]) -> No
 
 async def test_an_outage_is_not_taken_for_a_wrong_key() -> None:
     with pytest.raises(TenancyUnavailable):
-        await authenticate(KnownDirectory(away=True), Headers(RIGHT))
+        await authenticate(Headers(RIGHT), KnownDirectory(away=True))
+
+
+# --- what a key may do ------------------------------------------------------------------------------------------------
+
+
+KEY = ApiKey("key_1", "ws-1", scopes=frozenset({"read"}), networks=read_networks(["203.0.113.0/24", "2001:db8::/32"]))
+
+
+def test_a_key_opens_what_it_has_the_scope_for_from_where_it_may() -> None:
+    assert forbidden(KEY, "read", "203.0.113.9") is None
+    assert forbidden(KEY, "read", "::ffff:203.0.113.9") is None
+    assert forbidden(KEY, "read", "2001:db8::1") is None
+    assert forbidden(replace(KEY, networks=()), "read", "") is None
+
+
+@pytest.mark.parametrize("address", ["203.0.114.1", "2001:db9::1", "", "unknown", "203.0.113.9, 203.0.113.9"])
+def test_from_anywhere_else_it_opens_nothing(address: str) -> None:
+    refused = forbidden(KEY, "read", address)
+    assert refused is not None
+    assert (refused.status, refused.code) == (403, "address_not_allowed")
+    assert address in refused.detail
+
+
+def test_the_scope_that_it_lacks_is_named() -> None:
+    refused = forbidden(KEY, "cancel", "203.0.113.9")
+    assert refused is not None
+    assert (refused.status, refused.code, refused.extra) == (403, "insufficient_scope", {"scope": "cancel"})
+    assert "cancel" in refused.detail
+
+
+async def test_an_expired_key_is_told_so_to_its_holder_alone() -> None:
+    clock = ManualClock()
+    access = Access(Expiring(clock.now() + timedelta(seconds=60)), clock)
+    assert isinstance(await access.caller(Headers(RIGHT), ""), Caller)
+    await clock.advance(60)
+    expired = await access.caller(Headers(RIGHT), "")
+    assert isinstance(expired, Problem)
+    assert (expired.status, expired.code) == (401, "key_expired")
+    guessed = await access.caller(Headers(RIGHT | {"Authorization": "Bearer good-tokem"}), "")
+    assert isinstance(guessed, Problem)
+    assert (guessed.code, "expired" in guessed.detail) == ("unauthenticated", False)
+
+
+@dataclass
+class Expiring(KnownDirectory):
+    """With a key that expires."""
+
+    def __init__(self, expires_at: datetime) -> None:
+        self.expires_at = expires_at
+
+    async def key(self, token: str) -> ApiKey | None:
+        key = await super().key(token)
+        return key and replace(key, expires_at=self.expires_at)
+
+
+# --- who tries tokens -------------------------------------------------------------------------------------------------
+
+
+async def test_who_tries_tokens_is_told_to_stop_and_who_has_one_is_let_in_beside() -> None:
+    clock = ManualClock()
+    access = Access(KnownDirectory(), clock, BadTokens(clock, 60))
+    tried = Counter[int]()
+    with structlog.testing.capture_logs() as logged:
+        for number in range(3_141):
+            refused = await access.caller(Headers(RIGHT | {"Authorization": f"Bearer {number}"}), "198.51.100.7")
+            assert isinstance(refused, Problem)
+            tried[refused.status] += 1
+            assert (refused.retry_after is None) == (refused.status == 401)
+            if number % 100 == 0:
+                assert isinstance(await access.caller(Headers(RIGHT), "198.51.100.7"), Caller)
+    assert tried == {401: 60, 429: 3_081}
+    assert [(line["event"], line["address"]) for line in logged] == [("tokens.throttled", "198.51.100.7")]
+    other = await access.caller(Headers(RIGHT | {"Authorization": "Bearer x"}), "198.51.100.8")
+    assert isinstance(other, Problem)
+    assert other.status == 401

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from forwarder.tenancy.access import CachingDirectory, Caller, CallerCache, authenticate, caller_valid_until
+from forwarder.tenancy.access import Access
+from forwarder.tenancy.callers import CachingDirectory, Caller, CallerCache, caller_valid_until
 from forwarder.tenancy.port import Account, ApiKey, RateLimit, TenancyUnavailable
 from forwarder.tenancy.sql.directory import CacheTimes, LookupCache
 from tests.support.memory.clock import ManualClock
@@ -35,7 +36,9 @@ class Directory:
         return await self._accounts.get(account_id)
 
     def valid_until(self, token: str, caller: Caller) -> float:
-        return caller_valid_until(caller, self._keys.cached(token), self._accounts.cached(caller.account.id))
+        return caller_valid_until(
+            caller, self._keys.cached(token), self._accounts.cached(caller.account.id), self.clock
+        )
 
     async def _key(self, token: str) -> ApiKey | None:
         if self.away:
@@ -55,7 +58,8 @@ class Door:
         self.callers = CallerCache(self.directory)
 
     async def calls(self) -> Caller:
-        caller = await authenticate(self.directory, {name.decode(): each.decode() for name, each in FIELDS.items()})
+        headers = {name.decode(): each.decode() for name, each in FIELDS.items()}
+        caller = await Access(self.directory, self.clock).caller(headers, "")
         assert isinstance(caller, Caller)
         self.callers.remember(FIELDS, caller)
         return caller

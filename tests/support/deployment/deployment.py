@@ -22,6 +22,7 @@ import httpx
 from forwarder.assembly.backend import migrate_backend, open_backend
 from forwarder.operations.accounts import Accounts
 from forwarder.reservation.outcome import Status
+from forwarder.tenancy.key_terms import ALL_SCOPES
 from forwarder.tenancy.port import Account
 from tests.support.deployment import warm
 from tests.support.deployment.site import Site, settings_of, site_settings
@@ -254,7 +255,7 @@ async def _move_in(deployment: Deployment) -> None:
     async with open_backend(settings_of(deployment.site)) as backend:
         await backend.create_topics()
         await backend.tenancy.add_workspace("demo")
-        _, deployment.token = await backend.tenancy.add_key("demo")
+        _, deployment.token = await backend.tenancy.add_key("demo", scopes=ALL_SCOPES)
 
 
 def booking(number: int, **more: Any) -> dict[str, Any]:

@@ -26,6 +26,8 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent, SubmissionState, compose_record, result_data
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import StoredSubmission
+from forwarder.tenancy.access import Access
+from forwarder.tenancy.key_terms import ALL_SCOPES
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey, TenancyUnavailable
 from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
@@ -57,8 +59,8 @@ class MemoryDirectory:
     away: bool = False
     keys: Mapping[str, ApiKey] = field(
         default_factory=lambda: {
-            "token-alpha": ApiKey("key-alpha", "alpha"),
-            "token-beta": ApiKey("key-beta", "beta"),
+            "token-alpha": ApiKey("key-alpha", "alpha", scopes=ALL_SCOPES),
+            "token-beta": ApiKey("key-beta", "beta", scopes=ALL_SCOPES),
         }
     )
     accounts: Mapping[str, Account] = field(
@@ -91,6 +93,7 @@ class Stages:
         self.reader = MemoryReader()
         self.trail = MemoryTrail()
         self.directory = MemoryDirectory()
+        self.access = Access(self.directory, self.clock)
         sealer = sealer_of(SECRET)
         self.key_id = sealer.key_id
         self.unsealer = SecretUnsealer([SECRET])
@@ -100,7 +103,7 @@ class Stages:
         ingress = IngressParts(
             publisher=self.log,
             requests_topic=REQUESTS,
-            directory=self.directory,
+            access=self.access,
             sealer=sealer,
             ids=self.ids,
             reader=self.reader,
@@ -112,12 +115,12 @@ class Stages:
             audit=Audit(self.trail, self.clock),
             settings=settings,
         )
-        query = QueryParts(self.directory, self.reader, self.ids, self.outcomes, self.clock)
+        query = QueryParts(self.access, self.reader, self.ids, self.outcomes, self.clock)
         self.endpoints, self.deliveries = MemoryEndpoints("alpha", "beta"), MemoryDeliveries()
         webhooks = WebhooksParts(
             self.endpoints, self.deliveries, ingress.sealer, named_hosts(), self.clock, ingress.audit
         )
-        hooks = webhook_routes(WebhookApiParts(self.directory, Webhooks(webhooks)))
+        hooks = webhook_routes(WebhookApiParts(self.access, Webhooks(webhooks)))
         self.routes = [*ingress_routes(ingress), *query_routes(query), *hooks, *contract_routes()]
         self.app: ASGIApp = http_app(self.routes, self.clock)
         self.client = httpx.AsyncClient(

@@ -47,8 +47,8 @@ which that allows, through its outages: never lost, never made twice. Its outcom
 - An API key may have a rate limit on submitting and cancelling, together: `RateLimit` says what is left, and 429 that nothing is.
 - Under `v1` things are only ever added: pass over fields and values that you do not know."""
 _API_KEY: Final = """\
-An API key of the workspace. One that begins with `fwd_test_` is a test key: its reservations are made in simulated PMSs, whatever
-the integration account's own, and are kept apart from all that is live."""
+An API key of the workspace, with the scope that each operation names. One that begins with `fwd_test_` is a test key: its
+reservations are made in simulated PMSs, whatever the integration account's own, and are kept apart from all that is live."""
 
 
 def openapi() -> dict[str, Any]:

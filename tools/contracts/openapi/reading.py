@@ -5,12 +5,10 @@ from typing import Final
 from forwarder.reservation.problems import requests, service
 from forwarder.reservation.problems.problem import ProblemType
 from tools.contracts.openapi.parameters import CALLER, references
-from tools.contracts.openapi.responses import Json, not_modified, problems, success
+from tools.contracts.openapi.responses import ACCESS_PROBLEMS, Json, needs, not_modified, problems, success
 
 _COMMON: Final = (
-    requests.UNAUTHENTICATED,
-    requests.MISSING_HEADER,
-    requests.WRONG_WORKSPACE,
+    *ACCESS_PROBLEMS,
     requests.ACCOUNT_NOT_FOUND,
     service.STORE_UNAVAILABLE,
     service.TENANCY_UNAVAILABLE,
@@ -97,6 +95,7 @@ def _get(
         "tags": ["Reading"],
         "summary": summary,
         "description": about,
+        **needs("read"),
         "parameters": references((*parameters, *CALLER)),
         "responses": {**answers, **problems((*refusals, *_COMMON))},
     }

@@ -11,14 +11,21 @@ from forwarder.http.messages import problem_body
 from forwarder.reservation.problems.catalogue import CATALOGUE
 from forwarder.reservation.problems.problem import ProblemType
 from forwarder.reservation.problems.requests import (
+    ADDRESS_NOT_ALLOWED,
     BODY_TIMED_OUT,
     BODY_TOO_LARGE,
+    INSUFFICIENT_SCOPE,
+    KEY_EXPIRED,
     MALFORMED_JSON,
+    MISSING_HEADER,
     RATE_LIMITED,
+    TOO_MANY_BAD_TOKENS,
     UNAUTHENTICATED,
     UNSUPPORTED_MEDIA_TYPE,
     VALIDATION_FAILED,
+    WRONG_WORKSPACE,
 )
+from forwarder.tenancy.key_terms import Scope
 from tools.contracts import examples
 
 Json = dict[str, Any]
@@ -29,6 +36,17 @@ _HEADER: Final = "#/components/headers/"
 
 BODY_PROBLEMS: Final = (UNSUPPORTED_MEDIA_TYPE, BODY_TOO_LARGE, BODY_TIMED_OUT, MALFORMED_JSON, VALIDATION_FAILED)
 """What can be wrong with a JSON body, wherever one is taken."""
+
+ACCESS_PROBLEMS: Final = (
+    UNAUTHENTICATED,
+    KEY_EXPIRED,
+    TOO_MANY_BAD_TOKENS,
+    ADDRESS_NOT_ALLOWED,
+    INSUFFICIENT_SCOPE,
+    MISSING_HEADER,
+    WRONG_WORKSPACE,
+)
+"""What can be wrong with who calls, wherever an API key is asked for."""
 
 HEADERS: Final[Mapping[str, Json]] = {
     "Location": {
@@ -100,6 +118,11 @@ _WITH_STATUS: Final[Mapping[int, tuple[str, ...]]] = {
 }
 
 
+def needs(scope: Scope) -> Json:
+    """What an operation says of the API keys that it takes. OpenAPI lets a bearer scheme name roles."""
+    return {"security": [{"apiKey": [scope]}]}
+
+
 def success(description: str, schema: str, shown: Sequence[str], *headers: str) -> Json:
     """One that is not a problem. `shown`: the names of its examples."""
     return {
@@ -162,7 +185,7 @@ def limited(paths: Json) -> Json:
     """`paths`, each of whose operations counts."""
     for operations in paths.values():
         for operation in operations.values():
-            responses = operation["responses"] | problems((RATE_LIMITED,))
+            responses = operation["responses"] | problems((TOO_MANY_BAD_TOKENS, RATE_LIMITED))
             for status, response in responses.items():
                 if status != str(UNAUTHENTICATED.status):
                     response["headers"] = response.get("headers", {}) | references(_FIELDS)

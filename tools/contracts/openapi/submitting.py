@@ -8,12 +8,10 @@ from forwarder.reservation.problems.problem import ProblemType
 from forwarder.reservation.request import MAX_BODY_BYTES
 from tools.contracts import examples
 from tools.contracts.openapi.parameters import CALLER, references
-from tools.contracts.openapi.responses import BODY_PROBLEMS, Json, problems, success
+from tools.contracts.openapi.responses import ACCESS_PROBLEMS, BODY_PROBLEMS, Json, needs, problems, success
 
 _CALLER: Final = (
-    requests.UNAUTHENTICATED,
-    requests.MISSING_HEADER,
-    requests.WRONG_WORKSPACE,
+    *ACCESS_PROBLEMS,
     requests.ACCOUNT_NOT_FOUND,
     requests.TEST_MODE_UNAVAILABLE,
 )
@@ -58,6 +56,7 @@ def submit_operation(
         "tags": ["Submitting"],
         "summary": summary,
         "description": about,
+        **needs("submit"),
         "parameters": references((*CALLER, "IdempotencyKey", "Prefer", "ForwardDeadline", "dryRun", "traceparent")),
         "requestBody": _body(schema, example, required=True),
         "responses": {
@@ -90,6 +89,7 @@ def bulk_operation() -> Json:
         "tags": ["Submitting"],
         "summary": f"Submit up to {MAX_ITEMS:,} reservations",
         "description": _BULK,
+        **needs("submit"),
         "parameters": references((*CALLER, "ForwardDeadline", "dryRun", "traceparent")),
         "requestBody": {
             "required": True,
@@ -125,6 +125,7 @@ def cancel_operation() -> Json:
         "summary": "Cancel a reservation",
         "description": "May be asked for as soon as the submission was accepted, and any number of times. "
         "What was not sent to the PMS yet is not sent any more; what was is cancelled there.",
+        **needs("cancel"),
         "parameters": references(("eitherId", *CALLER, "Prefer", "traceparent")),
         "requestBody": _body("CancellationBody", examples.CANCELLATION, required=False),
         "responses": {

@@ -11,14 +11,12 @@ from forwarder.reservation.request import MAX_BODY_BYTES
 from tools.contracts.json_schema import schema_of
 from tools.contracts.openapi import webhook_bodies as shapes
 from tools.contracts.openapi.parameters import references
-from tools.contracts.openapi.responses import BODY_PROBLEMS, Json, problems, success
+from tools.contracts.openapi.responses import ACCESS_PROBLEMS, BODY_PROBLEMS, Json, needs, problems, success
 
 TAG: Final = "Webhooks"
 _PATH: Final = "/api/v1/vrs/webhooks"
 _COMMON: Final = (
-    requests.UNAUTHENTICATED,
-    requests.MISSING_HEADER,
-    requests.WRONG_WORKSPACE,
+    *ACCESS_PROBLEMS,
     webhooks.LIVE_KEY_NEEDED,
     service.STORE_UNAVAILABLE,
     service.TENANCY_UNAVAILABLE,
@@ -203,6 +201,7 @@ def _operation(
         "tags": [TAG],
         "summary": summary,
         **({"description": about} if about else {}),
+        **needs("webhooks"),
         "parameters": references((*parameters, "workspaceId")),
         **said,
         "responses": {**done, **problems((*refusals, *_COMMON))},

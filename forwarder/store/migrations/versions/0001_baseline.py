@@ -42,6 +42,7 @@ def downgrade() -> None:
         "webhook_endpoints",
         "integration_accounts",
         "key_usage",
+        "key_uses",
         "api_keys",
         "workspaces",
         "webhook_deliveries",
@@ -227,6 +228,14 @@ def _tenants() -> None:
         sa.Column("test", sa.Boolean, nullable=False, server_default=sa.text("false")),
         sa.Column("limit_requests", sa.Integer),
         sa.Column("limit_seconds", sa.Integer),
+        sa.Column("scopes", sa.Text, nullable=False),
+        sa.Column("expires_at", sa.DateTime(timezone=True)),
+        sa.Column("networks", sa.Text, nullable=False, server_default=sa.text("''")),
+    )
+    op.create_table(
+        "key_uses",
+        sa.Column("key_id", sa.Text, primary_key=True),
+        sa.Column("used_at", sa.DateTime(timezone=True), nullable=False),
     )
     op.create_table(
         "key_usage",

@@ -1,0 +1,72 @@
+"""Throttles whoever tries tokens: a token bucket for each client address, bounded in memory.
+
+Only bad tokens are counted, so that a right one is let in whoever shares its address. Of IPv6 the /64 counts, which one client
+has to itself. The addresses of the last `max_addresses` who sent a bad token are remembered.
+"""
+
+import math
+from collections import OrderedDict
+from typing import Final
+
+import structlog
+
+from forwarder.observability.metrics import BAD_TOKENS
+from forwarder.process.clock import Clock
+from forwarder.tenancy.key_terms import read_address
+
+DEFAULT_PER_MINUTE: Final = 60
+
+_WINDOW_SECONDS: Final = 60.0
+_HOST_BITS: Final = 64
+"""Of an IPv6 address: those that a client chooses."""
+
+_log = structlog.get_logger(__name__)
+
+
+class BadTokens:
+    """How many bad tokens came from each address of late. An address may send `per_minute`, and as many again each minute."""
+
+    def __init__(self, clock: Clock, per_minute: int = DEFAULT_PER_MINUTE, *, max_addresses: int = 10_000) -> None:
+        self._clock = clock
+        self._interval = _WINDOW_SECONDS / per_minute
+        self._max_addresses = max_addresses
+        self._full_at: OrderedDict[object, float] = OrderedDict()
+        self._report = _Report()
+        self._refused, self._throttled = (BAD_TOKENS.labels(answer) for answer in ("refused", "throttled"))
+
+    def count(self, address: str) -> int | None:
+        """Count one from `address`. Where that were too many, it is not counted: seconds until it would be."""
+        now, source = self._clock.monotonic(), _source(address)
+        full_at = max(self._full_at.pop(source, now), now)
+        too_soon = full_at + self._interval - now - _WINDOW_SECONDS
+        self._full_at[source] = full_at if too_soon > 0 else full_at + self._interval
+        if len(self._full_at) > self._max_addresses:
+            self._full_at.popitem(last=False)
+        if too_soon <= 0:
+            self._refused.inc()
+            return None
+        self._throttled.inc()
+        self._report.add(address, now)
+        return max(math.ceil(too_soon), 1)
+
+
+class _Report:
+    """At most one line a minute, whatever is tried."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._due = -math.inf
+
+    def add(self, address: str, now: float) -> None:
+        self._count += 1
+        if now >= self._due:
+            _log.warning("tokens.throttled", address=address, since_last=self._count)
+            self._count, self._due = 0, now + _WINDOW_SECONDS
+
+
+def _source(address: str) -> object:
+    """What counts as one client."""
+    read = read_address(address)
+    if read is None:
+        return None
+    return read if read.version == 4 else int(read) >> _HOST_BITS  # noqa: PLR2004 - the version of IP

@@ -1,0 +1,100 @@
+"""What an API key may do, until when, and from where: how operators write it, and what is stored. Pure."""
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final, Literal, TypeAlias, get_args
+
+Scope: TypeAlias = Literal["submit", "read", "cancel", "webhooks", "operate"]
+Scopes: TypeAlias = frozenset[Scope]
+Address: TypeAlias = IPv4Address | IPv6Address
+Network: TypeAlias = IPv4Network | IPv6Network
+
+SCOPES: Final[Sequence[Scope]] = get_args(Scope)
+ALL_SCOPES: Final[Scopes] = frozenset(SCOPES)
+DEFAULT_SCOPES: Final[Scopes] = frozenset({"submit", "read", "cancel"})
+"""What a booking engine needs."""
+
+_DAYS: Final = re.compile(r"([1-9][0-9]{0,4})d")
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+def read_scopes(words: Iterable[str]) -> Scopes:
+    """The scopes that are named, several in one word with commas between. Raises `ValueError` with what would be right."""
+    named = frozenset(name for word in words for name in word.split(",") if name)
+    known = frozenset(scope for scope in SCOPES if scope in named)
+    unknown = sorted(named - known)
+    if unknown or not known:
+        what = f"{unknown[0]!r} is no scope" if unknown else "a key needs a scope"
+        raise ValueError(f"{what}: name one or several of {', '.join(SCOPES)}.")
+    return known
+
+
+def write_scopes(scopes: Scopes) -> str:
+    """In one order, with spaces between, as it is stored and shown."""
+    return " ".join(scope for scope in SCOPES if scope in scopes)
+
+
+def read_expiry(text: str, now: datetime) -> datetime | None:
+    """The moment that `90d`, a day or a moment means, None for `never`. A day ends in UTC. Raises `ValueError` with what would be
+    right."""
+    if text == "never":
+        return None
+    try:
+        if days := _DAYS.fullmatch(text):
+            expires_at = now + timedelta(days=int(days[1]))
+        elif _DAY.fullmatch(text):
+            expires_at = datetime.fromisoformat(text).replace(tzinfo=UTC) + timedelta(days=1)
+        else:
+            expires_at = _with_offset(datetime.fromisoformat(text))
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{text!r} is no expiry: write 90d for days from now, a day as 2031-12-31, a moment with its offset as "
+            "2031-12-31T12:00:00Z, or never."
+        ) from None
+    if expires_at <= now:
+        raise ValueError(f"{text!r} is past: the key would never work. To end a key now, revoke it.")
+    return expires_at
+
+
+def _with_offset(moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise ValueError("no offset")
+    return moment.astimezone(UTC)
+
+
+def read_networks(words: Iterable[str]) -> tuple[Network, ...]:
+    """The networks that are named, several in one word with commas between; none for `any`. Raises `ValueError` with what would be
+    right."""
+    named = [name for word in words for name in word.split(",") if name]
+    if named == ["any"]:
+        return ()
+    try:
+        return tuple(dict.fromkeys(ip_network(name) for name in named))
+    except ValueError as error:
+        raise ValueError(
+            f"{error}. Write an address or a network in CIDR notation, such as 203.0.113.0/24 or 2001:db8::/32, or any."
+        ) from None
+
+
+def write_networks(networks: Sequence[Network]) -> str:
+    """With spaces between, as it is stored."""
+    return " ".join(map(str, networks))
+
+
+@lru_cache(maxsize=4096)
+def read_address(text: str) -> Address | None:
+    """The address; an IPv4 address within IPv6 as itself. None for what is no address."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def is_within(address: str, networks: Sequence[Network]) -> bool:
+    """Whether the address is in any of these networks. What is no address is in none."""
+    read = read_address(address)
+    return read is not None and any(read in network for network in networks)
