@@ -221,8 +221,8 @@ async def serve(
 ) -> None:
     """Serve `app` until `stop` is set; then accept nothing more and let requests finish within the grace period.
 
-    `listening` is bound, and listens from now on where it did not. Plain HTTP without `tls`. `trusted_proxies`: networks with commas
-    between. What comes from there in `X-Forwarded-For` and `X-Forwarded-Proto` is believed, and from nowhere else.
+    `listening` is bound, and listens from now on where it did not. Plain HTTP without `tls`. `trusted_proxies`: networks with
+    commas between. What comes from there in `X-Forwarded-For` and `X-Forwarded-Proto` is believed, and from nowhere else.
     """
     connections = Connections(limits)
     config = LimitedConfig(

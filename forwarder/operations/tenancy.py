@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import Unpack
 
 from forwarder.operations.audit import Audit
-from forwarder.tenancy.port import Account, ApiKey, KnownKey, RateLimit, TenancyAdmin
+from forwarder.process.clock import iso
+from forwarder.tenancy.key_terms import write_networks, write_scopes
+from forwarder.tenancy.port import Account, ApiKey, KeyTerms, KnownKey, TenancyAdmin
 
 
 class AuditedTenancy:
@@ -19,14 +22,14 @@ class AuditedTenancy:
             await self._admin.add_workspace(workspace_id)
 
     async def add_key(
-        self, workspace_id: str, *, test: bool = False, limit: RateLimit | None = None
+        self, workspace_id: str, *, test: bool = False, **terms: Unpack[KeyTerms]
     ) -> tuple[ApiKey, str]:
-        async with self._audit.operation("key.add", workspace=workspace_id, test=test, rate=_rate(limit)):
-            return await self._admin.add_key(workspace_id, test=test, limit=limit)
+        async with self._audit.operation("key.add", workspace=workspace_id, test=test, **_written(terms)):
+            return await self._admin.add_key(workspace_id, test=test, **terms)
 
-    async def set_limit(self, key_id: str, limit: RateLimit | None) -> None:
-        async with self._audit.operation("key.set_rate", target=key_id, rate=_rate(limit)):
-            await self._admin.set_limit(key_id, limit)
+    async def change_key(self, key_id: str, **terms: Unpack[KeyTerms]) -> KnownKey:
+        async with self._audit.operation("key.change", target=key_id, **_written(terms)):
+            return await self._admin.change_key(key_id, **terms)
 
     async def revoke_key(self, key_id: str) -> None:
         async with self._audit.operation("key.revoke", target=key_id):
@@ -62,5 +65,15 @@ def _changed(before: Account, after: Account) -> list[str]:
     return [field.name for field in fields(Account) if getattr(before, field.name) != getattr(after, field.name)]
 
 
-def _rate(limit: RateLimit | None) -> str | None:
-    return None if limit is None else str(limit)
+def _written(terms: KeyTerms) -> dict[str, str | None]:
+    """The terms that are given, as operators write them."""
+    written: dict[str, str | None] = {}
+    if "limit" in terms:
+        written["rate"] = None if terms["limit"] is None else str(terms["limit"])
+    if "scopes" in terms:
+        written["scopes"] = write_scopes(terms["scopes"])
+    if "expires_at" in terms:
+        written["expires"] = None if terms["expires_at"] is None else iso(terms["expires_at"])
+    if "networks" in terms:
+        written["from"] = write_networks(terms["networks"])
+    return written

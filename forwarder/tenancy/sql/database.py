@@ -19,10 +19,10 @@ _OUR_MISTAKES = ("0A", "22", "23", "42")
 
 
 @asynccontextmanager
-async def transaction(engine: AsyncEngine, *, writes: bool) -> AsyncIterator[AsyncConnection]:
+async def transaction(engine: AsyncEngine, *, writes: bool, enlists: bool = True) -> AsyncIterator[AsyncConnection]:
     """Committed where the block ends, rolled back where it raises; bounded in time. One that writes is committed with what is
-    enlisted. Raises `TenancyUnavailable`."""
-    enlisted = to_be_written() if writes else None
+    enlisted, unless it is no part of the change: `enlists` false. Raises `TenancyUnavailable`."""
+    enlisted = to_be_written() if writes and enlists else None
     if not writes:
         engine = engine.execution_options(postgresql_readonly=True)
     try:

@@ -31,7 +31,7 @@ async def _shared_key(engine: AsyncEngine, name: str) -> bytes:
     if value is not None:
         return bytes.fromhex(value)
     new = insert_into(engine, deployment_secrets).values(name=name, value=secrets.token_hex(_KEY_BYTES))
-    async with transaction(engine, writes=True) as connection:
+    async with transaction(engine, writes=True, enlists=False) as connection:
         # Of two at once, the second waits in its INSERT for the first, and then reads the first one's value.
         await connection.execute(new.on_conflict_do_nothing(index_elements=["name"]))
         return bytes.fromhex((await connection.execute(kept)).scalar_one())
