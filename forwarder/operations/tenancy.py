@@ -21,9 +21,7 @@ class AuditedTenancy:
         async with self._audit.operation("workspace.add", workspace=workspace_id):
             await self._admin.add_workspace(workspace_id)
 
-    async def add_key(
-        self, workspace_id: str, *, test: bool = False, **terms: Unpack[KeyTerms]
-    ) -> tuple[ApiKey, str]:
+    async def add_key(self, workspace_id: str, *, test: bool = False, **terms: Unpack[KeyTerms]) -> tuple[ApiKey, str]:
         async with self._audit.operation("key.add", workspace=workspace_id, test=test, **_written(terms)):
             return await self._admin.add_key(workspace_id, test=test, **terms)
 
