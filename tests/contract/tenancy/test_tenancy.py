@@ -97,7 +97,7 @@ async def test_a_key_has_its_terms_until_they_are_changed(
     until = datetime(2061, 1, 1, tzinfo=UTC)
     networks = read_networks(["203.0.113.0/24", "2001:db8::1"])
     key, token = await registry.add_key("ws-1", scopes=frozenset({"read"}), expires_at=until, networks=networks)
-    assert (key.scopes, key.expires_at, key.networks) == ({"read"}, until, networks)
+    assert (key.scopes, key.expires_at, key.networks) == (frozenset({"read"}), until, networks)
     assert await directory.key(token) == key
     changed = await registry.change_key(key.id, scopes=ALL_SCOPES, expires_at=None)
     assert changed.key == replace(key, scopes=ALL_SCOPES, expires_at=None)
