@@ -88,7 +88,7 @@ async def test_every_process_serves_its_routes_so(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(serving, "announcing", partial(announcing, table=TABLE))
     house: Stages
     async with stages() as house:
-        settings = SimpleNamespace(environment=Environment(), connections=ConnectionLimits())
+        settings = SimpleNamespace(environment=Environment(), connections=ConnectionLimits(), tls=None)
         backend: Any = SimpleNamespace(clock=house.clock, settings=settings, access=house.access, engine=None)
         with socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))
