@@ -17,7 +17,7 @@ GROUP: Final = "forwarder-worker"
 class WorkerSettings:
     """Sizes are numbers of reservations, times are seconds.
 
-    `lease_seconds` must outlast the push time-out: a row that is taken over then belongs to a push that is surely over.
+    `lease_seconds` is at least 1.5 push time-outs: what is pushed when the store goes away is still recorded under its lease.
     """
 
     group: str = GROUP

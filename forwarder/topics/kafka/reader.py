@@ -32,6 +32,7 @@ _TRIES = 3  # a broken connection may corrupt a batch once
 
 CannotRead = (CorruptRecordException, UnsupportedCodecError, UnicodeDecodeError)
 """What aiokafka raises for a batch it cannot read: its two implementations (C, Python) differ."""
+_CANCEL_SECONDS = 1.0
 _RETURN_SECONDS = 0.05  # for aiokafka to return empty-handed after its own time-out
 _PROBE_MILLISECONDS = 50  # for a record of one partition to come, where each is asked on its own
 
@@ -169,9 +170,11 @@ async def stop(consumer: AIOKafkaConsumer, connection: KafkaConnection) -> None:
     stopping = asyncio.create_task(consumer.stop())
     await asyncio.wait({stopping}, timeout=connection.session_timeout_seconds)
     if not stopping.done():
+        # aiokafka passes over a cancellation here and there, and then goes on waiting.
+        stopping.add_done_callback(retrieve_exception)
         stopping.cancel()
-        await asyncio.wait({stopping})
-    if stopping.cancelled() or stopping.exception() is not None:
+        await asyncio.wait({stopping}, timeout=_CANCEL_SECONDS)
+    if not stopping.done() or stopping.cancelled() or stopping.exception() is not None:
         _log.info("kafka consumer did not stop cleanly")
         await abandon_consumer(consumer)
 

@@ -3,10 +3,11 @@
 import asyncio
 import gc
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Never
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection
 
@@ -94,6 +95,26 @@ async def test_a_consumer_is_closed_with_all_its_connections(
         await fail(client_of(consumer._reader.consumer))  # noqa: SLF001
         await stack.aclose()
         assert open_connections() == 0
+
+
+async def test_a_consumer_whose_driver_does_not_stop_is_closed_all_the_same(
+    kafka_bootstrap: str, open_connections: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does it heed the first cancellation: others wait for this one to leave."""
+    log = KafkaLog(kafka_bootstrap, session_timeout_seconds=1.0)
+    topic, going_on = await new_topic(log, 1), asyncio.Event()
+
+    async def stop(consumer: AIOKafkaConsumer) -> None:
+        consumer._closed = True  # noqa: SLF001 - as it begins
+        with suppress(asyncio.CancelledError):
+            await going_on.wait()
+        await going_on.wait()
+
+    monkeypatch.setattr(AIOKafkaConsumer, "stop", stop)
+    async with asyncio.timeout(10.0), log.consumer(topic, group="g", on_partitions=ignore_partitions):
+        pass
+    assert open_connections() == 0
+    going_on.set()
 
 
 @pytest.mark.parametrize("kind", ["consumer", "tail"])

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from tests.support.machine import extremes
 from tests.support.machine.life import Life
-from tests.support.machine.openings import Before, Late
+from tests.support.machine.openings import Late
+from tests.support.machine.repetitions import Before
 from tests.support.machine.site import Meanwhile
 from tests.support.machine.worlds.mishap import Effect
 from tests.support.machine.worlds.pms import Reply, Says
@@ -19,6 +20,8 @@ _NO_KEY: Final = {"idempotent_create": False}
 _A_KEY: Final = {"idempotent_create": True}
 
 
+_OF: Final = {Before.IN_DOUBT: "neither"}
+"""Otherwise it is looked for soon."""
 _LEASES: Final = sorted({extremes.leases()[0], extremes.leases()[-1]})
 
 
@@ -56,17 +59,31 @@ CORNERS: Final[Mapping[str, Sequence[Mapping[str, Any]]]] = {
     "claim_is_answered_late": [
         {"kind": kind, "late": late, "place": 0} for kind, late in product(("searched", "calendar"), Late)
     ],
+    "options_change_while_a_push_waits": [
+        {"kind": "keyed", "before": {}, "meanwhile": _NO_KEY, "made_after": 10.0},
+        {"kind": "key-only", "before": {}, "meanwhile": _NO_KEY, "made_after": 10.0},
+        {"kind": "neither", "before": _A_KEY, "meanwhile": {}, "made_after": 10.0},
+    ],
     "rules_become_stricter_after_a_push_without_an_answer": [
         {"kind": kind, "made_after": 20.0, "known": known}
         for kind, known in product(("searched", "key-only", "neither"), (True, False))
     ],
     "submission_is_sent_again": [
-        {"kind": "searched", "before": before, "keyed": keyed, "transaction": transaction, "redelivered": not keyed}
+        {
+            "kind": _OF.get(before, "searched"),
+            "before": before,
+            "keyed": keyed,
+            "transaction": transaction,
+            "redelivered": not keyed,
+        }
         for before, (keyed, transaction) in zip(
             (*Before, *reversed(Before)), cycle(((False, False), (True, False), (False, True))), strict=False
         )
     ],
-    "clock_is_set_back_during_a_look": [{"kind": kind, "jump": -3600.0} for kind in ("searched", "keyed")],
+    "clock_is_set_back_during_a_look": [
+        {"kind": kind, "jump": -3600.0, "during": during}
+        for kind, during in product(("searched", "keyed"), (True, False))
+    ],
 }
 
 

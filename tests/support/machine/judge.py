@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from forwarder.reservation.submission import Submission
 from forwarder.topics.codec import decode_data, header, is_cancellation, is_duplicate, subject
 from forwarder.topics.port import Message
 from tests.support.machine.site import CARD_NUMBER, Site
@@ -129,10 +130,15 @@ class Judge:
             assert over is None or sent_at <= over, f"{request_id} is lost behind {original}, over since {over}"
         assert not originals.keys() & statuses.keys(), f"a row, and a duplicate: {originals.keys() & statuses.keys()}"
         self._originals = dict(originals)
-        now = self._site.callers.now()
+        keyed = Counter(self._originals.get(each, each) for each, taken in submitted.items() if _has_key(taken))
+        apart = [each for each, count in keyed.items() if count > 1]
+        assert not apart, f"several keys, and one submission: {apart}"
+        now, put_back = self._site.callers.now(), {each.rpartition(".")[0] for each in self._site.operator.replays}
         for request_id, status in statuses.items():
-            if status in {"REJECTED", "CANCELLED"}:
+            if status in {"REJECTED", "CANCELLED"} or (status == "FAILED" and request_id not in put_back):
                 self._over.setdefault(request_id, now)
+            elif request_id in put_back:
+                self._over.pop(request_id, None)
 
     def _repetitions_are_told_truly(self, told: Sequence[Message]) -> None:
         for message in told:
@@ -232,6 +238,10 @@ class Judge:
                 assert not gone_on or self._site.operator.replays[event_id], f"{event_id} went on without a replay"
         if row["status"] != "PENDING":
             assert statuses.get(last) == row["status"], f"{row['status']} was not announced: {statuses}"
+
+
+def _has_key(taken: Submission) -> bool:
+    return taken.natural is not None and taken.natural.keyed
 
 
 def _work_goes_on(row: Mapping[str, Any]) -> None:

@@ -15,14 +15,14 @@ from tests.support.machine.draws import (
     whiles,
 )
 from tests.support.machine.judge import Judge
-from tests.support.machine.openings import Openings
+from tests.support.machine.repetitions import Repetitions
 from tests.support.machine.site import Meanwhile, Site
 from tests.support.machine.worlds.mishap import Seam
 from tests.support.machine.worlds.pms import KINDS
 from tests.support.machine.worlds.store import Store
 
 
-class Life(Openings):
+class Life(Repetitions):
     """Of one site: after each event, what goes on meanwhile; and the guarantees, after each."""
 
     def __init__(self, store: Store) -> None:

@@ -14,9 +14,10 @@ from tests.support.machine.judge import Judge
 from tests.support.machine.site import HOSTS, Site
 from tests.support.machine.worlds.mishap import Effect, Mishap
 from tests.support.machine.worlds.pms import PUSH_SECONDS, LookReply, Reply, Says
+from tests.support.machine.worlds.process import Process
 
-_ORDER = Order(room=1, card=False, deadline_seconds=None, copies=1)
-_OTHER_ORDER = replace(_ORDER, room=2)
+ORDER = Order(room=1, card=False, deadline_seconds=None, copies=1)
+_OTHER_ORDER = replace(ORDER, room=2)
 _MANY = 200
 
 
@@ -32,21 +33,8 @@ class Late(Enum):
     """What happens while a claim's answer is on its way."""
 
     CANCELLED = "what was claimed is cancelled"
-    PUT_OUT = "the worker is put out of its group"
-
-
-class Before(Enum):
-    """What has become of a submission when it is sent again."""
-
-    QUEUED = "it waits to be pushed"
-    IN_DOUBT = "it may have been made"
-    CONFIRMED = "it was made"
-    FAILED = "it was given up"
-    REPLAYED = "it was given up, and is put back at the same moment"
-    CANCELLED = "it was made, and cancelled"
-
-
-_GIVEN_UP = {Before.FAILED, Before.REPLAYED}
+    PUT_OUT = "a worker is put out of its group"
+    LEFT_WITHOUT = "the worker is put out of its group, and comes back as one more than there are partitions"
 
 
 class Openings(RuleBasedStateMachine):
@@ -107,7 +95,7 @@ class Openings(RuleBasedStateMachine):
             for _ in range(3):
                 process.mishaps.add(Mishap("store", 1, Effect.REFUSED, name="renew"))
         self.site.pass_time(lease_seconds * share)
-        self._submit(kind, _ORDER, _OTHER_ORDER, replies=[Reply(Says.NOTHING, PUSH_SECONDS, made_after)] * 2)
+        self._submit(kind, ORDER, _OTHER_ORDER, replies=[Reply(Says.NOTHING, PUSH_SECONDS, made_after)] * 2)
         self.site.pass_time(3.0)
         for process in self.site.processes():
             process.mishaps.clear()
@@ -130,7 +118,7 @@ class Openings(RuleBasedStateMachine):
         """Whoever sent it learns that it was not answered, or dies before."""
         self.site.accounts.set_options(kind, before)
         self.site.pass_time(10.0)
-        self._submit(kind, _ORDER, replies=[Reply(Says.NOTHING, 10.0, made_after)])
+        self._submit(kind, ORDER, replies=[Reply(Says.NOTHING, 10.0, made_after)])
         self.site.pass_time(5.0)
         for process in [] if known else self.site.pushing():
             process.crash()
@@ -138,12 +126,36 @@ class Openings(RuleBasedStateMachine):
         self.site.accounts.set_options(kind, after)
         self.site.pass_time(self.site.settings.lease_seconds + 50.0)
 
+    @rule(
+        kind=draws.kinds,
+        made_after=st.sampled_from([0.0, 20.0, None]),
+        before=draws.options,
+        meanwhile=draws.options,
+    )
+    def options_change_while_a_push_waits(
+        self, kind: str, made_after: float | None, before: dict[str, bool], meanwhile: dict[str, bool]
+    ) -> None:
+        """For its room, and back again once it was made, by a worker that dies over it."""
+        self.site.accounts.set_options(kind, before)
+        self.site.pass_time(10.0)
+        replies = [Reply(Says.YES, 15.0), Reply(Says.NOTHING, 20.0, made_after)]
+        self._submit(kind, ORDER, ORDER, replies=replies)
+        waits = list(self.site.callers.submitted)[-1]
+        self.site.pass_time(3.0)
+        self.site.accounts.set_options(kind, meanwhile)
+        self._until(lambda: self.site.pmss.pushes.any_of(waits))
+        for process in self.site.pushing():
+            process.crash()
+            self.site.start_one()
+        self.site.accounts.set_options(kind, before)
+        self.site.pass_time(self.site.settings.lease_seconds + 50.0)
+
     @rule(kind=draws.kinds, made_after=st.sampled_from([0.0, 20.0, None]), known=st.booleans())
     def rules_become_stricter_after_a_push_without_an_answer(
         self, kind: str, made_after: float | None, known: bool
     ) -> None:
         """By an upgrade: they would refuse now what was pushed."""
-        self._submit(kind, _ORDER, replies=[Reply(Says.NOTHING, 10.0, made_after)])
+        self._submit(kind, ORDER, replies=[Reply(Says.NOTHING, 10.0, made_after)])
         self.site.pass_time(5.0)
         for process in [] if known else self.site.pushing():
             process.crash()
@@ -151,13 +163,17 @@ class Openings(RuleBasedStateMachine):
         self.site.accounts.apply_stricter_rules(kind)
         self.site.pass_time(self.site.settings.lease_seconds + 50.0)
 
-    @rule(kind=draws.kinds_without_a_key, jump=st.sampled_from([-100.0, -3600.0]))
-    def clock_is_set_back_during_a_look(self, kind: str, jump: float) -> None:
-        """What is looked for was in doubt at its deadline, and by that clock is before it again."""
-        self._submit(kind, replace(_ORDER, deadline_seconds=60), replies=[Reply(Says.NOTHING, PUSH_SECONDS, None)])
+    @rule(kind=draws.kinds_without_a_key, jump=st.sampled_from([-100.0, -3600.0]), during=st.booleans())
+    def clock_is_set_back_during_a_look(self, kind: str, jump: float, during: bool) -> None:
+        """What is looked for was in doubt at its deadline, and by that clock is before it again; or it is so shortly before."""
+        self._submit(kind, replace(ORDER, deadline_seconds=60), replies=[Reply(Says.NOTHING, PUSH_SECONDS, None)])
         self.site.pmss.look_replies[kind].append(LookReply(after=10.0))
         reference = list(self.site.callers.submitted)[-1]
-        self._until(lambda: self.site.pmss.pushes.looked_for(reference))
+        if during:
+            self._until(lambda: self.site.pmss.pushes.looked_for(reference))
+        else:
+            self._until(lambda: (self.site.store.row(reference) or {}).get("status") == "IN_DOUBT")
+            self._strike_one_of(Mishap("store", 1, Effect.LATE, 10.0, "claim"))
         for process in self.site.processes():
             process.clock.jump(jump)
         self.site.pass_time(60.0)
@@ -168,7 +184,7 @@ class Openings(RuleBasedStateMachine):
         for _ in range(HOSTS):
             self.site.start_one()
         self.site.pass_time(5.0)
-        self._submit(kind, _ORDER, _ORDER, _ORDER, replies=[Reply(Says.YES, 10.0)] * 3)
+        self._submit(kind, ORDER, ORDER, ORDER, replies=[Reply(Says.YES, 10.0)] * 3)
         self.site.pass_time(3.0)
         self.site.put_out(place)
         self.site.pass_time(3.0)
@@ -179,13 +195,19 @@ class Openings(RuleBasedStateMachine):
     @rule(kind=draws.kinds, late=st.sampled_from(list(Late)), place=draws.places)
     def claim_is_answered_late(self, kind: str, late: Late, place: int) -> None:
         """What is in the store, and due, is claimed; before the answer comes, the worker hears of something else."""
+        if late is Late.LEFT_WITHOUT:
+            for _ in range(HOSTS):
+                self.site.start_one()
+            self.site.pass_time(5.0)
         self._put_due(kind)
-        self._strike_one_of(Mishap("store", 1, Effect.LATE, 10.0, "claim"))
+        claims = self._strike_one_of(Mishap("store", 1, Effect.LATE, 10.0, "claim"))
         match late:
             case Late.CANCELLED:
                 self.site.callers.cancel(list(self.site.callers.submitted)[-1], revision=0)
             case Late.PUT_OUT:
                 self.site.put_out(place)
+            case Late.LEFT_WITHOUT:
+                self.site.put_out_of_group(claims)
         self.site.pass_time(30.0)
 
     @rule(
@@ -203,7 +225,7 @@ class Openings(RuleBasedStateMachine):
             for _ in range(_MANY):
                 process.mishaps.add(Mishap("store", 2, Effect.REFUSED, name="claim"))
         self._strike_one_of(Mishap("store", 1, effect, name="claim"))
-        self.site.callers.submit(kind, _ORDER)
+        self.site.callers.submit(kind, ORDER)
         self._until_one_is_struck(Effect.LONG_CONNECTING)
         for process in self.site.processes():
             process.mishaps.clear()
@@ -228,52 +250,6 @@ class Openings(RuleBasedStateMachine):
             process.clock.jump(jump)
         self.site.pass_time(seconds + 5.0)
 
-    @rule(
-        kind=draws.kinds,
-        before=st.sampled_from(list(Before)),
-        keyed=st.sampled_from([False, False, True]),
-        transaction=st.booleans(),
-        redelivered=st.booleans(),
-    )
-    def submission_is_sent_again(
-        self, kind: str, before: Before, keyed: bool, transaction: bool, redelivered: bool
-    ) -> None:
-        """Twice: once where its first stands so, and once when that has gone on. In the end what failed is put back."""
-        order = replace(_ORDER, transaction=transaction, deadline_seconds=60 if before in _GIVEN_UP else None)
-        submit_again = self.site.callers.submit_again
-        first = self._bring_to(before, kind, order)
-        if before is Before.REPLAYED:
-            self._replay_last()
-        submit_again(first, keyed=keyed, copies=2)
-        self.site.accounts.pause(kind, paused=False)
-        self.site.pass_time(15.0)
-        if redelivered:
-            self.site.log.rewind()
-        submit_again(first, keyed=False, copies=1)
-        self.site.pass_time(5.0)
-        self._replay_last()
-        self.site.pass_time(60.0)
-
-    def _bring_to(self, before: Before, kind: str, order: Order) -> str:
-        """A submission for which that has come about; its request id."""
-        replies: list[Reply] = []
-        match before:
-            case Before.QUEUED:
-                self.site.accounts.pause(kind, paused=True)
-            case Before.IN_DOUBT:
-                replies = [Reply(Says.NOTHING, 10.0, 20.0)]
-            case Before.FAILED | Before.REPLAYED:
-                self.site.pmss.be_down(kind, 90.0)
-            case Before.CONFIRMED | Before.CANCELLED:
-                replies = [Reply(Says.YES)]
-        self._submit(kind, order, replies=replies)
-        first = list(self.site.callers.submitted)[-1]
-        self.site.pass_time(100.0 if before in _GIVEN_UP else 15.0)
-        if before is Before.CANCELLED:
-            self.site.callers.cancel(first, revision=1)
-            self.site.pass_time(10.0)
-        return first
-
     def _replay_last(self) -> None:
         for event_id, letter in self.site.operator.letters()[-1:]:
             self.site.operator.replay(event_id, letter)
@@ -296,15 +272,16 @@ class Openings(RuleBasedStateMachine):
     def _put_due(self, account_id: str) -> None:
         """A submission that is taken in, and held by nobody until the next sweep."""
         self.site.accounts.pause(account_id, paused=True)
-        self._submit(account_id, _ORDER, replies=[])
+        self._submit(account_id, ORDER, replies=[])
         self.site.pass_time(5.0)
         self.site.accounts.pause(account_id, paused=False)
 
-    def _strike_one_of(self, mishap: Mishap) -> None:
-        """Return when it has struck somebody."""
+    def _strike_one_of(self, mishap: Mishap) -> Sequence[Process]:
+        """Return when it has struck somebody: whom."""
         for process in self.site.processes():
             process.mishaps.add(mishap)
         self._until_one_is_struck(mishap.effect)
+        return [process for process in self.site.processes() if not process.mishaps.any_of(mishap.effect)]
 
     def _until_one_is_struck(self, effect: Effect) -> None:
         processes = self.site.processes()

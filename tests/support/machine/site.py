@@ -121,6 +121,11 @@ class Site:
         for member in self.log.members[place : place + 1]:
             self.log.put_out(member)
 
+    def put_out_of_group(self, processes: Sequence[Process]) -> None:
+        """As `put_out`, these."""
+        for member in [each for each in self.log.members if each.process in processes]:
+            self.log.put_out(member)
+
     def at(self, place: int) -> list[Process]:
         """The worker at that place among those that live, if one lives."""
         return [running.process for running in self._at(place)]
