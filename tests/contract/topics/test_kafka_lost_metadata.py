@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack, suppress
 from typing import Never
 
 import pytest
-from aiokafka import AIOKafkaConsumer
 from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection
+from aiokafka.consumer.group_coordinator import GroupCoordinator
 
 from forwarder.topics.kafka.consumer import KafkaConsumer
 from forwarder.topics.kafka.internals import client_of, make_closable, metadata_task
@@ -104,13 +104,12 @@ async def test_a_consumer_whose_driver_does_not_stop_is_closed_all_the_same(
     log = KafkaLog(kafka_bootstrap, session_timeout_seconds=1.0)
     topic, going_on = await new_topic(log, 1), asyncio.Event()
 
-    async def stop(consumer: AIOKafkaConsumer) -> None:
-        consumer._closed = True  # noqa: SLF001 - as it begins
+    async def close(_coordinator: GroupCoordinator) -> None:
         with suppress(asyncio.CancelledError):
             await going_on.wait()
         await going_on.wait()
 
-    monkeypatch.setattr(AIOKafkaConsumer, "stop", stop)
+    monkeypatch.setattr(GroupCoordinator, "close", close)
     async with asyncio.timeout(10.0), log.consumer(topic, group="g", on_partitions=ignore_partitions):
         pass
     assert open_connections() == 0
