@@ -1,4 +1,5 @@
-"""Logging: structlog, one event per line on standard error, JSON or for the eye. Guest and card data are never logged.
+"""Logging: structlog, one event per line on standard error, JSON or for the eye. Guest and card data are never logged; what looks
+like a card in the words of an error, which are not ours, is masked.
 
 Events are named `noun.verbed`. A stage ends its work on a message with one wide event that has everything it learnt.
 """
@@ -9,12 +10,17 @@ import logging
 import sys
 import threading
 from datetime import UTC, datetime
-from typing import Literal, TextIO
+from typing import Final, Literal, TextIO
 
 import structlog
 from pydantic_core import to_json
 
+from forwarder.reservation.card_numbers import mask_all
+
 LogFormat = Literal["auto", "json", "pretty"]
+
+_OUR_WORDS: Final = frozenset({"info", "debug"})
+"""Levels on which nothing is said but identifiers, numbers and codes of ours."""
 
 
 def configure_logging(level: str, style: LogFormat) -> None:
@@ -25,6 +31,7 @@ def configure_logging(level: str, style: LogFormat) -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
         structlog.processors.format_exc_info,
+        _without_cards,
     ]
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
@@ -104,7 +111,14 @@ def json_line(logger: object, level: str, event: structlog.typing.EventDict) -> 
     event["time"] = datetime.now(UTC)
     if "exc_info" in event:
         event = structlog.processors.format_exc_info(logger, level, event)
+    if level not in _OUR_WORDS or "exception" in event:
+        event = _without_cards(logger, level, event)
     return to_json(event, fallback=str).decode()
+
+
+def _without_cards(_logger: object, _level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    masked: structlog.typing.EventDict = mask_all(event)
+    return masked
 
 
 def _json(event: object, **_options: object) -> str:

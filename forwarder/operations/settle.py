@@ -7,6 +7,7 @@ from datetime import timedelta
 from forwarder.operations.audit import Audit
 from forwarder.operations.completion import completed, with_attempt
 from forwarder.process.clock import Clock, iso
+from forwarder.reservation.card_numbers import mask
 from forwarder.reservation.outcome import Absent, Confirmed, LookupOutcome, Rejected, Status
 from forwarder.reservation.problems import endings
 from forwarder.store.lists.port import Overview
@@ -44,7 +45,7 @@ class Repair:
 
     async def reject(self, request_id: str, reason: str) -> None:
         """The PMS does not have it, and it is not tried again, because of `reason`, which the caller can read."""
-        problem = endings.REJECTED_BY_OPERATOR.problem(reason)
+        problem = endings.REJECTED_BY_OPERATOR.problem(mask(reason))
         async with self._settling(request_id, "rejected") as work:
             attempts, now = self._with_decision(work, Rejected(problem)), self._clock.now()
             ended = completed(work, attempts, Status.REJECTED, now=now, problem=problem)

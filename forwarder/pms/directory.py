@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from forwarder.pms.adapter import Adapter, BatchAdapter
 from forwarder.pms.auth.grants import GrantKeeper
+from forwarder.pms.card_data import without_card_data
 from forwarder.pms.http.client import PmsClient, PushPolicy, Reuse, Send, Transport, always
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse, NotSent
@@ -41,6 +42,9 @@ class ConnectedPms:
         return ConnectedPms(self._adapter, self._client, self._pace, self._owner, held)
 
     async def create(self, booking: Booking) -> Outcome:
+        return without_card_data(await self._create(booking), booking)
+
+    async def _create(self, booking: Booking) -> Outcome:
         reuse, named = Reuse(self._owner), False
         try:
             outcome = await self._adapter.create(booking, self._client.push(self._pace, self._held, reuse))
@@ -58,23 +62,28 @@ class ConnectedPms:
             return [await self.create(booking) for booking in bookings]
         try:
             with self._alone() as send:
-                return await self._adapter.create_many(bookings, send)
+                outcomes = await self._adapter.create_many(bookings, send)
         except (NotSent, NoResponse) as failure:
-            return [outcome_of(failure)] * len(bookings)
+            outcomes = [outcome_of(failure)] * len(bookings)
+        if len(outcomes) != len(bookings):  # an adapter's bug, for its caller to see
+            return outcomes
+        return [without_card_data(outcome, booking) for outcome, booking in zip(outcomes, bookings, strict=True)]
 
     async def find(self, booking: Booking) -> LookupOutcome:
         try:
             with self._alone() as send:
-                return await self._adapter.find(booking, send)
+                found = await self._adapter.find(booking, send)
         except (NotSent, NoResponse) as failure:
-            return harmless(outcome_of(failure))
+            found = harmless(outcome_of(failure))
+        return without_card_data(found, booking)
 
     async def cancel(self, booking: Booking, pms_reservation_id: str) -> CancelOutcome:
         try:
             with self._alone() as send:
-                return await self._adapter.cancel(booking, pms_reservation_id, send)
+                outcome = await self._adapter.cancel(booking, pms_reservation_id, send)
         except (NotSent, NoResponse) as failure:
-            return harmless(outcome_of(failure))
+            outcome = harmless(outcome_of(failure))
+        return without_card_data(outcome, booking)
 
     @contextmanager
     def _alone(self) -> Iterator[Send]:

@@ -12,11 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.card_numbers import masked
 from forwarder.reservation.request import CardDetails, json_number
 
 MAX_DETAIL = 500
-_MIN_CARD_DIGITS = 12
 _MIN_SECRET_LENGTH = 3
 # A run of digits as long as a card number, or grouped as card numbers are written (4-4-4-4, 4-6-5); dates do not match.
 _CARD_LIKE = re.compile(r"\d{12,}|\d{4}(?:[ -]\d{4}){2,}(?:[ -]?\d{1,4})?|\d{4}[ -]\d{6}[ -]\d{5}")
@@ -198,33 +196,8 @@ def discreet(text: str, booking: Booking) -> str:
     return shortened(text)
 
 
-def without_card(value: Any, card: CardDetails | None) -> Any:
-    """`value`, JSON of any depth, with the card's number masked wherever a text in it repeats that number."""
-    digits = _digits(card)
-    if len(digits) < _MIN_CARD_DIGITS:
-        return value
-    return _replaced(value, re.compile("[ -]?".join(digits)), masked(digits))
-
-
-def _replaced(value: Any, pattern: re.Pattern[str], replacement: str) -> Any:
-    match value:
-        case str():
-            return pattern.sub(replacement, value)
-        case dict():
-            return {name: _replaced(part, pattern, replacement) for name, part in value.items()}
-        case list():
-            return [_replaced(part, pattern, replacement) for part in value]
-        case _:
-            return value
-
-
 def _asterisks(match: re.Match[str]) -> str:
     return "*" * len(match.group())
-
-
-def _digits(card: CardDetails | None) -> str:
-    number = "" if card is None else card.card_number or ""
-    return "".join(character for character in number if character.isdigit())
 
 
 def _secrets(booking: Booking) -> Iterator[str]:

@@ -14,7 +14,7 @@ from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import gateway_failure, harmless, not_understood, outcome_of, unexpected
 from forwarder.pms.http.response import Headers, Response, bounded, hold_off_asked, read_object, retry_after
 from forwarder.pms.port import CANCELLED_IN_PMS, AccountConnection, Capabilities, Limit, Limits
-from forwarder.pms.record import amount, discreet, finances, identifier, record_fields, shortened, without_card
+from forwarder.pms.record import amount, discreet, finances, identifier, record_fields, shortened
 from forwarder.pms.refusals import PRICE_AND_CARD, REFUSALS, Meaning, outcome_of_message, refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
@@ -103,5 +103,4 @@ __all__ = [
     "retry_after",
     "shortened",
     "unexpected",
-    "without_card",
 ]

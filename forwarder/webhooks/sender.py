@@ -16,6 +16,7 @@ import httpcore
 
 from forwarder.http.fields import read_retry_after
 from forwarder.process.clock import Clock
+from forwarder.reservation.card_numbers import mask
 from forwarder.webhooks.addresses import AddressRule, Resolve, Resolver
 from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
 
@@ -149,7 +150,7 @@ async def _beginning(response: httpcore.Response) -> bytes:
 def _excerpt(beginning: bytes) -> str:
     text = beginning.decode("utf-8", "replace")
     printable = "".join(character if character.isprintable() else " " for character in text)
-    return " ".join(printable.split())[:_MAX_EXCERPT]
+    return mask(" ".join(printable.split()))[:_MAX_EXCERPT]
 
 
 def _no_response(error: Exception) -> NoResponse:

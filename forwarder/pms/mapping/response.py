@@ -11,7 +11,7 @@ from forwarder.pms.mapping.json_path import MISSING, value_at
 from forwarder.pms.mapping.model import Operation, PmsMapping
 from forwarder.pms.mapping.parts import Rule, Shown
 from forwarder.pms.port import CANCELLED_IN_PMS
-from forwarder.pms.record import amount, identifier, record_fields, without_card
+from forwarder.pms.record import amount, identifier, record_fields
 from forwarder.pms.refusals import refusal
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, LookupOutcome, Outcome
@@ -105,7 +105,7 @@ def _state(shown: Shown, item: Any) -> str:
 
 
 def _confirmed(shown: Shown, pms_id: str, item: Any, booking: Booking) -> Confirmed:
-    return Confirmed(pms_id, without_card(_record(shown, item), booking.card), named=is_ours(shown, item, booking))
+    return Confirmed(pms_id, _record(shown, item), named=is_ours(shown, item, booking))
 
 
 def _record(shown: Shown, item: Any) -> dict[str, Any]:

@@ -3,13 +3,15 @@
 import asyncio
 import io
 import json
+import logging
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 import structlog
 
-from forwarder.observability.logging import LineLogger, configure_logging, json_line
+from forwarder.observability.logging import LineLogger, LogFormat, configure_logging, json_line
+from tests.support.cards import MASKED, NUMBER
 
 
 def _line(**said: Any) -> dict[str, Any]:
@@ -43,6 +45,25 @@ def test_a_failure_is_told_with_its_traceback() -> None:
     line = _line(event="thing.failed", exc_info=LookupError("not there"))
     assert "LookupError: not there" in line["exception"]
     assert "exc_info" not in line
+
+
+def test_a_card_in_the_words_of_an_error_is_masked() -> None:
+    line = _line(event="thing.failed", exc_info=ValueError("invalid literal: '4111 1111 1111 1111'"))
+    assert "ValueError: invalid literal: '411111******1111'" in line["exception"]
+    said = json.loads(
+        json_line(None, "warning", {"event": "thing.failed", "error": f"cvv 987 of {NUMBER}", "count": 4})
+    )
+    assert (said["error"], said["count"]) == (f"cvv *** of {MASKED}", 4)
+
+
+@pytest.mark.parametrize("style", ["json", "pretty"])
+def test_so_it_is_in_the_lines_of_libraries(capsys: pytest.CaptureFixture[str], style: LogFormat) -> None:
+    configure_logging("info", style)
+    logging.getLogger("library").warning("failed with %s", NUMBER)
+    structlog.get_logger().error("thing.failed", error=NUMBER)
+    written = capsys.readouterr().err
+    assert NUMBER not in written
+    assert written.count(MASKED) == 2
 
 
 def _told(capsys: pytest.CaptureFixture[str], level: str = "info", **bound: str) -> list[dict[str, Any]]:

@@ -416,7 +416,6 @@ CAUGHT_BY: Final[Sequence[tuple[Any, str, str]]] = (
     (CountsInFloats, "keeps-amounts-exact", "1.15"),
     (WritesTheCard, "hides-cards", "charging"),
     (ShowsWhatItWasAsked, "hides-cards", "RuntimeError"),
-    (PassesOn, "hides-cards", "was not taken"),
     (ShowsItsCredential, "hides-the-credential", "ShowsItsCredential"),
     (PrintsItsCredential, "hides-the-credential", "asking with"),
 )

@@ -79,7 +79,6 @@ from forwarder.pms.sdk import (
     outcome_of_message,
     refusal,
     unexpected,
-    without_card,
 )
 
 _MOST_AT_ONCE: Final = 20
@@ -249,4 +248,4 @@ def _found(ours: Sequence[ShownBooking], booking: Booking) -> Confirmed | Deferr
 
 def _confirmed(shown: ShownBooking, booking: Booking) -> Confirmed:
     named = shown.reference == booking.reference
-    return Confirmed(str(shown.id), without_card(dict(shown.record), booking.card), named=named)
+    return Confirmed(str(shown.id), dict(shown.record), named=named)

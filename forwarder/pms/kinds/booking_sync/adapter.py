@@ -167,7 +167,7 @@ class BookingSyncAdapter:
             response = await self._api.ask_again_at_will(send, "POST", f"bookings/{made.id}/payments", body)
             if isinstance(response, Deferred) or response.status_code != HTTPStatus.CREATED:
                 paid = None
-        return confirmed(made, booking, paid or Decimal(0))
+        return confirmed(made, paid or Decimal(0))
 
     def stand_in(self, request: Request, booking: Booking) -> StandIn | None:
         return stand_in_for(request, booking, self._options)

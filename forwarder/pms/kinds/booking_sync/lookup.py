@@ -17,7 +17,6 @@ from forwarder.pms.sdk import (
     Response,
     Send,
     harmless,
-    without_card,
 )
 
 _PER_PAGE: Final = 100
@@ -35,15 +34,15 @@ async def look_up(api: BookingSyncApi, booking: Booking, send: Send, *, strict: 
         shown += bookings
         for found in bookings:
             if found.external_reference == booking.reference and found.status == "Booked":
-                return confirmed(found, booking)
+                return confirmed(found)
         if page >= _pages(response) or not bookings:
             return _hidden(shown, booking, strict=strict) or _not_booked(shown, booking)
     return Deferred("pms_lists_too_much", f"The PMS lists more than {_MOST_PAGES * _PER_PAGE} bookings.")
 
 
-def confirmed(found: SyncBooking, booking: Booking, paid_since: Decimal = Decimal(0)) -> Confirmed:
+def confirmed(found: SyncBooking, paid_since: Decimal = Decimal(0)) -> Confirmed:
     """The booking that BookingSync shows. `paid_since`: what was paid after it was shown."""
-    return Confirmed(str(found.id), without_card(found.record(paid_since), booking.card))
+    return Confirmed(str(found.id), found.record(paid_since))
 
 
 def _hidden(shown: list[SyncBooking], booking: Booking, *, strict: bool) -> Deferred | None:

@@ -70,7 +70,6 @@ from forwarder.pms.sdk import (
     read_object,
     refusal,
     unexpected,
-    without_card,
 )
 
 _log = structlog.get_logger(__name__)
@@ -218,7 +217,7 @@ class CloudbedsAdapter:
         if details is not None and _is_anothers(details, booking):
             details = None
         record = record_of(known if details is None else details)
-        return Confirmed(reservation_id, without_card(record, booking.card))
+        return Confirmed(reservation_id, record)
 
     async def _leave_note(self, reservation_id: str, booking: Booking, send: Send) -> None:
         """What Cloudbeds has no field for becomes a note of what it made, unless it went with that in a field of the account's. A

@@ -52,7 +52,6 @@ from forwarder.pms.sdk import (
     record_fields,
     refusal,
     unexpected,
-    without_card,
 )
 
 STILL_WORKING: Final = "request_in_progress"
@@ -214,7 +213,7 @@ def _confirmed(body: Mapping[str, Any], booking: Booking) -> Confirmed | None:
     named = reference == booking.reference
     if pms_id is None or not (named or reference is None):
         return None
-    return Confirmed(pms_id, without_card(record_fields(body), booking.card), named=named)
+    return Confirmed(pms_id, record_fields(body), named=named)
 
 
 def _status(body: Mapping[str, Any]) -> str:

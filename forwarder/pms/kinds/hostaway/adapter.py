@@ -75,7 +75,6 @@ from forwarder.pms.sdk import (
     outcome_of_message,
     refusal,
     unexpected,
-    without_card,
 )
 
 _MOST_PAGES: Final = 20
@@ -245,4 +244,4 @@ def _decided(shown: Sequence[ShownReservation], booking: Booking) -> Confirmed |
 
 def _confirmed(reservation: ShownReservation, booking: Booking) -> Confirmed:
     named = reservation.reference == booking.reference
-    return Confirmed(str(reservation.id), without_card(dict(reservation.record), booking.card), named=named)
+    return Confirmed(str(reservation.id), dict(reservation.record), named=named)

@@ -219,7 +219,7 @@ async def test_the_record_is_put_together_by_its_map() -> None:
     assert outcome == Confirmed(
         "5",
         {
-            "notes": "Card 4111111111111111",
+            "notes": "Card 411111******1111",
             "paymentUrl": "https://pay.test/5",
             "totalPrice": 450.35,
             "currency": "EUR",

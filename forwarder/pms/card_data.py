@@ -1,0 +1,80 @@
+"""The last step of an outcome on its way from an adapter: what the PMS said, without card numbers and security codes. Pure."""
+
+import re
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+from pydantic_core import to_json
+
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.card_numbers import MIN_DIGITS, digits_of, mask, masked, may_hold_any, plain
+from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
+
+O = TypeVar("O", bound=Confirmed | Rejected | Deferred | InDoubt | Absent | Cancelled)  # noqa: E741 - an outcome
+
+_DIGIT: Final = re.compile("[0-9]")
+_ADDRESS: Final = "paymentUrl"
+"""Where the guest pays: if it were changed because it looks like something, nobody could."""
+
+
+def without_card_data(outcome: O, booking: Booking) -> O:
+    """`outcome` with whatever looks like a card masked, and the card of `booking` however its digits are strewn over a text."""
+    number = "" if booking.card is None else digits_of(booking.card.card_number or "")
+    if len(number) < MIN_DIGITS - 1:
+        number = ""
+    match outcome:
+        case Confirmed():
+            return _confirmed(outcome, number)
+        case Rejected(problem):
+            extra = _masked(dict(problem.extra), number) if problem.extra else problem.extra
+            said = replace(
+                problem, title=_text(problem.title, number), detail=_text(problem.detail, number), extra=extra
+            )
+            return outcome if said == problem else replace(outcome, problem=said)
+        case Deferred() | InDoubt():
+            said_of_it = _text(outcome.detail, number)
+            return outcome if said_of_it == outcome.detail else replace(outcome, detail=said_of_it)
+        case _:
+            return outcome
+
+
+def _confirmed(outcome: O, number: str) -> O:
+    if not isinstance(outcome, Confirmed) or not (outcome.record or number):
+        return outcome
+    if not number and not may_hold_any(to_json(outcome.record)):  # as nearly always
+        return outcome
+    record = {
+        name: _masked(part, number) if name != _ADDRESS else _strewn(str(part), number)
+        for name, part in outcome.record.items()
+    }
+    pms_reservation_id = _strewn(outcome.pms_reservation_id, number)
+    return replace(outcome, record=record, pms_reservation_id=pms_reservation_id)
+
+
+def _masked(value: Any, number: str) -> Any:
+    match value:
+        case str():
+            return _text(value, number)
+        case dict():
+            return {name: _masked(part, number) for name, part in value.items()}
+        case list() | tuple():
+            return [_masked(part, number) for part in value]
+        case _:
+            return value
+
+
+def _text(text: str, number: str) -> str:
+    return mask(_strewn(text, number))
+
+
+def _strewn(text: str, number: str) -> str:
+    """`text` with each place masked where its digits, whatever is between them, are those of `number`."""
+    if not number or len(text) < len(number):
+        return text
+    digits = plain(text)
+    places = [match.start() for match in _DIGIT.finditer(digits)]
+    at = "".join(digits[place] for place in places).find(number)
+    if at < 0:
+        return text
+    start, end = places[at], places[at + len(number) - 1] + 1
+    return text[:start] + masked(number) + _strewn(text[end:], number)

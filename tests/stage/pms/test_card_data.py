@@ -1,0 +1,71 @@
+"""A PMS that repeats a card, in whatever spelling: nothing of it is in the outcome."""
+
+from typing import Any
+
+import pytest
+
+from forwarder.reservation.card_numbers import digits_of
+from forwarder.reservation.outcome import Confirmed
+from tests.support.cards import NUMBER, SPELLINGS
+from tests.support.pms.open_pms import created
+from tests.support.simulator.server import CARD, booking
+
+RECORD: dict[str, Any] = {
+    "notes": "Paid with {}.",
+    "codes": {"accessCode": ["{}"]},
+    "finances": {"fee": {"totalFee": 1, "breakdown": [{"name": "for {}", "type": "Fee", "total": 1}]}},
+    "primaryGuest": {"name": "{}", "emails": [], "mobileNumbers": ["{}"]},
+}
+
+
+def _saying(value: Any, text: str) -> Any:
+    match value:
+        case str():
+            return value.replace("{}", text)
+        case dict():
+            return {name: _saying(part, text) for name, part in value.items()}
+        case list():
+            return [_saying(part, text) for part in value]
+        case _:
+            return value
+
+
+def _shows(outcome: object) -> bool:
+    """Whether enough digits of the number are left anywhere, with whatever between them."""
+    return "1" * 12 in digits_of(repr(outcome).replace(booking().reference, ""))
+
+
+@pytest.mark.parametrize("card", [None, CARD.model_copy(update={"card_number": NUMBER})], ids=["look-up", "with card"])
+async def test_no_spelling_gets_into_a_record(card: Any) -> None:
+    asked = booking(card=card)
+    outcomes = {
+        name: await created(201, {"id": 5, "reference": asked.reference, **_saying(RECORD, spelt)}, asked)
+        for name, spelt in SPELLINGS.items()
+    }
+    assert all(isinstance(outcome, Confirmed) and outcome.record for outcome in outcomes.values())
+    assert [name for name, outcome in outcomes.items() if _shows(outcome)] == []
+
+
+@pytest.mark.parametrize("status", [400, 409, 422, 500])
+@pytest.mark.parametrize("card", [None, CARD.model_copy(update={"card_number": NUMBER})], ids=["look-up", "with card"])
+async def test_no_spelling_gets_into_a_reason(card: Any, status: int) -> None:
+    outcomes = {
+        name: await created(
+            status, {"code": "card_refused", "detail": f"Card {spelt} declined", "title": spelt}, booking(card=card)
+        )
+        for name, spelt in SPELLINGS.items()
+    }
+    assert [name for name, outcome in outcomes.items() if _shows(outcome)] == []
+
+
+async def test_the_card_that_was_sent_is_known_however_its_digits_are_strewn() -> None:
+    card = CARD.model_copy(update={"card_number": NUMBER})
+    strewn = "4111 (first), then 11 and 11; 11-11 and last 11, 11."
+    outcome = await created(201, {"id": 5, "notes": strewn}, booking(card=card))
+    assert isinstance(outcome, Confirmed)
+    assert outcome.record["notes"] == "411111******1111."
+
+
+async def test_a_security_code_is_masked_by_its_name() -> None:
+    outcome = await created(201, {"id": 5, "notes": "cvv 987, door 987"})
+    assert outcome == Confirmed("5", {"notes": "cvv ***, door 987"})
