@@ -40,6 +40,15 @@ def credential_from(given: str | None, file: Path | None) -> str:
     return (sys.stdin.read() if str(file) == "-" else _text(file)).rstrip("\r\n")
 
 
+def lines_from(file: Path) -> list[str]:
+    """The lines of the file (`-` is standard input) that are not blank. Raises `WrongUsage`."""
+    text = sys.stdin.read() if str(file) == "-" else _text(file)
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise WrongUsage(f"{file} holds no value to look for.")
+    return lines
+
+
 def options_from(given: Sequence[str] | None, file: Path | None) -> dict[str, Any]:
     """The options of the file, JSON or TOML by its name, and then each `NAME=VALUE`, whose value is JSON where it can be read as
     such, and text otherwise. Raises `WrongUsage`."""

@@ -24,6 +24,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "forwarder.cli.run.simulate:simulate",
         "Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3.",
     ),
+    "scan": (
+        "forwarder.cli.operate.scan:scan",
+        "Look for card data in everything that is stored: all tables of the database, all topics.",
+    ),
     "migrate": ("forwarder.cli.operate.topics:migrate", "Create or upgrade the database tables."),
 }
 """Each command by its name: where it is, as `load` takes it, and what the list of commands says of it, which is how its own help

@@ -77,7 +77,9 @@ _CALLED: Final = re.compile(r"\+\s?$")
 _BETWEEN: Final = r"[^0-9A-Za-z]{0,6}(?:(?:is|no|nr|num|code|number|ist|es|est)\b[^0-9A-Za-z]{0,6}){0,2}"
 _CODE: Final = r"(?P<after>[0-9](?:[ .-]?[0-9]){2,3})(?![0-9])"
 _CODE_BY_NAME: Final = re.compile(
-    rf"\bcv[vcn]2?{_BETWEEN}{_CODE}|(?<![0-9])(?P<before>[0-9]{{3,4}})[^0-9A-Za-z]{{0,3}}\bcv[vcn]\b", re.IGNORECASE
+    rf"\bcv[vcn]2?{_BETWEEN}{_CODE}"
+    rf"|(?<![0-9*])(?P<before>[0-9]{{3,4}})[^0-9A-Za-z]{{0,3}}\bcv[vcn]\b(?!{_BETWEEN}[0-9*]{{3}})",
+    re.IGNORECASE,
 )
 # Doors have codes too: these words count only in a text that has a card number.
 _CODE_BESIDE_NUMBER: Final = re.compile(

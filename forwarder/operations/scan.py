@@ -1,0 +1,166 @@
+"""Looking through everything that is kept, for what must not be: card numbers and security codes, or values that are known.
+
+What is found is told by its place, never by itself. One batch is in memory at a time.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pydantic_core import from_json
+
+from forwarder.reservation.card_numbers import find, mask, may_hold
+from forwarder.store.texts import SqlTexts
+from forwarder.topics.port import ConsumedMessage, Log
+from forwarder.topics.reading import read_to_end
+
+MAX_HITS_LISTED: Final = 1_000
+"""Of each place. The rest are counted."""
+
+_CHUNK: Final = 1024 * 1024
+_OVERLAP: Final = 1024
+"""Longer than anything that is looked for."""
+
+KNOWN_VALUE: Final = "known_value"
+
+Look = Callable[[str], Collection[str]]
+"""What is in a text: the kinds of thing that were found."""
+
+
+class Hit(NamedTuple):
+    """Something that must not be there. `part`: a column, or a part of a message; `key`: the row's primary key, a message's
+    partition and offset, or a file's line."""
+
+    place: str
+    part: str
+    key: str
+    what: str
+
+
+class Piece(NamedTuple):
+    """A text that is kept, and where."""
+
+    part: str
+    key: str
+    text: str
+
+
+@dataclass(slots=True)
+class Scanned:
+    """What was looked through of one table, topic or file. `bytes`: of its texts, in UTF-8; `hits`: the first of `found`."""
+
+    place: str
+    kind: str
+    texts: int = 0
+    bytes: int = 0
+    found: int = 0
+    complete: bool = False
+    hits: list[Hit] = field(default_factory=list)
+
+    def add(self, pieces: Sequence[Piece], look: Look) -> None:
+        for piece in pieces:
+            self.texts += 1
+            self.bytes += len(piece.text.encode("utf-8", "surrogatepass"))
+            for what in sorted(look(piece.text)):
+                self.found += 1
+                if len(self.hits) < MAX_HITS_LISTED:
+                    self.hits.append(Hit(self.place, piece.part, mask(piece.key), what))
+
+
+def cards_in(text: str) -> Collection[str]:
+    """Card numbers and security codes: in the texts and whole numbers of a JSON document, or in the text itself."""
+    parts = [text]
+    if text.startswith(("{", "[", '"')):
+        try:
+            parts = list(_texts(from_json(text)))
+        except ValueError:
+            parts = [text]
+    return {found.what for part in parts if may_hold(part) for found in find(part)}
+
+
+def values_in(values: Collection[str]) -> Look:
+    """Looks for these very values."""
+    return lambda text: {KNOWN_VALUE} if any(value in text for value in values) else ()
+
+
+def either(*looks: Look) -> Look:
+    """What any of them finds."""
+    return lambda text: {what for look in looks for what in look(text)}
+
+
+async def scan_table(stored: SqlTexts, table: str, look: Look, progress: Scanned) -> None:
+    """Look through a table; `progress` tells how far that is. Raises `StoreUnavailable`."""
+    async with aclosing(stored.of(table)) as batches:
+        async for batch in batches:
+            progress.add([Piece(*each) for each in batch], look)
+    progress.complete = True
+
+
+async def scan_topic(log: Log, topic: str, look: Look, progress: Scanned) -> None:
+    """Look through what a topic holds now: keys, values and headers. Raises `LogUnavailable`."""
+    batches: AsyncGenerator[Sequence[ConsumedMessage], None] = read_to_end(log, topic)
+    async with aclosing(batches):
+        async for batch in batches:
+            progress.add([piece for each in batch for piece in _pieces(each)], look)
+    progress.complete = True
+
+
+def scan_file(path: Path, look: Look, progress: Scanned) -> None:
+    """Look through a file, line by line, as text, whatever it is. Raises `OSError`."""
+    with path.open("rb") as file:
+        before, number = b"", 1
+        while line := file.readline(_CHUNK):
+            progress.add([Piece("", f"line {number}", (before + line).decode("utf-8", "replace"))], look)
+            # Of a line that goes on, what begins at the end of one part is whole in the next.
+            ended = line.endswith(b"\n")
+            number, before = number + ended, b"" if ended else line[-_OVERLAP:]
+            progress.bytes -= len(before)
+    progress.complete = True
+
+
+async def places(stored: SqlTexts, log: Log, topics: Collection[str]) -> Sequence[Scanned]:
+    """The tables, and those of `topics` that there are. Raises `StoreUnavailable`, `LogUnavailable`."""
+    async with log.admin() as admin:
+        known = await admin.list()
+    in_store = [Scanned(name, "table") for name in await stored.tables()]
+    return [*in_store, *(Scanned(name, "topic") for name in topics if name in known)]
+
+
+def files_in(paths: Collection[Path]) -> Iterator[Path]:
+    """These files, and those in these directories."""
+    for path in paths:
+        if path.is_dir():
+            yield from sorted(each for each in path.rglob("*") if each.is_file())
+        else:
+            yield path
+
+
+def _pieces(consumed: ConsumedMessage) -> Iterator[Piece]:
+    message, key = consumed.message, f"{consumed.partition}:{consumed.offset}"
+    parts = (
+        ("key", message.key),
+        ("value", message.value),
+        *((f"header {name}", each) for name, each in message.headers),
+    )
+    for part, content in parts:
+        if content:
+            yield Piece(mask(part), key, content.decode("utf-8", "replace"))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case bool() | float() | None:
+            return
+        case int():
+            yield str(value)
+        case dict():
+            for name, part in value.items():
+                yield name
+                yield from _texts(part)
+        case list():
+            for part in value:
+                yield from _texts(part)

@@ -1,0 +1,79 @@
+"""Every text that the database holds, whatever table it is in: for who looks for what must not be stored."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    cast,
+    inspect,
+    select,
+    tuple_,
+)
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.types import JSON, String
+
+from forwarder.store.database import Database, outages_translated
+
+_BATCH: Final = 500
+
+T = TypeVar("T")
+
+
+class StoredText(NamedTuple):
+    """A value, and where it is. `key`: the row's primary key."""
+
+    column: str
+    key: str
+    text: str
+
+
+class SqlTexts:
+    """The texts of one database. Methods raise `StoreUnavailable`."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine.execution_options(postgresql_readonly=True)
+        self._database = Database(engine)
+
+    async def tables(self) -> Sequence[str]:
+        """The names of all tables, also of those that are not the forwarder's."""
+        return await self._ask(lambda connection: sorted(inspect(connection).get_table_names()))
+
+    async def of(self, table: str) -> AsyncGenerator[Sequence[StoredText], None]:
+        """The texts of a table, in batches: each is a short transaction of its own, so that nothing waits for a slow reader. What
+        is written meanwhile may be missed."""
+        known = await self._ask(
+            lambda connection: Table(table, MetaData(), autoload_with=connection, resolve_fks=False)
+        )
+        key = list(known.primary_key) or list(known.columns)
+        readable = [column for column in known.columns if isinstance(column.type, String | JSON | LargeBinary)]
+        shown = [column if isinstance(column.type, LargeBinary) else cast(column, Text) for column in readable]
+        statement = select(*key, *shown).order_by(*key).limit(_BATCH)
+        rows = await self._database.read(statement) if readable else ()
+        while rows:
+            yield [
+                StoredText(column.name, ",".join(map(str, row[: len(key)])), _text(value))
+                for row in rows
+                for column, value in zip(readable, row[len(key) :], strict=True)
+                if value
+            ]
+            rows = await self._database.read(statement.where(_after(key, rows[-1][: len(key)])))
+
+    async def _ask(self, ask: Callable[[Connection], T]) -> T:
+        """What the database's own catalogue says."""
+        with outages_translated():
+            async with self._engine.connect() as connection:
+                return await connection.run_sync(ask)
+
+
+def _after(key: Sequence[ColumnElement[Any]], last: Sequence[Any]) -> ColumnElement[bool]:
+    return tuple_(*key) > tuple_(*last) if len(key) > 1 else key[0] > last[0]
+
+
+def _text(value: Any) -> str:
+    return bytes(value).decode("utf-8", "replace") if isinstance(value, bytes | memoryview) else str(value)
