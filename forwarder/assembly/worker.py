@@ -43,7 +43,12 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
     push_seconds = settings.environment.push_timeout_seconds
     grants = _grants(backend, keyring, push_seconds)
     pms = await stack.enter_async_context(
-        open_directory(clock, policy=PushPolicy(push_seconds=push_seconds), grants=grants)
+        open_directory(
+            clock,
+            policy=PushPolicy(push_seconds=push_seconds),
+            grants=grants,
+            plaintext_cards=settings.environment.allow_plaintext_cards,
+        )
     )
     stack.push_async_callback(grants.finish)
     parts = WorkerParts(

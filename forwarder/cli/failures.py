@@ -1,6 +1,7 @@
 """The exit code of a failed command. Imported only after a failure."""
 
 from forwarder.cli.output import Failed, WrongUsage
+from forwarder.operations.accounts import NotEncrypted
 from forwarder.process.data_dir import AlreadyRunning, NotPrivate
 from forwarder.settings import BadSettings
 from forwarder.store.migrate import NotMigrated
@@ -11,7 +12,7 @@ from forwarder.tenancy.sealing.registry import UnknownSecret
 from forwarder.tenancy.sql.secrets import NoSecretYet
 from forwarder.topics.port import LogUnavailable
 
-_WRONG = (BadSettings, WrongUsage)
+_WRONG = (BadSettings, NotEncrypted, WrongUsage)
 _FAILED = (
     Failed,
     NotMigrated,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from forwarder.cli.output import WrongUsage
+from forwarder.pms.port import ClientTls
 
 _AGE = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -47,6 +48,13 @@ def lines_from(file: Path) -> list[str]:
     if not lines:
         raise WrongUsage(f"{file} holds no value to look for.")
     return lines
+
+
+def tls_from(authorities: Path | None, certificate: Path | None, key: Path | None) -> ClientTls:
+    """What is in these files. Raises `WrongUsage`."""
+    if (certificate is None) != (key is None):
+        raise WrongUsage("A client certificate needs both --certificate-file and --key-file.")
+    return ClientTls(*(None if file is None else _text(file) for file in (authorities, certificate, key)))
 
 
 def options_from(given: Sequence[str] | None, file: Path | None) -> dict[str, Any]:

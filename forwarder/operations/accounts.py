@@ -6,22 +6,41 @@ from dataclasses import replace
 from typing import Any
 
 from forwarder.pms.auth.shared_grants import credential_digest
-from forwarder.pms.port import BadOptions
+from forwarder.pms.encryption import is_encrypted
+from forwarder.pms.http.trust import trust_of
+from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.pms.registry import check_options
+from forwarder.pms.traits import traits_of
 from forwarder.tenancy.port import Account, NotKnown, Sealer, TenancyAdmin
-from forwarder.tenancy.sealing.binding import of_credential, with_credential
+from forwarder.tenancy.sealing.binding import of_client_key, of_credential, with_credential
+
+
+class NotEncrypted(ValueError):
+    """The account's cards would go to another machine by plain http."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Cards of this kind would be sent by plain http: the base URL and every address among the options must be https, or of "
+            "this machine; or set FORWARDER_ALLOW_PLAINTEXT_CARDS=true where the network between is private."
+        )
 
 
 class Accounts:
-    """Adds and changes the accounts of `tenancy`. `sealer` fetches what seals to the workers' key."""
+    """Adds and changes the accounts of `tenancy`. `sealer` fetches what seals to the workers' key. `plaintext_cards`: cards may go
+    by plain http to other machines."""
 
-    def __init__(self, tenancy: TenancyAdmin, sealer: Callable[[], Awaitable[Sealer]]) -> None:
+    def __init__(
+        self, tenancy: TenancyAdmin, sealer: Callable[[], Awaitable[Sealer]], *, plaintext_cards: bool = False
+    ) -> None:
         self._tenancy = tenancy
         self._sealer = sealer
+        self._plaintext_cards = plaintext_cards
 
-    async def add(self, account: Account, credential: str) -> None:
-        """Add `account` with this credential. Raises `UnknownKind`, `BadOptions`, `AlreadyExists`, `NotKnown`."""
-        check_options(account.kind, account.options)
+    async def add(self, account: Account, credential: str, tls: ClientTls = SYSTEM_TLS) -> None:
+        """Add `account` with this credential, and what it has of its own for TLS. Raises `UnknownKind`, `BadOptions`,
+        `NotEncrypted`, `AlreadyExists`, `NotKnown`."""
+        self._check(account)
+        account = await self._with_tls(account, tls)
         await self._tenancy.put_account(await self._with_credential(account, credential))
 
     async def change(
@@ -33,16 +52,19 @@ class Accounts:
         all_options: bool,
         duplicate_window_seconds: int | None = None,
         skipped_checks: tuple[str, ...] | None = None,
+        tls: ClientTls | None = None,
     ) -> Account:
         """The account with another credential, duplicate window and other skipped checks, where they are given, and other options:
-        `options` replaces all of them, or only those that it names; None removes one. Grants obtained with an old credential are
-        forgotten. Raises `BadOptions`, `NotKnown`."""
+        `options` replaces all of them, or only those that it names; None removes one. `tls` replaces all that it had. Grants
+        obtained with an old credential are forgotten. Raises `BadOptions`, `NotEncrypted`, `NotKnown`."""
         account = next((known for known in await self._tenancy.accounts() if known.id == account_id), None)
         if account is None:
             raise NotKnown(f"There is no account {account_id!r}.")
         wanted = dict(options) if all_options else {**account.options, **options}
         changed = replace(account, options={name: value for name, value in wanted.items() if value is not None})
-        check_options(changed.kind, changed.options)
+        self._check(changed)
+        if tls is not None:
+            changed = await self._with_tls(changed, tls)
         if duplicate_window_seconds is not None:
             changed = replace(changed, duplicate_window_seconds=duplicate_window_seconds)
         if skipped_checks is not None:
@@ -57,6 +79,17 @@ class Accounts:
         if credential is not None:
             await self._tenancy.forget_grants(account_id, but=credential_digest(credential))
         return changed
+
+    def _check(self, account: Account) -> None:
+        check_options(account.kind, account.options)
+        carries_cards = traits_of(account.kind).cards != "none"
+        if carries_cards and not self._plaintext_cards and not is_encrypted(account.base_url, account.options):
+            raise NotEncrypted
+
+    async def _with_tls(self, account: Account, tls: ClientTls) -> Account:
+        trust_of(tls)  # or `BadOptions`
+        key = None if tls.key is None else (await self._sealer()).seal_text(tls.key, of_client_key(account.id))
+        return replace(account, authorities=tls.authorities, client_certificate=tls.certificate, client_key=key)
 
     async def _with_credential(self, account: Account, credential: str) -> Account:
         return with_credential(account, credential, await self._sealer())

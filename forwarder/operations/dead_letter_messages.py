@@ -29,7 +29,13 @@ OTHER: Final = "other"
 _CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
     EXPIRED: ("deadline_passed", "not_made"),
     "throttled": ("pms_throttled",),
-    "unreachable": ("pms_unreachable", "pms_connect_timed_out", "no_connection_free", "push_timed_out"),
+    "unreachable": (
+        "pms_unreachable",
+        "pms_connect_timed_out",
+        "no_connection_free",
+        "push_timed_out",
+        "pms_not_trusted",
+    ),
     "unavailable": (
         "pms_unavailable",
         "pms_put_off",

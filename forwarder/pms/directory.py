@@ -1,37 +1,56 @@
 """Every kind of PMS over one transport, as the worker sees it: a `PmsDirectory` of `Pms`s that raise nothing."""
 
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from forwarder.pms.adapter import Adapter, BatchAdapter
 from forwarder.pms.auth.grants import GrantKeeper
 from forwarder.pms.card_data import without_card_data
+from forwarder.pms.encryption import is_encrypted
 from forwarder.pms.http.client import PmsClient, PushPolicy, Reuse, Send, Transport, always
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import harmless, outcome_of
-from forwarder.pms.port import AccountConnection, Capabilities, Limits, Pace, Pms, PmsDirectory
+from forwarder.pms.http.trust import trust_of
+from forwarder.pms.port import SYSTEM_TLS, AccountConnection, Capabilities, Limits, Pace, Pms, PmsDirectory
 from forwarder.pms.registry import Registry, check_options, registered
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.outcome import CancelOutcome, Confirmed, InDoubt, LookupOutcome, Outcome
+from forwarder.reservation.outcome import CancelOutcome, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How an account's requests go out. `owner`: who keeps connections; None: nobody. `trust`: what they are secured with, None for
+    what all are. `for_cards`: whether a card may."""
+
+    owner: str | None = None
+    trust: ssl.SSLContext | None = None
+    for_cards: bool = True
+
+
+def _not_encrypted() -> Deferred:
+    return Deferred(
+        "pms_not_encrypted", "A card is not sent by plain http to another machine: the base URL must be https."
+    )
 
 
 class ConnectedPms:
     """A `Pms`: an adapter and what sends its requests, which go by `pace`.
 
-    What creates goes over connections that `owner`, the account, keeps, if it may (`None` if not). What looks up or cancels goes
-    over new ones: nothing in "there is none" shows whose answer it is.
+    What creates goes over connections that the account keeps, if it may. What looks up or cancels goes over new ones: nothing in
+    "there is none" shows whose answer it is.
     """
 
     def __init__(
-        self, adapter: Adapter, client: PmsClient, pace: Pace, owner: str | None, held: Callable[[], bool] = always
+        self, adapter: Adapter, client: PmsClient, pace: Pace, way: "Way", held: Callable[[], bool] = always
     ) -> None:
         self._adapter = adapter
         self._client = client
         self._pace = pace
-        self._owner = owner
+        self._way = way
         self._held = held
 
     @property
@@ -39,13 +58,15 @@ class ConnectedPms:
         return self._adapter.capabilities
 
     def while_held(self, held: Callable[[], bool]) -> "ConnectedPms":
-        return ConnectedPms(self._adapter, self._client, self._pace, self._owner, held)
+        return ConnectedPms(self._adapter, self._client, self._pace, self._way, held)
 
     async def create(self, booking: Booking) -> Outcome:
         return without_card_data(await self._create(booking), booking)
 
     async def _create(self, booking: Booking) -> Outcome:
-        reuse, named = Reuse(self._owner), False
+        if booking.card is not None and not self._way.for_cards:
+            return _not_encrypted()
+        reuse, named = Reuse(self._way.owner, self._way.trust), False
         try:
             outcome = await self._adapter.create(booking, self._client.push(self._pace, self._held, reuse))
             named = isinstance(outcome, Confirmed) and outcome.named
@@ -60,6 +81,8 @@ class ConnectedPms:
     async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
         if not isinstance(self._adapter, BatchAdapter):
             return [await self.create(booking) for booking in bookings]
+        if not self._way.for_cards and any(booking.card is not None for booking in bookings):
+            return [_not_encrypted()] * len(bookings)
         try:
             with self._alone() as send:
                 outcomes = await self._adapter.create_many(bookings, send)
@@ -88,7 +111,7 @@ class ConnectedPms:
     @contextmanager
     def _alone(self) -> Iterator[Send]:
         """A way to send requests each of which has a connection of its own."""
-        reuse = Reuse(None)
+        reuse = Reuse(None, self._way.trust)
         try:
             yield self._client.push(self._pace, self._held, reuse)
         finally:
@@ -98,7 +121,16 @@ class ConnectedPms:
 class Directory:
     """Every kind of `registry`."""
 
-    def __init__(self, client: PmsClient, clock: Clock, registry: Registry, grants: GrantKeeper | None = None) -> None:
+    def __init__(
+        self,
+        client: PmsClient,
+        clock: Clock,
+        registry: Registry,
+        grants: GrantKeeper | None = None,
+        *,
+        plaintext_cards: bool = False,
+    ) -> None:
+        self._plaintext_cards = plaintext_cards
         self._client = client
         self._clock = clock
         self._registry = registry
@@ -118,7 +150,10 @@ class Directory:
             connection = replace(connection, grants=self._grants.under(connection.credential))
         # The second answer to a push's first request would be taken for its next one's.
         owner = connection.account_id if adapter.limits.requests_per_push == 1 else None
-        return ConnectedPms(adapter(connection, self._clock), self._client, connection.pace, owner)
+        trust = None if connection.tls == SYSTEM_TLS else trust_of(connection.tls)
+        for_cards = self._plaintext_cards or is_encrypted(connection.base_url, connection.options)
+        way = Way(owner, trust, for_cards)
+        return ConnectedPms(adapter(connection, self._clock), self._client, connection.pace, way)
 
 
 @asynccontextmanager
@@ -130,8 +165,11 @@ async def open_directory(
     transport: Transport | None = None,
     registry: Registry | None = None,
     grants: GrantKeeper | None = None,
+    plaintext_cards: bool = False,
 ) -> AsyncIterator[PmsDirectory]:
     """The directory; its connections are closed in the end. `grants`: where those of accounts are kept, instead of in their
-    connection. `transport` stands in for the network, and `registry` for the kinds of this process, in tests."""
+    connection. `plaintext_cards`: cards may go by plain http to other machines. `transport` stands in for the network,
+    and `registry` for the kinds of this process, in tests."""
     async with aclosing(transport or ConnectionPool(limits or PoolLimits())) as opened:
-        yield Directory(PmsClient(opened, clock, policy or PushPolicy()), clock, registry or registered(), grants)
+        client = PmsClient(opened, clock, policy or PushPolicy())
+        yield Directory(client, clock, registry or registered(), grants, plaintext_cards=plaintext_cards)

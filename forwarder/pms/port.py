@@ -54,6 +54,7 @@ NOT_ABOUT_THE_PMS: Final = frozenset(
         "pms_credential_invalid",
         "pms_knows_key",
         "pms_lists_too_much",
+        "pms_not_encrypted",
         "pms_payment_not_possible",
         "pms_reference_not_shown",
         "pms_scope_too_small",
@@ -114,6 +115,20 @@ UNPACED: Final[Pace] = _Unpaced()
 
 
 @dataclass(frozen=True, slots=True)
+class ClientTls:
+    """What an account has of its own for TLS, as PEM. `authorities`: believed instead of the system's, at all of its addresses.
+    `certificate` and `key`: shown where a PMS wants to know us by one; both or none."""
+
+    authorities: str | None = None
+    certificate: str | None = None
+    key: str | None = field(default=None, repr=False)
+
+
+SYSTEM_TLS: Final = ClientTls()
+"""Nothing of its own."""
+
+
+@dataclass(frozen=True, slots=True)
 class AccountConnection:
     """Where one integration account's PMS is and how it lets us in. The credential is in the clear: in memory only.
 
@@ -127,6 +142,7 @@ class AccountConnection:
     pace: Pace = field(default=UNPACED, repr=False, compare=False)
     options: Mapping[str, Any] = field(default_factory=dict)
     grants: Grants = field(default_factory=MemoryGrants, repr=False, compare=False)
+    tls: ClientTls = SYSTEM_TLS
 
 
 @dataclass(frozen=True, slots=True)

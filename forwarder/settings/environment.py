@@ -63,6 +63,8 @@ class Environment(AccessVariables, BaseSettings):
     """A file with the URL, instead of `FORWARDER_DATABASE_URL`."""
     allow_plaintext: bool = False
     """Kafka and PostgreSQL may be reached without encryption anywhere. By default only on this machine."""
+    allow_plaintext_cards: bool = False
+    """Cards may be sent to PMSs by plain http anywhere. By default only on this machine."""
     data_dir: Path = Path(".forwarder")
     """Where the embedded log and store are kept."""
     host: str = "127.0.0.1"

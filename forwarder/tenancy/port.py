@@ -87,7 +87,8 @@ class Account:
     submission is tried. `paused`: submissions are taken in and wait. `credential` is sealed, and opened by the worker.
     `options`: the settings that only its kind of PMS has, as JSON values. `duplicate_window_seconds`: for how long a submission
     that comes again without a key is the earlier one; 0 for never. `skipped_checks`: of `reservation.plausibility`, those that its
-    requests need not pass.
+    requests need not pass. `authorities` and `client_certificate`: PEM, what its PMS is believed by and shown; `client_key`: the
+    certificate's, sealed as the credential is.
     """
 
     id: str
@@ -102,6 +103,9 @@ class Account:
     options: Mapping[str, Any] = field(default_factory=dict)
     duplicate_window_seconds: int = DEFAULT_WINDOW_SECONDS
     skipped_checks: tuple[str, ...] = ()
+    authorities: str | None = None
+    client_certificate: str | None = None
+    client_key: str | None = field(default=None, repr=False)
 
     @property
     def test(self) -> bool:

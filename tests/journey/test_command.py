@@ -51,7 +51,7 @@ def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) ->
         "--kind",
         "generic",
         "--base-url",
-        "http://pms.test/api/",
+        "https://pms.test/api/",
         "--credential",
         "secret",
     ]
@@ -63,7 +63,7 @@ def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) ->
         "id": "acme-pms",
         "workspace": "acme",
         "kind": "generic",
-        "baseUrl": "http://pms.test/api",
+        "baseUrl": "https://pms.test/api",
         "concurrency": 3,
         "ratePerSecond": 1.5,
         "deadlineSeconds": 86400,
@@ -71,6 +71,8 @@ def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) ->
         "paused": True,
         "options": {},
         "skippedChecks": [],
+        "ownAuthorities": False,
+        "clientCertificate": False,
     }
     assert "secret" not in _forked(tmp_path, "account", "list").stdout
     assert json.loads(_forked(tmp_path, "key", "revoke", key["id"], "--json").stdout)["revoked"] is True

@@ -42,18 +42,25 @@ class Authority:
         by = ("-x509", "-CA", str(self.own.certificate), "-CAkey", str(self.own.key))
         return self._made(name, *by, "-addext", "basicConstraints=critical,CA:FALSE", *extension)
 
+    def issue_expired(self, name: str, *alternative_names: str) -> Certificate:
+        """As `issue`, and no longer valid since yesterday."""
+        asked = self._made(name, "-new", "-addext", f"subjectAltName={','.join(alternative_names)}")
+        by = ("-CA", str(self.own.certificate), "-CAkey", str(self.own.key), "-copy_extensions", "copyall")
+        signed = asked.certificate.with_suffix(".expired.pem")
+        _openssl("x509", "-req", "-in", str(asked.certificate), *by, "-days", "-1", "-out", str(signed))
+        return Certificate(signed, asked.key)
+
     def _made(self, name: str, *arguments: str) -> Certificate:
-        openssl = shutil.which("openssl")
-        if openssl is None:
-            raise Unavailable("openssl is not installed")
         made = Certificate(self._directory / f"{name}.pem", self._directory / f"{name}.key")
         files = ("-out", str(made.certificate), "-keyout", str(made.key))
-        done = subprocess.run(
-            [openssl, "req", *_KEY, "-subj", f"/CN={name}", *files, *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise Unavailable(f"openssl made no certificate: {done.stderr.strip()}")
+        _openssl("req", *_KEY, "-subj", f"/CN={name}", *files, *arguments)
         return made
+
+
+def _openssl(*arguments: str) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        raise Unavailable("openssl is not installed")
+    done = subprocess.run([openssl, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Unavailable(f"openssl made no certificate: {done.stderr.strip()}")

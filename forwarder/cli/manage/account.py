@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
+from forwarder.assembly.backend import Backend
 from forwarder.assembly.pms_catalog import pms_kinds
 from forwarder.cli.backend import with_backend
-from forwarder.cli.options import credential_from, options_from
+from forwarder.cli.options import credential_from, options_from, tls_from
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
 from forwarder.operations.accounts import Accounts
-from forwarder.pms.port import BadOptions
+from forwarder.pms.port import SYSTEM_TLS, BadOptions
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, MAX_WINDOW_SECONDS
 from forwarder.reservation.plausibility import CHECKS
 from forwarder.reservation.submission import SHADOW_MARK
@@ -54,6 +55,15 @@ _SkipChecks = Annotated[
         "or all, or none.",
     ),
 ]
+_CaFile = Annotated[
+    Path | None,
+    typer.Option(help="The authorities (PEM) to believe its PMS by, instead of the system's. The contents are stored."),
+]
+_CertificateFile = Annotated[
+    Path | None,
+    typer.Option(help="The client certificate (PEM, with its chain) to show to its PMS. The contents are stored."),
+]
+_KeyFile = Annotated[Path | None, typer.Option(help="The certificate's key (PEM, without a password), stored sealed.")]
 _Id = Annotated[str, typer.Argument(metavar="ID", help="The account's identifier.")]
 
 
@@ -83,6 +93,9 @@ def add(
     deadline: Annotated[int, typer.Option(min=1, help="How many seconds a submission is tried.")] = 24 * 60 * 60,
     duplicate_window: Annotated[int, _DUPLICATE_WINDOW] = DEFAULT_WINDOW_SECONDS,
     skip_checks: _SkipChecks = None,
+    ca_file: _CaFile = None,
+    certificate_file: _CertificateFile = None,
+    key_file: _KeyFile = None,
     account_id: Annotated[
         str | None, typer.Option("--id", help="Its identifier: the integrationAccountId header.")
     ] = None,
@@ -115,9 +128,9 @@ def add(
         duplicate_window_seconds=duplicate_window,
         skipped_checks=_checks_from(skip_checks or "none"),
     )
-    secret = credential_from(credential, credential_file)
+    secret, tls = credential_from(credential, credential_file), tls_from(ca_file, certificate_file, key_file)
     with _options_in_words(kind):
-        with_backend(lambda backend: Accounts(backend.tenancy, backend.sealer).add(account, secret))
+        with_backend(lambda backend: _accounts(backend).add(account, secret, tls))
     if as_json:
         show_json({"id": new_id})
     else:
@@ -132,32 +145,49 @@ def change(
     options_file: _OptionsFile = None,
     duplicate_window: Annotated[int | None, _DUPLICATE_WINDOW] = None,
     skip_checks: _SkipChecks = None,
+    ca_file: _CaFile = None,
+    certificate_file: _CertificateFile = None,
+    key_file: _KeyFile = None,
+    system_tls: Annotated[
+        bool, typer.Option("--system-tls", help="Believe the system's authorities again, and show no certificate.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Change an account's settings. Of its options, --options-file replaces all, --option sets one, NAME=null removes it."""
     given = credential is not None or credential_file is not None
     options = options_from(option, options_file)
-    if not (given or option or options_file or skip_checks is not None or duplicate_window is not None):
+    tls = tls_from(ca_file, certificate_file, key_file)
+    if system_tls and tls != SYSTEM_TLS:
+        raise WrongUsage("Give either --system-tls, or the files with which TLS is to be.")
+    wanted = (given, option, options_file, system_tls, tls != SYSTEM_TLS)
+    if not (any(wanted) or skip_checks is not None or duplicate_window is not None):
         raise WrongUsage(
-            "Say what is to change: --credential-file, --duplicate-window, --option, --options-file or --skip-checks."
+            "Say what is to change: --ca-file, --certificate-file and --key-file, --credential-file, --duplicate-window, --option, "
+            "--options-file, --skip-checks or --system-tls."
         )
     skipped_checks = None if skip_checks is None else _checks_from(skip_checks)
     secret = credential_from(credential, credential_file) if given else None
     with _options_in_words(account_id):
         changed = with_backend(
-            lambda backend: Accounts(backend.tenancy, backend.sealer).change(
+            lambda backend: _accounts(backend).change(
                 account_id,
                 credential=secret,
                 options=options,
                 all_options=options_file is not None,
                 duplicate_window_seconds=duplicate_window,
                 skipped_checks=skipped_checks,
+                tls=tls if system_tls or tls != SYSTEM_TLS else None,
             )
         )
     if as_json:
         show_json(_row(changed))
     else:
         say(f"Account {account_id} changed; all processes see it within seconds.")
+
+
+def _accounts(backend: Backend) -> Accounts:
+    allowed = backend.settings.environment.allow_plaintext_cards
+    return Accounts(backend.tenancy, backend.sealer, plaintext_cards=allowed)
 
 
 def _checks_from(names: str) -> tuple[str, ...]:
@@ -177,7 +207,7 @@ def _options_in_words(whose: str) -> Iterator[None]:
     try:
         yield
     except BadOptions as error:
-        raise WrongUsage(f"The options are not what {whose} can have. {error}") from error
+        raise WrongUsage(f"That is not what {whose} can have. {error}") from error
 
 
 def list_accounts(
@@ -219,4 +249,6 @@ def _row(account: Account) -> dict[str, Any]:
         "paused": account.paused,
         "options": account.options,
         "skippedChecks": account.skipped_checks,
+        "ownAuthorities": account.authorities is not None,
+        "clientCertificate": account.client_certificate is not None,
     }

@@ -9,6 +9,7 @@ neither the address nor a header: they may hold a password.
 
 import asyncio
 import re
+import ssl
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -202,13 +203,15 @@ class Reuse:
     `owner`'s, the account's, alone, and one is kept only after an answer that was seen to be the push's own (`end`). Without an
     owner each request has a new connection, which is not kept.
 
-    `reused`: whether a request went over a connection that had carried one before.
+    `trust`: what they are secured with; None for the transport's own. `reused`: whether a request went over a connection that had
+    carried one before.
     """
 
-    __slots__ = ("_over", "owner", "reused")
+    __slots__ = ("_over", "owner", "reused", "trust")
 
-    def __init__(self, owner: str | None) -> None:
+    def __init__(self, owner: str | None, trust: ssl.SSLContext | None = None) -> None:
         self.owner = owner
+        self.trust = trust
         self.reused = False
         self._over: list[Callable[[bool], None]] = []
 

@@ -5,15 +5,12 @@ import socket
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from itertools import chain, zip_longest
-from pathlib import Path
 from typing import Final, TypeVar
 
-import certifi
-
 from forwarder.pms.http.client import Origin
-from forwarder.pms.http.errors import unreachable
+from forwarder.pms.http.errors import not_trusted, refused_certificate, unreachable
+from forwarder.pms.http.trust import system_trust
 
 _HEAD_START_SECONDS: Final = 0.25
 """How long an address is tried alone before the next is tried as well (RFC 8305)."""
@@ -21,6 +18,16 @@ _GOODBYE_SECONDS: Final = 1.0
 """How long a PMS may take to agree that a TLS connection ends."""
 
 _ENDED: Final = "the connection ended before TLS was agreed on"
+
+_REFUSALS: Final = (
+    "ALERT_CERTIFICATE_REQUIRED",
+    "ALERT_BAD_CERTIFICATE",
+    "ALERT_UNSUPPORTED_CERTIFICATE",
+    "ALERT_CERTIFICATE_REVOKED",
+    "ALERT_CERTIFICATE_EXPIRED",
+    "ALERT_CERTIFICATE_UNKNOWN",
+    "ALERT_UNKNOWN_CA",
+)
 
 _Address = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 
@@ -48,7 +55,11 @@ async def connect(make: Callable[[], C], origin: Origin, trusted: ssl.SSLContext
         except BaseException:
             peer.close()
             raise
+    except ssl.SSLCertVerificationError as error:
+        raise not_trusted(error.verify_message) from error
     except (OSError, ValueError) as error:  # certificates and names that cannot be are ValueErrors
+        if is_refusal(error):
+            raise refused_certificate() from error
         raise unreachable(str(error) or type(error).__name__) from error
 
 
@@ -71,14 +82,9 @@ async def _upon(peer: socket.socket, make: Callable[[], C], origin: Origin, trus
     return connection
 
 
-@cache
-def system_trust() -> ssl.SSLContext:
-    """Believes whom the system does; on a machine without certificates of its own, such as a bare container, whom Mozilla does."""
-    paths = ssl.get_default_verify_paths()
-    there_are = paths.cafile or (paths.capath and any(Path(paths.capath).iterdir()))
-    context = ssl.create_default_context(cafile=None if there_are else certifi.where())
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
+def is_refusal(error: Exception | None) -> bool:
+    """Whether it is a PMS's alert that it does not take our certificate, or wants one."""
+    return isinstance(error, ssl.SSLError) and (error.reason or "").endswith(_REFUSALS)
 
 
 async def _addresses(origin: Origin) -> Sequence[tuple[socket.AddressFamily, _Address]]:

@@ -15,13 +15,13 @@ from functools import partial
 from typing import Final, Self, cast
 
 from forwarder.pms.http.client import Held, Origin, Request, Reuse, destination_of, encoded
-from forwarder.pms.http.connect import Securable, connect
-from forwarder.pms.http.errors import NoResponse, NotSent, connection_lost, unreachable
+from forwarder.pms.http.connect import Securable, connect, is_refusal
+from forwarder.pms.http.errors import NoResponse, NotSent, connection_lost, refused_certificate, unreachable
 from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Response, ResponseReader
 from forwarder.pms.port import LEASE_LOST
 
-_Keeping = tuple[Origin, str | None]
-"""Where kept connections lead, and whose they are."""
+_Keeping = tuple[Origin, str | None, ssl.SSLContext | None]
+"""Where kept connections lead, whose they are, and whom they believe."""
 
 _ANYBODY: Final = ""
 _LOOK_SECONDS: Final = 0.1
@@ -41,7 +41,8 @@ class Connection(Securable):
         self._loop = asyncio.get_running_loop()
         self._readable = select.poll()
         self._pending: asyncio.Future[None] | None = None
-        self._failure: NoResponse | None = None
+        self._failure: NoResponse | NotSent | None = None
+        self._kept = self._tls_1_3 = self._refused = False
         self.used = False
         self.expires = float("inf")
 
@@ -54,7 +55,7 @@ class Connection(Securable):
         written by then may reach the PMS all the same.
         """
         if self._transport.is_closing():
-            raise unreachable("the connection ended before anything was sent")
+            raise self.ended()
         if held is not None and not held():
             raise NotSent(LEASE_LOST, "It was held no longer when this was to be sent.")
         self.used = True
@@ -69,6 +70,10 @@ class Connection(Securable):
             finally:
                 self._failure = None  # which knows this frame: a cycle
         return self._reader.response()
+
+    def ended(self) -> NotSent:
+        """Why nothing can be sent over it."""
+        return refused_certificate() if self._refused else unreachable("the connection ended before anything was sent")
 
     def is_open(self) -> bool:
         """Whether it has not ended, as far as the loop has seen."""
@@ -87,6 +92,7 @@ class Connection(Securable):
     def keep_for(self, seconds: float) -> None:
         """Between two exchanges: it expires in so many seconds."""
         self.expires = self._loop.time() + seconds
+        self._kept = True
 
     def expire(self) -> None:
         """End it, for its time is over."""
@@ -101,6 +107,7 @@ class Connection(Securable):
 
     def secure(self, transport: asyncio.Transport) -> None:
         self._transport = transport
+        self._tls_1_3 = transport.get_extra_info("ssl_object").version() == "TLSv1.3"
 
     # --- what the event loop calls ---
 
@@ -125,14 +132,21 @@ class Connection(Securable):
             self._fail(connection_lost("it ended before the response was whole"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(connection_lost(f"the connection was lost: {exc}"))
+        self._refused = is_refusal(exc)
+        # In TLS 1.3 a server looks at our certificate only after we may speak, and reads nothing before it took it. With an older
+        # version it may ask for one when it has read a request. One that resets the connection says neither: that is in doubt.
+        unheard = self._tls_1_3 and not self._kept and not self._reader.received
+        if self._refused and unheard:
+            self._fail(refused_certificate())
+        else:
+            self._fail(connection_lost(f"the connection was lost: {exc}"))
         self._reader.close()
         self._on_lost(self)
 
     def _waiting_to_leave(self) -> int:
         return self._transport.get_write_buffer_size() + self._underneath.get_write_buffer_size()
 
-    def _fail(self, error: NoResponse) -> None:
+    def _fail(self, error: NoResponse | NotSent) -> None:
         if self._pending is not None:
             self._failure = error
             self._finish()
@@ -166,7 +180,7 @@ class ConnectionPool:
     `NoResponse`. No request is sent a second time, and no other connection is tried. It follows no redirect, keeps no cookie, uses
     no proxy of the environment, and reads no more of a response than its limit.
 
-    `trusted`: whose certificates are believed; the system's, unless given.
+    `trusted`: whose certificates are believed where an account says nothing else; the system's, unless given.
 
     Of the connections that are kept, the one that was used last is used next. Exchanges whose time is over fail within
     `_LOOK_SECONDS`.
@@ -194,7 +208,9 @@ class ConnectionPool:
         """
         destination = destination_of(request.url)
         content = encoded(request, destination)
-        keeping = (destination.origin, _ANYBODY if reuse is None else reuse.owner)
+        keeping = (
+            (destination.origin, _ANYBODY, None) if reuse is None else (destination.origin, reuse.owner, reuse.trust)
+        )
         connection = self._kept(keeping) or await self._obtained(keeping, deadline)
         response = None
         try:
@@ -295,14 +311,14 @@ class ConnectionPool:
         try:
             async with asyncio.timeout_at(self._sooner(until, self._limits.connect_seconds)):
                 connection = await connect(
-                    lambda: Connection(MAX_RESPONSE_BYTES, self._lost), keeping[0], self._trusted
+                    lambda: Connection(MAX_RESPONSE_BYTES, self._lost), keeping[0], keeping[2] or self._trusted
                 )
         except TimeoutError as error:
             detail = "The PMS did not take the connection in time."
             raise NotSent("pms_connect_timed_out", detail, passing=True) from error
         if self._is_closed() or not connection.is_open():
             connection.abort()
-            raise unreachable("the connection ended before anything was sent")
+            raise connection.ended()
         self._open[connection] = keeping
         if self._look is None:
             self._look_later()

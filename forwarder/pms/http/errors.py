@@ -37,6 +37,17 @@ def unreachable(why: str) -> NotSent:
     return NotSent("pms_unreachable", f"No connection to the PMS: {shortened(why)}.", passing=True)
 
 
+def not_trusted(why: str) -> NotSent:
+    """The certificate that the PMS showed is not believed: of another name, of an authority that is not trusted, or expired."""
+    return NotSent("pms_not_trusted", f"The PMS's certificate is not trusted: {shortened(why)}.")
+
+
+def refused_certificate() -> NotSent:
+    """The PMS ended the handshake over our certificate, or over the lack of one."""
+    detail = "The PMS wants a client certificate: the account has none, or one that the PMS does not take."
+    return NotSent("pms_refused_certificate", detail)
+
+
 def invalid_address(detail: str) -> NotSent:
     """Nothing that HTTP can carry or reach; only a change of the account's settings helps."""
     return NotSent("pms_address_invalid", detail)

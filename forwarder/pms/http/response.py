@@ -201,6 +201,11 @@ class ResponseReader:
         kept = [header for header in self._headers if header[0].lower() not in _OF_THE_CODING]
         return Response(self._status, kept, _decoded(content, self._coding, self._max_bytes))
 
+    @property
+    def received(self) -> int:
+        """How many bytes came of this response."""
+        return self._received
+
     def close(self) -> None:
         """The parser refers to this, and this to the parser: neither would go before a collection of cycles."""
         self._parser = None

@@ -22,6 +22,11 @@ def of_credential(account: Account) -> str:
     return _binding("credential", account.id, origin_of(account.base_url), *sorted(map(origin_of, addresses)))
 
 
+def of_client_key(account_id: str) -> str:
+    """A client certificate's key is its account's. It is used at the account's addresses, and never sent anywhere."""
+    return _binding("client-key", account_id)
+
+
 def of_grant(account_id: str, credential: str) -> str:
     """A grant is the account's, obtained with the credential of that digest."""
     return _binding("grant", account_id, credential)

@@ -9,7 +9,7 @@ from sqlalchemy import Column, Table, and_, func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.tenancy.port import Account, CannotOpen
-from forwarder.tenancy.sealing.binding import of_credential, of_grant, of_webhook_secret
+from forwarder.tenancy.sealing.binding import of_client_key, of_credential, of_grant, of_webhook_secret
 from forwarder.tenancy.sealing.registry import Keyring, Resealed
 from forwarder.tenancy.sealing.texts import SEPARATOR, PublicKeySealer
 from forwarder.tenancy.sql.database import transaction
@@ -48,6 +48,7 @@ _KEPT: Final = (
         (_account.id, _account.base_url, _account.options),
         _credential,
     ),
+    _Kept("client keys", _account.client_key, (_account.id,), (_account.id,), of_client_key),
     _Kept("grants", _grant.content, _of := (_grant.account_id, _grant.credential), _of, of_grant),
     _Kept("webhook secrets", _hook.secret, (_hook.id,), (_hook.id,), of_webhook_secret, webhooks=True),
     _Kept("earlier webhook secrets", _hook.previous_secret, (_hook.id,), (_hook.id,), of_webhook_secret, webhooks=True),

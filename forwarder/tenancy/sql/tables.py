@@ -80,9 +80,12 @@ integration_accounts = Table(
     Column("options", JSON().with_variant(JSONB(), "postgresql"), nullable=False, server_default=text("'{}'")),
     Column("duplicate_window_seconds", Integer, nullable=False, server_default=text("300")),
     Column("skipped_checks", JSON().with_variant(JSONB(), "postgresql"), nullable=False, server_default=text("'[]'")),
+    Column("authorities", Text),
+    Column("client_certificate", Text),
+    Column("client_key", Text),
     _created_at(),
 )
-"""`credential` is sealed."""
+"""`credential` and `client_key` are sealed."""
 
 grants = Table(
     "grants",

@@ -23,6 +23,7 @@ from forwarder.pms.port import (
     UNPACED,
     AccountConnection,
     BadOptions,
+    ClientTls,
     Pace,
     Pms,
     PmsDirectory,
@@ -49,7 +50,7 @@ from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails
 from forwarder.store.submissions.work import Attempt, PmsReservation, Work
 from forwarder.tenancy.port import Account, CannotOpen, Unsealer
-from forwarder.tenancy.sealing.binding import of_credential
+from forwarder.tenancy.sealing.binding import of_client_key, of_credential
 from forwarder.worker.push_context import (
     NO_SAFEGUARDS,
     LeaseLost,
@@ -190,12 +191,23 @@ class Pusher:
             return known
         credential = self._unsealer.open_text(account.credential, of_credential(account))
         connection = AccountConnection(
-            account.id, account.kind, account.base_url, credential, self._pace(account), account.options
+            account.id,
+            account.kind,
+            account.base_url,
+            credential,
+            self._pace(account),
+            account.options,
+            tls=self._tls(account),
         )
         pms = self._pms.connect(connection)
         safeguards = safeguards_of(account.kind, account.base_url, pms.capabilities)
         connected = self._connected[account.id] = _ConnectedAccount(account, pms, safeguards, str(safeguards))
         return connected
+
+    def _tls(self, account: Account) -> ClientTls:
+        sealed = account.client_key
+        key = None if sealed is None else self._unsealer.open_text(sealed, of_client_key(account.id))
+        return ClientTls(account.authorities, account.client_certificate, key)
 
     def _open_card(self, work: Work) -> CardDetails | None:
         sealed = work.submission.card

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.operations.secrets import Secrets, StillNeeded
 from forwarder.tenancy.port import Account, CannotOpen
-from forwarder.tenancy.sealing.binding import of_credential, of_grant, of_webhook_secret, with_credential
+from forwarder.tenancy.sealing.binding import of_client_key, of_credential, of_grant, of_webhook_secret, with_credential
 from forwarder.tenancy.sealing.keys import NotTrusted, Secret
 from forwarder.tenancy.sealing.registry import Keyring, SecretState, UnknownSecret
 from forwarder.tenancy.sealing.texts import PublicKeySealer, SecretUnsealer
@@ -106,6 +106,7 @@ async def test_a_secret_is_rotated_step_by_step_and_nothing_is_lost(registry: Sq
     resealed = await operator(engine, [NEW, OLD]).reseal()
     assert {name: each.moved for name, each in resealed.items()} == {
         "credentials": 1,
+        "client keys": 1,
         "grants": 1,
         "webhook secrets": 1,
         "earlier webhook secrets": 1,
@@ -143,7 +144,8 @@ async def test_no_secret_is_in_the_database(registry: SqlSecrets, engine: AsyncE
 async def _seal_something(engine: AsyncEngine) -> None:
     tenancy, keyring = SqlTenancyAdmin(engine), Keyring([OLD])
     await tenancy.add_workspace("ws")
-    await tenancy.put_account(with_credential(ACCOUNT, "credential", keyring))
+    key = keyring.seal_text("client-key", of_client_key(ACCOUNT.id))
+    await tenancy.put_account(replace(with_credential(ACCOUNT, "credential", keyring), client_key=key))
     grants = SqlGrants(engine, keyring, keyring)
     assert await grants.claim("acc", "digest", "me", seen=None, seen_claim=None) == 0
     assert await grants.store("acc", "digest", 0, "grant")
@@ -160,6 +162,8 @@ async def _all_opens_with(engine: AsyncEngine, secret: str) -> None:
     unsealer = SecretUnsealer([secret])
     [account] = await SqlTenancyAdmin(engine).accounts()
     assert unsealer.open_text(account.credential, of_credential(ACCOUNT)) == "credential"
+    assert account.client_key is not None
+    assert unsealer.open_text(account.client_key, of_client_key("acc")) == "client-key"
     with pytest.raises(CannotOpen):
         unsealer.open_text(account.credential, of_credential(replace(ACCOUNT, id="other")))
     keyring = Keyring([Secret.from_text(secret)])

@@ -15,9 +15,12 @@ from forwarder.cli.program import run
 from forwarder.process.data_dir import secret_in
 from forwarder.store.database import open_engine
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sealing.binding import of_credential
+from forwarder.tenancy.sealing.binding import of_client_key, of_credential
 from forwarder.tenancy.sealing.texts import SecretUnsealer
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from tests.support.backends import missing
+from tools.servers.certificates import Authority
+from tools.servers.ladder import Unavailable
 
 OAUTH = '{"clientId": "app", "clientSecret": "s3cr3t", "refreshToken": "r-0"}'
 
@@ -81,9 +84,7 @@ def listed(command: Command) -> dict[str, Any]:
     return account
 
 
-def credential(command: Command) -> str:
-    """What the worker would be let in with."""
-
+def stored(command: Command) -> Account:
     async def read() -> Account:
         engine = open_engine(command.directory / ".forwarder" / "store.sqlite3")
         try:
@@ -92,8 +93,17 @@ def credential(command: Command) -> str:
         finally:
             await engine.dispose()
 
-    account, secret = asyncio.run(read()), secret_in(command.directory / ".forwarder")
-    return SecretUnsealer([secret]).open_text(account.credential, of_credential(account))
+    return asyncio.run(read())
+
+
+def unsealer(command: Command) -> SecretUnsealer:
+    return SecretUnsealer([secret_in(command.directory / ".forwarder")])
+
+
+def credential(command: Command) -> str:
+    """What the worker would be let in with."""
+    account = stored(command)
+    return unsealer(command).open_text(account.credential, of_credential(account))
 
 
 def test_options_are_given_one_by_one_or_in_a_file(command: Command) -> None:
@@ -183,6 +193,54 @@ def test_checks_that_are_skipped_are_kept_with_the_account(command: Command) -> 
     assert len(listed(command)["skippedChecks"]) == 4
     assert command("account", "set", "acc", "--skip-checks", "none").code == 0
     assert listed(command)["skippedChecks"] == []
+
+
+def test_certificates_are_stored_and_the_key_sealed(command: Command) -> None:
+    try:
+        authority = Authority(command.directory / "certificates")
+    except Unavailable as reason:
+        missing(reason)
+    one, other = authority.issue("one"), authority.issue("other")
+    files = ("--ca-file", str(authority.file), "--certificate-file", str(one.certificate), "--key-file", str(one.key))
+    added = command.add(*files)
+    assert added.code == 0, added.err
+    account = stored(command)
+    assert (account.authorities, account.client_certificate) == (
+        authority.file.read_text(),
+        one.certificate.read_text(),
+    )
+    assert account.client_key is not None
+    assert "PRIVATE" not in account.client_key
+    assert unsealer(command).open_text(account.client_key, of_client_key("acc")) == one.key.read_text()
+    assert (listed(command)["ownAuthorities"], listed(command)["clientCertificate"]) == (True, True)
+
+    for wrong in (
+        files[2:4],
+        (*files[2:4], "--key-file", str(other.key)),
+        ("--ca-file", str(one.key)),
+        (*files, "--system-tls"),
+    ):
+        refused = command("account", "set", "acc", *wrong)
+        assert refused.code == 2, wrong
+        assert "PRIVATE KEY--" not in refused.err
+    assert stored(command) == account
+    assert command("account", "set", "acc", "--system-tls").code == 0
+    assert (listed(command)["ownAuthorities"], listed(command)["clientCertificate"]) == (False, False)
+
+
+def test_a_kind_that_takes_cards_has_no_plain_http_to_another_machine(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def added(kind: str, url: str) -> Ended:
+        return command("account", "add", "--workspace", "acme", "--kind", kind, "--base-url", url)
+
+    refused = added("generic", "http://pms.example/api")
+    assert refused.code == 2
+    assert "FORWARDER_ALLOW_PLAINTEXT_CARDS=true" in refused.err
+    for kind, url in (("generic", "http://127.0.0.1:1/api"), ("hostaway", "http://pms.example/v1")):
+        assert added(kind, url).code == 0
+    monkeypatch.setenv("FORWARDER_ALLOW_PLAINTEXT_CARDS", "true")
+    assert added("generic", "http://pms.example/api").code == 0
 
 
 def test_a_check_that_there_is_none_of_is_named_with_those_that_there_are(command: Command) -> None:

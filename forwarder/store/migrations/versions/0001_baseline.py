@@ -265,6 +265,9 @@ def _tenants() -> None:
             nullable=False,
             server_default=sa.text("'[]'"),
         ),
+        sa.Column("authorities", sa.Text),
+        sa.Column("client_certificate", sa.Text),
+        sa.Column("client_key", sa.Text),
         _created_at(),
     )
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from forwarder.pms.http.connect import system_trust
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NotSent
+from forwarder.pms.http.trust import system_trust
 from tests.support.network.raw_server import Caller, raw_server
 from tests.support.network.transports import CREATED, ask, contexts
 
@@ -125,9 +125,9 @@ async def test_the_name_that_was_asked_for_is_verified_and_told(
     async with raw_server(answering, tls=serving) as server, ConnectionPool(PoolLimits(), trusted) as transport:
         url = server.url.replace("127.0.0.1", "pms.example")
         assert (await ask(transport, url)).status_code == 201
-        with pytest.raises(NotSent, match="pms_unreachable"):
+        with pytest.raises(NotSent, match="pms_not_trusted"):
             await ask(transport, url.replace("pms.", "other."))
-        with pytest.raises(NotSent, match="pms_unreachable"):
+        with pytest.raises(NotSent, match="pms_not_trusted"):
             await ask(transport, server.url)
     assert told[:2] == ["pms.example", "other.example"]
 
@@ -135,7 +135,7 @@ async def test_the_name_that_was_asked_for_is_verified_and_told(
 async def test_who_is_vouched_for_by_nobody_is_sent_nothing(tmp_path: Path) -> None:
     serving, _ = contexts(tmp_path, "IP:127.0.0.1")
     async with raw_server(answering, tls=serving) as server, ConnectionPool(PoolLimits()) as transport:
-        with pytest.raises(NotSent, match="pms_unreachable"):
+        with pytest.raises(NotSent, match="pms_not_trusted"):
             await ask(transport, server.url)
 
 
