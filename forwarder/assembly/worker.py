@@ -14,12 +14,15 @@ from forwarder.pms.registry import registered
 from forwarder.process.supervision import Stop, side_by_side
 from forwarder.settings import Settings
 from forwarder.store.lists.reader import SqlReader
+from forwarder.store.retention.guests import SqlGuests
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 from forwarder.tenancy.sealing.registry import Keyring
 from forwarder.tenancy.sql.grants import SqlGrants
+from forwarder.tenancy.sql.retention import SqlRetentionPolicies
 from forwarder.topics.port import Publisher
 from forwarder.worker.parts import WorkerParts
+from forwarder.worker.retention import RetentionSweeper
 from forwarder.worker.service import Worker
 
 
@@ -61,6 +64,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         pms=pms,
         clock=clock,
         settings=settings.worker,
+        sweeper=RetentionSweeper(SqlGuests(backend.engine), SqlRetentionPolicies(backend.engine), clock),
     )
     return Worker(parts)
 

@@ -59,6 +59,11 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
         "forwarder.cli.operate.audit:commands",
         "The audit trail: who did what, and whether it was tampered with.",
     ),
+    "retention": (
+        "forwarder.cli.operate.retention:commands",
+        "For how long workspaces keep their guests' data.",
+    ),
+    "guests": ("forwarder.cli.operate.guests:commands", "Guests: erase one, wherever its data is."),
     "webhook": ("forwarder.cli.manage.webhook:commands", "Webhooks: where a workspace's results are posted."),
 }
 """Groups of commands, as `COMMANDS`: what is named makes the group."""

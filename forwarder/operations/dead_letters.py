@@ -34,6 +34,8 @@ class LetterState(StrEnum):
     SUPERSEDED = "superseded"
     """Its submission is still FAILED, but it was sent anew since, and that one still stands: put back it would be booked twice, so
     that workers refuse it."""
+    ERASED = "erased"
+    """The guest's data was removed from its submission, of which nobody knows any more what is to be made."""
     UNDECODABLE = "undecodable"
     """No submission could be read in it. Put back it comes again, unless it can be read by now."""
     TOO_LARGE = "too_large"
@@ -101,13 +103,17 @@ class DeadLetterReader:
         newest_first = sorted(found.values(), key=lambda letter: (letter.set_aside_at, letter.place), reverse=True)
         failed = await self._failed(letter.request_id for letter in newest_first if letter.revision is not None)
         stood = [(letter, _state(letter, failed)) for letter in newest_first]
-        later = await self._superseded([letter.request_id for letter, state in stood if state is LetterState.OPEN])
-        return [
-            (replace(letter, superseded_by=later[letter.request_id]), LetterState.SUPERSEDED)
-            if state is LetterState.OPEN and letter.request_id in later
-            else (letter, state)
-            for letter, state in stood
-        ]
+        still_open = [letter.request_id for letter, state in stood if state is LetterState.OPEN]
+        later, erased = await self._superseded(still_open), await self._erased(still_open)
+
+        def standing(letter: Letter, state: LetterState) -> tuple[Letter, LetterState]:
+            if state is LetterState.OPEN and letter.request_id in erased:
+                return letter, LetterState.ERASED
+            if state is LetterState.OPEN and letter.request_id in later:
+                return replace(letter, superseded_by=later[letter.request_id]), LetterState.SUPERSEDED
+            return letter, state
+
+        return [standing(letter, state) for letter, state in stood]
 
     async def messages(self, letters: Collection[Letter]) -> AsyncGenerator[Sequence[Message], None]:
         """The messages of `letters`, in the order of their topic, some at a time. What was pruned meanwhile is left out."""
@@ -133,6 +139,13 @@ class DeadLetterReader:
         found: dict[str, str] = {}
         for first in range(0, len(request_ids), _QUERY_SIZE):
             found |= await self._overview.superseded(request_ids[first : first + _QUERY_SIZE])
+        return found
+
+    async def _erased(self, request_ids: Sequence[str]) -> set[str]:
+        """Those of these submissions whose guests' data was removed."""
+        found: set[str] = set()
+        for first in range(0, len(request_ids), _QUERY_SIZE):
+            found |= {*await self._overview.anonymous(request_ids[first : first + _QUERY_SIZE])}
         return found
 
     async def _failed(self, request_ids: Iterable[str]) -> set[tuple[str, int]]:

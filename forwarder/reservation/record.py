@@ -147,6 +147,11 @@ def _text(value: str | float | None) -> str:
     return "" if value is None else str(value)
 
 
+def derived_finances(total: float, currency: str) -> dict[str, Any]:
+    """The breakdown where the PMS gave none: the whole price as one room rate, nothing paid yet."""
+    return _finances(total, currency, {})
+
+
 def _finances(total: float, currency: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The breakdown that the PMS gave. What it left out is derived: the whole price as one room rate, nothing paid yet."""
     paid = given.get("totalPaid", 0)

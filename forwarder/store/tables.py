@@ -1,5 +1,6 @@
 """The store's tables. The statements use them, and a test compares them with the migrations."""
 
+from datetime import date
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -15,6 +16,8 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    and_,
+    case,
     func,
     literal_column,
     text,
@@ -76,6 +79,7 @@ reservations = Table(
     Column("transaction_key", Key),
     Column("keyed", Boolean, nullable=False, server_default=text("false")),
     Column("transaction_of", Text),
+    Column("anonymized_at", Moment),
     sqlite_autoincrement=True,
     # A row is written twice, once when it is taken in and once with its outcome. Rows of the usual size stay in the page, as
     # they are: compressing each on its way costs more than it saves.
@@ -97,6 +101,7 @@ are JSON texts.
 - `cancel_problem`: why a requested cancellation failed.
 - `natural_key`, `transaction_key`, `keyed`: as in `NaturalKey`; `keyed` also of one that a keyed submission repeated.
 - `transaction_of`: the request id of the submission whose transaction it reuses: it is refused.
+- `anonymized_at`: when its guest's data was removed (`reservation.anonymous`); null again once it is worked on again.
 """
 
 Index("reservations_request_id", reservations.c.request_id, unique=True)
@@ -149,6 +154,27 @@ Index(
     reservations.c.leased_by,
     postgresql_where=text("leased_by IS NOT NULL"),
     sqlite_where=text("leased_by IS NOT NULL"),
+)
+
+_departed_later = and_(
+    reservations.c.status == literal_column("'CONFIRMED'"),
+    reservations.c.departure_date > utc_day(reservations.c.updated_at),
+)
+FINISHED_DAY: Final[ColumnElement[date]] = func.coalesce(
+    case((_departed_later, reservations.c.departure_date)), utc_day(reservations.c.updated_at)
+)
+"""The day on which a submission was finished: the guest leaves, or, where that is over or will not be, the outcome was recorded."""
+_IDENTIFIABLE = "anonymized_at IS NULL AND due_at IS NULL AND leased_by IS NULL AND status <> 'IN_DOUBT'"
+IS_IDENTIFIABLE: Final = text(_IDENTIFIABLE)
+"""That nothing is left to do for a row, and its guest's data is still there; literally the condition of the index."""
+Index(
+    "reservations_identifiable",
+    reservations.c.workspace_id,
+    reservations.c.status,
+    FINISHED_DAY,
+    reservations.c.id,
+    postgresql_where=text(_IDENTIFIABLE),
+    sqlite_where=text(_IDENTIFIABLE),
 )
 
 _POSSIBLE = "status IN ('PENDING', 'IN_DOUBT', 'CONFIRMED', 'CANCELLED')"

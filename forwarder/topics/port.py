@@ -10,7 +10,7 @@ Exception
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from forwarder.reservation.value import value
@@ -174,6 +174,10 @@ class TopicAdmin(Protocol):
     async def offsets(self, topic: str) -> Mapping[int, range]:
         """For each partition of `topic`, the offsets it holds now: from the oldest message that is kept up to, as `stop`, the
         next message. Empty if there is no such topic."""
+        ...
+
+    async def retention(self, topic: str) -> timedelta | None:
+        """For how long `topic`, which exists, keeps a message at least; None for ever."""
         ...
 
 

@@ -8,6 +8,7 @@ from forwarder.process.clock import Clock
 from forwarder.store.submissions.port import Recorder
 from forwarder.tenancy.port import Directory, Unsealer
 from forwarder.topics.port import Log, Publisher, Topics
+from forwarder.worker.retention import RetentionSweeper
 
 GROUP: Final = "forwarder-worker"
 """The consumer group of all workers of a deployment."""
@@ -52,3 +53,5 @@ class WorkerParts:
     pms: PmsDirectory
     clock: Clock
     settings: WorkerSettings
+    sweeper: RetentionSweeper | None = None
+    """None where somebody else removes guests' data, or nobody."""

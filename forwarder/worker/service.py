@@ -101,7 +101,9 @@ class Worker:
         await forever(step, name=name, clock=self._parts.clock, outages=_OUTAGES, outage=outage)
 
     def _loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
+        sweeper = self._parts.sweeper
         return {
+            **({} if sweeper is None else {"retention": sweeper.keep_sweeping}),
             "lease": self._keep_lease,
             "intake": self._consume,
             "intake_watch": self._watch.look,

@@ -71,9 +71,9 @@ def list_letters(
 ) -> None:
     """List dead letters that can be replayed, newest first.
 
-    open: its submission is still FAILED because of it. superseded: that was submitted anew since, and cannot be replayed.
-    undecodable: it holds no readable submission. too_large: it cannot be replayed; its headers say where the message is. With
-    --all also replayed: it was replayed, or its submission is gone.
+    open: its submission is still FAILED because of it. superseded: that was submitted anew since, and cannot be replayed. erased:
+    its guest's data was removed, and it cannot be replayed. undecodable: it holds no readable submission. too_large: it cannot be
+    replayed; its headers say where the message is. With --all also replayed: it was replayed, or its submission is gone.
     """
     wanted = _wanted(account, failure_class, since, until)
     found = with_backend(lambda backend: _letters(backend).find(wanted))
@@ -236,6 +236,7 @@ def _passed_over(passed_over: Counter[LetterState]) -> str:
     said = {
         LetterState.REPLAYED: "replayed already",
         LetterState.SUPERSEDED: "superseded: sent anew since, `dead-letters list` shows by which",
+        LetterState.ERASED: "without their guests' data, which was removed",
         LetterState.UNDECODABLE: "undecodable: name those by their ids",
         LetterState.TOO_LARGE: "too large to be put back",
     }

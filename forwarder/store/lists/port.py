@@ -134,6 +134,10 @@ class Overview(Protocol):
         """The status, and the revision of the last event, of each of these that is known."""
         ...
 
+    async def anonymous(self, request_ids: Collection[str]) -> Collection[str]:
+        """Those of these whose guests' data was removed."""
+        ...
+
     async def superseded(self, request_ids: Collection[str]) -> Mapping[str, str]:
         """Those of these in whose place another was submitted since that still stands, and the request id of that one."""
         ...

@@ -196,6 +196,11 @@ class SqlOverview:
         rows = await self._database.read(_statuses(), {BATCH: batch})
         return {row.request_id: (Status(row.status), row.revision) for row in rows}
 
+    async def anonymous(self, request_ids: Collection[str]) -> Collection[str]:
+        batch = as_batch([{"request_id": each} for each in request_ids])
+        removed = _statuses().where(_row.anonymized_at.is_not(None))
+        return {row.request_id for row in await self._database.read(removed, {BATCH: batch})}
+
     async def superseded(self, request_ids: Collection[str]) -> Mapping[str, str]:
         batch = as_batch([{"request_id": each} for each in request_ids])
         return {row.request_id: row.later for row in await self._database.read(superseded(), {BATCH: batch})}

@@ -73,6 +73,8 @@ def note() -> Executable:
         "due_at": case((or_(unsent, confirmed), _now), else_=_row.due_at),
         "deadline_at": case((unsent, _now), (confirmed, batch.c.deadline_at), else_=_row.deadline_at),
         "tries": case((confirmed, literal_column("0")), else_=_row.tries),
+        # What the PMS says to the cancellation may name the guest again.
+        "anonymized_at": case((confirmed, null()), else_=_row.anonymized_at),
     }
     theirs = and_(same_key(_row.request_id, batch.c.request_id), _account_id == batch.c.account_id)
     return update(reservations).where(theirs, is_new).values(values)

@@ -173,7 +173,11 @@ def revive() -> Executable:
         "record": null(),
         "problem": null(),
     }
-    failed = and_(_row.status == literal_column("'FAILED'"), _row.revision == batch.c.revision)
+    failed = and_(
+        _row.status == literal_column("'FAILED'"),
+        _row.revision == batch.c.revision,
+        _row.anonymized_at.is_(None),  # else nobody knows any more what is to be made
+    )
     return (
         update(reservations)
         .where(same_key(_row.request_id, batch.c.request_id), failed)

@@ -25,7 +25,16 @@ def _created_at() -> Column[object]:
     return Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.current_timestamp())
 
 
-workspaces = Table("workspaces", metadata, Column("id", Text, primary_key=True), _created_at())
+workspaces = Table(
+    "workspaces",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _created_at(),
+    Column("reservation_days", Integer),
+    Column("delivery_days", Integer),
+    Column("dead_letter_days", Integer),
+)
+"""The days are those of `RetentionPolicy`."""
 
 api_keys = Table(
     "api_keys",

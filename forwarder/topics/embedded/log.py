@@ -91,7 +91,7 @@ class EmbeddedLog:
     @asynccontextmanager
     async def _admin(self) -> AsyncIterator[TopicAdmin]:
         async with self._writing() as writer:
-            yield EmbeddedAdmin(self._path, writer, self._time_limit)
+            yield EmbeddedAdmin(self._path, writer, self._time_limit, self._retention)
 
     @asynccontextmanager
     async def _writing(self) -> AsyncIterator[EmbeddedWriter]:
@@ -130,10 +130,11 @@ class EmbeddedLog:
 class EmbeddedAdmin:
     """See `port.TopicAdmin`."""
 
-    def __init__(self, path: Path, writer: EmbeddedWriter, time_limit: float) -> None:
+    def __init__(self, path: Path, writer: EmbeddedWriter, time_limit: float, retention: timedelta) -> None:
         self._path = path
         self._writer = writer
         self._time_limit = time_limit
+        self._retention = retention
 
     async def create(self, partitions: Mapping[str, int]) -> Sequence[str]:
         return [
@@ -147,3 +148,6 @@ class EmbeddedAdmin:
 
     async def offsets(self, topic: str) -> Mapping[int, range]:
         return await asyncio.to_thread(topic_offsets, self._path, topic)
+
+    async def retention(self, topic: str) -> timedelta | None:  # noqa: ARG002 - it is the same for all of them
+        return self._retention

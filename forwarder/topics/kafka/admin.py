@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import NodeNotReadyError, NoError, TopicAlreadyExistsError, for_code
 
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
@@ -15,6 +17,7 @@ from forwarder.topics.kafka.reader import stop
 _REPLICAS = 3
 _IN_SYNC = 2
 _POLL_SECONDS = 0.05
+_FOR_EVER = -1
 
 
 class KafkaAdmin:
@@ -54,6 +57,16 @@ class KafkaAdmin:
             async with self._offsets_client() as consumer:
                 first, following = await consumer.beginning_offsets(every), await consumer.end_offsets(every)
         return {each.partition: range(first[each], following[each]) for each in every}
+
+    async def retention(self, topic: str) -> timedelta | None:
+        async with reaching_kafka(f"read the settings of {topic}", within=self._connection.publish_timeout_seconds):
+            responses = await self._client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+        settings = {
+            entry[0]: entry[1] for response in responses for resource in response.resources for entry in resource[4]
+        }
+        kept = int(settings.get("retention.ms") or _FOR_EVER)
+        deletes = "delete" in (settings.get("cleanup.policy") or "delete")
+        return timedelta(milliseconds=kept) if deletes and kept != _FOR_EVER else None
 
     @asynccontextmanager
     async def _offsets_client(self) -> AsyncIterator[AIOKafkaConsumer]:

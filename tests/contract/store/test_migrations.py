@@ -47,11 +47,16 @@ def all_tables() -> MetaData:
 
 
 # On SQLite neither SQLAlchemy nor Alembic reads an index over an expression back; the next test does.
-@pytest.mark.filterwarnings("ignore:.*expression-based index '?reservations_(updated|recognised)")
+@pytest.mark.filterwarnings("ignore:.*expression-based index '?reservations_(updated|recognised|identifiable)")
 async def test_the_migrated_schema_is_the_one_the_code_is_written_for(engine: AsyncEngine) -> None:
     def differences(connection: Connection) -> list[object]:
         # On SQLite Alembic takes the identity of an id, which SQLite has no word for, for a default.
-        options = {"compare_type": True, "compare_server_default": connection.dialect.name == "postgresql"}
+        options = {
+            "compare_type": True,
+            "compare_server_default": connection.dialect.name == "postgresql",
+            # Alembic compares the texts of expressions, and PostgreSQL puts more brackets into this one. The next test looks at it.
+            "include_object": lambda _object, name, *_others: name != "reservations_identifiable",
+        }
         return list(compare_metadata(MigrationContext.configure(connection, opts=options), all_tables()))
 
     async with engine.connect() as connection:

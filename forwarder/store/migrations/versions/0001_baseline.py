@@ -112,6 +112,7 @@ def _reservations() -> None:
         sa.Column("transaction_key", _KEY),
         sa.Column("keyed", sa.Boolean, nullable=False, server_default=sa.text("false")),
         sa.Column("transaction_of", sa.Text),
+        sa.Column("anonymized_at", _MOMENT),
         sqlite_autoincrement=True,
         postgresql_with={"toast_tuple_target": 8160, "autovacuum_vacuum_scale_factor": 0.05},
     )
@@ -161,6 +162,14 @@ def _reservation_indexes() -> None:
     possible = "status IN ('PENDING', 'IN_DOUBT', 'CONFIRMED', 'CANCELLED')"
     recognised_by = [sa.text("coalesce(transaction_key, natural_key)"), "id"]
     _partial_index("reservations_recognised", "reservations", recognised_by, f"natural_key IS NOT NULL AND {possible}")
+    departed_later = f"(status = 'CONFIRMED' AND departure_date > {updated_day})"
+    finished_day = f"coalesce(CASE WHEN {departed_later} THEN departure_date END, {updated_day})"
+    _partial_index(
+        "reservations_identifiable",
+        "reservations",
+        ["workspace_id", "status", sa.text(finished_day), "id"],
+        "anonymized_at IS NULL AND due_at IS NULL AND leased_by IS NULL AND status <> 'IN_DOUBT'",
+    )
 
 
 def _workers_and_outbox() -> None:
@@ -217,7 +226,14 @@ def _webhook_deliveries() -> None:
 
 
 def _tenants() -> None:
-    op.create_table("workspaces", sa.Column("id", sa.Text, primary_key=True), _created_at())
+    op.create_table(
+        "workspaces",
+        sa.Column("id", sa.Text, primary_key=True),
+        _created_at(),
+        sa.Column("reservation_days", sa.Integer),
+        sa.Column("delivery_days", sa.Integer),
+        sa.Column("dead_letter_days", sa.Integer),
+    )
     op.create_table(
         "api_keys",
         sa.Column("id", sa.Text, primary_key=True),

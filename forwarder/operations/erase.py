@@ -1,0 +1,184 @@
+"""Erasing a guest: where a guest's data is, by e-mail address, phone number or reservation; and removing it from there.
+
+What is erased stays as an anonymous submission (`reservation.anonymous`), which is known by its request id, its keys and its
+outcome, and never made again. Messages on topics cannot be changed: they end with their topic's retention.
+"""
+
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any, Final
+
+from forwarder.operations.audit import Audit
+from forwarder.process.clock import Clock
+from forwarder.store.retention.port import GuestRecord, GuestStore, Standing
+from forwarder.topics.codec import Undecodable, decode_data
+from forwarder.topics.port import Log, Topics
+from forwarder.topics.reading import read_to_end
+
+_PAGE: Final = 500
+_AT_ONCE: Final = 25
+_MIN_DIGITS: Final = 6
+_EMAIL: Final = re.compile(r"[^\s<>\"'(),;:]+@[^\s<>\"'(),;:]+")
+_PHONE: Final = re.compile(r"\+?\d[\d\s().\-/]{4,}\d")
+
+OnPage = Callable[[int], None]
+"""Called with the id up to which submissions were looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestQuery:
+    """Which guest: exactly one of `email`, `phone` and `request_id`. Only of one workspace, if given."""
+
+    email: str | None = None
+    phone: str | None = None
+    request_id: str | None = None
+    workspace_id: str | None = None
+
+    @property
+    def by(self) -> str:
+        """What the guest is looked for by, without saying who it is."""
+        return "reservation" if self.request_id is not None else "email" if self.email is not None else "phone"
+
+    def is_in(self, value: Any) -> bool:
+        """Whether any text in `value` (JSON) names the guest."""
+        return any(self._names(text) for text in _texts(value))
+
+    def _names(self, text: str) -> bool:
+        if self.email is not None:
+            wanted = self.email.strip().casefold()
+            return any(each.strip(".").casefold() == wanted for each in _EMAIL.findall(text))
+        if self.phone is not None:
+            wanted = digits_of(self.phone)
+            return any(digits_of(each) == wanted for each in _PHONE.findall(text))
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRemains:
+    """What a topic may still hold. `retention`: for how long it keeps messages, None for ever. `gone_by`: when what is on it now is
+    gone. `letters`: how many dead letters about the guest are on it, where they were counted."""
+
+    topic: str
+    retention: timedelta | None
+    gone_by: datetime | None
+    letters: int | None = None
+
+
+@dataclass(slots=True)
+class Found:
+    """Where a guest's data is. `deliveries`: webhook deliveries, by request id."""
+
+    records: Sequence[GuestRecord] = ()
+    deliveries: dict[str, int] = field(default_factory=dict)
+    remains: Sequence[TopicRemains] = ()
+
+
+class Guests:
+    """Finds and erases guests. Raises `StoreUnavailable`, `LogUnavailable`."""
+
+    def __init__(self, store: GuestStore, log: Log, topics: Topics, clock: Clock, audit: Audit) -> None:
+        self._store = store
+        self._log = log
+        self._topics = topics
+        self._clock = clock
+        self._audit = audit
+
+    async def last_id(self) -> int:
+        """Up to which id `find` looks."""
+        return await self._store.last_id()
+
+    async def find(self, query: GuestQuery, on_page: OnPage = lambda _id: None) -> Found:
+        """Every place where the guest is named. By e-mail address or phone number all submissions are read, a page at a time."""
+        found = Found(records=await self._records(query, on_page))
+        for record in found.records:
+            found.deliveries[record.request_id] = await self._store.deliveries(record.request_id)
+        found.remains = await self._remains(query, {record.request_id for record in found.records})
+        return found
+
+    async def erase(self, query: GuestQuery, found: Found) -> Sequence[str]:
+        """Erase those of `found` that can be; their request ids. Each transaction has an entry on the audit trail, which names
+        submissions by their request ids, and the guest not at all."""
+        erased: list[str] = []
+        ready = [record for record in found.records if record.standing is Standing.ERASABLE]
+        for workspace_id, records in groupby(sorted(ready, key=_workspace), key=_workspace):
+            of_workspace = list(records)
+            for first in range(0, len(of_workspace), _AT_ONCE):
+                some = of_workspace[first : first + _AT_ONCE]
+                ids = [record.request_id for record in some]
+                async with self._audit.operation("guests.erase", workspace=workspace_id, by=query.by, submissions=ids):
+                    erased += await self._store.erase(some, now=self._clock.now())
+        return erased
+
+    async def _records(self, query: GuestQuery, on_page: OnPage) -> Sequence[GuestRecord]:
+        if query.request_id is not None:
+            named = await self._store.submissions([query.request_id])
+            return [record for record in named if query.workspace_id in {None, record.workspace_id}]
+        return [record async for record in self._all(query, on_page) if query.is_in([record.request, record.record])]
+
+    async def _all(self, query: GuestQuery, on_page: OnPage) -> AsyncIterator[GuestRecord]:
+        after = 0
+        while True:
+            records, last = await self._store.page(after=after, limit=_PAGE, workspace_id=query.workspace_id)
+            for record in records:
+                yield record
+            if last is None:
+                return
+            on_page(last)
+            after = last
+
+    async def _remains(self, query: GuestQuery, request_ids: set[str]) -> Sequence[TopicRemains]:
+        letters, remains = await self._letters(query, request_ids), []
+        async with self._log.admin() as admin:
+            existing = await admin.list()
+            for topic in self._topics.all():
+                if topic in existing:
+                    retention = await admin.retention(topic)
+                    gone_by = None if retention is None else self._clock.now() + retention
+                    counted = letters if topic == self._topics.dead_letters else None
+                    remains.append(TopicRemains(topic, retention, gone_by, counted))
+        return remains
+
+    async def _letters(self, query: GuestQuery, request_ids: set[str]) -> int:
+        """Dead letters about these submissions, or that name the guest."""
+        count = 0
+        async with aclosing(read_to_end(self._log, self._topics.dead_letters)) as batches:
+            async for batch in batches:
+                for consumed in batch:
+                    try:
+                        data = decode_data(consumed.message)
+                    except Undecodable:
+                        count += query.is_in(consumed.message.value.decode("utf-8", "replace"))
+                    else:
+                        count += data.get("requestId") in request_ids or query.is_in(data)
+        return count
+
+
+def digits_of(phone: str) -> str:
+    """A phone number as it is compared: its digits, without the zeros that one country dials before another's code."""
+    return "".join(character for character in phone if character.isdecimal()).lstrip("0")
+
+
+def is_phone(text: str) -> bool:
+    """Whether it has enough digits to be looked for."""
+    return len(digits_of(text)) >= _MIN_DIGITS
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield str(value)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
+
+
+def _workspace(record: GuestRecord) -> str:
+    return record.workspace_id
