@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from forwarder.tenancy.retention import MAX_DELIVERY_DAYS
+
 GROUP: Final = "forwarder-notifier"
 """The consumer group of all notifiers of a deployment."""
 
@@ -28,7 +30,7 @@ class NotifierSettings:
     max_retry_after_seconds: float = 900.0
     """The same if it asked for it with `Retry-After`. The delivery that got this response waits for all of it."""
     record_batch: int = 250
-    keep_days: float = 30.0
+    keep_days: float = MAX_DELIVERY_DAYS
     grace_seconds: float = 20.0
 
     @property

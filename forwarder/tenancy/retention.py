@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 MAX_DAYS: Final = 36_500
+MAX_DELIVERY_DAYS: Final = 30
+"""After which the notifier deletes every delivery that ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """Days; None is for ever.
+    """Days; None is for ever, of deliveries for as long as they may be kept.
 
     `reservation_days`: after a confirmed reservation's guest left, or another's outcome, until its guest's data is removed.
     `delivery_days`: after a webhook delivery ended, until it is deleted. `dead_letter_days`: after a submission FAILED, until its

@@ -7,7 +7,7 @@ import typer
 from forwarder.assembly.privacy import retention_of
 from forwarder.cli.backend import with_backend
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
-from forwarder.tenancy.retention import MAX_DAYS, RetentionPolicy
+from forwarder.tenancy.retention import MAX_DAYS, MAX_DELIVERY_DAYS, RetentionPolicy
 
 _FOR_EVER = "forever"
 _COLUMNS = ("workspace", "reservations", "deliveries", "deadLetters")
@@ -32,8 +32,10 @@ def change(
         ),
     ] = None,
     deliveries: Annotated[
-        str | None,
-        typer.Option(metavar="DAYS", help="Days after a webhook delivery ended; or forever, which here is 30 days."),
+        int | None,
+        typer.Option(
+            min=0, max=MAX_DELIVERY_DAYS, metavar="DAYS", help="Days after a webhook delivery ended, 30 at most."
+        ),
     ] = None,
     dead_letters: Annotated[
         str | None,
@@ -42,12 +44,9 @@ def change(
     as_json: AsJson = False,
 ) -> None:
     """Set after how many days a workspace's guests' data is removed. Workers begin within a quarter of an hour."""
-    given = {
-        "reservation_days": ("--reservations", reservations),
-        "delivery_days": ("--deliveries", deliveries),
-        "dead_letter_days": ("--dead-letters", dead_letters),
-    }
+    given = {"reservation_days": ("--reservations", reservations), "dead_letter_days": ("--dead-letters", dead_letters)}
     changes = {name: _days(option, text) for name, (option, text) in given.items() if text is not None}
+    changes |= {} if deliveries is None else {"delivery_days": deliveries}
     if not changes:
         raise WrongUsage("Say what is to change: --reservations, --deliveries or --dead-letters.")
     policy = with_backend(lambda backend: retention_of(backend).set(workspace, changes))
@@ -81,7 +80,7 @@ def _row(policy: RetentionPolicy) -> dict[str, Any]:
     return {
         "workspace": policy.workspace_id,
         "reservations": policy.reservation_days,
-        "deliveries": policy.delivery_days,
+        "deliveries": MAX_DELIVERY_DAYS if policy.delivery_days is None else policy.delivery_days,
         "deadLetters": policy.dead_letter_days,
     }
 
@@ -89,7 +88,7 @@ def _row(policy: RetentionPolicy) -> dict[str, Any]:
 def _in_words(policy: RetentionPolicy) -> str:
     days = {
         "finished reservations' guests": policy.reservation_days,
-        "deliveries": policy.delivery_days,
+        "ended deliveries": MAX_DELIVERY_DAYS if policy.delivery_days is None else policy.delivery_days,
         "failed submissions": policy.dead_letter_days,
     }
     return ", ".join(f"{what} {_FOR_EVER if kept is None else f'for {kept:,} days'}" for what, kept in days.items())
