@@ -76,13 +76,15 @@ class Lease:
         await self.give_back_unpushed()
 
     async def give_back_queued(self, withdraw: Callable[[], Collection[int]]) -> int:
-        """Give back what `withdraw` takes from the account queues; returns how many. It is called when all that was leased so far
-        is in them. Raises as `give_back` does."""
+        """Give back what `withdraw` takes from the account queues; returns how many. It is called at once, so that nothing of that
+        starts meanwhile, and again when all that was leased so far is in them. Raises as `give_back` does."""
+        withdrawn = frozenset(withdraw())
+        self._unpushed.update(withdrawn)
         async with self._changing_hands:
-            withdrawn = withdraw()
-            self._unpushed.update(withdrawn)
+            late = frozenset(withdraw())
+            self._unpushed.update(late)
             await self._release_unpushed()
-            return len(withdrawn)
+            return len(withdrawn | late)
 
     async def give_back_unpushed(self) -> None:
         """Give back the rows noted so far. Raises `StoreUnavailable`; they stay noted."""

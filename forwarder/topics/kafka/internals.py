@@ -66,7 +66,11 @@ async def abandon_consumer(consumer: AIOKafkaConsumer) -> None:
         await asyncio.wait(running, timeout=_CANCEL_SECONDS)
     client = client_of(consumer)
     make_closable(client)
-    await client.close()
+    try:
+        async with asyncio.timeout(_CANCEL_SECONDS):
+            await client.close()
+    except TimeoutError:
+        _log.warning("kafka consumer closed with a connection left")
 
 
 def retrieve_exception(abandoned: Future[Any]) -> None:

@@ -134,6 +134,28 @@ async def test_what_was_taken_in_from_a_partition_that_is_lost_meanwhile_is_not_
     assert bench.pms.asked == []
 
 
+async def test_what_waits_in_a_lost_partition_does_not_start_though_a_claim_is_under_way(bench: Bench) -> None:
+    log = bench.log = _Rebalancing(bench.log)  # type: ignore[assignment]
+    recorder = _TakesItsTime(bench)
+    bench.pms.answering.clear()
+    async with bench.worker(recorder=recorder):
+        await bench.submit(fresh(1))
+        await _when(lambda: bench.pms.asked)
+        await bench.submit(fresh(2))
+        await _row(bench, 2, lambda row: row.leased_by is not None)
+        recorder.answering.clear()
+        await bench.submit(fresh(3))
+        await recorder.committed.wait()
+        lost = asyncio.ensure_future(log.own(frozenset()))
+        await asyncio.sleep(0)
+        bench.pms.answering.set()
+        await bench.rows("CONFIRMED", 1)
+        recorder.answering.set()
+        await lost
+        await _row(bench, 2, lambda row: row.leased_by is None)
+    assert bench.pms.asked == [submission(1).request_id]
+
+
 # --- a cancellation, and a claim whose answer is under way --------------------------------------------------------------------
 
 

@@ -172,9 +172,13 @@ class Openings(RuleBasedStateMachine):
         if during:
             self._until(lambda: self.site.pmss.pushes.looked_for(reference))
         else:
-            self._until(lambda: (self.site.store.row(reference) or {}).get("status") == "IN_DOUBT")
-            self._strike_one_of(Mishap("store", 1, Effect.LATE, 10.0, "claim"))
+            self._until(lambda: self._stands(reference, status="IN_DOUBT", leased=False))
+            for process in self.site.processes():
+                for _ in range(_MANY):
+                    process.mishaps.add(Mishap("store", 1, Effect.LATE, 3.0, "claim"))
+            self._until(lambda: self._stands(reference, status="IN_DOUBT", leased=True))
         for process in self.site.processes():
+            process.mishaps.clear()
             process.clock.jump(jump)
         self.site.pass_time(60.0)
 
@@ -286,6 +290,10 @@ class Openings(RuleBasedStateMachine):
     def _until_one_is_struck(self, effect: Effect) -> None:
         processes = self.site.processes()
         self._until(lambda: not all(process.mishaps.any_of(effect) for process in processes))
+
+    def _stands(self, reference: str, *, status: str, leased: bool) -> bool:
+        row = self.site.store.row(reference)
+        return row is not None and row["status"] == status and (row["leased_by"] is not None) == leased
 
     def _until(self, come_about: Callable[[], bool]) -> None:
         """Wait for it, for a while."""

@@ -193,6 +193,6 @@ class GroupConsumer:
             if member.told is None:
                 await member.on_partitions(frozenset())
             told = member.assigned
-            await member.on_partitions(told)
             self._log.ownership.told(self._process, told, self._process.loop.time())
+            await member.on_partitions(told)
             member.told = told if told == member.assigned else None

@@ -38,7 +38,7 @@ class Ownership:
         self.violations: list[str] = []
 
     def told(self, process: Process, partitions: frozenset[int], now: float) -> None:
-        """The group has told a worker what it has from now on, be it nothing, and the worker has heard it."""
+        """A worker is told what it has from now on, be it nothing: it knows so, though it may not be done with that."""
         worker = self._workers[process]
         if worker.partitions != partitions:
             worker.partitions, worker.since = partitions, now
