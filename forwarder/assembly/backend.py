@@ -24,6 +24,7 @@ from forwarder.store.audit.trail import SqlAuditTrail
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.reader import SqlOverview
 from forwarder.store.migrate import migrate, require_current
+from forwarder.store.roles import make_roles
 from forwarder.store.submissions.recorder import SqlRepairs
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.bad_tokens import BadTokens
@@ -32,6 +33,7 @@ from forwarder.tenancy.sealing.keys import PublicKeys
 from forwarder.tenancy.sealing.registry import Keyring
 from forwarder.tenancy.sealing.texts import PublicKeySealer
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.deployment import request_id_key, token_key
 from forwarder.tenancy.sql.directory import SqlDirectory
 from forwarder.tenancy.sql.secrets import SqlSecrets
 from forwarder.topics.embedded.log import EmbeddedLog
@@ -148,11 +150,19 @@ def migrate_backend(settings: Settings) -> Sequence[str]:
         engine = open_engine(_database(settings))
         try:
             await open_keyring(engine, held, first=True)
+            # Now, so that no stage needs to be able to write them.
+            await request_id_key(engine)
+            await token_key(engine)
         finally:
             await engine.dispose()
         return applied
 
     return asyncio.run(run())
+
+
+def make_database_roles(settings: Settings) -> Sequence[str]:
+    """A role for each stage, in a database that is migrated; their names. Raises `CannotMakeRoles`."""
+    return asyncio.run(make_roles(_database(settings)))
 
 
 def _database(settings: Settings) -> str | Path:

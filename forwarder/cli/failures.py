@@ -5,6 +5,7 @@ from forwarder.operations.accounts import NotEncrypted
 from forwarder.process.data_dir import AlreadyRunning, NotPrivate
 from forwarder.settings import BadSettings
 from forwarder.store.migrate import NotMigrated
+from forwarder.store.roles import CannotMakeRoles
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import AlreadyExists, NotKnown, TenancyUnavailable
 from forwarder.tenancy.sealing.keys import NotTrusted
@@ -15,6 +16,7 @@ from forwarder.topics.port import LogUnavailable
 _WRONG = (BadSettings, NotEncrypted, WrongUsage)
 _FAILED = (
     Failed,
+    CannotMakeRoles,
     NotMigrated,
     NoSecretYet,
     NotTrusted,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from forwarder.assembly.backend import Backend, migrate_backend
+from forwarder.assembly.backend import Backend, make_database_roles, migrate_backend
 from forwarder.cli.backend import with_backend
 from forwarder.cli.output import AsJson, say, show_json, show_rows
 from forwarder.cli.run.serve import settings_and_logging
@@ -47,10 +47,22 @@ def list_topics(as_json: AsJson = False) -> None:
     show_rows(with_backend(run), ("topic", "partitions"), as_json=as_json)
 
 
-def migrate(as_json: AsJson = False) -> None:
+def migrate(
+    roles: Annotated[
+        bool,
+        typer.Option("--roles", help="Also make a PostgreSQL role for each stage, with what it needs and no more."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Create or upgrade the database tables. Safe to repeat, and to run concurrently."""
-    applied = migrate_backend(settings_and_logging("warning"))
+    settings = settings_and_logging("warning")
+    applied = migrate_backend(settings)
+    made = make_database_roles(settings) if roles else []
     if as_json:
-        show_json({"applied": list(applied)})
-    else:
-        say(f"Applied: {', '.join(applied)}." if applied else "Up to date.")
+        show_json({"applied": list(applied), **({"roles": list(made)} if roles else {})})
+        return
+    say(f"Applied: {', '.join(applied)}." if applied else "Up to date.")
+    if roles:
+        say(
+            f"Roles: {', '.join(made)}. Make a user for each process: CREATE ROLE … LOGIN PASSWORD … IN ROLE {made[0]}."
+        )

@@ -35,10 +35,12 @@ PATIENCE_SECONDS = 90.0
 
 
 class Deployment:
-    """The running processes, by role, and the calls that users and operators make. `token` is of workspace `demo`."""
+    """The running processes, by role, and the calls that users and operators make. `token` is of workspace `demo`. `own`: settings
+    that only the process of a command has."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, own: Mapping[str, Mapping[str, str]] | None = None) -> None:
         self.site = site
+        self.own = own or {}
         self.processes: dict[str, ServerProcess] = {}
         self.ports: dict[str, int] = {}
         self.token = ""
@@ -72,7 +74,8 @@ class Deployment:
         run = execute if launcher else _fork
         if launcher:
             arguments = [sys.executable, *launcher, *arguments]
-        runs = Command(role, arguments, self.log(role), READY, environment=self.environment)
+        environment = {**self.environment, **self.own.get(command, {})}
+        runs = Command(role, arguments, self.log(role), READY, environment=environment)
         self.processes[role] = ServerProcess(runs, self.site.reaper, run)
         return self.processes[role]
 
@@ -230,9 +233,11 @@ async def _a_moment() -> None:
 
 
 @asynccontextmanager
-async def deploy(site: Site, *simulator_options: str) -> AsyncIterator[Deployment]:
+async def deploy(
+    site: Site, *simulator_options: str, own: Mapping[str, Mapping[str, str]] | None = None
+) -> AsyncIterator[Deployment]:
     """A deployment with workspace `demo`, a key, and no accounts yet; stopped at the end."""
-    deployment = Deployment(site)
+    deployment = Deployment(site, own)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(deployment.client.aclose)
         stack.push_async_callback(deployment.stop)

@@ -1,0 +1,137 @@
+"""PostgreSQL roles, one for each stage: what it may do with each table, and nothing else. The table below is what is granted.
+
+Roles cannot log in. Whoever runs a deployment makes a user for each process, as a member of the stage's role: passwords and
+certificates are none of ours.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import ProgrammingError
+
+from forwarder.store.database import open_engine, outages_translated
+from forwarder.store.tables import reservations
+
+_READ: Final = ("SELECT",)
+_CHANGE: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_COUNT: Final = ("SELECT", "INSERT", "UPDATE")
+_APPEND: Final = ("SELECT", "INSERT")
+
+_NOT_THE_CARD: Final = ", ".join(f'"{column.name}"' for column in reservations.c if column is not reservations.c.card)
+
+_AUDITS: Final[Mapping[str, Sequence[str]]] = {"audit": ("INSERT",), "audit_head": _COUNT}
+_CALLED_OVER_HTTP: Final[Mapping[str, Sequence[str]]] = {
+    "api_keys": _READ,
+    "deployment_secrets": _READ,
+    "integration_accounts": _READ,
+    # When a key was used is all that a reading stage writes.
+    "key_uses": _COUNT,
+}
+_EVERY_STAGE: Final[Mapping[str, Sequence[str]]] = {"alembic_version": _READ, "secrets": _READ}
+
+_TABLES: Final = (
+    "api_keys",
+    "deployment_secrets",
+    "duplicates",
+    "grants",
+    "integration_accounts",
+    "key_usage",
+    "key_uses",
+    "outbox",
+    "parked_cancellations",
+    "reservations",
+    "secrets",
+    "webhook_deliveries",
+    "webhook_endpoints",
+    "workers",
+    "workspaces",
+)
+"""All but what only migrations change, and the audit trail, which is only appended to."""
+
+ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
+    "ingress": _EVERY_STAGE
+    | _CALLED_OVER_HTTP
+    | _AUDITS
+    | {"reservations": (f"SELECT ({_NOT_THE_CARD})",), "duplicates": _READ, "key_usage": _COUNT},
+    "worker": _EVERY_STAGE
+    | {
+        "integration_accounts": _READ,
+        "reservations": _CHANGE,
+        "duplicates": _CHANGE,
+        "parked_cancellations": _CHANGE,
+        "workers": _CHANGE,
+        "outbox": _CHANGE,
+        "grants": _CHANGE,
+    },
+    "query": _EVERY_STAGE | _CALLED_OVER_HTTP | {"reservations": (f"SELECT ({_NOT_THE_CARD})",), "duplicates": _READ},
+    "notifier": _EVERY_STAGE
+    | _CALLED_OVER_HTTP
+    | _AUDITS
+    | {
+        "webhook_endpoints": _CHANGE,
+        "webhook_deliveries": _CHANGE,
+        # To lock the row of a workspace while its endpoints are counted.
+        "workspaces": ("SELECT", "UPDATE (created_at)"),
+        # Whether the database answers.
+        "reservations": ("SELECT (id)",),
+    },
+    "operator": dict.fromkeys(_TABLES, _CHANGE) | {"alembic_version": _READ, "audit": _APPEND, "audit_head": _COUNT},
+}
+"""Privileges by stage and table. `operator` is for those who type `forwarder` commands."""
+
+
+_WHAT_WOULD: Final = "run `forwarder migrate --roles` as the owner of the tables, who may create roles (CREATEROLE), or have the roles created first."
+_NOT_OURS: Final = text(
+    "SELECT bool_or(NOT pg_has_role(relowner, 'USAGE')) FROM pg_class "
+    "WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'"
+)
+
+
+class CannotMakeRoles(ValueError):
+    """This database, or this user of it, makes no roles. The message says what would."""
+
+
+async def make_roles(database_url: str | Path) -> list[str]:
+    """Make the roles that are missing, and grant each what it is to have and no more; their names. Safe to repeat. Raises
+    `CannotMakeRoles`, `StoreUnavailable`."""
+    if isinstance(database_url, Path):
+        raise CannotMakeRoles("Roles are PostgreSQL's: embedded, one process reads and writes all files.")
+    engine = open_engine(database_url, pool_size=1, command_seconds=None, application_name="forwarder-migrate")
+    try:
+        with outages_translated():
+            async with engine.begin() as connection:
+                return await connection.run_sync(_make)
+    except ProgrammingError as error:
+        if getattr(error.orig, "sqlstate", None) != "42501":
+            raise
+        raise CannotMakeRoles(f"This user may not create roles: {_WHAT_WOULD}") from None
+    finally:
+        await engine.dispose()
+
+
+def _make(connection: Connection) -> list[str]:
+    if connection.scalar(_NOT_OURS):  # PostgreSQL would only warn that it grants nothing
+        raise CannotMakeRoles(f"This user does not own the tables: {_WHAT_WOULD}")
+    database, schema = connection.execute(text("SELECT current_database(), current_schema()")).one()
+    there = set(connection.scalars(text("SELECT rolname FROM pg_roles")))
+    names = {stage: f"{database}_{stage}" for stage in ROLES}
+    for stage, name in names.items():
+        if name not in there:
+            connection.execute(text(f"CREATE ROLE {_quoted(name)} NOLOGIN"))
+        for statement in _grants(_quoted(name), _quoted(schema), ROLES[stage]):
+            connection.execute(text(statement))
+    return list(names.values())
+
+
+def _grants(role: str, schema: str, tables: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """What leaves the role with just these privileges."""
+    yield f"GRANT USAGE ON SCHEMA {schema} TO {role}"
+    yield f"REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {role}"
+    for table, privileges in tables.items():
+        yield f"GRANT {', '.join(privileges)} ON {schema}.{table} TO {role}"
+
+
+def _quoted(name: str) -> str:
+    return '"{}"'.format(name.replace('"', '""'))
