@@ -82,7 +82,10 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
 """Privileges by stage and table. `operator` is for those who type `forwarder` commands."""
 
 
-_WHAT_WOULD: Final = "run `forwarder migrate --roles` as the owner of the tables, who may create roles (CREATEROLE), or have the roles created first."
+_WHAT_WOULD: Final = (
+    "run `forwarder migrate --roles` as the owner of the tables, who may create roles (CREATEROLE), or have the roles created "
+    "first."
+)
 _NOT_OURS: Final = text(
     "SELECT bool_or(NOT pg_has_role(relowner, 'USAGE')) FROM pg_class "
     "WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'"
