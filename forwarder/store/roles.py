@@ -21,15 +21,15 @@ _APPEND: Final = ("SELECT", "INSERT")
 
 _NOT_THE_CARD: Final = ", ".join(f'"{column.name}"' for column in reservations.c if column is not reservations.c.card)
 
-_AUDITS: Final[Mapping[str, Sequence[str]]] = {"audit": ("INSERT",), "audit_head": _COUNT}
-_CALLED_OVER_HTTP: Final[Mapping[str, Sequence[str]]] = {
+_AUDITS: Final[dict[str, Sequence[str]]] = {"audit": ("INSERT",), "audit_head": _COUNT}
+_CALLED_OVER_HTTP: Final[dict[str, Sequence[str]]] = {
     "api_keys": _READ,
     "deployment_secrets": _READ,
     "integration_accounts": _READ,
     # When a key was used is all that a reading stage writes.
     "key_uses": _COUNT,
 }
-_EVERY_STAGE: Final[Mapping[str, Sequence[str]]] = {"alembic_version": _READ, "secrets": _READ}
+_EVERY_STAGE: Final[dict[str, Sequence[str]]] = {"alembic_version": _READ, "secrets": _READ}
 
 _TABLES: Final = (
     "api_keys",
@@ -77,7 +77,12 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         # Whether the database answers.
         "reservations": ("SELECT (id)",),
     },
-    "operator": dict.fromkeys(_TABLES, _CHANGE) | {"alembic_version": _READ, "audit": _APPEND, "audit_head": _COUNT},
+    "operator": {
+        **dict.fromkeys(_TABLES, _CHANGE),
+        "alembic_version": _READ,
+        "audit": _APPEND,
+        "audit_head": _COUNT,
+    },
 }
 """Privileges by stage and table. `operator` is for those who type `forwarder` commands."""
 
