@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,25 +18,26 @@ from tempfile import TemporaryDirectory
 
 import asyncpg
 import uvloop
-from pydantic_core import from_json
 
 from bench.bodies import reservation
 from bench.flows import PARTITIONS
 from bench.processes import Role, local_url, port_of, running
 from bench.shares import Shares, sampled
+from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms
 from forwarder.observability import metrics
 from forwarder.observability.logging import configure_logging
 from forwarder.pms.directory import open_directory
-from forwarder.process.clock import SystemClock, iso
+from forwarder.process.clock import SystemClock
 from forwarder.process.loading import collect_rarely
-from forwarder.reservation.submission import Submission, fingerprint
+from forwarder.reservation.submission import RequestIds
+from forwarder.reservation.validation import read_request
 from forwarder.store.database import open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.tenancy.access import Caller
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing.binding import with_credential
 from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
-from forwarder.topics.codec import encode_submission
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher, Topics
 from forwarder.worker.parts import WorkerParts, WorkerSettings
@@ -46,6 +47,7 @@ from tools.servers.real_servers import RealServers
 
 _SECRET = "a secret of this benchmark alone"  # noqa: S105 - as it says
 _ACCOUNT, _WORKSPACE = "bench-generic", "bench"
+_OWNER = Account(_ACCOUNT, _WORKSPACE, "generic", "http://pms.test", "")
 _AT_ONCE = 1_000
 _LOOK_SECONDS = 0.02
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -107,20 +109,26 @@ async def _written(database: asyncpg.Connection) -> tuple[int, int]:
     return commits, wal
 
 
-def _message(number: int) -> Message:
-    body = reservation("cost", number)
-    fields = from_json(body)
-    now = SystemClock().now()
-    mark = fingerprint("booking-engine", body)
-    submission = Submission(
-        f"rsv_{mark}", _WORKSPACE, _ACCOUNT, "booking-engine", now, fields, mark, deadline_seconds=None
-    )
-    return encode_submission(submission, iso(now), body)
+def _messages(*, recognised: bool) -> Callable[[int], Message]:
+    """What the ingress would publish of each reservation. `recognised`: with the keys by which one sent again is found."""
+    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), sealer_of(_SECRET))
+    caller, terms = Caller(_WORKSPACE, _OWNER, "key-bench"), Terms(None, None, None)
+
+    def message(number: int) -> Message:
+        request = read_request("booking-engine", reservation("cost", number))
+        assert not isinstance(request, list)
+        submission = builder.build(caller, "booking-engine", request, terms, now=SystemClock().now())
+        assert isinstance(submission, NewSubmission)
+        known = submission if recognised else submission._replace(natural=None)
+        return known.message(submission.accepted_at)
+
+    return message
 
 
-async def _publish(publisher: Publisher, topics: Topics, count: int) -> None:
+async def _publish(publisher: Publisher, topics: Topics, count: int, *, recognised: bool) -> None:
+    message = _messages(recognised=recognised)
     for first in range(0, count, _AT_ONCE):
-        await publisher.publish(topics.requests, [_message(n) for n in range(first, min(first + _AT_ONCE, count))])
+        await publisher.publish(topics.requests, [message(n) for n in range(first, min(first + _AT_ONCE, count))])
 
 
 async def _until_announced(count: int, worker: asyncio.Task[None]) -> None:
@@ -151,7 +159,7 @@ async def _worker(
         async with log.admin() as admin:
             await admin.create(dict.fromkeys(topics.all(), PARTITIONS))
         publisher = await stack.enter_async_context(log.publisher())
-        await _publish(publisher, topics, arguments.warm + arguments.count)
+        await _publish(publisher, topics, arguments.warm + arguments.count, recognised=not arguments.unrecognised)
         parts = WorkerParts(
             log=log,
             topics=topics,
@@ -225,6 +233,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--warm", type=int, default=2_000, help="reservations before them (%(default)s)")
     parser.add_argument("--concurrency", type=int, default=64, help="pushes in flight (%(default)s)")
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before each answer of the PMS (%(default)s)")
+    parser.add_argument("--unrecognised", action="store_true", help="without natural keys: nothing is found sent again")
     parser.add_argument("--no-profile", action="store_true", help="leave the parts out, and what sampling costs")
     arguments = parser.parse_args(argv)
     with TemporaryDirectory() as directory, RealServers() as servers:

@@ -216,14 +216,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._deadline = self._began + self._limits.head_seconds
         super().on_message_begin()
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:
-            super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
         self._moved_on, self._in_head, self._in_body = True, False, True
         self._deadline = self.loop.time() + self._limits.body_seconds + _SWEEP_SECONDS
         super().on_headers_complete()
+        self.headers = []  # trailers go here, and nobody reads them
 
     def on_chunk_header(self) -> None:
         self._moved_on = True

@@ -86,31 +86,27 @@ def content_of(operation: Operation, request: ReservationRequest) -> bytes:
     matter. No card."""
     guest, price = request.guest, request.total_price
     room = request.property_id if request.room_id is None else request.room_id
+    names = _BETWEEN.join((guest.name or "", guest.first_name or "", guest.last_name or "", guest.email or ""))
     parts = (
         operation,
         str(request.property_id),
         str(room),
         request.arrival_date.isoformat(),
         request.departure_date.isoformat(),
-        _plain(guest.name),
-        _plain(guest.first_name),
-        _plain(guest.last_name),
-        _plain(guest.email),
+        " ".join(names.casefold().split()),
         "" if guest.phone is None else "".join(str(guest.phone).split()),
         "" if price is None else str(price.normalize()),
         request.currency or "",
         transaction_of(request),
     )
-    # No text of a request has this character.
     return "\0".join(parts).encode()
+
+
+_BETWEEN: Final = " \0 "
+"""No text of a request has this character."""
 
 
 def transaction_of(request: ReservationRequest) -> str:
     """The transaction that the request names; empty where it names none."""
     given = request.transaction_id if isinstance(request, BookingEngineRequest) else None
     return "" if given is None else given.strip()
-
-
-def _plain(text: str | None) -> str:
-    """The text whatever its case and blanks."""
-    return "" if text is None else " ".join(text.casefold().split())

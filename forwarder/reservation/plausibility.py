@@ -3,7 +3,7 @@ that no clock shows, a guest without a name. Checked where a request comes in, u
 was accepted. Pure."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import date, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +23,7 @@ CHECKS: Final = (PAST_ARRIVAL, GUEST_COUNTS, CLOCK_TIMES, GUEST_NAME, CARD_LIKE_
 _LAST_TIME_ZONE: Final = timedelta(hours=12)
 """How far the last time zone in which it is still today is behind UTC."""
 
-_GRACE: Final = timedelta(days=1)
+_LATEST: Final = _LAST_TIME_ZONE + timedelta(days=1)
 """Whoever arrives after midnight books for the day before."""
 
 
@@ -70,7 +70,7 @@ class Plausibility(NamedTuple):
         if said.guests and (said.adults or 0) + (said.children or 0) > said.guests and GUEST_COUNTS not in self.skipped:
             right = "must be at least numberOfAdults and numberOfChildren together"
             yield Fault("/numberOfGuests", "fewer_than_adults_and_children", right)
-        if not any(_is_name(name) for name in said.names) and GUEST_NAME not in self.skipped:
+        if not _names_anybody(said.names) and GUEST_NAME not in self.skipped:
             right = "must be there and not be empty, unless firstName or lastName is"
             yield Fault("/guest/name", "guest_without_name", right)
         if CLOCK_TIMES not in self.skipped:
@@ -85,13 +85,12 @@ class Plausibility(NamedTuple):
 
 def plausibility(now: datetime, skipped: Collection[str] = ()) -> Plausibility:
     """The checks of a request that comes `now`, in UTC."""
-    earliest = None if PAST_ARRIVAL in skipped else (now - _LAST_TIME_ZONE).date() - _GRACE
-    return Plausibility(earliest, skipped)
+    return Plausibility(None if PAST_ARRIVAL in skipped else (now - _LATEST).date(), skipped)
 
 
-def _is_name(name: object) -> bool:
+def _names_anybody(names: Iterable[object]) -> bool:
     # What is no text is refused as such.
-    return name is not None and (not isinstance(name, str) or bool(name.strip()))
+    return any(name is not None and (not isinstance(name, str) or name.strip()) for name in names)
 
 
 def _said_in(document: Mapping[str, Any]) -> _Said:
@@ -132,6 +131,7 @@ _HALF_A_DAY: Final = 12
 _DAY: Final = 24
 _SIXTY: Final = 60
 
+_USUAL_TIME = re.compile(r"(?:[01][0-9]|2[0-3]):[0-5][0-9]")
 _HALF: Final = r"(?:([ap])\.?m?\.?)?"
 _ZONE: Final = r"(?:z|[+-]\d\d:?\d\d)?"
 # As clocks are read in many countries. Numbers of no more than nine digits: the longer ones are no times.
@@ -149,6 +149,8 @@ def is_possible(time: str | float) -> bool:
     if isinstance(time, float):
         return 0 <= time <= _DAY  # a part of an hour: 15.5
     text = str(time)
+    if _USUAL_TIME.fullmatch(text):
+        return True
     if digits := _DIGITS.fullmatch(text):
         minutes = int(digits[2][-2:]) if len(digits[2]) > len("24") else 0
         hours = int(digits[2][:-2]) if len(digits[2]) > len("24") else int(digits[2])

@@ -62,8 +62,12 @@ def _price(value: object) -> object:
     # A Decimal would also take a JSON string or a boolean; the contract says number.
     if isinstance(value, str | bool):
         raise PydanticCustomError("decimal_type", "a number is expected")
+    if not isinstance(value, float) or not abs(value) <= _MAX_PRICE:  # NaN is no larger, and no smaller
+        return value
     # The digits of a float as it is written, not those of the binary fraction that it is.
-    return without_noise(Decimal(str(value))) if isinstance(value, float) and abs(value) <= _MAX_PRICE else value
+    text = str(value)
+    # As nearly always, few decimals: then there is no noise.
+    return Decimal(text) if "." in text[-1 - MAX_DECIMALS :] else without_noise(Decimal(text))
 
 
 _MAX_EXACT_FLOAT: Final = 2**53
