@@ -34,7 +34,7 @@ from forwarder.reservation.validation import read_request
 from forwarder.store.database import open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.tenancy.access import Caller
+from forwarder.tenancy.callers import Caller
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing.binding import with_credential
 from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
