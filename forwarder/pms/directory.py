@@ -74,8 +74,12 @@ class ConnectedPms:
             return outcome_of(failure)
         finally:
             reuse.end(keep=named)
-        if reuse.reused and isinstance(outcome, Confirmed) and not named:
-            return InDoubt("pms_reference_missing", "The PMS answered without our reference, which it named before.")
+        if (
+            isinstance(outcome, Confirmed)
+            and not named
+            and (reuse.reused or self._adapter.capabilities.names_reference)
+        ):
+            return InDoubt("pms_reference_missing", "The PMS answered without our reference, which it always names.")
         return outcome
 
     async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:

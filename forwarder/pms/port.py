@@ -28,12 +28,15 @@ class Capabilities:
     `find_by_reference`: a reservation can be looked up by our reference, so that a push can be checked.
     `cancel`: a reservation can be cancelled.
     `max_per_create`: how many reservations one request can ask for, each with its own outcome.
+    `names_reference`: each confirmation names our reference, so that one without it is in doubt. Where it is False, an adapter
+    compares what a confirmation shows with what was asked.
     """
 
     idempotent_create: bool
     find_by_reference: bool
     cancel: bool
     max_per_create: int = 1
+    names_reference: bool = False
 
 
 CANCELLED_IN_PMS: Final = "cancelled_in_pms"

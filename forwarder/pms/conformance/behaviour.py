@@ -8,7 +8,18 @@ from itertools import chain, count
 from typing import Any, Final
 
 from forwarder.pms.conformance.check import Findings
-from forwarder.pms.conformance.faults import LOST, SLOW, Again, Disruption, Instead, PmsResponse, Silence, after, before
+from forwarder.pms.conformance.faults import (
+    LOST,
+    SLOW,
+    Again,
+    Disruption,
+    Instead,
+    PmsResponse,
+    Silence,
+    after,
+    before,
+    of_body,
+)
 from forwarder.pms.conformance.proxy import faulty_proxy
 from forwarder.pms.conformance.trial import GRACE_SECONDS, SHORT_SECONDS, Trial, created_under, exchanges
 from forwarder.reservation.booking import Booking
@@ -100,8 +111,8 @@ async def _met_or_done(met: asyncio.Event, push: asyncio.Task[Any]) -> None:
 
 
 async def takes_no_answer_of_another(trial: Trial) -> Findings:
-    """A PMS that answers each request a second time, a little later, makes no reservation look like another. Nor does one that
-    answers with what it said of another, where its answers name our reference."""
+    """A PMS that answers each request a second time, a little later, or whose answers are off by one, makes no reservation look
+    like another. Nor does one that answers with what it said of another, or with another's reference, where it names ours."""
     _, first = await trial.made()
     said = [each.response for each in trial.proxy.exchanges if each.response is not None]
     if first.named:
@@ -110,6 +121,14 @@ async def takes_no_answer_of_another(trial: Trial) -> Findings:
             outcome = await trial.disrupted(others, at, partial(trial.create, trial.site.booking()))
             if isinstance(outcome, Confirmed) and outcome.pms_reservation_id == first.pms_reservation_id:
                 yield f"it was confirmed with another's answer in exchange {at}"
+        booking = trial.site.booking()
+        renamed = of_body(partial(_named_otherwise, booking.reference.encode()))
+        elsewhere = Disruption("another's reference", renamed, delivered=True)
+        outcome = await trial.disrupted(elsewhere, None, partial(trial.create, booking))
+        if isinstance(outcome, Confirmed):
+            yield "it was confirmed with an answer that names another reference"
+    async for finding in _out_of_step(trial):
+        yield finding
     pms_ids: dict[str, Booking] = {}
     for seconds in _LATER:
         for _ in range(_PUSHES):
@@ -122,6 +141,21 @@ async def takes_no_answer_of_another(trial: Trial) -> Findings:
                 and pms_ids.setdefault(outcome.pms_reservation_id, booking) is not booking
             ):
                 yield f"with a second answer after {seconds} s two were confirmed as {outcome.pms_reservation_id}"
+
+
+async def _out_of_step(trial: Trial) -> Findings:
+    """One answer comes twice, so that each that follows on its connection is the answer to the request before."""
+    pms_ids: dict[str, Booking] = {}
+    trial.proxy.begin(Disruption("answers off by one", Again(0.0), delivered=True), at=1)
+    for _ in range(_PUSHES):
+        booking = trial.site.booking()
+        outcome = await trial.create(booking)
+        if isinstance(outcome, Confirmed) and pms_ids.setdefault(outcome.pms_reservation_id, booking) is not booking:
+            yield f"with answers off by one two were confirmed as {outcome.pms_reservation_id}"
+
+
+def _named_otherwise(reference: bytes, body: bytes) -> bytes:
+    return body.replace(reference, reference[:-4] + b"else")
 
 
 def _always(response: PmsResponse) -> Instead:

@@ -239,7 +239,7 @@ async def test_one_accounts_hanging_pms_does_not_hold_up_another(site: Site) -> 
 async def test_an_unknown_kind_is_named_with_those_that_there_are(site: Site) -> None:
     assert site.house.directory.kinds() == sorted(KINDS) == sorted(WORDINGS)
     with pytest.raises(UnknownKind, match=r"booking-sync, .*generic, .*website-builder"):
-        site.house.directory.connect(AccountConnection("acme", "fax", "http://pms.test", CREDENTIAL))
+        site.house.directory.connect(AccountConnection("acme", "fax", "https://pms.test", CREDENTIAL))
 
 
 def _refused(outcome: Outcome) -> str:

@@ -92,9 +92,9 @@ def test_an_adapter_that_breaks_its_word_fails_the_command(tmp_path: Path) -> No
         ("check", "Missing argument 'kind'"),
         ("check fax", "there are: beds24"),
         ("check generic --check nonsense", "makes-reservations"),
-        ("check generic --base-url http://pms.test --option station", "NAME=VALUE"),
-        ("check generic --base-url http://pms.test --credential-file /nowhere/at/all", "cannot be read"),
-        ("check generic --base-url http://pms.test --first-night tomorrow", "tomorrow"),
+        ("check generic --base-url https://pms.test --option station", "NAME=VALUE"),
+        ("check generic --base-url https://pms.test --credential-file /nowhere/at/all", "cannot be read"),
+        ("check generic --base-url https://pms.test --first-night tomorrow", "tomorrow"),
     ],
 )
 def test_what_makes_no_sense_is_wrong_usage(

@@ -16,7 +16,9 @@ class Accounts:
 
     def __init__(self, sealer: Sealer) -> None:
         known = (
-            Account(kind, "demo", kind, "http://pms.test", "", concurrency=2, deadline_seconds=ACCOUNT_DEADLINE_SECONDS)
+            Account(
+                kind, "demo", kind, "https://pms.test", "", concurrency=2, deadline_seconds=ACCOUNT_DEADLINE_SECONDS
+            )
             for kind in KINDS
         )
         self.known: Mapping[str, Account] = {each.id: with_credential(each, "token", sealer) for each in known}

@@ -57,9 +57,11 @@ async def create(
         return await pms.create(asked), vendor.requests
 
 
-async def booked(status: int, body: object, **headers: str) -> Outcome:
+async def booked(
+    status: int, body: object, headers: dict[str, str] | None = None, asked: Booking | None = None
+) -> Outcome:
     """What a create comes to whose booking is answered so, once the client was created."""
-    outcome, _ = await create(booking(), CLIENT, answered(status, body, headers))
+    outcome, _ = await create(asked or booking(), CLIENT, answered(status, body, headers or {}))
     return outcome
 
 

@@ -23,7 +23,7 @@ async def pms_that(
     answer: Answer | None = None,
     *,
     kind: str = "generic",
-    base_url: str = "http://pms.test/api/",
+    base_url: str = "https://pms.test/api/",
     credential: str = "key-7",
     transport: Transport | None = None,
     options: Mapping[str, Any] | None = None,
@@ -39,7 +39,9 @@ def _nobody(_request: httpx.Request) -> httpx.Response:
 
 
 async def created(status: int, body: object, asked: Booking | None = None) -> Outcome:
-    """What a create comes to that is answered so."""
+    """What a create comes to that is answered so, and with the reference, unless `body` has one of its own."""
+    if isinstance(body, dict):
+        body = {"reference": (asked or booking()).reference, **body}
     async with pms_that(lambda _: response(status, body)) as pms:
         return await pms.create(asked or booking())
 

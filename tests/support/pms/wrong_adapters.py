@@ -86,7 +86,7 @@ class ConnectsAtOnce(GenericAdapter):
 class ConfirmsNothing(GenericAdapter):
     async def create(self, booking: Booking, send: Send) -> Outcome:
         await self.find(booking, send)
-        return Confirmed("F1")
+        return Confirmed("F1", named=True)
 
 
 class OddRecord(GenericAdapter):

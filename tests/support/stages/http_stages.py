@@ -66,7 +66,7 @@ class MemoryDirectory:
     accounts: Mapping[str, Account] = field(
         default_factory=lambda: {
             # Most tests send one body again and again, and mean another reservation each time.
-            name: Account(name, name.partition("-")[0], "generic", "http://pms.test", "", duplicate_window_seconds=0)
+            name: Account(name, name.partition("-")[0], "generic", "https://pms.test", "", duplicate_window_seconds=0)
             for name in ("alpha-1", "alpha-2", "beta-1")
         }
     )

@@ -95,7 +95,7 @@ class Accounts:
     """A directory of one account, which may be changed."""
 
     def __init__(self) -> None:
-        account = Account("acc", "demo", "generic", "http://pms.test", "")
+        account = Account("acc", "demo", "generic", "https://pms.test", "")
         self.one = with_credential(account, "token", sealer_of(SECRET))
 
     async def key(self, token: str) -> None:

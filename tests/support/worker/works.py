@@ -10,7 +10,7 @@ from forwarder.store.submissions.work import Attempt, Work
 from forwarder.tenancy.port import Account
 from forwarder.worker.push_context import safeguards_of
 
-BASE_URL = "http://pms.test"
+BASE_URL = "https://pms.test"
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 
 

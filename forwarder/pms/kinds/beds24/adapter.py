@@ -55,6 +55,7 @@ from forwarder.pms.sdk import (
     Clock,
     Confirmed,
     Deferred,
+    Echo,
     FieldTable,
     Grant,
     InDoubt,
@@ -81,6 +82,7 @@ from forwarder.pms.sdk import (
     unexpected,
 )
 
+_ECHO: Final = Echo("arrival", "departure", "price", "email")
 _MOST_AT_ONCE: Final = 20
 """Beds24 takes more; but all of them are in doubt together when a response is lost, and are then looked up one by one."""
 _MOST_PAGES: Final = 20
@@ -195,7 +197,7 @@ class Beds24Adapter:
         if not isinstance(said, Posted):
             return said
         new = said.new
-        if new is not None and new.status in HELD and (not new.shows_reference or new.reference == booking.reference):
+        if new is not None and new.status in HELD and _may_be_ours(new, booking):
             return _confirmed(new, booking)
         if new is None and not said.success and said.faults:
             return self._refused(said, booking)
@@ -244,6 +246,14 @@ def _found(ours: Sequence[ShownBooking], booking: Booking) -> Confirmed | Deferr
         return Deferred(CANCELLED_IN_PMS, "The PMS made the booking, and it was cancelled there since.")
     said = discreet(", ".join(statuses), booking)
     return Deferred("pms_still_working", f"The PMS holds the booking, but not as a confirmed one. Its status: {said}")
+
+
+def _may_be_ours(new: ShownBooking, booking: Booking) -> bool:
+    """A new booking is shown in part: with the reference, or with what else tells it from another."""
+    room = new.whole.get("roomId")
+    other_room = room is not None and str(room) != booking.room_id.lstrip("0")
+    others = other_room or _ECHO.contradicts(new.whole, booking)
+    return not others and (not new.shows_reference or new.reference == booking.reference)
 
 
 def _confirmed(shown: ShownBooking, booking: Booking) -> Confirmed:

@@ -21,7 +21,8 @@ HELD: Final = frozenset({"confirmed", "new"})
 
 @dataclass(frozen=True, slots=True)
 class ShownBooking:
-    """A booking as Beds24 shows it. `reference`: what the field holds that carries ours; `shows_reference` is False where the
+    """A booking as Beds24 shows it, `whole`, and what of it is read. `reference`:
+    what the field holds that carries ours; `shows_reference` is False where the
     credential's scopes hide that field: then nothing can be concluded from it."""
 
     id: int
@@ -29,6 +30,7 @@ class ShownBooking:
     reference: object
     shows_reference: bool
     record: Mapping[str, Any]
+    whole: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ def _shown(booking: Mapping[str, Any], reference_field: str) -> ShownBooking | N
     ):
         return None
     reference = booking.get(reference_field)
-    return ShownBooking(booking_id, status, reference, reference_field in booking, _record(booking))
+    return ShownBooking(booking_id, status, reference, reference_field in booking, _record(booking), booking)
 
 
 def _record(booking: Mapping[str, Any]) -> dict[str, Any]:

@@ -219,7 +219,7 @@ def _costs_what_was_asked(quote: Quote, booking: Booking) -> bool:
 
 def _made(response: Response, booking: Booking, status: str) -> SyncBooking | Outcome:
     match bookings_in(response):
-        case [one] if one.status == status and one.external_reference in (None, booking.reference):
+        case [one] if one.status == status and one.may_be(booking):
             return one
         case [SyncBooking(status="Canceled")]:
             return refusal(booking, "pms_refused", "The PMS made the booking as a cancelled one.")

@@ -13,6 +13,7 @@ from forwarder.pms.kinds.booking_sync.quote import in_one_language
 from forwarder.pms.sdk import (
     PRICE_AND_CARD,
     Booking,
+    Echo,
     Response,
     amount,
     finances,
@@ -21,6 +22,7 @@ from forwarder.pms.sdk import (
     record_fields,
 )
 
+_ECHO: Final = Echo("start_at", "end_at")
 _OF_THE_NIGHTS: Final = {"start_at", "end_at", "base"}
 _NOT_FREE = re.compile(r"availab|overlap|taken|booked|occupied|conflict", re.IGNORECASE)
 _OF_THE_RENTAL: Final = {"rental", "rental_id"}
@@ -59,6 +61,16 @@ class SyncBooking(BaseModel):
         """Whether it was held only, never confirmed, and surely nobody began to pay for it."""
         payments = self.links.get("payments") if isinstance(self.links, dict) else None
         return self.status == "Canceled" and self.booked is False and payments == []
+
+    def may_be(self, booking: Booking) -> bool:
+        """Whether nothing that it shows is another booking's."""
+        rental = self.links.get("rental") if isinstance(self.links, dict) else None
+        shown = {"start_at": self.start_at, "end_at": self.end_at}
+        return (
+            self.external_reference in (None, booking.reference)
+            and (rental is None or str(rental) == booking.property_id)
+            and not _ECHO.contradicts(shown, booking)
+        )
 
     def may_be_on(self, booking: Booking) -> bool:
         """Whether it has some of the nights of `booking`, or does not say which nights it has."""

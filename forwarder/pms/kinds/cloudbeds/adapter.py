@@ -46,6 +46,7 @@ from forwarder.pms.sdk import (
     Clock,
     Confirmed,
     Deferred,
+    Echo,
     Headers,
     InDoubt,
     Kind,
@@ -74,6 +75,7 @@ from forwarder.pms.sdk import (
 
 _log = structlog.get_logger(__name__)
 
+_ECHO: Final = Echo("startDate", "endDate", email="guestEmail")
 _JSON: Final = (b"Accept", b"application/json")
 _FORM: Final = (b"Content-Type", b"application/x-www-form-urlencoded")
 _ASSUMED_ID: Final = "0"
@@ -274,12 +276,9 @@ class CloudbedsAdapter:
 
 
 def _is_anothers(shown: Mapping[str, Any], booking: Booking) -> bool:
-    """Whether what is shown names another reference, or other nights, than `booking`."""
-    nights = {"startDate": booking.arrival.isoformat(), "endDate": booking.departure.isoformat()}
+    """Whether what is shown names another reference, other nights or another guest than `booking`."""
     named = shown.get("thirdPartyIdentifier")
-    return named not in (None, "", booking.reference) or any(
-        isinstance(day := shown.get(name), str) and day[:10] not in ("", asked) for name, asked in nights.items()
-    )
+    return named not in (None, "", booking.reference) or _ECHO.contradicts(shown, booking)
 
 
 def _is_ours(item: object, booking: Booking) -> bool:

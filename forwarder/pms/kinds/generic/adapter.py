@@ -80,7 +80,9 @@ FIELDS: Final = FieldTable({name: SentAs((name,)) for name in SPECIFIED}, notes=
 class GenericAdapter:
     """The open contract as one account speaks it."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(idempotent_create=True, find_by_reference=True, cancel=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        idempotent_create=True, find_by_reference=True, cancel=True, names_reference=True
+    )
     limits: ClassVar[Limits] = Limits()
     options: ClassVar[type[NoOptions]] = NoOptions
     fields: ClassVar[FieldTable] = FIELDS

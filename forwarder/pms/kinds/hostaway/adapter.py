@@ -54,6 +54,7 @@ from forwarder.pms.sdk import (
     Clock,
     Confirmed,
     Deferred,
+    Echo,
     FieldTable,
     Grant,
     InDoubt,
@@ -77,6 +78,7 @@ from forwarder.pms.sdk import (
     unexpected,
 )
 
+_ECHO: Final = Echo("arrivalDate", "departureDate", "totalPrice", "guestEmail")
 _MOST_PAGES: Final = 20
 _JSON: Final = (b"Accept", b"application/json")
 _JSON_BODY: Final = (b"Content-Type", b"application/json")
@@ -217,6 +219,8 @@ def _has_ended(response: Response) -> bool:
 def _made(response: Response, envelope: Envelope, booking: Booking) -> Outcome:
     reservation = reservation_in(envelope.result) if response.status_code in _DONE else None
     if reservation is None or reservation.reference not in (None, booking.reference):
+        return not_understood(response)
+    if reservation.listing_id not in (None, listing_id_of(booking)) or _ECHO.contradicts(reservation.whole, booking):
         return not_understood(response)
     if reservation.status in (None, *HELD):
         return _confirmed(reservation, booking)

@@ -44,7 +44,9 @@ _MEANINGS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ShownReservation:
-    """A reservation as Hostaway shows it. `shows_reference` is False where the field of our reference is not part of it: then
+    """A reservation as Hostaway shows it, `whole`, and what of it is read.
+
+    `shows_reference` is False where the field of our reference is not part of it: then
     nothing can be concluded from its absence."""
 
     id: int
@@ -52,6 +54,11 @@ class ShownReservation:
     reference: object
     shows_reference: bool
     record: Mapping[str, Any]
+    whole: Mapping[str, Any]
+
+    @property
+    def listing_id(self) -> object:
+        return self.whole.get("listingMapId")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +123,7 @@ def reservation_in(result: object) -> ShownReservation | None:
     if not isinstance(status, str | None):
         return None
     return ShownReservation(
-        reservation_id, status, result.get(REFERENCE_FIELD), REFERENCE_FIELD in result, _record(result)
+        reservation_id, status, result.get(REFERENCE_FIELD), REFERENCE_FIELD in result, _record(result), result
     )
 
 

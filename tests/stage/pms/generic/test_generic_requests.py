@@ -29,7 +29,7 @@ async def test_a_reservation_is_posted_in_the_callers_own_words() -> None:
     asked = booking(propertyId="00123", roomId=7, paymentProviderId=42, totalPrice=12.35, status="confirmed")
     request = await sent(asked)
     assert request.method == "POST"
-    assert str(request.url) == "http://pms.test/api/reservations"
+    assert str(request.url) == "https://pms.test/api/reservations"
     assert request.headers["authorization"] == "Bearer key-7"
     assert request.headers["content-type"] == "application/json"
     assert request.headers["idempotency-key"] == f'"{asked.reference}"'
@@ -58,7 +58,7 @@ async def test_a_card_goes_along_in_the_clear_and_only_what_there_is_of_it() -> 
 async def test_a_reservation_is_looked_for_by_its_reference() -> None:
     request = await sent(booking(), find=True)
     assert request.method == "GET"
-    assert str(request.url) == f"http://pms.test/api/reservations?reference={booking().reference}"
+    assert str(request.url) == f"https://pms.test/api/reservations?reference={booking().reference}"
     assert request.headers["authorization"] == "Bearer key-7"
     assert not request.content
 

@@ -109,7 +109,8 @@ async def test_a_second_answer_is_nobodys(names: bool, refuses: int, seconds: fl
         ended = await asyncio.gather(*(pushed(one, range(n * 100, n * 100 + 20)) for n, one in enumerate(connected)))
     seen = judge(pms, [each for one in ended for each in one])
     assert sum(seen.values()) == 80
-    assert seen["Confirmed"] >= 20, seen
+    # One that always names it, as the open contract asks, and does not once, is not believed.
+    assert seen["Confirmed"] >= 20 if names else "Confirmed" not in seen, seen
 
 
 @pytest.mark.slow
@@ -121,7 +122,7 @@ async def test_of_ten_thousand_none_has_anothers_answer(names: bool) -> None:
         ended = await asyncio.gather(*pushes)
     seen = judge(pms, [each for one in ended for each in one])
     assert sum(seen.values()) == 10_000
-    assert seen["Confirmed"] >= 2_000, seen
+    assert seen["Confirmed"] >= 2_000 if names else "Confirmed" not in seen, seen
 
 
 async def test_a_lookup_hears_no_answer_of_another_request() -> None:

@@ -59,7 +59,7 @@ def test_headers_are_found_by_name_in_any_case_of_letters() -> None:
     ],
 )
 def test_a_query_is_sent_as_it_was_encoded(url: str, query: str, target: bytes) -> None:
-    request = Request("GET", f"http://pms.test{url}", query=query)
+    request = Request("GET", f"https://pms.test{url}", query=query)
     assert encoded(request, destination_of(request.url)).split(b"\r\n")[0] == b"GET %b HTTP/1.1" % target
 
 

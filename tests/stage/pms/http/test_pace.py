@@ -112,15 +112,15 @@ async def test_the_wire_tells_of_each_request_before_it_is_sent_and_of_what_the_
         return httpx.Response(429, headers={"Retry-After": "7"})
 
     send = PmsClient(replying(answer), ManualClock(), PushPolicy()).push(pace)
-    await send(Request("GET", "http://pms.test/", []))
-    await send(Request("GET", "http://pms.test/", []))
+    await send(Request("GET", "https://pms.test/", []))
+    await send(Request("GET", "https://pms.test/", []))
     assert pace.heard == ["requested", "sent", 7.0] * 2
 
 
 async def test_an_answer_that_asks_for_nothing_is_not_told() -> None:
     pace = HeardPace()
     send = PmsClient(replying(lambda _: httpx.Response(200)), ManualClock(), PushPolicy()).push(pace)
-    await send(Request("GET", "http://pms.test/", []))
+    await send(Request("GET", "https://pms.test/", []))
     assert pace.heard == ["requested"]
 
 
@@ -130,7 +130,7 @@ Answer = Callable[[httpx.Request], httpx.Response]
 @asynccontextmanager
 async def _reached(answer: Answer, kind: str, pace: HeardPace) -> AsyncIterator[Pms]:
     async with open_directory(ManualClock(NOW), transport=replying(answer)) as directory:
-        yield directory.connect(AccountConnection("acc", kind, "http://pms.test", "key", pace))
+        yield directory.connect(AccountConnection("acc", kind, "https://pms.test", "key", pace))
 
 
 async def test_every_request_of_a_push_is_counted() -> None:
@@ -159,6 +159,6 @@ async def test_without_anybody_who_minds_all_goes_on_as_before() -> None:
     last = httpx.Response(200, json={"data": []}, headers={"RateLimit": '"a";r=0;t=30'})
     async with open_directory(ManualClock(), transport=replying(lambda _: last)) as directory:
         assert (
-            await directory.connect(AccountConnection("acc", "generic", "http://pms.test", "")).find(booking())
+            await directory.connect(AccountConnection("acc", "generic", "https://pms.test", "")).find(booking())
             == Absent()
         )

@@ -89,7 +89,7 @@ REFUSED = httpx.ConnectError("refused")
 
 async def push(transport: Transport, clock: QuickClock | None = None, **policy: Any) -> Response:
     wire = PmsClient(transport, clock or QuickClock(), PushPolicy(**policy))
-    return await wire.push()(Request("POST", "http://pms.test/reservations", [], b"body"))
+    return await wire.push()(Request("POST", "https://pms.test/reservations", [], b"body"))
 
 
 async def test_what_was_not_sent_is_tried_again_after_growing_random_pauses() -> None:
@@ -118,7 +118,7 @@ async def test_each_try_counts_as_a_request() -> None:
     pace = HeardPace()
     send = PmsClient(Scripted(REFUSED), QuickClock(), PushPolicy()).push(pace)
     with pytest.raises(NotSent):
-        await send(Request("GET", "http://pms.test/", []))
+        await send(Request("GET", "https://pms.test/", []))
     assert pace.heard == ["requested"] * 3
 
 
@@ -126,7 +126,7 @@ async def test_nothing_is_sent_that_is_not_held_nor_tried_again() -> None:
     transport, held = Scripted(REFUSED, 201), iter((True, False))
     send = PmsClient(transport, QuickClock(), PushPolicy()).push(held=lambda: next(held))
     with pytest.raises(NotSent) as caught:
-        await send(Request("POST", "http://pms.test/", [], b"body"))
+        await send(Request("POST", "https://pms.test/", [], b"body"))
     assert caught.value.reason == LEASE_LOST
     assert transport.requests == [b"body"]
     assert next(held, None) is None
@@ -167,16 +167,16 @@ async def test_a_transport_knows_when_the_time_of_the_push_is_over() -> None:
     before = asyncio.get_running_loop().time()
     send = PmsClient(transport, QuickClock(), PushPolicy(push_seconds=20.0)).push()
     for _ in range(2):
-        await send(Request("GET", "http://pms.test/", []))
+        await send(Request("GET", "https://pms.test/", []))
     assert before + 20.0 <= transport.deadlines[0] == transport.deadlines[1] <= before + 21.0
 
 
 async def test_one_push_has_one_time_for_all_its_requests() -> None:
     send = PmsClient(Scripted(200), QuickClock(), PushPolicy(push_seconds=0.2)).push()
-    await send(Request("GET", "http://pms.test/", []))
+    await send(Request("GET", "https://pms.test/", []))
     await asyncio.sleep(0.21)  # the machine's time, which sockets keep to, cannot be moved by hand
     with pytest.raises(NotSent) as caught:
-        await send(Request("GET", "http://pms.test/", []))
+        await send(Request("GET", "https://pms.test/", []))
     assert caught.value.reason == "push_timed_out"
 
 
@@ -210,7 +210,7 @@ def test_no_identifier_leads_out_of_its_place_in_a_path() -> None:
 async def test_the_directory_closes_its_transport() -> None:
     transport = Scripted(201)
     async with open_directory(QuickClock(), transport=transport) as directory:
-        pms = directory.connect(AccountConnection("acme", "generic", "http://pms.test/", "key"))
+        pms = directory.connect(AccountConnection("acme", "generic", "https://pms.test/", "key"))
         await pms.create(booking())
     assert transport.closed
 
@@ -224,7 +224,7 @@ KINDS_OF_DOUBT: list[tuple[Callable[[], Exception], type]] = [
 @pytest.mark.parametrize(("error", "kind"), KINDS_OF_DOUBT)
 async def test_a_pms_raises_nothing(error: Callable[[], Exception], kind: type[Outcome]) -> None:
     async with open_directory(QuickClock(), transport=Scripted(error())) as directory:
-        pms = directory.connect(AccountConnection("acme", "generic", "http://pms.test/", "key"))
+        pms = directory.connect(AccountConnection("acme", "generic", "https://pms.test/", "key"))
         assert isinstance(await pms.create(booking()), kind)
         assert isinstance(await pms.find(booking()), Deferred)
 
@@ -240,5 +240,5 @@ async def test_a_driver_that_quotes_a_card_is_not_repeated() -> None:
 async def test_nothing_found_is_absent() -> None:
     empty = replying(lambda _: httpx.Response(200, content=b'{"data":[]}'))
     async with open_directory(QuickClock(), transport=empty) as directory:
-        pms = directory.connect(AccountConnection("acme", "generic", "http://pms.test/", "key"))
+        pms = directory.connect(AccountConnection("acme", "generic", "https://pms.test/", "key"))
         assert await pms.find(booking()) == Absent()

@@ -13,8 +13,11 @@ from tests.support.simulator.server import booking
 ERROR = {"success": False, "type": "error", "code": 500, "error": "oops"}
 
 
+PRICED = booking(totalPrice=0.3)
+
+
 async def test_what_is_shown_of_a_new_booking_gets_into_the_record() -> None:
-    outcome = await create(Vendor(posted(made(81, status="new", price=0.3, tax=0.1, notes="Sea view"))))
+    outcome = await create(Vendor(posted(made(81, status="new", price=0.3, tax=0.1, notes="Sea view"))), PRICED)
     tax = {"totalTax": 0.1, "breakdown": [{"name": "Tax", "type": "Tax", "total": 0.1}]}
     record = {"totalPrice": 0.3, "notes": "Sea view", "finances": {"totalPrice": 0.3, "tax": tax}}
     assert outcome == Confirmed("81", record)

@@ -134,7 +134,7 @@ async def test_what_other_answers_mean(status: int, body: object, kind: type, re
 
 
 async def test_a_gateway_that_names_a_time_has_not_passed_the_booking_on() -> None:
-    outcome = await booked(503, b"", **{"Retry-After": "9"})
+    outcome = await booked(503, b"", {"Retry-After": "9"})
     assert isinstance(outcome, Deferred)
     assert outcome.retry_after_seconds == 9.0
 
@@ -155,7 +155,7 @@ async def test_a_booking_that_is_cancelled_from_the_start_is_refused() -> None:
     ],
 )
 async def test_the_rate_limit_says_when_it_is_lifted(headers: dict[str, str], seconds: float | None) -> None:
-    outcome = await booked(429, b"", **headers)
+    outcome = await booked(429, b"", headers)
     assert isinstance(outcome, Deferred)
     assert outcome.retry_after_seconds == seconds
 

@@ -181,7 +181,7 @@ async def test_the_simulator_answers_as_the_vendors_document_says(vendors_docume
         simulator = httpx.ASGITransport(simulator_app(world))
         booked = (await sent()).content
         async with httpx.AsyncClient(
-            transport=simulator, base_url="http://pms.test/api/v1.3", headers={"x-api-key": "k"}
+            transport=simulator, base_url="https://pms.test/api/v1.3", headers={"x-api-key": "k"}
         ) as http:
             requests = [
                 http.build_request("POST", "/postReservation", content=booked),

@@ -36,7 +36,7 @@ async def test_the_answer_gets_into_the_record() -> None:
             "what?",
         ],
     )
-    assert await create(Vendor(success(shown))) == Confirmed(
+    assert await create(Vendor(success(shown)), booking(totalPrice=0.3)) == Confirmed(
         "81",
         {
             "totalPrice": 0.3,

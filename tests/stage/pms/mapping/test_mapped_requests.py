@@ -43,7 +43,7 @@ async def body(fields: dict[str, Any], asked: Booking | None = None, **create: A
 async def test_a_body_is_put_together_by_its_map() -> None:
     [request] = await sent(LODGIFY_LIKE, booking(roomId="77", card=CARD))
     assert request.method == "POST"
-    assert str(request.url) == "http://pms.test/api/v1/reservation/booking"
+    assert str(request.url) == "https://pms.test/api/v1/reservation/booking"
     assert request.headers["x-apikey"] == "key-7"
     assert request.headers["x-version"] == "2"
     assert request.headers["accept"] == "application/json"
@@ -200,7 +200,7 @@ async def test_a_lookup_and_a_cancellation() -> None:
     [found] = await sent(CLOUDBEDS_LIKE, operation="find")
     assert found.method == "GET"
     assert str(found.url) == (
-        f"http://pms.test/api/getReservations?propertyID=5001&sourceReservationId={booking().reference}"
+        f"https://pms.test/api/getReservations?propertyID=5001&sourceReservationId={booking().reference}"
     )
     [paged] = await sent(LODGIFY_LIKE, operation="find")
     assert dict(paged.url.params) == {"property": "5001", "page": "1"}

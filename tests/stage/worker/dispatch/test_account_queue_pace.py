@@ -125,7 +125,7 @@ async def test_the_throttled_answers_of_a_whole_flight_hold_the_queue_from_pms_t
     """From the answer on the wire to the queue, over one throttle."""
     throttled = httpx.Response(429, headers={"Retry-After": "20"})
     async with open_directory(site.clock, transport=replying(lambda _: throttled)) as directory:
-        pms = directory.connect(AccountConnection("acc", "generic", "http://pms.test", "", site.throttle))
+        pms = directory.connect(AccountConnection("acc", "generic", "https://pms.test", "", site.throttle))
         await site.offer(1)
         assert isinstance(await pms.create(booking()), Deferred)
         await site.offer(3)
@@ -139,7 +139,7 @@ async def test_a_budget_hears_of_requests_that_the_wire_sends() -> None:
     throttle = Throttles(clock, lambda _: Limits((Limit(20, 10.0),))).of(account())
     empty = httpx.Response(200, json={"data": []})
     async with open_directory(clock, transport=replying(lambda _: empty)) as directory:
-        pms = directory.connect(AccountConnection("acc", "generic", "http://pms.test", "", throttle))
+        pms = directory.connect(AccountConnection("acc", "generic", "https://pms.test", "", throttle))
         throttle.start()
         for _ in range(3):
             await pms.find(booking())

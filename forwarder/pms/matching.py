@@ -1,0 +1,51 @@
+"""Whether what a PMS shows can be the reservation that it was asked for, where it need not name our reference. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Any, Final
+
+from forwarder.reservation.booking import Booking
+
+_CENT: Final = Decimal("0.01")
+_MAX_AMOUNT: Final = Decimal(10**12)
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """Under which names a PMS shows again what it was asked; empty for what it does not show, or not as it was sent."""
+
+    arrival: str = ""
+    departure: str = ""
+    price: str = ""
+    email: str = ""
+
+    def contradicts(self, shown: Mapping[str, Any], booking: Booking) -> bool:
+        """Whether any of them is there, and is another than `booking`'s. What is missing, or of another type, says nothing."""
+        return (
+            _other_day(shown.get(self.arrival), booking.fields["arrivalDate"])
+            or _other_day(shown.get(self.departure), booking.fields["departureDate"])
+            or _other_price(shown.get(self.price), booking)
+            or _other_email(shown.get(self.email), booking.guest.get("email"))
+        )
+
+
+def _other_day(shown: object, asked: str) -> bool:
+    try:
+        return isinstance(shown, str) and date.fromisoformat(shown[:10]).isoformat() != asked
+    except ValueError:
+        return False
+
+
+def _other_price(shown: object, booking: Booking) -> bool:
+    if isinstance(shown, bool) or not isinstance(shown, int | float):
+        return False
+    asked, price = booking.total_price, Decimal(str(shown))
+    return asked is not None and abs(price) <= _MAX_AMOUNT and abs(price - asked) >= _CENT
+
+
+def _other_email(shown: object, asked: object) -> bool:
+    if not isinstance(shown, str) or not isinstance(asked, str) or not shown.strip() or not asked.strip():
+        return False
+    return shown.strip().casefold() != asked.strip().casefold()
