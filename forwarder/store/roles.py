@@ -64,6 +64,10 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "workers": _CHANGE,
         "outbox": _CHANGE,
         "grants": _CHANGE,
+        # For the retention sweeper.
+        "workspaces": _READ,
+        "webhook_endpoints": ("SELECT (id, workspace_id)",),
+        "webhook_deliveries": ("SELECT", "DELETE"),
     },
     "query": _EVERY_STAGE | _CALLED_OVER_HTTP | {"reservations": (f"SELECT ({_NOT_THE_CARD})",), "duplicates": _READ},
     "notifier": _EVERY_STAGE

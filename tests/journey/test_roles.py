@@ -176,6 +176,9 @@ async def _operated(running: Deployment, url: str) -> None:
     await running.command("account", "pause", "generic")
     await running.command("account", "resume", "generic")
     assert await running.command("submissions", "list")
+    await running.command("retention", "set", "demo", "--deliveries", "0")
+    assert (await running.command("guests", "erase", "--email", "guest1@example.com", "--yes"))["erased"] == 1
+    assert (await running.command("audit", "verify"))["intact"]
     refused = await Typed(running, "migrate", "--roles").done()
     assert (refused.code, "CREATEROLE" in refused.err) == (1, True), refused.err
     running.site = owner
