@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final, Literal, NamedTuple
 
+from pydantic_core import from_json
+
 MIN_DIGITS: Final = 13
 MAX_DIGITS: Final = 19
 
@@ -164,46 +166,53 @@ _DIGITS: Final = b"0123456789" + bytes(range(0x80, 0xC0))
 _DIGITS_ALONE: Final = bytes.maketrans(_DIGITS, b"0" * len(_DIGITS))
 _REST: Final = bytes(set(range(256)) - set(_DIGITS) - {ord('"')})
 _ENOUGH: Final = b"0" * MIN_DIGITS
+_NAMES_OF_CODES: Final = (b"cvv", b"cvc", b"cvn")
 _NAME_OF_CODE: Final = re.compile(r"cv[vcn]", re.IGNORECASE)
 _ENOUGH_DIGITS: Final = re.compile(r"[0-9](?:[^0-9A-Za-z]{0,8}[0-9]){12}")
-_SAME_LETTERS: Final = re.compile(r"[0-9]([^0-9]{1,8})[0-9]+\1[0-9]", re.IGNORECASE)
+_SAME_LETTERS: Final = re.compile(r"[0-9]((?=[^0-9A-Za-z]{0,7}[A-Za-z])[^0-9]{1,8})[0-9]+\1[0-9]", re.IGNORECASE)
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 def may_hold_any(document: bytes) -> bool:
-    """Whether it is worth reading a JSON document (UTF-8) for what its texts hold. Takes a microsecond or two."""
+    """Whether it is worth reading a JSON document (UTF-8) for what its texts hold. Takes a microsecond, as a rule."""
     digits = document.translate(_DIGITS_ALONE, _REST)
-    if _ENOUGH not in digits and b'\\"' not in document:
-        return b"cv" in document.lower()
-    # Escapes are for a reader of JSON: they may be what is between the digits.
-    return (
-        b"\\" in document
-        or any(
-            _ENOUGH in its_digits and may_hold(text.decode())
-            for text, its_digits in zip(document.split(b'"'), digits.split(b'"'), strict=True)
-        )
-        or b"cv" in document.lower()
-    )
+    if b'\\"' in document:  # texts do not end where they seem to
+        return True
+    at = digits.find(_ENOUGH)
+    while at >= 0:
+        number = digits.count(b'"', 0, at)
+        if _holds(document.split(b'"', number + 1)[number]):
+            return True
+        end = digits.find(b'"', at)
+        at = -1 if end < 0 else digits.find(_ENOUGH, end)
+    lowered = document.lower()
+    return b"cv" in lowered and any(name in lowered for name in _NAMES_OF_CODES)
+
+
+def _holds(content: bytes) -> bool:
+    """Whether a text, as it is between its quotes in JSON, holds anything."""
+    text = from_json(b'"%b"' % content) if b"\\" in content else content.decode()
+    return may_hold(text) and bool(find(text))
 
 
 def may_hold(text: str) -> bool:
     """Whether it is worth looking closer."""
-    if not text.isascii():
-        text = plain(text)
+    text = plain(text)
     enough = _ENOUGH_DIGITS.search(text) or _SAME_LETTERS.search(text) or _NAME_OF_CODE.search(text)
-    return enough is not None
+    return enough is not None and _UUID.fullmatch(text) is None
 
 
 # --- a close look ---
+
+
+_FOREIGN_DIGIT: Final = re.compile(r"(?![0-9])[\d²³¹⁰⁴-⁹₀-₉①-⑨⑴-⑼⒈-⒐⓪⓵-⓽⓿❶-❾➀-➈➊-➒]")
 
 
 def plain(text: str) -> str:
     """`text` with the digits of all scripts as ASCII's, character by character."""
     if text.isascii():
         return text
-    return "".join(
-        str(unicodedata.digit(character)) if character > "\x7f" and character.isdigit() else character
-        for character in text
-    )
+    return _FOREIGN_DIGIT.sub(lambda found: str(unicodedata.digit(found[0])), text)
 
 
 def find(text: str) -> Sequence[Found]:
