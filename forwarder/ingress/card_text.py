@@ -2,17 +2,15 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from forwarder.reservation.card_numbers import find, mask, may_hold, may_hold_any
+from forwarder.reservation.card_numbers import CardNumbersInText, find, mask, may_hold, may_hold_any
 from forwarder.reservation.plausibility import CARD_LIKE_IDS
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import ReservationRequest
-
-CardNumbersInText = Literal["refuse", "mask"]
 
 _IDS_OF_THE_PMS: Final = frozenset({"/propertyId", "/roomId", "/paymentProviderId"})
 _IDENTIFIERS: Final = _IDS_OF_THE_PMS | {"/paymentProviderKey", "/transactionId", "/promotionCode", "/guest/email"}

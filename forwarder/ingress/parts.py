@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from forwarder.ingress.card_text import CardNumbersInText
 from forwarder.operations.audit import Audit
 from forwarder.pms.port import Preview
 from forwarder.process.clock import Clock
+from forwarder.reservation.card_numbers import CardNumbersInText
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import Reader
 from forwarder.tenancy.access import Access

@@ -92,6 +92,9 @@ _CODE_BESIDE_NUMBER: Final = re.compile(
 
 What = Literal["card_number", "security_code"]
 
+CardNumbersInText = Literal["refuse", "mask"]
+"""What becomes of a request with such a text."""
+
 
 class Found(NamedTuple):
     """Where in a text it is, and what."""

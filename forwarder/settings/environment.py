@@ -6,8 +6,8 @@ from typing import Annotated, Final
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from forwarder.ingress.card_text import CardNumbersInText
 from forwarder.observability.logging import LogFormat
+from forwarder.reservation.card_numbers import CardNumbersInText
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.settings.access import AccessVariables
 from forwarder.tenancy.limits import RATE

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
 from forwarder.http.messages import JSON_BODY, BodyFault, HttpRequest
 from forwarder.http.paging import invalid_query, read_cursor, read_limit
 from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SECONDS
+from forwarder.reservation.card_numbers import find
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.record import RESULT_TYPES
@@ -45,7 +47,17 @@ _Types = Annotated[
     list[_Type] | None,
     Field(min_length=1, description="The types of events that it takes; null for all, and those to come."),
 ]
-_Description = Annotated[str, Field(max_length=500, pattern=NO_NUL, description="For people.")]
+
+
+def _without_card(text: str) -> str:
+    if find(text):
+        raise PydanticCustomError("card_number", "must not hold a card number or security code")
+    return text
+
+
+_Description = Annotated[
+    str, Field(max_length=500, pattern=NO_NUL, description="For people."), AfterValidator(_without_card)
+]
 
 
 class RequestBody(BaseModel):

@@ -74,6 +74,7 @@ async def test_types_are_all_unless_named_and_each_counts_once(house: Stages) ->
         ({"url": URL, "types": [RESULT_TYPES[0], "reservation.lost.v1"]}, {"/types/1": "invalid_value"}),
         ({"url": URL, "types": [7]}, {"/types/0": "wrong_type"}),
         ({"url": URL, "description": "x" * 501}, {"/description": "too_long"}),
+        ({"url": URL, "description": "of 4111 1111 1111 1111"}, {"/description": "card_number"}),
         ({"url": URL, "description": "a\u0000b"}, {"/description": "invalid_value"}),
         ({"url": URL, "type": RESULT_TYPES[0]}, {"/type": "unknown_field"}),
         ({"url": 7, "description": 8}, {"/url": "wrong_type", "/description": "wrong_type"}),
