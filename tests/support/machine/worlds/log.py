@@ -191,6 +191,7 @@ class GroupConsumer:
             self._log.join(member)
         while member.told != member.assigned:
             if member.told is None:
+                self._log.ownership.told(self._process, frozenset(), self._process.loop.time())
                 await member.on_partitions(frozenset())
             told = member.assigned
             self._log.ownership.told(self._process, told, self._process.loop.time())
