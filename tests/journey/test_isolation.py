@@ -17,7 +17,7 @@ import pytest
 
 from forwarder.assembly.backend import Backend as OpenBackend
 from forwarder.assembly.backend import open_backend
-from forwarder.tenancy.key_terms import ALL_SCOPES, SCOPES, read_networks
+from forwarder.tenancy.key_terms import ALL_SCOPES, SCOPES, Scope, read_networks
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Site, booking, deploy
 from tests.support.deployment.site import settings_of
 from tests.support.network.receiver import receiver
@@ -36,7 +36,7 @@ class Operation:
 
     method: str
     path: str
-    scope: str
+    scope: Scope
     body: bytes | None
 
     @property
@@ -123,7 +123,7 @@ class Keys:
     expired: str
     elsewhere: str
     test: str
-    without: Mapping[str, str]
+    without: Mapping[Scope, str]
 
 
 @pytest.fixture
