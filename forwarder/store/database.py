@@ -182,7 +182,7 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
         reraise=True,
     )
     retrying(cursor.execute, "PRAGMA journal_mode=WAL")
-    for pragma in ("synchronous=FULL", "foreign_keys=ON"):
+    for pragma in ("synchronous=FULL", "foreign_keys=ON", "secure_delete=FAST"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

@@ -89,7 +89,7 @@ reservations = Table(
 are JSON texts.
 
 - `partition`, `log_offset`, `log_timestamp_ms` (UTC, since 1970): where and when the requests topic had it.
-- `card`: the sealed card; null once the outcome is final.
+- `card`: the card, sealed under keys that are in `card_keys`; null once the outcome is final.
 - `due_at`: when the row is to be worked on, or since when; null once nothing is left to do, or only for an operator.
 - `deadline_at`: until when that is tried.
 - `leased_by`: the worker that holds it.
@@ -194,6 +194,18 @@ Index(
     postgresql_where=text(f"natural_key IS NOT NULL AND {_POSSIBLE}"),
     sqlite_where=text(f"natural_key IS NOT NULL AND {_POSSIBLE}"),
 )
+
+card_keys = Table(
+    "card_keys",
+    metadata,
+    Column("request_id", Key, primary_key=True),
+    Column("secret_id", Text, nullable=False),
+    Column("number_key", Text, nullable=False),
+    Column("code_key", Text),
+    Column("expires_at", Moment, nullable=False),
+)
+"""The keys of the cards in rows that are under way, wrapped by the secret; `code_key` is the security code's. A card whose key is
+deleted cannot be opened by anybody: so this table does not belong into a backup."""
 
 duplicates = Table(
     "duplicates",

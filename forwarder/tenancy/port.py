@@ -1,6 +1,6 @@
 """Workspaces, API keys, integration accounts and sealing, as the stages and the operators' commands use them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol, TypedDict, Unpack
@@ -166,19 +166,42 @@ class TenancyAdmin(Protocol):
 class Sealer(Protocol):
     """Seals with a public key: what it seals, it cannot open."""
 
-    def seal_card(self, card: CardDetails) -> SealedCard: ...
-
     def seal_text(self, text: str, bound_to: str) -> str:
         """`text` (a credential, say) sealed; it opens only as what it is bound to, by one of `sealing.binding`."""
         ...
 
 
+class CardSealer(Protocol):
+    """Seals cards for the topic."""
+
+    def seal_card(self, card: CardDetails, bound_to: str, now: datetime) -> SealedCard | None:
+        """The card, sealed as what it is bound to, by `sealing.binding`; None where there is no key that is valid at `now`."""
+        ...
+
+
+class SealingKeys(Protocol):
+    """The short-lived keys that cards are sealed to on the topic, in the hands of workers. Raises `TenancyUnavailable`."""
+
+    async def publish(self, *, now: datetime) -> int:
+        """Make those of the next days, as far as they are missing; how many."""
+        ...
+
+    async def private_key(self, key_id: str) -> bytes | None:
+        """None where it was destroyed, or never was. Raises `CannotOpen` where it needs a secret that is not given."""
+        ...
+
+    async def ended(self, *, now: datetime) -> Mapping[str, Mapping[int, int] | None]:
+        """Those that nothing is sealed to any more and that are not destroyed, by their ids; and where the partitions ended after
+        that, None where nobody has looked yet."""
+        ...
+
+    async def note_ends(self, key_ids: Collection[str], ends: Mapping[int, int]) -> None: ...
+
+    async def destroy(self, key_ids: Collection[str]) -> None: ...
+
+
 class Unsealer(Protocol):
     """Opens what was sealed, with the private key. Only workers and notifiers have it."""
-
-    def open_card(self, card: SealedCard) -> CardDetails:
-        """The card. Raises `CannotOpen`."""
-        ...
 
     def open_text(self, sealed: str, bound_to: str) -> str:
         """Raises `CannotOpen`, `NotBound`."""

@@ -18,6 +18,7 @@ from forwarder.store.submissions.work import (
     Attempt,
     Backlog,
     CancellationArrival,
+    CardKey,
     Duplicate,
     Ended,
     Heartbeat,
@@ -154,6 +155,28 @@ class Recorder(Protocol):
 
     async def backlog(self, *, now: datetime) -> Backlog:
         """What is due and not leased."""
+        ...
+
+
+class CardKeys(Protocol):
+    """The keys of rows' cards. Every method is one transaction and raises `StoreUnavailable`. What is destroyed is gone for good."""
+
+    async def known(self, request_ids: Collection[str]) -> Collection[str]:
+        """Those of these submissions that were ingested, under whichever name: their cards are not needed again."""
+        ...
+
+    async def take(self, request_ids: Collection[str]) -> Mapping[str, CardKey]:
+        """The keys, as far as there are any. Those of security codes are destroyed by it: whoever has taken one alone has it."""
+        ...
+
+    async def put_back(self, key: CardKey) -> None:
+        """The security code's, which surely was not used, if the rest is still there."""
+        ...
+
+    async def destroy(self, request_ids: Collection[str]) -> None: ...
+
+    async def sweep(self, *, now: datetime) -> int:
+        """Destroy what has expired, or has no row under way; how many there were."""
         ...
 
 

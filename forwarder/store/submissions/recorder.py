@@ -14,6 +14,7 @@ from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
 from forwarder.store.sql import BATCH, as_batch
 from forwarder.store.submissions import cancellations, claims, duplicates, leases, outcomes
+from forwarder.store.submissions.card_keys import insert_card_keys
 from forwarder.store.submissions.rows import (
     arrival_batch,
     cancellation_row,
@@ -100,6 +101,9 @@ class SqlRecorder:
         async def without_repeats(connection: AsyncConnection, rows: Sequence[Row[Any]]) -> Sequence[Row[Any]]:
             nonlocal repeats
             rows, repeats = await self._repeats.settle(connection, rows, arrived, now)
+            keys = [key for row in rows if (key := arrived[row.request_id].card_key) is not None]
+            if keys:
+                await insert_card_keys(connection, keys)
             return rows
 
         batch = arrival_batch(self._database.dialect, arrivals)

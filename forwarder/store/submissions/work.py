@@ -30,6 +30,18 @@ class Attempt:
 
 
 @value(frozen=True, slots=True)
+class CardKey:
+    """The keys of a row's card, each wrapped by the secret `secret_id`: of the security code, None where it has none or that is
+    gone, and of the rest. Of no use from `expires_at` on."""
+
+    request_id: str
+    secret_id: str
+    number_key: str
+    code_key: str | None
+    expires_at: datetime
+
+
+@value(frozen=True, slots=True)
 class Arrival:
     """A submission as the worker ingests it.
 
@@ -40,6 +52,7 @@ class Arrival:
     `size`: bytes of the message that brought it; 0 where nobody counted them.
     `request`: the JSON text of its reservation, where known.
     `safeguards`: as in `Work`.
+    `card_key`: kept with the row, if it is new.
     """
 
     submission: Submission
@@ -52,6 +65,7 @@ class Arrival:
     size: int = 0
     request: bytes | None = None
     safeguards: str | None = UNKNOWN_SAFEGUARDS
+    card_key: CardKey | None = None
 
 
 @dataclass(frozen=True, slots=True)

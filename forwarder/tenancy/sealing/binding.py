@@ -27,6 +27,16 @@ def of_client_key(account_id: str) -> str:
     return _binding("client-key", account_id)
 
 
+def of_card(request_id: str, account_id: str, base_url: str) -> str:
+    """A card is its submission's, for the PMS that its account had then."""
+    return _binding("card", request_id, account_id, origin_of(base_url))
+
+
+def is_card_of(bound_to: str, request_id: str, account_id: str) -> bool:
+    """Whether `bound_to` is that submission's, whichever the PMS."""
+    return bound_to.startswith(_binding("card", request_id, account_id)[:-1] + ",")
+
+
 def of_grant(account_id: str, credential: str) -> str:
     """A grant is the account's, obtained with the credential of that digest."""
     return _binding("grant", account_id, credential)

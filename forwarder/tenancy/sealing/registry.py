@@ -6,7 +6,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.tenancy.port import CannotOpen
 from forwarder.tenancy.sealing.keys import PublicKeys, Secret
 from forwarder.tenancy.sealing.texts import KeyPairUnsealer, PublicKeySealer
@@ -103,12 +102,6 @@ class Keyring:
 
     def open_text(self, sealed: str, bound_to: str) -> str:
         return self._unsealer.open_text(sealed, bound_to)
-
-    def seal_card(self, card: CardDetails) -> SealedCard:
-        return self._sealer.seal_card(card)
-
-    def open_card(self, card: SealedCard) -> CardDetails:
-        return self._unsealer.open_card(card)
 
     def secret(self, secret_id: str) -> Secret:
         """Raises `CannotOpen` where it is not held."""

@@ -8,10 +8,8 @@ from typing import Final
 
 from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey, PublicKey, SealedBox
-from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.tenancy.port import CannotOpen, NotBound
 from forwarder.tenancy.sealing.keys import KeyPair, Secret, key_id_of
 
@@ -28,10 +26,6 @@ class PublicKeySealer:
     def seal_text(self, text: str, bound_to: str) -> str:
         sealed = self._box.encrypt(to_json([bound_to, text]))
         return f"{self.key_id}{SEPARATOR}{base64.b64encode(sealed).decode('ascii')}"
-
-    def seal_card(self, card: CardDetails) -> SealedCard:
-        sealed = self._box.encrypt(card.model_dump_json(by_alias=True).encode())
-        return SealedCard(self.key_id, base64.b64encode(sealed).decode("ascii"))
 
 
 class KeyPairUnsealer:
@@ -50,14 +44,6 @@ class KeyPairUnsealer:
         if found != bound_to:
             raise NotBound(f"It was sealed for {found}, and is used for {bound_to}.")
         return str(text)
-
-    def open_card(self, card: SealedCard) -> CardDetails:
-        opened = self._open(card.key_id, card.sealed)
-        try:
-            return CardDetails.model_validate_json(opened)
-        except ValidationError:
-            # Without its cause, which would quote the card.
-            raise CannotOpen("What was sealed is not a card.") from None
 
     def _open(self, key_id: str, content: str) -> bytes:
         box = self._boxes.get(key_id)

@@ -149,6 +149,23 @@ Index(
     sqlite_where=text("state = 'active'"),
 )
 
+sealing_keys = Table(
+    "sealing_keys",
+    metadata,
+    Column("key_id", Text, primary_key=True),
+    Column("public_key", Text, nullable=False),
+    Column("not_before", BigInteger, nullable=False, unique=True),
+    Column("not_after", BigInteger, nullable=False),
+    Column("secret_id", Text, nullable=False),
+    Column("verify_key", Text, nullable=False),
+    Column("signature", Text, nullable=False),
+    Column("private_key", Text),
+    Column("ends", Text),
+)
+"""Short-lived keys that cards are sealed to on the topic, from `not_before` until `not_after` (seconds since 1970). `private_key` is
+wrapped by the secret, and null once it is destroyed. `ends`: where the topic's partitions ended after that (JSON): once the workers
+have come so far, nothing needs it any more. A backup must not have this table."""
+
 deployment_secrets = Table(
     "deployment_secrets", metadata, Column("name", Text, primary_key=True), Column("value", Text, nullable=False)
 )

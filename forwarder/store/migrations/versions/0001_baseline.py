@@ -38,6 +38,8 @@ def downgrade() -> None:
         "audit",
         "deployment_secrets",
         "secrets",
+        "sealing_keys",
+        "card_keys",
         "grants",
         "webhook_endpoints",
         "integration_accounts",
@@ -330,6 +332,26 @@ def _secrets() -> None:
     only_one = sa.text("state = 'active'")
     op.create_index(
         "secrets_active", "secrets", ["state"], unique=True, postgresql_where=only_one, sqlite_where=only_one
+    )
+    op.create_table(
+        "sealing_keys",
+        sa.Column("key_id", sa.Text, primary_key=True),
+        sa.Column("public_key", sa.Text, nullable=False),
+        sa.Column("not_before", sa.BigInteger, nullable=False, unique=True),
+        sa.Column("not_after", sa.BigInteger, nullable=False),
+        sa.Column("secret_id", sa.Text, nullable=False),
+        sa.Column("verify_key", sa.Text, nullable=False),
+        sa.Column("signature", sa.Text, nullable=False),
+        sa.Column("private_key", sa.Text),
+        sa.Column("ends", sa.Text),
+    )
+    op.create_table(
+        "card_keys",
+        sa.Column("request_id", _KEY, primary_key=True),
+        sa.Column("secret_id", sa.Text, nullable=False),
+        sa.Column("number_key", sa.Text, nullable=False),
+        sa.Column("code_key", sa.Text),
+        sa.Column("expires_at", _MOMENT, nullable=False),
     )
     op.create_table(
         "deployment_secrets",

@@ -1,0 +1,83 @@
+"""The keys of rows' cards, in SQL: a table of its own, so that a backup can leave it out. Destroying a key is deleting it."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Executable, column, delete, exists, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from forwarder.reservation.outcome import Status
+from forwarder.store.database import Database
+from forwarder.store.sql import BATCH, as_batch, batch_of
+from forwarder.store.submissions.work import CardKey
+from forwarder.store.tables import Key, card_keys, duplicates, reservations
+
+_row = card_keys.c
+_PENDING = (Status.PENDING.value, Status.IN_DOUBT.value)
+
+
+async def insert_card_keys(connection: AsyncConnection, keys: Sequence[CardKey]) -> None:
+    """Keep the keys of rows that the same transaction has inserted."""
+    values = [
+        {
+            "request_id": key.request_id,
+            "secret_id": key.secret_id,
+            "number_key": key.number_key,
+            "code_key": key.code_key,
+            "expires_at": key.expires_at,
+        }
+        for key in keys
+    ]
+    await connection.execute(insert(card_keys), values)
+
+
+class SqlCardKeys:
+    """`CardKeys` on PostgreSQL or SQLite."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+
+    async def known(self, request_ids: Collection[str]) -> Collection[str]:
+        rows = await self._database.read(_known(), {BATCH: _named(request_ids)})
+        return {row.request_id for row in rows}
+
+    async def take(self, request_ids: Collection[str]) -> Mapping[str, CardKey]:
+        batch = {BATCH: _named(request_ids)}
+        async with self._database.transaction() as connection:
+            rows = (await connection.execute(select(card_keys).where(_of_the_batch()), batch)).all()
+            if any(row.code_key is not None for row in rows):
+                await connection.execute(update(card_keys).where(_of_the_batch()).values(code_key=None), batch)
+        return {
+            row.request_id: CardKey(row.request_id, row.secret_id, row.number_key, row.code_key, row.expires_at)
+            for row in rows
+        }
+
+    async def put_back(self, key: CardKey) -> None:
+        back = update(card_keys).where(_row.request_id == key.request_id, _row.secret_id == key.secret_id)
+        await self._database.run(back.values(code_key=key.code_key))
+
+    async def destroy(self, request_ids: Collection[str]) -> None:
+        if request_ids:
+            await self._database.run(delete(card_keys).where(_of_the_batch()), {BATCH: _named(request_ids)})
+
+    async def sweep(self, *, now: datetime) -> int:
+        open_row = exists().where(reservations.c.request_id == _row.request_id, reservations.c.status.in_(_PENDING))
+        useless = delete(card_keys).where(or_(_row.expires_at <= now, ~open_row))
+        return len(await self._database.run(useless.returning(_row.request_id)))
+
+
+def _known() -> Executable:
+    batch = batch_of(column("request_id", Key))
+    named = select(batch.c.request_id)
+    rows = select(reservations.c.request_id).where(reservations.c.request_id.in_(named))
+    return rows.union_all(select(duplicates.c.request_id).where(duplicates.c.request_id.in_(named)))
+
+
+def _of_the_batch() -> Any:
+    batch = batch_of(column("request_id", Key))
+    return _row.request_id.in_(select(batch.c.request_id))
+
+
+def _named(request_ids: Collection[str]) -> str:
+    return as_batch([{"request_id": each} for each in request_ids])

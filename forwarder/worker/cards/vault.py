@@ -1,0 +1,147 @@
+"""Where workers open cards. From the topic a card is sealed anew under keys of its row's own, which are destroyed as soon as they
+are not needed; its security code's before it may be used, so that nothing can bring it back after a push that may have used it."""
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import structlog
+
+from forwarder.observability import metrics
+from forwarder.process.loops import Batcher
+from forwarder.reservation.request import CardDetails, SealedCard
+from forwarder.reservation.submission import Submission
+from forwarder.store.submissions.port import CardKeys
+from forwarder.store.submissions.work import CardKey
+from forwarder.tenancy.port import Account, CannotOpen, NotBound, SealingKeys
+from forwarder.tenancy.sealing.binding import is_card_of, of_card
+from forwarder.tenancy.sealing.cards import GONE, UNBOUND, RowKeys, has_code, open_from_topic, open_in_row, seal_for_row
+from forwarder.tenancy.sealing.wrapping import KeyWrapper, WrappedKey
+
+_log = structlog.get_logger(__name__)
+
+_MAX_TOGETHER: Final = 250
+_PRIVATE_KEYS_KEPT: Final = 64
+
+
+class CardGone(CannotOpen):
+    """Its key was destroyed: nobody can open it any more."""
+
+
+class CodeGone(CannotOpen):
+    """The key of its security code was destroyed, because a push may have used it."""
+
+
+class Resealed(NamedTuple):
+    """A card as its row keeps it, and its keys; none for one that cannot be opened, ever."""
+
+    card: SealedCard
+    key: CardKey | None
+
+
+class CardVault:
+    """Opens, re-seals and destroys cards. Its methods raise `StoreUnavailable` and `TenancyUnavailable`."""
+
+    def __init__(self, keys: CardKeys, sealing_keys: SealingKeys, wrapper: KeyWrapper) -> None:
+        self._keys = keys
+        self._sealing_keys = sealing_keys
+        self._wrapper = wrapper
+        self._private: OrderedDict[str, bytes] = OrderedDict()
+        self._taken: dict[str, CardKey] = {}
+        self._takes: Batcher[str, CardKey | None] = Batcher(self._take, max_items=_MAX_TOGETHER)
+
+    async def reseal(self, submissions: Mapping[str, Submission], expires_at: Mapping[str, datetime]) -> Mapping[str, Resealed]:
+        """Their cards, by request id, as their rows are to keep them until then. Those that were ingested before are left out:
+        nothing is needed for them. Raises `CannotOpen` where a secret is missing here: then they wait."""
+        known = await self._keys.known(submissions)
+        return {
+            request_id: await self._resealed(submission, expires_at[request_id])
+            for request_id, submission in submissions.items()
+            if request_id not in known
+        }
+
+    async def open(self, submission: Submission, account: Account) -> CardDetails:
+        """The card of a row, for a push to `account`. The key of its security code is destroyed by it; where that turns out to be
+        unused, `put_back` brings it back. Raises `CardGone`, `CodeGone`, `NotBound`, `CannotOpen`."""
+        card, request_id = submission.card, submission.request_id
+        if card == UNBOUND:
+            raise NotBound("The card that came with it was sealed for another submission.")
+        key = None if card is None or card == GONE else await self._takes.submit(request_id)
+        if card is None or key is None:
+            raise CardGone("The card was destroyed; submit it anew, with the card.")
+        if key.code_key is not None:
+            self._taken[request_id] = key
+        elif has_code(card):
+            raise CodeGone("The card's security code was destroyed, because an earlier push may have used it.")
+        return open_in_row(card, self._unwrapped(key), of_card(request_id, account.id, account.base_url))
+
+    async def put_back(self, request_id: str) -> None:
+        """The security code's key: surely it was not used."""
+        key = self._taken.pop(request_id, None)
+        if key is not None:
+            await self._keys.put_back(key)
+
+    def used(self, request_id: str) -> None:
+        """The security code may have been used: its key is forgotten."""
+        self._taken.pop(request_id, None)
+
+    async def destroy(self, request_ids: Collection[str]) -> None:
+        """Nothing is needed of these cards any more."""
+        await self._keys.destroy(request_ids)
+
+    def forget(self, key_ids: Collection[str]) -> None:
+        """Private halves that were destroyed."""
+        for key_id in key_ids:
+            self._private.pop(key_id, None)
+
+    async def _resealed(self, submission: Submission, expires_at: datetime) -> Resealed:
+        card, request_id = submission.card, submission.request_id
+        if card is None or card in {GONE, UNBOUND}:
+            return Resealed(card or GONE, None)
+        private_key = await self._private_key(card.key_id)
+        if private_key is None:
+            metrics.CARDS_GONE.inc()
+            _log.error("card.key_destroyed", request_id=request_id, key_id=card.key_id)
+            return Resealed(GONE, None)
+        try:
+            bound_to, opened = open_from_topic(card, private_key)
+        except CannotOpen:
+            bound_to, opened = "", CardDetails()
+        if not is_card_of(bound_to, request_id, submission.account_id):
+            _log.error("card.not_bound", request_id=request_id, account_id=submission.account_id)
+            return Resealed(UNBOUND, None)
+        sealed, keys = seal_for_row(opened, bound_to)
+        return Resealed(sealed, self._wrapped(request_id, keys, expires_at))
+
+    async def _private_key(self, key_id: str) -> bytes | None:
+        key = self._private.get(key_id)
+        if key is None:
+            key = await self._sealing_keys.private_key(key_id)
+            if key is not None:
+                self._private[key_id] = key
+                if len(self._private) > _PRIVATE_KEYS_KEPT:
+                    self._private.popitem(last=False)
+        return key
+
+    async def _take(self, request_ids: Sequence[str]) -> Sequence[CardKey | None]:
+        taken = await self._keys.take(request_ids)
+        return [taken.get(request_id) for request_id in request_ids]
+
+    def _wrapped(self, request_id: str, keys: RowKeys, expires_at: datetime) -> CardKey:
+        number = self._wrapper.wrap(keys.number, f"card-number {request_id}")
+        code = None if keys.code is None else self._wrapper.wrap(keys.code, f"card-code {request_id}").content
+        return CardKey(request_id, number.secret_id, number.content, code, expires_at)
+
+    def _unwrapped(self, key: CardKey) -> RowKeys:
+        number = self._wrapper.unwrap(WrappedKey(key.secret_id, key.number_key), f"card-number {key.request_id}")
+        code = None
+        if key.code_key is not None:
+            code = self._wrapper.unwrap(WrappedKey(key.secret_id, key.code_key), f"card-code {key.request_id}")
+        return RowKeys(number, code)
+
+
+def with_card(submission: Submission, resealed: Resealed) -> Submission:
+    """The submission, its card as its row keeps it."""
+    return replace(submission, card=resealed.card)
