@@ -39,7 +39,7 @@ from forwarder.process.supervision import Stop, bind
 from forwarder.reservation.submission import RequestIds
 from forwarder.reservation.validation import read_request
 from forwarder.tenancy.callers import Caller
-from forwarder.tenancy.sealing.texts import sealer_of
+from forwarder.tenancy.sealing.cards import TopicCardSealer
 from forwarder.topics.kafka.log import KafkaLog
 
 PARTITIONS = 16  # as many as `forwarder topics create` makes
@@ -56,7 +56,7 @@ async def _read(bodies: Sequence[bytes]) -> float:
 
 
 async def _draft(bodies: Sequence[bytes]) -> float:
-    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), sealer_of("bench"))
+    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), TopicCardSealer())
     caller, terms = Caller("bench", ACCOUNT, "key-bench"), Terms(None, None, None)
     began = time.process_time()
     for body in bodies:

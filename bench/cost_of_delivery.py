@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 
 import asyncpg
 import uvloop
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from bench.bodies import reservation
 from bench.flows import PARTITIONS
@@ -33,13 +34,19 @@ from forwarder.reservation.submission import RequestIds
 from forwarder.reservation.validation import read_request
 from forwarder.store.database import open_engine
 from forwarder.store.migrate import migrate
+from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.callers import Caller
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing.binding import with_credential
+from forwarder.tenancy.sealing.keys import Secret
+from forwarder.tenancy.sealing.registry import Keyring
 from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.tenancy.sealing.wrapping import SecretWrapper
+from forwarder.tenancy.sql.sealing_keys import SqlSealingKeys
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher, Topics
+from forwarder.worker.cards.keeper import CardParts
 from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.service import Worker
 from tools.servers.databases import new_database
@@ -145,6 +152,14 @@ def _announced() -> float:
     return next(sample.value for sample in family.samples if sample.name.endswith("_total"))
 
 
+def _card_parts(engine: AsyncEngine) -> CardParts:
+    async def refresh() -> None:
+        """The one secret stays."""
+
+    keyring = Keyring([Secret.from_text(_SECRET)])
+    return CardParts(SqlCardKeys(engine), SqlSealingKeys(engine, keyring), SecretWrapper(keyring), refresh)
+
+
 @asynccontextmanager
 async def _worker(
     arguments: argparse.Namespace, kafka: str, database_url: str, pms_url: str
@@ -170,6 +185,7 @@ async def _worker(
             pms=await stack.enter_async_context(open_directory(clock)),
             clock=clock,
             settings=WorkerSettings(),
+            cards=_card_parts(engine),
         )
         running_worker = asyncio.create_task(Worker(parts).run(stop))
         try:

@@ -24,7 +24,7 @@ from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms
 from forwarder.reservation.submission import RequestIds
 from forwarder.reservation.validation import read_request
 from forwarder.tenancy.callers import Caller
-from forwarder.tenancy.sealing.texts import sealer_of
+from forwarder.tenancy.sealing.cards import TopicCardSealer
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher
 
@@ -44,7 +44,7 @@ class Cost:
 
 
 def _messages(count: int) -> list[Message]:
-    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), sealer_of("bench"))
+    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), TopicCardSealer())
     caller, terms = Caller("bench", ACCOUNT, "key-bench"), Terms(None, None, None)
     messages = []
     for number in range(count):

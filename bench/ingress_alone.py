@@ -20,7 +20,7 @@ from forwarder.tenancy.access import Access
 from forwarder.tenancy.callers import Caller, caller_valid_until
 from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, ApiKey
-from forwarder.tenancy.sealing.texts import sealer_of
+from forwarder.tenancy.sealing.cards import TopicCardSealer
 from forwarder.tenancy.sql.directory import CacheTimes, LookupCache
 from forwarder.tenancy.tokens import new_token, token_hash
 from forwarder.topics.outcomes import OutcomeListener
@@ -119,7 +119,7 @@ def application(publisher: Publisher, topic: str = "reservations.requests") -> A
         publisher=publisher,
         requests_topic=topic,
         access=Access(_Directory(), clock),
-        sealer=sealer_of(secrets.token_urlsafe(32)),
+        sealer=TopicCardSealer(),
         ids=RequestIds(secrets.token_bytes(32)),
         reader=_EmptyStore(),
         outcomes=OutcomeListener(_SilentTopic(), clock),

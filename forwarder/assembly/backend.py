@@ -35,6 +35,7 @@ from forwarder.tenancy.sealing.texts import PublicKeySealer
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.deployment import request_id_key, token_key
 from forwarder.tenancy.sql.directory import SqlDirectory
+from forwarder.tenancy.sql.sealing_keys import SqlSealingKeys
 from forwarder.tenancy.sql.secrets import SqlSecrets
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.kafka.log import KafkaLog
@@ -115,6 +116,8 @@ async def open_backend(settings: Settings, *, any_secret: bool = False) -> Async
             keyring = Keyring(held) if held else None
         else:
             keyring = await open_keyring(engine, held, first=isinstance(settings.backend, Embedded))
+            if keyring is not None and isinstance(settings.backend, Embedded):
+                await SqlSealingKeys(engine, keyring).publish(now=clock.now())
         environment = settings.environment
         async with open_log(
             settings.backend, partitions=environment.partitions, session_seconds=environment.session_seconds
@@ -149,7 +152,9 @@ def migrate_backend(settings: Settings) -> Sequence[str]:
         applied = await migrate(_database(settings))
         engine = open_engine(_database(settings))
         try:
-            await open_keyring(engine, held, first=True)
+            keyring = await open_keyring(engine, held, first=True)
+            if keyring is not None:
+                await SqlSealingKeys(engine, keyring).publish(now=SystemClock().now())
             # Now, so that no stage needs to be able to write them.
             await request_id_key(engine)
             await token_key(engine)

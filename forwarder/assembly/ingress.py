@@ -5,6 +5,7 @@ from functools import cache
 from typing import Final
 
 from forwarder.assembly.backend import Backend, open_backend
+from forwarder.assembly.cards import open_card_sealer
 from forwarder.assembly.role import Listening, open_outcomes, serve_role
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
@@ -51,7 +52,7 @@ async def open_ingress(
         publisher=publisher,
         requests_topic=topics.requests,
         access=backend.access,
-        sealer=await backend.sealer(),
+        sealer=await open_card_sealer(stack, backend, stop),
         ids=RequestIds(await request_id_key(backend.engine)),
         reader=SqlReader(backend.engine),
         outcomes=outcomes,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend, open_backend
+from forwarder.assembly.cards import card_parts
 from forwarder.assembly.role import Listening, consuming_check, serve_role
 from forwarder.assembly.secrets import required_keyring
 from forwarder.http.health import Check, health_routes
@@ -64,6 +65,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         pms=pms,
         clock=clock,
         settings=settings.worker,
+        cards=card_parts(backend),
         sweeper=RetentionSweeper(SqlGuests(backend.engine), SqlRetentionPolicies(backend.engine), clock),
     )
     return Worker(parts)

@@ -12,6 +12,7 @@ from pydantic_core import from_json, to_json
 from forwarder.http.messages import HttpRequest
 from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.losses import CallerWarning
+from forwarder.ingress.problems import CARDS_UNAVAILABLE
 from forwarder.pms.traits import traits_of
 from forwarder.process.clock import iso
 from forwarder.reservation.card_numbers import digits_of, masked
@@ -28,7 +29,8 @@ from forwarder.reservation.request import (
 from forwarder.reservation.rules import refusal
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, RequestIds, fingerprint, key_of
 from forwarder.tenancy.callers import Caller
-from forwarder.tenancy.port import Account, Sealer
+from forwarder.tenancy.port import Account, CardSealer
+from forwarder.tenancy.sealing.binding import of_card
 from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import Message
 
@@ -145,7 +147,7 @@ class SubmissionBuilder:
     """Makes submissions of valid requests: applies the rules of the account's kind, gives each its identifier, seals its card."""
 
     ids: RequestIds
-    sealer: Sealer
+    sealer: CardSealer
     card_text: CardTextCheck = field(default_factory=CardTextCheck)
 
     def build(
@@ -167,8 +169,14 @@ class SubmissionBuilder:
         refused = checked.refused or refused or refused_by_rules(caller.account, reservation, card, now)
         if refused is not None and key is None:
             return refused
+        request_id = self.ids.issue(account_id, now) if key is None else self.ids.derive(account_id, key)
+        sealed: SealedCard | None = None
+        if card is not None and refused is None and any(value for _, value in card):
+            sealed = self.sealer.seal_card(card, of_card(request_id, account_id, caller.account.base_url), now)
+            if sealed is None:
+                return CARDS_UNAVAILABLE
         return NewSubmission(
-            request_id=self.ids.issue(account_id, now) if key is None else self.ids.derive(account_id, key),
+            request_id=request_id,
             workspace_id=caller.workspace_id,
             account_id=account_id,
             operation=operation,
@@ -179,7 +187,7 @@ class SubmissionBuilder:
             ),
             key=key_of(account_id, request.property_id),
             keyed=key is not None,
-            card=None if card is None or refused is not None else self._sealed(card),
+            card=sealed,
             traceparent=terms.traceparent,
             deadline_seconds=terms.deadline_seconds,
             natural=self._natural_key(caller.account, operation, request, keyed=key is not None),
@@ -205,9 +213,6 @@ class SubmissionBuilder:
         if key is None or card is None or not card.card_number:
             return b""
         return self.ids.card_mark(account_id, key, digits_of(card.card_number))
-
-    def _sealed(self, card: CardDetails) -> SealedCard | None:
-        return self.sealer.seal_card(card) if any(value for _, value in card) else None
 
 
 def refused_by_rules(account: Account, reservation: bytes, card: CardDetails | None, now: datetime) -> Problem | None:

@@ -11,7 +11,7 @@ from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import Reader
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.limits import RateLimits
-from forwarder.tenancy.port import Account, Sealer
+from forwarder.tenancy.port import Account, CardSealer
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher
 
@@ -51,7 +51,7 @@ class IngressParts:
     publisher: Publisher
     requests_topic: str
     access: Access
-    sealer: Sealer
+    sealer: CardSealer
     ids: RequestIds
     reader: Reader
     outcomes: OutcomeListener

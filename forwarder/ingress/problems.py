@@ -16,6 +16,7 @@ LOG_UNAVAILABLE: Final = service.LOG_UNAVAILABLE.problem(
     f"{_NOTHING_ACCEPTED}; with an Idempotency-Key it is made at most once.",
 )
 OVERLOADED: Final = service.OVERLOADED.problem(f"{_NOTHING_ACCEPTED}.")
+CARDS_UNAVAILABLE: Final = service.CARDS_UNAVAILABLE.problem(f"{_NOTHING_ACCEPTED}, or without the card.")
 STORE_UNAVAILABLE: Final = service.STORE_UNAVAILABLE.problem(
     f"{_NOTHING_ACCEPTED}, under the same key.",
 )

@@ -101,6 +101,12 @@ OUTCOME_SECONDS = Histogram(
 CANCELLATIONS = Counter("forwarder_cancellations_total", "Cancellations that came to an end.", ["kind", "status"])
 """`status`: DONE, REFUSED (by the PMS), FAILED (not carried out before its deadline)."""
 
+CARDS_GONE = Counter(
+    "forwarder_cards_gone_total", "Cards that came from the log after the key that they were sealed to was destroyed."
+)
+SEALING_KEYS_DESTROYED = Counter(
+    "forwarder_sealing_keys_destroyed_total", "Short-lived keys of cards that were destroyed."
+)
 RESULTS_PUBLISHED = Counter("forwarder_results_published_total", "Result events acknowledged by the log.")
 DEAD_LETTERS = Counter("forwarder_dead_letters_total", "Dead letters acknowledged by the log.")
 UNREADABLE_RESULTS = Counter(

@@ -12,6 +12,7 @@ from pydantic_core import to_json
 
 from forwarder.process.clock import iso
 from forwarder.store.submissions.work import DeadLetter, Ended, Work
+from forwarder.tenancy.sealing.cards import GONE
 from forwarder.topics.codec import REPLAY_OF, encode_submission
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, Topics
 
@@ -44,8 +45,10 @@ _CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
         "pms_connection_lost",
         "pms_failed",
     ),
+    "card_gone": ("card_gone", "card_code_gone"),
     "misconfigured": (
         "cannot_open",
+        "card_not_bound",
         "bad_options",
         "mapping_does_not_fit",
         "unknown_kind",
@@ -87,8 +90,8 @@ class DeadLetterWriter:
         return letter if letter.size <= MAX_MESSAGE_BYTES else _cut(message, headers)
 
     def failed(self, work: Work, ended: Ended) -> DeadLetter:
-        """The submission of `work`, its card sealed as it was, which ended FAILED by `ended`."""
-        submission = work.submission
+        """The submission of `work`, which ended FAILED by `ended`. Of a card it says only that there was one."""
+        submission = work.submission if work.submission.card is None else replace(work.submission, card=GONE)
         last = ended.attempts[-1] if ended.attempts else None
         reason = (last and last.reason) or "deadline_passed"
         message = encode_submission(submission, iso(submission.accepted_at), to_json(submission.reservation))

@@ -1,5 +1,5 @@
 """Dead letters as an operator sees them: read from the beginning of their topic to its present end, filtered, compared with the
-store, and shown. A card is never shown, sealed or not: it reads `sealed`."""
+store, and shown. Of a card nothing is shown but that there was one: it is `gone`."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -17,7 +17,7 @@ from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Messa
 from forwarder.topics.reading import read_to_end
 
 _QUERY_SIZE = 1000
-_SEALED = "sealed"
+_GONE = "gone"
 _DIGITS = 9  # of a number that one of ours wrote
 
 Place = tuple[int, int]
@@ -36,18 +36,24 @@ class LetterState(StrEnum):
     that workers refuse it."""
     ERASED = "erased"
     """The guest's data was removed from its submission, of which nobody knows any more what is to be made."""
+    CARD_GONE = "card_gone"
+    """Its submission is still FAILED, and had a card, which was destroyed: it is to be submitted anew. Put back it fails again,
+    unless its PMS is sent no cards."""
     UNDECODABLE = "undecodable"
     """No submission could be read in it. Put back it comes again, unless it can be read by now."""
     TOO_LARGE = "too_large"
     """It cannot be put back: it was cut to fit, and its headers say where it stood; or the log would not take it."""
 
 
+_STILL_FAILED = (LetterState.OPEN, LetterState.CARD_GONE)
+
+
 @dataclass(frozen=True, slots=True)
 class Letter:
     """A letter without its value. `id` is that of the failure's event, or `partition:offset` of the message that could not be read.
 
-    `account` and `request_id` are empty where they are not known. `whole`: the log would take it back as it came.
-    `superseded_by`: the request id of the submission that was sent in its place.
+    `account` and `request_id` are empty where they are not known. `whole`: the log would take it back as it came. `had_card`: of
+    its submission, which has none any more. `superseded_by`: the request id of the submission that was sent in its place.
     """
 
     id: str
@@ -61,6 +67,7 @@ class Letter:
     request_id: str
     revision: int | None
     whole: bool = True
+    had_card: bool = False
     superseded_by: str | None = None
 
 
@@ -103,13 +110,13 @@ class DeadLetterReader:
         newest_first = sorted(found.values(), key=lambda letter: (letter.set_aside_at, letter.place), reverse=True)
         failed = await self._failed(letter.request_id for letter in newest_first if letter.revision is not None)
         stood = [(letter, _state(letter, failed)) for letter in newest_first]
-        still_open = [letter.request_id for letter, state in stood if state is LetterState.OPEN]
+        still_open = [letter.request_id for letter, state in stood if state in _STILL_FAILED]
         later, erased = await self._superseded(still_open), await self._erased(still_open)
 
         def standing(letter: Letter, state: LetterState) -> tuple[Letter, LetterState]:
-            if state is LetterState.OPEN and letter.request_id in erased:
+            if state in _STILL_FAILED and letter.request_id in erased:
                 return letter, LetterState.ERASED
-            if state is LetterState.OPEN and letter.request_id in later:
+            if state in _STILL_FAILED and letter.request_id in later:
                 return replace(letter, superseded_by=later[letter.request_id]), LetterState.SUPERSEDED
             return letter, state
 
@@ -163,12 +170,12 @@ def letter_of(consumed: ConsumedMessage) -> Letter:
     event_id = header(headers, EVENT_ID) or ""
     request_id, _, text = event_id.rpartition(".")
     revision = _number(text) if request_id else None
-    known_event = revision is not None
+    known_event, value = revision is not None, _value(consumed.message)
     return Letter(
         id=event_id if known_event else _original_place(consumed),
         place=(consumed.partition, consumed.offset),
         set_aside_at=_moment(consumed.timestamp_ms),
-        account=_account(consumed.message),
+        account=_account(value, consumed.message),
         failure_class=header(headers, FAILURE_CLASS) or UNDECODABLE,
         reason=header(headers, "dlt-exception-class") or "",
         detail=header(headers, "dlt-exception-message") or "",
@@ -176,6 +183,7 @@ def letter_of(consumed: ConsumedMessage) -> Letter:
         request_id=request_id if known_event else "",
         revision=revision,
         whole=header(headers, CUT) is None and replayed(consumed.message).size <= MAX_MESSAGE_BYTES,
+        had_card=known_event and value.get("card") is not None,
     )
 
 
@@ -194,12 +202,16 @@ def _original_place(consumed: ConsumedMessage) -> str:
     return ":".join(given) if len(given) == len(original) else f"dlt:{consumed.partition}:{consumed.offset}"
 
 
-def _account(message: Message) -> str:
-    """From the value, or else from the key, which begins with it."""
+def _value(message: Message) -> Mapping[str, Any]:
     try:
-        named = decode_data(message).get("integrationAccountId")
+        return decode_data(message)
     except Undecodable:
-        named = None
+        return {}
+
+
+def _account(value: Mapping[str, Any], message: Message) -> str:
+    """From the value, or else from the key, which begins with it."""
+    named = value.get("integrationAccountId")
     return named if isinstance(named, str) else message.key.decode("utf-8", "replace").partition(":")[0]
 
 
@@ -212,7 +224,9 @@ def _state(letter: Letter, failed: Collection[tuple[str, int]]) -> LetterState:
         return LetterState.TOO_LARGE
     if letter.revision is None:
         return LetterState.UNDECODABLE
-    return LetterState.OPEN if (letter.request_id, letter.revision) in failed else LetterState.REPLAYED
+    if (letter.request_id, letter.revision) not in failed:
+        return LetterState.REPLAYED
+    return LetterState.CARD_GONE if letter.had_card else LetterState.OPEN
 
 
 def row(letter: Letter, state: LetterState) -> dict[str, Any]:
@@ -249,9 +263,9 @@ def value_of(letter: Letter, message: Message) -> dict[str, Any] | None:
         return None
     reservation = value.get("reservation")
     if isinstance(reservation, dict):
-        value["reservation"] = _with_sealed(reservation, "cardDetails")
-    return _with_sealed(value, "card")
+        value["reservation"] = _without_content(reservation, "cardDetails")
+    return _without_content(value, "card")
 
 
-def _with_sealed(value: dict[str, Any], name: str) -> dict[str, Any]:
-    return {**value, name: _SEALED} if value.get(name) is not None else value
+def _without_content(value: dict[str, Any], name: str) -> dict[str, Any]:
+    return {**value, name: _GONE} if value.get(name) is not None else value

@@ -29,8 +29,9 @@ class ReplayPlan:
 
 
 def plan_replay(found: Sequence[tuple[Letter, LetterState]], *, by_id: bool) -> ReplayPlan:
-    """The open ones of `found`; those that are undecodable too, if the operator named them by their ids."""
-    replayable = {LetterState.OPEN, LetterState.UNDECODABLE} if by_id else {LetterState.OPEN}
+    """The open ones of `found`; those that are undecodable, or whose card is gone, too, if the operator named them by their ids."""
+    by_name = {LetterState.UNDECODABLE, LetterState.CARD_GONE} if by_id else set()
+    replayable = {LetterState.OPEN} | by_name
     chosen = [(letter, state) for letter, state in found if state in replayable]
     return ReplayPlan(chosen, Counter(state for _, state in found if state not in replayable))
 

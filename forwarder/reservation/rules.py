@@ -29,6 +29,10 @@ class Traits:
     website: bool = False
     cards: Literal["all", "payment", "none"] = "all"
 
+    def sends_card(self, reservation: Mapping[str, Any]) -> bool:
+        """Whether its card, if it has one, is sent to the PMS."""
+        return self.cards == "all" or (self.cards == "payment" and reservation.get("morChannel") == "PMS")
+
     @property
     def concern_card_alone(self) -> bool:
         """Whether they ask nothing of a reservation without a card."""
@@ -48,10 +52,10 @@ def refusals(
     traits: Traits, reservation: Mapping[str, Any], card: CardDetails | None, now: datetime
 ) -> Iterator[Problem]:
     """The problem of each rule that `reservation` breaks, in the order of the rules."""
-    pays_pms = traits.cards == "payment" and reservation.get("morChannel") == "PMS"
-    if pays_pms and not has_number(card):
+    sent = traits.sends_card(reservation)
+    if sent and traits.cards == "payment" and not has_number(card):
         yield _card_required(card)
-    elif card is not None and (pays_pms or traits.cards == "all") and (faults := card_faults(card, now)):
+    elif card is not None and sent and (faults := card_faults(card, now)):
         yield rules.CARD_INVALID.problem(_CARD_INVALID, faults=faults)
     if traits.website and website_id(reservation) in _NO_WEBSITE:
         yield _WEBSITE_REQUIRED

@@ -33,6 +33,7 @@ _EVERY_STAGE: Final[dict[str, Sequence[str]]] = {"alembic_version": _READ, "secr
 
 _TABLES: Final = (
     "api_keys",
+    "card_keys",
     "deployment_secrets",
     "duplicates",
     "grants",
@@ -42,6 +43,7 @@ _TABLES: Final = (
     "outbox",
     "parked_cancellations",
     "reservations",
+    "sealing_keys",
     "secrets",
     "webhook_deliveries",
     "webhook_endpoints",
@@ -54,7 +56,12 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "ingress": _EVERY_STAGE
     | _CALLED_OVER_HTTP
     | _AUDITS
-    | {"reservations": (f"SELECT ({_NOT_THE_CARD})",), "duplicates": _READ, "key_usage": _COUNT},
+    | {
+        "reservations": (f"SELECT ({_NOT_THE_CARD})",),
+        "duplicates": _READ,
+        "key_usage": _COUNT,
+        "sealing_keys": ("SELECT (key_id, public_key, not_before, not_after, verify_key, signature)",),
+    },
     "worker": _EVERY_STAGE
     | {
         "integration_accounts": _READ,
@@ -64,6 +71,8 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "workers": _CHANGE,
         "outbox": _CHANGE,
         "grants": _CHANGE,
+        "card_keys": _CHANGE,
+        "sealing_keys": _CHANGE,
         # For the retention sweeper.
         "workspaces": _READ,
         "webhook_endpoints": ("SELECT (id, workspace_id)",),

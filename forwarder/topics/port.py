@@ -180,6 +180,10 @@ class TopicAdmin(Protocol):
         """For how long `topic`, which exists, keeps a message at least; None for ever."""
         ...
 
+    async def committed(self, topic: str, *, group: str) -> Mapping[int, int]:
+        """For each partition of `topic` that the group has committed in, the offset from which it would go on."""
+        ...
+
 
 class Log(Protocol):
     """One backend. Each part is opened and closed by `async with`: on exit a publisher flushes and a member leaves its group."""

@@ -8,6 +8,7 @@ from forwarder.process.clock import Clock
 from forwarder.store.submissions.port import Recorder
 from forwarder.tenancy.port import Directory, Unsealer
 from forwarder.topics.port import Log, Publisher, Topics
+from forwarder.worker.cards.keeper import CardParts
 from forwarder.worker.retention import RetentionSweeper
 
 GROUP: Final = "forwarder-worker"
@@ -53,5 +54,6 @@ class WorkerParts:
     pms: PmsDirectory
     clock: Clock
     settings: WorkerSettings
+    cards: CardParts
     sweeper: RetentionSweeper | None = None
     """None where somebody else removes guests' data, or nobody."""

@@ -15,6 +15,8 @@ from forwarder.process.loops import Batcher, Outage, cancel_all, forever, keep_t
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import Consumer, LogUnavailable
+from forwarder.worker.cards.keeper import CardKeeper
+from forwarder.worker.cards.vault import CardVault
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.throttle import Throttles
 from forwarder.worker.intake.sources import Intake, Sweep
@@ -42,13 +44,16 @@ class Worker:
         self._lease = Lease(recorder, clock, settings.lease_seconds)
         letters = DeadLetterWriter(parts.topics, settings.group)
         self._outbox = OutboxPublisher(recorder, parts.publisher, parts.topics, clock, settings)
-        self._outcomes = OutcomeRecorder(recorder, self._outbox, letters, self._lease, clock, settings)
+        cards = CardVault(parts.cards.keys, parts.cards.sealing_keys, parts.cards.wrapper)
+        self._cards = CardKeeper(parts.cards, cards, parts.log, parts.topics.requests, settings.group, clock)
+        self._outcomes = OutcomeRecorder(recorder, self._outbox, letters, self._lease, clock, settings, cards)
         self._intents: Batcher[int, bool] = Batcher(self._mark_pushing, max_items=settings.record_batch)
         throttles = Throttles(clock, parts.pms.limits)
         pusher = Pusher(
             parts.pms,
             parts.unsealer,
             clock,
+            cards,
             may_send=self._lease.covers,
             intend=self._intents.submit,
             pace=throttles.of,
@@ -65,7 +70,7 @@ class Worker:
         self._sweep = Sweep(parts, self._dispatcher, self._lease, self.holds)
         self._deadlines = DeadlineKeeper(parts, self._dispatcher, self._lease, self._outcomes)
         self._watch = IntakeWatch(clock)
-        self._intake = Intake(parts, self._dispatcher, self._lease, letters, self._watch)
+        self._intake = Intake(parts, self._dispatcher, self._lease, letters, self._watch, cards)
         self._outages = {"intake": Outage("intake", clock)}
         """Of loops whose step does not return while all is well."""
         self._consuming = False
@@ -110,6 +115,7 @@ class Worker:
             "sweep": self._sweep.all_accounts,
             "refill": self._sweep.queues_running_low,
             "deadlines": self._end_expired,
+            "cards": self._cards.keep,
             "republish": self._outbox.republish,
         }
 

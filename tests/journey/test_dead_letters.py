@@ -14,7 +14,7 @@ from tests.support.backends import slow_on
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Said, Typed, booking
 from tests.support.deployment.site import settings_of
 
-CARD_NUMBER, CVV = "4242424242424242", "987"
+CARD_NUMBER = "4242424242424242"
 POISON = b'{"cardNumber": "' + CARD_NUMBER.encode() + b'", "esc": "\x1b[2J"'
 FAILURES = 6
 
@@ -81,8 +81,7 @@ async def _doubted(deployment: Deployment) -> list[str]:
 
 async def _failed(deployment: Deployment) -> list[str]:
     await _break(deployment, "generic", "down")
-    card = {"cardNumber": CARD_NUMBER, "cvv": CVV, "expiryMonth": "12", "expiryYear": "2031"}
-    return await _end(deployment, "generic", range(1, FAILURES + 1), "FAILED", cardDetails=card)
+    return await _end(deployment, "generic", range(1, FAILURES + 1), "FAILED")
 
 
 async def _poison(deployment: Deployment) -> str:
@@ -144,10 +143,9 @@ async def _each_can_be_read(operator: _Operator, letters: Sequence[dict[str, Any
         operator.types("dead-letters", "show", poison, "--raw"),
     )
     assert shown.data.items() >= a_failure.items()
-    assert (shown.data["value"]["card"], shown.data["value"]["reservation"]["cardDetails"]) == ("sealed", "sealed")
+    assert shown.data["value"]["card"] is None
     assert shown.data["value"]["requestId"] == a_failure["requestId"]
     assert shown.data["headers"]["dlt-event-id"] == a_failure["id"]
-    assert '"card": "sealed"' in for_a_person.out
     assert "424242" not in shown.out + for_a_person.out + unread.out
     assert POISON.decode().replace("\x1b", r"\x1b") in raw.out
 

@@ -237,6 +237,7 @@ def _passed_over(passed_over: Counter[LetterState]) -> str:
         LetterState.REPLAYED: "replayed already",
         LetterState.SUPERSEDED: "superseded: sent anew since, `dead-letters list` shows by which",
         LetterState.ERASED: "without their guests' data, which was removed",
+        LetterState.CARD_GONE: "card gone: submit them anew, with the card; where the PMS is sent no cards, name them by their ids",
         LetterState.UNDECODABLE: "undecodable: name those by their ids",
         LetterState.TOO_LARGE: "too large to be put back",
     }

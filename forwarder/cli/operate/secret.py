@@ -9,11 +9,14 @@ from forwarder.assembly.backend import Backend
 from forwarder.assembly.secrets import required_secrets
 from forwarder.cli.backend import with_backend
 from forwarder.cli.output import AsJson, Failed, say, show_json, show_rows
-from forwarder.operations.secrets import Secrets, SecretStatus, StillNeeded
+from forwarder.operations.card_keys import SealedCardKeys
+from forwarder.operations.secrets import Sealed, Secrets, SecretStatus, StillNeeded
 from forwarder.process.clock import iso
+from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.tenancy.sealing.keys import Secret
-from forwarder.tenancy.sealing.registry import Resealed
+from forwarder.tenancy.sealing.registry import Keyring, Resealed
 from forwarder.tenancy.sql.sealed import SqlSealed
+from forwarder.tenancy.sql.sealing_keys import SqlSealingKeys
 from forwarder.tenancy.sql.secrets import SqlSecrets
 
 _SECRET_BYTES = 32
@@ -140,8 +143,13 @@ def retire(
 
 
 def _secrets(backend: Backend) -> Secrets:
-    held = required_secrets(backend.settings)
-    return Secrets(SqlSecrets(backend.engine), [SqlSealed(backend.engine)], held)
+    held, engine = required_secrets(backend.settings), backend.engine
+    sealed: list[Sealed] = [
+        SqlSealed(engine),
+        SqlSealingKeys(engine, Keyring(held)),
+        SealedCardKeys(SqlCardKeys(engine)),
+    ]
+    return Secrets(SqlSecrets(engine), sealed, held)
 
 
 async def _notifier_keys(backend: Backend) -> list[str]:

@@ -83,6 +83,7 @@ CHAPTERS: Final = (
         (
             service.LOG_UNAVAILABLE,
             service.OVERLOADED,
+            service.CARDS_UNAVAILABLE,
             service.TOO_MANY_CONNECTIONS,
             service.STORE_UNAVAILABLE,
             service.TENANCY_UNAVAILABLE,
@@ -108,7 +109,7 @@ CHAPTERS: Final = (
     Chapter(
         "What is not settled",
         "Recorded with the submission, never answered to a request: the caller is answered 202.",
-        (endings.DELIVERY_FAILED, endings.IN_DOUBT),
+        (endings.DELIVERY_FAILED, endings.CARD_GONE, endings.CARD_NOT_BOUND, endings.IN_DOUBT),
     ),
     Chapter(
         "Cancellations",

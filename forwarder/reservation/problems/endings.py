@@ -75,6 +75,22 @@ DELIVERY_FAILED: Final = ProblemType(
     "The PMS could not be made to take the reservation before its deadline. It was surely not made. Status `FAILED`.",
     "Submit it anew under a new `Idempotency-Key`, or have the operator replay it.",
 )
+CARD_GONE: Final = ProblemType(
+    "card_gone",
+    "The card was destroyed before the reservation was made",
+    409,
+    "Cards are kept no longer than they are needed: not after the deadline, nor in a dead letter, and a security code not after a "
+    "push that may have used it. The reservation was surely not made. Status `FAILED`.",
+    "Submit it anew, with the card, under a new `Idempotency-Key`.",
+)
+CARD_NOT_BOUND: Final = ProblemType(
+    "card_not_bound",
+    "The card was not sealed for this reservation",
+    409,
+    "The card was sealed for another submission, integration account or address of the PMS than it is used for now. Nothing was "
+    "sent. Status `FAILED`.",
+    "Submit it anew, with the card. The operator finds out what moved it, or whether the account's address was changed.",
+)
 IN_DOUBT: Final = ProblemType(
     "in_doubt",
     "The reservation may or may not have been made",

@@ -27,6 +27,14 @@ TOO_MANY_CONNECTIONS: Final = ProblemType(
     "The process that was asked holds as many connections as it takes on, or as many of one address. The connection is closed.",
     "Keep connections and use them again; open a new one after `Retry-After` seconds.",
 )
+CARDS_UNAVAILABLE: Final = ProblemType(
+    "cards_unavailable",
+    "The service cannot take cards right now",
+    503,
+    "There is no key that a card could be sealed to: the workers, or the database, have been away for days. Reservations without a "
+    "card are taken. Nothing was accepted.",
+    _SAME_KEY,
+)
 STORE_UNAVAILABLE: Final = ProblemType(
     "store_unavailable",
     "The service cannot look reservations up right now",

@@ -1,10 +1,11 @@
 """The keys of rows' cards, in SQL: a table of its own, so that a backup can leave it out. Destroying a key is deleting it."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Executable, column, delete, exists, insert, or_, select, update
+from sqlalchemy import Executable, Row, column, delete, exists, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.reservation.outcome import Status
@@ -48,10 +49,7 @@ class SqlCardKeys:
             rows = (await connection.execute(select(card_keys).where(_of_the_batch()), batch)).all()
             if any(row.code_key is not None for row in rows):
                 await connection.execute(update(card_keys).where(_of_the_batch()).values(code_key=None), batch)
-        return {
-            row.request_id: CardKey(row.request_id, row.secret_id, row.number_key, row.code_key, row.expires_at)
-            for row in rows
-        }
+        return {row.request_id: _card_key(row) for row in rows}
 
     async def put_back(self, key: CardKey) -> None:
         back = update(card_keys).where(_row.request_id == key.request_id, _row.secret_id == key.secret_id)
@@ -61,10 +59,35 @@ class SqlCardKeys:
         if request_ids:
             await self._database.run(delete(card_keys).where(_of_the_batch()), {BATCH: _named(request_ids)})
 
+    async def counts(self) -> Counter[str]:
+        """How many cards' keys are wrapped by each secret."""
+        rows = await self._database.read(select(_row.secret_id, func.count().label("cards")).group_by(_row.secret_id))
+        return Counter({row.secret_id: row.cards for row in rows})
+
+    async def of_other_secrets(self, secret_id: str) -> Sequence[CardKey]:
+        """Those that another secret wraps."""
+        rows = await self._database.read(select(card_keys).where(_row.secret_id != secret_id))
+        return [_card_key(row) for row in rows]
+
+    async def rewrap(self, old: CardKey, new: CardKey) -> bool:
+        """Replace `old`, if it is unchanged. A code's key that was taken meanwhile stays gone."""
+        same = (
+            _row.request_id == old.request_id,
+            _row.number_key == old.number_key,
+            _row.code_key.is_not_distinct_from(old.code_key),
+        )
+        values = {"secret_id": new.secret_id, "number_key": new.number_key, "code_key": new.code_key}
+        changed = update(card_keys).where(*same).values(values).returning(_row.request_id)
+        return bool(await self._database.run(changed))
+
     async def sweep(self, *, now: datetime) -> int:
         open_row = exists().where(reservations.c.request_id == _row.request_id, reservations.c.status.in_(_PENDING))
         useless = delete(card_keys).where(or_(_row.expires_at <= now, ~open_row))
         return len(await self._database.run(useless.returning(_row.request_id)))
+
+
+def _card_key(row: Row[Any]) -> CardKey:
+    return CardKey(row.request_id, row.secret_id, row.number_key, row.code_key, row.expires_at)
 
 
 def _known() -> Executable:

@@ -159,7 +159,7 @@ class Recorder(Protocol):
 
 
 class CardKeys(Protocol):
-    """The keys of rows' cards. Every method is one transaction and raises `StoreUnavailable`. What is destroyed is gone for good."""
+    """The keys of rows' cards. Every method is one transaction and raises `StoreUnavailable`. What is destroyed stays so."""
 
     async def known(self, request_ids: Collection[str]) -> Collection[str]:
         """Those of these submissions that were ingested, under whichever name: their cards are not needed again."""

@@ -1,6 +1,6 @@
-"""Cards, sealed twice. On the topic: to a short-lived key pair (sealed box), whose private half is destroyed once all that was sealed
-to it was taken in. In a row: under random keys of its own (XChaCha20-Poly1305), one for the security code and one for the rest,
-which are destroyed when they are not needed any more. In both what the card is bound to is authenticated. Pure."""
+"""Cards, sealed twice. On the topic: to a short-lived key pair (sealed box), whose private half is destroyed once all that was
+sealed to it was taken in. In a row: under random keys of its own (XChaCha20-Poly1305), one for the security code and one for the
+rest, which are destroyed when they are not needed any more. In both what the card is bound to is authenticated. Pure."""
 
 import base64
 import binascii
@@ -23,6 +23,10 @@ from forwarder.tenancy.sealing.keys import KeyPair, NotTrusted, Secret, require_
 
 _IN_ROW: Final = "row"
 """The key id of a card that is sealed under its row's own keys."""
+
+NUMBER_PURPOSE: Final = "card-number"
+CODE_PURPOSE: Final = "card-code"
+"""What a row's keys are wrapped for; the request id follows."""
 
 GONE: Final = SealedCard("gone", "")
 """In the place of a card that nobody can open any more."""
@@ -58,7 +62,7 @@ class TopicCardSealer:
     """`CardSealer` with whichever of the keys in use is valid at the moment."""
 
     def __init__(self, keys: Iterable[SealingKey] = ()) -> None:
-        self._current: tuple[SealingKey, SealedBox] | None = None
+        self._current: tuple[SealingKey, SealedBox[PublicKey]] | None = None
         self._keys: list[SealingKey] = []
         self.use(keys)
 
@@ -102,8 +106,10 @@ def seal_for_row(card: CardDetails, bound_to: str) -> tuple[SealedCard, RowKeys]
     keys = RowKeys(secrets.token_bytes(Aead.KEY_SIZE), None if card.cvv is None else secrets.token_bytes(Aead.KEY_SIZE))
     rest = card.model_dump_json(by_alias=True, exclude={"cvv"}).encode()
     number = _base64(Aead(keys.number).encrypt(rest, bound_to.encode()))
-    code = "" if keys.code is None or card.cvv is None else Aead(keys.code).encrypt(card.cvv.encode(), bound_to.encode())
-    return SealedCard(_IN_ROW, f"{number}.{_base64(code) if code else ''}"), keys
+    code = ""
+    if keys.code is not None and card.cvv is not None:
+        code = _base64(Aead(keys.code).encrypt(card.cvv.encode(), bound_to.encode()))
+    return SealedCard(_IN_ROW, f"{number}.{code}"), keys
 
 
 def has_code(card: SealedCard) -> bool:

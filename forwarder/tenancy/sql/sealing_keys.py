@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import Row, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.tenancy.port import CannotOpen
@@ -26,6 +26,8 @@ MARGIN: Final = timedelta(minutes=15)
 """After its hour a key is kept at least so long: what was sealed to it is published by then, and clocks may differ by that."""
 
 _row = sealing_keys.c
+_PUBLIC = (_row.key_id, _row.public_key, _row.not_before, _row.not_after, _row.verify_key, _row.signature)
+"""What an ingress may read."""
 
 
 class SqlSealingKeys:
@@ -54,14 +56,12 @@ class SqlSealingKeys:
         wanted = select(_row.secret_id, _row.private_key).where(_row.key_id == key_id)
         async with transaction(self._engine, writes=False) as connection:
             row = (await connection.execute(wanted)).one_or_none()
-        if row is None or row.private_key is None:
+        if row is None:
             return None
         return self._wrapper.unwrap(WrappedKey(row.secret_id, row.private_key), _purpose(key_id))
 
     async def ended(self, *, now: datetime) -> Mapping[str, Mapping[int, int] | None]:
-        wanted = select(_row.key_id, _row.ends).where(
-            _row.private_key.is_not(None), _row.not_after <= _seconds(now - MARGIN)
-        )
+        wanted = select(_row.key_id, _row.ends).where(_row.not_after <= _seconds(now - MARGIN))
         async with transaction(self._engine, writes=False) as connection:
             rows = (await connection.execute(wanted)).all()
         return {row.key_id: None if row.ends is None else _ends(row.ends) for row in rows}
@@ -72,19 +72,19 @@ class SqlSealingKeys:
             await connection.execute(noted.values(ends=to_json(dict(ends)).decode()))
 
     async def destroy(self, key_ids: Collection[str]) -> None:
-        destroyed = update(sealing_keys).where(_row.key_id.in_(key_ids)).values(private_key=None)
+        destroyed = delete(sealing_keys).where(_row.key_id.in_(key_ids))
         async with transaction(self._engine, writes=True) as connection:
             await connection.execute(destroyed)
 
     async def counts(self) -> dict[str, Counter[str]]:
         """How many private halves are wrapped by each secret."""
-        wanted = select(_row.secret_id, func.count()).where(_row.private_key.is_not(None)).group_by(_row.secret_id)
+        wanted = select(_row.secret_id, func.count()).group_by(_row.secret_id)
         async with transaction(self._engine, writes=False) as connection:
             return {"sealing keys": Counter({row[0]: row[1] for row in await connection.execute(wanted)})}
 
     async def reseal(self, keyring: Keyring) -> dict[str, Resealed]:
         """Wrap, and sign, with the active secret what another one has."""
-        wanted = select(sealing_keys).where(_row.private_key.is_not(None), _row.secret_id != keyring.active.id)
+        wanted = select(sealing_keys).where(_row.secret_id != keyring.active.id)
         async with transaction(self._engine, writes=False) as connection:
             rows = (await connection.execute(wanted)).all()
         wrapper, moved, failed = SecretWrapper(keyring), 0, 0
@@ -107,9 +107,9 @@ class SqlSealingKeys:
 async def load_sealing_keys(engine: AsyncEngine, *, now: datetime) -> Sequence[SealingKey]:
     """The public halves that can be sealed to from now on; whether they are trusted is the caller's to check. Raises
     `TenancyUnavailable`."""
-    wanted = select(sealing_keys).where(_row.not_after > _seconds(now - MARGIN), _row.private_key.is_not(None))
+    wanted = select(*_PUBLIC).where(_row.not_after > _seconds(now - MARGIN)).order_by(_row.not_before)
     async with transaction(engine, writes=False) as connection:
-        return [_key(row) for row in await connection.execute(wanted.order_by(_row.not_before))]
+        return [_key(row) for row in await connection.execute(wanted)]
 
 
 def _signed(
@@ -131,7 +131,9 @@ def _signed(
 
 
 def _key(row: Row[Any]) -> SealingKey:
-    public_key, verify_key, signature = (bytes.fromhex(each) for each in (row.public_key, row.verify_key, row.signature))
+    public_key, verify_key, signature = (
+        bytes.fromhex(each) for each in (row.public_key, row.verify_key, row.signature)
+    )
     return SealingKey(row.key_id, public_key, _moment(row.not_before), _moment(row.not_after), verify_key, signature)
 
 

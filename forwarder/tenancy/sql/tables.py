@@ -159,12 +159,12 @@ sealing_keys = Table(
     Column("secret_id", Text, nullable=False),
     Column("verify_key", Text, nullable=False),
     Column("signature", Text, nullable=False),
-    Column("private_key", Text),
+    Column("private_key", Text, nullable=False),
     Column("ends", Text),
 )
-"""Short-lived keys that cards are sealed to on the topic, from `not_before` until `not_after` (seconds since 1970). `private_key` is
-wrapped by the secret, and null once it is destroyed. `ends`: where the topic's partitions ended after that (JSON): once the workers
-have come so far, nothing needs it any more. A backup must not have this table."""
+"""Short-lived keys that cards are sealed to on the topic, from `not_before` until `not_after` (seconds since 1970). `private_key`
+is wrapped by the secret; to destroy it, the row is deleted. `ends`: where the topic's partitions ended after that (JSON): once the
+workers have come so far, nothing needs it any more. A backup must not have this table."""
 
 deployment_secrets = Table(
     "deployment_secrets", metadata, Column("name", Text, primary_key=True), Column("value", Text, nullable=False)

@@ -135,6 +135,13 @@ def topic_offsets(path: Path, name: str) -> dict[int, range]:
         return {each: range(first.get(each, head), head) for each, head in sorted(heads(connection, topic).items())}
 
 
+def committed_offsets(path: Path, name: str, group: str) -> dict[int, int]:
+    """As `committed`; none if there is no such topic. Raises `LogUnavailable`."""
+    with reaching_file(f"read {path}"), closing(open_file(path)) as connection:
+        topic = topic_entry(connection, name)
+        return {} if topic is None else committed(connection, topic, group)
+
+
 def heads(connection: sqlite3.Connection, topic: TopicEntry) -> dict[int, int]:
     """For each partition, the offset of its next message."""
     return dict(connection.execute("select partition, next_offset from heads where topic = ?", (topic.id,)))

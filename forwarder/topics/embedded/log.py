@@ -14,6 +14,7 @@ from forwarder.process.clock import Clock, SystemClock
 from forwarder.topics.embedded.file import (
     Create,
     NoOp,
+    committed_offsets,
     list_topics,
     lock_group,
     topic_offsets,
@@ -151,3 +152,6 @@ class EmbeddedAdmin:
 
     async def retention(self, topic: str) -> timedelta | None:  # noqa: ARG002 - it is the same for all of them
         return self._retention
+
+    async def committed(self, topic: str, *, group: str) -> Mapping[int, int]:
+        return await asyncio.to_thread(committed_offsets, self._path, topic, group)

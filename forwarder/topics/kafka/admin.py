@@ -68,6 +68,11 @@ class KafkaAdmin:
         deletes = "delete" in (settings.get("cleanup.policy") or "delete")
         return timedelta(milliseconds=kept) if deletes and kept != _FOR_EVER else None
 
+    async def committed(self, topic: str, *, group: str) -> Mapping[int, int]:
+        async with reaching_kafka(f"read the offsets of {group}", within=self._connection.publish_timeout_seconds):
+            found = await self._client.list_consumer_group_offsets(group)
+        return {place.partition: at.offset for place, at in found.items() if place.topic == topic and at.offset >= 0}
+
     @asynccontextmanager
     async def _offsets_client(self) -> AsyncIterator[AIOKafkaConsumer]:
         """A consumer that consumes nothing: aiokafka's admin client cannot read offsets."""

@@ -1,1 +1,1 @@
-"""Cards on their way through the worker: re-sealed at intake, opened for a push, destroyed. Touches store and tenancy, never a PMS."""
+"""Cards in the worker: re-sealed at intake, opened for a push, destroyed. Touches store and tenancy, never a PMS."""

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 import structlog
 
@@ -14,10 +14,20 @@ from forwarder.process.loops import Batcher
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import CardKeys
-from forwarder.store.submissions.work import CardKey
+from forwarder.store.submissions.work import Arrival, CardKey
 from forwarder.tenancy.port import Account, CannotOpen, NotBound, SealingKeys
 from forwarder.tenancy.sealing.binding import is_card_of, of_card
-from forwarder.tenancy.sealing.cards import GONE, UNBOUND, RowKeys, has_code, open_from_topic, open_in_row, seal_for_row
+from forwarder.tenancy.sealing.cards import (
+    CODE_PURPOSE,
+    GONE,
+    NUMBER_PURPOSE,
+    UNBOUND,
+    RowKeys,
+    has_code,
+    open_from_topic,
+    open_in_row,
+    seal_for_row,
+)
 from forwarder.tenancy.sealing.wrapping import KeyWrapper, WrappedKey
 
 _log = structlog.get_logger(__name__)
@@ -34,13 +44,6 @@ class CodeGone(CannotOpen):
     """The key of its security code was destroyed, because a push may have used it."""
 
 
-class Resealed(NamedTuple):
-    """A card as its row keeps it, and its keys; none for one that cannot be opened, ever."""
-
-    card: SealedCard
-    key: CardKey | None
-
-
 class CardVault:
     """Opens, re-seals and destroys cards. Its methods raise `StoreUnavailable` and `TenancyUnavailable`."""
 
@@ -52,14 +55,14 @@ class CardVault:
         self._taken: dict[str, CardKey] = {}
         self._takes: Batcher[str, CardKey | None] = Batcher(self._take, max_items=_MAX_TOGETHER)
 
-    async def reseal(self, submissions: Mapping[str, Submission], expires_at: Mapping[str, datetime]) -> Mapping[str, Resealed]:
-        """Their cards, by request id, as their rows are to keep them until then. Those that were ingested before are left out:
-        nothing is needed for them. Raises `CannotOpen` where a secret is missing here: then they wait."""
-        known = await self._keys.known(submissions)
+    async def reseal(self, arrivals: Sequence[Arrival]) -> Mapping[str, Arrival]:
+        """The arrivals by their request ids, with their cards as the rows are to keep them. Those that were ingested before are
+        left out: nothing is needed for them. Raises `CannotOpen` where a secret is missing here."""
+        known = await self._keys.known([each.submission.request_id for each in arrivals])
         return {
-            request_id: await self._resealed(submission, expires_at[request_id])
-            for request_id, submission in submissions.items()
-            if request_id not in known
+            each.submission.request_id: await self._resealed(each)
+            for each in arrivals
+            if each.submission.request_id not in known
         }
 
     async def open(self, submission: Submission, account: Account) -> CardDetails:
@@ -91,29 +94,29 @@ class CardVault:
         """Nothing is needed of these cards any more."""
         await self._keys.destroy(request_ids)
 
-    def forget(self, key_ids: Collection[str]) -> None:
-        """Private halves that were destroyed."""
-        for key_id in key_ids:
-            self._private.pop(key_id, None)
+    def forget_private_keys(self) -> None:
+        """What is still there is looked up again."""
+        self._private.clear()
 
-    async def _resealed(self, submission: Submission, expires_at: datetime) -> Resealed:
+    async def _resealed(self, arrival: Arrival) -> Arrival:
+        submission = arrival.submission
         card, request_id = submission.card, submission.request_id
         if card is None or card in {GONE, UNBOUND}:
-            return Resealed(card or GONE, None)
+            return arrival
         private_key = await self._private_key(card.key_id)
         if private_key is None:
             metrics.CARDS_GONE.inc()
             _log.error("card.key_destroyed", request_id=request_id, key_id=card.key_id)
-            return Resealed(GONE, None)
+            return _with_card(arrival, GONE)
         try:
             bound_to, opened = open_from_topic(card, private_key)
         except CannotOpen:
             bound_to, opened = "", CardDetails()
         if not is_card_of(bound_to, request_id, submission.account_id):
             _log.error("card.not_bound", request_id=request_id, account_id=submission.account_id)
-            return Resealed(UNBOUND, None)
+            return _with_card(arrival, UNBOUND)
         sealed, keys = seal_for_row(opened, bound_to)
-        return Resealed(sealed, self._wrapped(request_id, keys, expires_at))
+        return _with_card(arrival, sealed, self._wrapped(request_id, keys, arrival.deadline_at))
 
     async def _private_key(self, key_id: str) -> bytes | None:
         key = self._private.get(key_id)
@@ -130,18 +133,17 @@ class CardVault:
         return [taken.get(request_id) for request_id in request_ids]
 
     def _wrapped(self, request_id: str, keys: RowKeys, expires_at: datetime) -> CardKey:
-        number = self._wrapper.wrap(keys.number, f"card-number {request_id}")
-        code = None if keys.code is None else self._wrapper.wrap(keys.code, f"card-code {request_id}").content
+        number = self._wrapper.wrap(keys.number, f"{NUMBER_PURPOSE} {request_id}")
+        code = None if keys.code is None else self._wrapper.wrap(keys.code, f"{CODE_PURPOSE} {request_id}").content
         return CardKey(request_id, number.secret_id, number.content, code, expires_at)
 
     def _unwrapped(self, key: CardKey) -> RowKeys:
-        number = self._wrapper.unwrap(WrappedKey(key.secret_id, key.number_key), f"card-number {key.request_id}")
+        number = self._wrapper.unwrap(WrappedKey(key.secret_id, key.number_key), f"{NUMBER_PURPOSE} {key.request_id}")
         code = None
         if key.code_key is not None:
-            code = self._wrapper.unwrap(WrappedKey(key.secret_id, key.code_key), f"card-code {key.request_id}")
+            code = self._wrapper.unwrap(WrappedKey(key.secret_id, key.code_key), f"{CODE_PURPOSE} {key.request_id}")
         return RowKeys(number, code)
 
 
-def with_card(submission: Submission, resealed: Resealed) -> Submission:
-    """The submission, its card as its row keeps it."""
-    return replace(submission, card=resealed.card)
+def _with_card(arrival: Arrival, card: SealedCard, key: CardKey | None = None) -> Arrival:
+    return replace(arrival, submission=replace(arrival.submission, card=card), card_key=key)

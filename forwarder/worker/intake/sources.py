@@ -21,7 +21,7 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.store.submissions.work import Arrival, Duplicate, Work
-from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, TenancyUnavailable
+from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, CannotOpen, TenancyUnavailable
 from forwarder.topics.codec import (
     Undecodable,
     decode_cancellation,
@@ -31,6 +31,7 @@ from forwarder.topics.codec import (
     replay_revision,
 )
 from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable
+from forwarder.worker.cards.vault import CardVault
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake.cancellations import CancellationIntake
 from forwarder.worker.intake.watch import IntakeWatch
@@ -87,7 +88,13 @@ class Intake:
     """Ingests what one consumer receives."""
 
     def __init__(
-        self, parts: WorkerParts, dispatcher: Dispatcher, lease: Lease, letters: DeadLetterWriter, watch: IntakeWatch
+        self,
+        parts: WorkerParts,
+        dispatcher: Dispatcher,
+        lease: Lease,
+        letters: DeadLetterWriter,
+        watch: IntakeWatch,
+        cards: CardVault,
     ) -> None:
         self._recorder = parts.recorder
         self._directory = parts.directory
@@ -97,6 +104,7 @@ class Intake:
         self._results_topic = parts.topics.results
         self._letters = letters
         self._watch = watch
+        self._cards = cards
         self._clock = parts.clock
         self._settings = parts.settings
         self._cancellations = CancellationIntake(parts, dispatcher, lease)
@@ -139,12 +147,15 @@ class Intake:
         await self._cancellations.ingest([each.request for each in received])
 
     async def _ingest(self, received: Sequence[_Received]) -> None:
-        outages = (StoreUnavailable, TenancyUnavailable)
+        # A card that needs a secret that is missing here: it waits, for a worker that has it.
+        outages = (StoreUnavailable, TenancyUnavailable, CannotOpen)
         await keep_trying(partial(self._insert, received), name="intake", clock=self._clock, outages=outages)
 
     async def _insert(self, received: Sequence[_Received]) -> None:
         allotments = await self._allotments({each.submission.account_id for each in received})
         arrivals = [self._arrival(each, allotments[each.submission.account_id]) for each in received]
+        if any(arrival.submission.card is not None for arrival in arrivals):
+            arrivals = await self._with_cards_of_their_own(arrivals)
         now, repeated = self._clock.now(), list[Duplicate]()
         works = await self._lease.claim(
             lambda worker_id: self._recorder.ingest(worker_id, arrivals, now=now, on_duplicate=repeated.append)
@@ -153,6 +164,12 @@ class Intake:
         self._offer(works, arrivals, accounts)
         if repeated:
             await self._tell_of(repeated)
+
+    async def _with_cards_of_their_own(self, arrivals: Sequence[Arrival]) -> list[Arrival]:
+        """Their cards as the rows are to keep them. What was ingested before needs none."""
+        carded = {each.submission.request_id: each for each in arrivals if each.submission.card is not None}
+        resealed = await self._cards.reseal(list(carded.values()))
+        return [resealed.get(each.submission.request_id, each) for each in arrivals]
 
     async def _tell_of(self, repeated: Sequence[Duplicate]) -> None:
         """Who waits for a duplicate's outcome learns whose to wait for. Where the log is away they find out by its status."""

@@ -13,7 +13,7 @@ What is to be cancelled and was surely not made is CANCELLED. What was made is d
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import Final, assert_never
 
 from forwarder.operations.completion import cancellation_of, completed, event_of
 from forwarder.process.clock import iso
@@ -62,12 +62,27 @@ def decide(
             return decision.look_again()
         case Deferred(reason, detail) if work.status is Status.IN_DOUBT:
             return decision.give_up(reason, detail)
+        case Deferred(reason, detail) if reason in _NEVER_BETTER:
+            return decision.give_up(reason, detail)
         case Deferred(reason, detail, wait):
             return decision.try_again(wait) or decision.give_up(reason, detail)
         case InDoubt(reason, detail):
             return decision.ask_later() or decision.park(reason, detail)
         case _:
             assert_never(result.outcome)
+
+
+_NEVER_BETTER: Final = {
+    "card_gone": endings.CARD_GONE,
+    "card_code_gone": endings.CARD_GONE,
+    "card_not_bound": endings.CARD_NOT_BOUND,
+}
+"""Reasons for which nothing is tried again, and the problems that they end with."""
+
+
+def _not_delivered(reason: str, detail: str) -> Problem:
+    said = f"The PMS could not be made to take it before the deadline. Last: {reason}: {detail}"
+    return endings.DELIVERY_FAILED.problem(said)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +112,7 @@ class _Decision:
             return self.park(reason, detail)
         if self.work.cancellation is not None:
             return self.never_made()
-        problem = endings.DELIVERY_FAILED.problem(
-            f"The PMS could not be made to take it before the deadline. Last: {reason}: {detail}",
-        )
+        problem = _NEVER_BETTER[reason].problem(detail) if reason in _NEVER_BETTER else _not_delivered(reason, detail)
         return completed(self.work, self.result.attempts, Status.FAILED, now=self.now, problem=problem)
 
     def never_made(self) -> Ended:

@@ -25,6 +25,7 @@ from forwarder.store.submissions.port import Recorder, StoreUnavailable
 from forwarder.store.submissions.work import Ended, OutboxEvent, Postponed
 from forwarder.topics.codec import encode_result
 from forwarder.topics.port import LogUnavailable, Publisher, Topics
+from forwarder.worker.cards.vault import CardVault
 from forwarder.worker.lease import Lease
 from forwarder.worker.parts import WorkerSettings
 from forwarder.worker.push_context import PushContext, PushResult
@@ -132,9 +133,11 @@ class OutcomeRecorder:
         lease: Lease,
         clock: Clock,
         settings: WorkerSettings,
+        cards: CardVault,
     ) -> None:
         self._recorder = recorder
         self._outbox = outbox
+        self._cards = cards
         self._letters = letters
         self._lease = lease
         self._clock = clock
@@ -179,8 +182,19 @@ class OutcomeRecorder:
             for push in batch:
                 push.release()
                 self._log(push, recorded=push.work.id in recorded)
+        await self._destroy_cards([push for push in batch if push.work.submission.card and push.work.id in recorded])
         _count([push for push in batch if push.work.id in recorded])
         return [push.work.id in recorded for push in batch]
+
+    async def _destroy_cards(self, recorded: Sequence[PushContext]) -> None:
+        """Of those that have come to an end."""
+        ended = [push.work.submission.request_id for push in recorded if _is_final(push.decision)]
+        if not ended:  # as nearly always
+            return
+        try:
+            await self._cards.destroy(ended)
+        except StoreUnavailable as error:
+            _log.warning("cards.not_destroyed", count=len(ended), error=str(error))  # the keeper does it
 
     def _add_dead_letter(self, push: PushContext) -> None:
         final = push.decision
@@ -210,6 +224,10 @@ class OutcomeRecorder:
             recorded=recorded,
             traceparent=work.submission.traceparent,
         )
+
+
+def _is_final(decision: Ended | Postponed | None) -> bool:
+    return isinstance(decision, Ended) and decision.status is not Status.IN_DOUBT
 
 
 def _count(recorded: Iterable[PushContext]) -> None:

@@ -31,10 +31,16 @@ class BatchPusher:
             for each in ready
         ]
         created = await self._create(account, [each for each in ready if isinstance(each, PreparedPush)])
-        return [created[each.work.id] if isinstance(each, PreparedPush) else _without_sending(each) for each in ready]
+        results = [
+            created[each.work.id] if isinstance(each, PreparedPush) else _without_sending(each) for each in ready
+        ]
+        for work, result in zip(works, results, strict=True):
+            if work.submission.card is not None:
+                await self._pusher.note_use_of_card(work, result if isinstance(result, PushResult) else None)
+        return results
 
     async def _prepare(self, account: Account, work: Work) -> PreparedPush | PushResult:
-        prepared = self._pusher.prepare(account, work)
+        prepared = await self._pusher.prepare(account, work)
         if isinstance(prepared, PushResult):
             return prepared
         if self._clock.now() >= work.deadline_at:

@@ -11,7 +11,7 @@ have made, to have something that can be cancelled.
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import cache, partial
-from typing import NamedTuple, TypeVar, assert_never
+from typing import NamedTuple, Protocol, TypeVar, assert_never
 
 import structlog
 from prometheus_client import Counter, Histogram
@@ -48,9 +48,12 @@ from forwarder.reservation.outcome import (
 )
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails
+from forwarder.reservation.submission import Submission
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.work import Attempt, PmsReservation, Work
-from forwarder.tenancy.port import Account, CannotOpen, Unsealer
+from forwarder.tenancy.port import Account, CannotOpen, NotBound, Unsealer
 from forwarder.tenancy.sealing.binding import of_client_key, of_credential
+from forwarder.worker.cards.vault import CardGone, CodeGone
 from forwarder.worker.push_context import (
     NO_SAFEGUARDS,
     LeaseLost,
@@ -66,17 +69,29 @@ _log = structlog.get_logger(__name__)
 
 MaySend = Callable[[Work], bool]
 
+
+class Cards(Protocol):
+    """Opens cards. See `CardVault`."""
+
+    async def open(self, submission: Submission, account: Account) -> CardDetails: ...
+
+    async def put_back(self, request_id: str) -> None: ...
+
+    def used(self, request_id: str) -> None: ...
+
+
 R = TypeVar("R", Outcome, LookupOutcome, CancelOutcome)
 
 
 class PreparedPush(NamedTuple):
-    """What a push needs. `refused`: the rule that refuses it by now; what may have been made before is looked for all the same."""
+    """What a push needs. `instead`: what it comes to where it was surely not made before, because a rule refuses it by now, or its
+    card is gone; what may have been made is looked for all the same."""
 
     work: Work
     pms: Pms
     booking: Booking
     safeguards: Safeguards
-    refused: Problem | None = None
+    instead: Rejected | Deferred | None = None
 
 
 class _ConnectedAccount(NamedTuple):
@@ -95,6 +110,7 @@ class Pusher:
         pms: PmsDirectory,
         unsealer: Unsealer,
         clock: Clock,
+        cards: Cards,
         *,
         may_send: MaySend,
         intend: Callable[[int], Awaitable[bool]],
@@ -103,6 +119,7 @@ class Pusher:
         self._pms = pms
         self._unsealer = unsealer
         self._clock = clock
+        self._cards = cards
         self.may_send = may_send
         self._intend = intend
         self._pace = pace
@@ -113,7 +130,33 @@ class Pusher:
         this worker's to do."""
         if work.cancellation is not None and work.status is Status.PENDING and not work.possibly_sent:
             return PushResult(Cancelled(), work.attempts, possibly_sent=False)
-        prepared = self.prepare(account, work)
+        if work.submission.card is None:  # as nearly always
+            return await self._push(account, work)
+        try:
+            result = await self._push(account, work)
+        except LeaseLost:
+            await self.note_use_of_card(work, None)
+            raise
+        except BaseException:  # what was sent is not known
+            self._cards.used(work.submission.request_id)
+            raise
+        await self.note_use_of_card(work, result)
+        return result
+
+    async def note_use_of_card(self, work: Work, result: PushResult | None) -> None:
+        """Give the security code back for the next try where this one surely did not use it; None: it was not sent."""
+        request_id, last = work.submission.request_id, work.attempts[-1].number if work.attempts else 0
+        tried = () if result is None else [each for each in result.attempts if each.number > last]
+        if any(each.action == "create" and each.outcome != "deferred" for each in tried):
+            self._cards.used(request_id)
+            return
+        try:
+            await self._cards.put_back(request_id)
+        except StoreUnavailable as error:
+            _log.warning("card.code_not_put_back", request_id=request_id, error=str(error))
+
+    async def _push(self, account: Account, work: Work) -> PushResult:
+        prepared = await self.prepare(account, work)
         if isinstance(prepared, PushResult):
             return prepared
         if work.pms_reservation is not None:
@@ -123,9 +166,10 @@ class Pusher:
             return await run.resume()
         return await run.create()  # as nearly always
 
-    def prepare(self, account: Account, work: Work) -> PreparedPush | PushResult:
+    async def prepare(self, account: Account, work: Work) -> PreparedPush | PushResult:
         """What a push needs; or what became of `work`, where that is decided before anything is sent."""
-        prepared = self._prepare(account, work)
+        card = None if work.submission.card is None else await self._open_card(account, work)
+        prepared = self._prepare(account, work, card)
         if isinstance(prepared, Rejected):
             return PushResult(prepared, work.attempts, possibly_sent=False)
         if isinstance(prepared, Deferred):
@@ -160,29 +204,35 @@ class Pusher:
         outcome: CancelOutcome = while_leased(await attempts.make("cancel", asking, Deferred))
         return PushResult(outcome, attempts.all, possibly_sent=False)
 
-    def _prepare(self, account: Account, work: Work) -> PreparedPush | Rejected | Deferred:
+    def _prepare(
+        self, account: Account, work: Work, card: CardDetails | Deferred | None
+    ) -> PreparedPush | Rejected | Deferred:
         if work.transaction_of is not None:  # so it was never sent
             return Rejected(transaction_reused(work.transaction_of))
         traits = traits_of(account.kind)
         try:
             connected = self._connect(account)
             pms, safeguards = connected.pms.while_held(partial(self.may_send, work)), connected.safeguards
-            if work.pms_reservation is not None:
+            if work.pms_reservation is not None or _is_only_looked_for(work):
                 return PreparedPush(work, pms, booking_without_card(traits, work.submission), safeguards)
-            card = self._open_card(work)
         except UnknownKind as error:
             return Deferred("unknown_kind", str(error))
         except BadOptions as error:
             return Deferred("bad_options", str(error))
         except CannotOpen as error:
             return Deferred("cannot_open", str(error))
-        # Once more after the ingress: the account may have changed since, or the card expired.
-        booking = apply_rules(traits, work.submission, card, self._clock.now())
-        if not isinstance(booking, Problem):
-            return PreparedPush(work, pms, booking, safeguards)
+        instead: Rejected | Deferred
+        if isinstance(card, Deferred):
+            instead = card
+        else:
+            # Once more after the ingress: the account may have changed since, or the card expired.
+            booking = apply_rules(traits, work.submission, card, self._clock.now())
+            if not isinstance(booking, Problem):
+                return PreparedPush(work, pms, booking, safeguards)
+            instead = Rejected(booking)
         if not work.possibly_sent:
-            return Rejected(booking)
-        return PreparedPush(work, pms, booking_without_card(traits, work.submission), safeguards, booking)
+            return instead
+        return PreparedPush(work, pms, booking_without_card(traits, work.submission), safeguards, instead)
 
     def _connect(self, account: Account) -> _ConnectedAccount:
         known = self._connected.get(account.id)
@@ -209,9 +259,28 @@ class Pusher:
         key = None if sealed is None else self._unsealer.open_text(sealed, of_client_key(account.id))
         return ClientTls(account.authorities, account.client_certificate, key)
 
-    def _open_card(self, work: Work) -> CardDetails | None:
-        sealed = work.submission.card
-        return None if sealed is None else self._unsealer.open_card(sealed)
+    async def _open_card(self, account: Account, work: Work) -> CardDetails | Deferred | None:
+        """The card, None where none is sent; or why there is none."""
+        sent = (
+            work.pms_reservation is None
+            and not _is_only_looked_for(work)
+            and traits_of(account.kind).sends_card(work.submission.reservation)
+        )
+        if not sent:
+            return None
+        try:
+            return await self._cards.open(work.submission, account)
+        except CardGone as error:
+            return Deferred("card_gone", str(error))
+        except CodeGone as error:
+            return Deferred("card_code_gone", str(error))
+        except NotBound as error:
+            _log.error("card.not_bound", request_id=work.submission.request_id, account_id=account.id)
+            return Deferred("card_not_bound", str(error))
+        except CannotOpen as error:
+            return Deferred("cannot_open", str(error))
+        except StoreUnavailable as error:
+            return Deferred("store_unavailable", str(error))
 
     async def before_sending(self, work: Work, safeguards: Safeguards) -> None:
         """The last look at the lease, and the intent made durable where only that can tell later that bytes may have gone."""
@@ -219,6 +288,11 @@ class Pusher:
             raise LeaseLost
         if not self.may_send(work):
             raise LeaseLost
+
+
+def _is_only_looked_for(work: Work) -> bool:
+    """Whether its card is of no use any more: what is in doubt is not sent again."""
+    return work.submission.card is not None and work.status is Status.IN_DOUBT
 
 
 class _PushRun:
@@ -229,7 +303,7 @@ class _PushRun:
         self._clock = clock
         self._pms = prepared.pms
         self._booking = prepared.booking
-        self._refused = prepared.refused
+        self._instead = prepared.instead
         self._work = prepared.work
         self._attempts = Attempts(clock, kind, prepared.booking.reference, prepared.work.attempts)
         self._current = prepared.safeguards
@@ -247,8 +321,8 @@ class _PushRun:
             return await self._look_before_cancelling(maybe_made=maybe_made)
         if not maybe_made:
             return await self.create()
-        if self._refused is not None:
-            return await self._look_up(Rejected(self._refused))
+        if self._instead is not None:
+            return await self._look_up(self._instead)
         if self._late():
             return await self._look_up(too_late())
         if self._work.status is Status.IN_DOUBT:
@@ -275,7 +349,7 @@ class _PushRun:
         """Find out whether there is something to cancel."""
         if not maybe_made:
             return self._result(Cancelled(), NO_SAFEGUARDS)
-        only_by_key = self._usable.key and not self._usable.reference and self._refused is None
+        only_by_key = self._usable.key and not self._usable.reference and self._instead is None
         if only_by_key and not self._late() and self._work.status is Status.PENDING:
             return await self._create_again()
         return await self._look_up(Cancelled())

@@ -20,6 +20,7 @@ from forwarder.operations.dead_letters import (
     row,
     value_of,
 )
+from forwarder.operations.replay import plan_replay
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Deferred, Status
 from forwarder.reservation.request import SealedCard
@@ -27,12 +28,13 @@ from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.reader import SqlOverview
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Ended, Work
+from forwarder.store.submissions.work import Arrival, Ended, Work
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, Publisher, Topics
 from tests.support.memory.clock import ManualClock
-from tests.support.store.stored import CARD, DEADLINE, arrival, final
+from tests.support.store import stored
+from tests.support.store.stored import CARD, DEADLINE, final
 from tests.support.worker.works import NOW
 
 TOPICS = Topics()
@@ -44,6 +46,12 @@ def failure(work: Work, reason: str = "pms_unavailable") -> tuple[Ended, Message
     attempts = with_attempt((), "create", iso(NOW), 0.1, Deferred(reason, "Down."))
     end = replace(final(work, status=Status.FAILED), attempts=attempts)
     return end, letter_message(LETTERS.failed(work, end))
+
+
+def arrival(number: int, *, card: bool = False, **fields: Any) -> Arrival:
+    """Without a card, unless it is to have one."""
+    arriving = stored.arrival(number, **fields)
+    return arriving if card else replace(arriving, submission=replace(arriving.submission, card=None))
 
 
 class _Desk:
@@ -240,7 +248,7 @@ def shown(message: Message) -> tuple[Letter, Message]:
     return letter_of(ConsumedMessage(TOPICS.dead_letters, 0, 0, 0, message)), message
 
 
-def test_of_a_card_nothing_is_shown_but_that_it_is_sealed() -> None:
+def test_of_a_card_nothing_is_shown_but_that_it_is_gone() -> None:
     card = SealedCard("key-1", "c2VhbGVkLWNhcmQ=")
     fields: dict[str, Any] = {"cardDetails": {"cardNumber": "411111******1111"}, "notes": "é"}
     work = Work(
@@ -248,10 +256,21 @@ def test_of_a_card_nothing_is_shown_but_that_it_is_sealed() -> None:
     )
     value = value_of(*shown(failure(work)[1]))
     assert value is not None
-    assert (value["card"], value["reservation"]["cardDetails"]) == ("sealed", "sealed")
+    assert (value["card"], value["reservation"]["cardDetails"]) == ("gone", "gone")
     assert value["reservation"]["notes"] == "é"
     assert not [part for part in ("411111", card.sealed, "key-1") if part in str(value)]
     assert CARD.sealed not in str(value)
+
+
+async def test_a_letter_whose_card_is_gone_says_so_and_goes_back_by_name_alone(desk: _Desk) -> None:
+    (work,) = await desk.recorder.ingest("w1", [arrival(1, card=True)], now=NOW)
+    end, message = failure(work)
+    await desk.recorder.record("w1", [end], [])
+    await desk.publisher.publish(TOPICS.dead_letters, [message])
+    found = await desk.letters.find(LetterFilter())
+    assert [state for _, state in found] == [LetterState.CARD_GONE]
+    assert not plan_replay(found, by_id=False).chosen
+    assert plan_replay(found, by_id=True).chosen == found
 
 
 def test_without_a_card_none_is_spoken_of() -> None:

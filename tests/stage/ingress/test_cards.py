@@ -60,7 +60,7 @@ async def test_whoever_holds_the_private_key_reads_all_of_it(house: Stages) -> N
     submission = decode_submission(house.requests[0])
     assert submission.card is not None
     assert submission.card.key_id == house.key_id
-    assert house.unsealer.open_card(submission.card) == CardDetails.model_validate(CARD)
+    assert house.sealing_key.opened(submission) == CardDetails.model_validate(CARD)
 
 
 def _open_cards() -> int:

@@ -31,6 +31,7 @@ from forwarder.worker.parts import WorkerParts
 from forwarder.worker.service import Worker
 from tests.support.memory.webhooks import MemorySender, public_targets
 from tests.support.store.audited import audit_on
+from tests.support.worker.cards import card_parts
 from tests.support.worker.worker_bench import SECRET, SETTINGS, Accounts, Pms, fresh, message_of
 
 URL = "https://hook.example/"
@@ -125,7 +126,9 @@ async def foreign_site(log: Log, topics: Topics, database: str | Path) -> AsyncI
         outcomes = OutcomeListener(await stack.enter_async_context(log.tail(topics.results)), clock)
         site = ForeignSite(publisher, topics, engine, outcomes)
         unsealer, recorder, pms = SecretUnsealer([SECRET]), SqlRecorder(engine), Pms()
-        worker = WorkerParts(log, topics, publisher, recorder, Accounts(), unsealer, pms, clock, SETTINGS)
+        worker = WorkerParts(
+            log, topics, publisher, recorder, Accounts(), unsealer, pms, clock, SETTINGS, card_parts(engine)
+        )
         endpoints, settings = (
             SqlEndpoints(engine),
             NotifierSettings(sweep_seconds=0.05, intake_wait_seconds=0.05, idle_seconds=0.0),

@@ -1,5 +1,6 @@
 """What callers do: they submit, and cancel what they submitted; the log acknowledges it, and delivers it once or more."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -32,7 +33,7 @@ class Order:
 class Callers:
     """All of them. `submitted` is what they sent, by request id; `cancelled` which of it they do not want any more."""
 
-    def __init__(self, log: GroupLog, clock: Clock, card: SealedCard) -> None:
+    def __init__(self, log: GroupLog, clock: Clock, card: Callable[[str, str], SealedCard]) -> None:
         self._log = log
         self._clock = clock
         self._card = card
@@ -47,9 +48,10 @@ class Callers:
     def submit(self, account_id: str, order: Order) -> None:
         """One more submission."""
         number = len(self.submitted) + 1
-        card = self._card if order.card else None
+        bare = submission(number, account=account_id, propertyId=order.room)
         taken = replace(
-            submission(number, account=account_id, card=card, propertyId=order.room),
+            bare,
+            card=self._card(bare.request_id, account_id) if order.card else None,
             deadline_seconds=order.deadline_seconds,
             natural=NaturalKey(
                 f"asks for {number}", f"transaction {number}" if order.transaction else None, MAX_WINDOW_SECONDS
@@ -64,9 +66,11 @@ class Callers:
         or without."""
         first = self.submitted[request_id]
         assert first.natural is not None
+        request_id = submission(len(self.submitted) + 1).request_id
         again = replace(
             first,
-            request_id=submission(len(self.submitted) + 1).request_id,
+            request_id=request_id,
+            card=first.card and self._card(request_id, first.account_id),
             natural=replace(first.natural, keyed=keyed),
         )
         self._send(again, copies)

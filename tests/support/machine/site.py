@@ -23,13 +23,15 @@ from tests.support.machine.worlds.process import Crash, HostClock, Process, own_
 from tests.support.machine.worlds.process_pms import ProcessPmss
 from tests.support.machine.worlds.store import Store
 from tests.support.machine.worlds.virtual_time import VirtualTimeLoop, unexpected
+from tests.support.worker.cards import OneSealingKey, card_parts
 
 HOSTS = 3
 OPERATOR = HOSTS
 CARD_NUMBER = "4111111111111111"
 _SEALER = sealer_of("a secret of this machine alone")
 _VAULT = SecretUnsealer(["a secret of this machine alone"])
-CARD: SealedCard = _SEALER.seal_card(CardDetails.model_validate({"cardNumber": CARD_NUMBER}))
+CARD = CardDetails.model_validate({"cardNumber": CARD_NUMBER})
+_SEALING_KEY = OneSealingKey()
 _MAY_HAPPEN = (Crash, asyncio.CancelledError, StoreUnavailable, LogUnavailable)
 
 
@@ -77,7 +79,7 @@ class Site:
         self.settings = WorkerSettings()
         self.workers: list[Running | None] = [None] * HOSTS
         aside = Process("aside", self.loop, HostClock())
-        self.callers = Callers(self.log, aside.clock, CARD)
+        self.callers = Callers(self.log, aside.clock, self._sealed_card)
         self.operator = Operator(self.log, self.pmss, store, aside, OPERATOR)
 
     def close(self) -> None:
@@ -86,6 +88,10 @@ class Site:
             process.crash()
         self.pass_time(0.0)
         self.loop.close()
+
+    def _sealed_card(self, request_id: str, account_id: str) -> SealedCard:
+        """As an ingress seals it."""
+        return _SEALING_KEY.sealed(CARD, request_id, account_id, self.accounts.known[account_id].base_url)
 
     # --- workers ------------------------------------------------------------------------------------------------------
     def start_one(self) -> None:
@@ -107,6 +113,7 @@ class Site:
             pms=cast("PmsDirectory", ProcessPmss(self.pmss, self.ownership, process)),
             clock=process.clock,
             settings=self.settings,
+            cards=card_parts(self.store.card_keys(process, host), _SEALING_KEY),
         )
         return Running(process, Worker(parts))
 

@@ -40,6 +40,7 @@ from tests.support.memory.log import MemoryLog, MemoryTail
 from tests.support.memory.named_hosts import named_hosts
 from tests.support.memory.reader import MemoryReader
 from tests.support.memory.webhooks import MemoryDeliveries, MemoryEndpoints
+from tests.support.worker.cards import OneSealingKey
 
 BOOKING_ENGINE_PATH = "/api/v1/vrs/reservations/booking-engine"
 GENERAL_PATH = "/api/v1/vrs/reservations"
@@ -94,8 +95,8 @@ class Stages:
         self.trail = MemoryTrail()
         self.directory = MemoryDirectory()
         self.access = Access(self.directory, self.clock)
-        sealer = sealer_of(SECRET)
-        self.key_id = sealer.key_id
+        self.sealing_key = OneSealingKey()
+        self.key_id = self.sealing_key.pair.key_id
         self.unsealer = SecretUnsealer([SECRET])
         self.ids = RequestIds(b"0123456789abcdef")
         self.tail: MemoryTail = self.log.tail(RESULTS)
@@ -104,7 +105,7 @@ class Stages:
             publisher=self.log,
             requests_topic=REQUESTS,
             access=self.access,
-            sealer=sealer,
+            sealer=self.sealing_key.sealer,
             ids=self.ids,
             reader=self.reader,
             outcomes=self.outcomes,
@@ -118,7 +119,7 @@ class Stages:
         query = QueryParts(self.access, self.reader, self.ids, self.outcomes, self.clock)
         self.endpoints, self.deliveries = MemoryEndpoints("alpha", "beta"), MemoryDeliveries()
         webhooks = WebhooksParts(
-            self.endpoints, self.deliveries, ingress.sealer, named_hosts(), self.clock, ingress.audit
+            self.endpoints, self.deliveries, sealer_of(SECRET), named_hosts(), self.clock, ingress.audit
         )
         hooks = webhook_routes(WebhookApiParts(self.access, Webhooks(webhooks)))
         self.routes = [*ingress_routes(ingress), *query_routes(query), *hooks, *contract_routes()]

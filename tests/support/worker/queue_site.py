@@ -11,6 +11,7 @@ from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.dispatch.throttle import Throttle, Throttles, Tolerance
 from forwarder.worker.parts import WorkerParts, WorkerSettings
 from tests.support.memory.clock import ManualClock, settle
+from tests.support.worker.cards import card_parts
 from tests.support.worker.pushes import DOWN, Pushes
 from tests.support.worker.works import account, work
 
@@ -59,4 +60,5 @@ def parts_of(recorder: Recorder, directory: Directory, clock: Clock, settings: W
         pms=absent,
         clock=clock,
         settings=settings,
+        cards=card_parts(),
     )

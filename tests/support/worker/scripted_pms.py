@@ -5,8 +5,11 @@ from collections.abc import Callable, Sequence
 from forwarder.pms.port import AccountConnection, Capabilities, Limits, UnknownKind
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
-from forwarder.reservation.request import CardDetails, SealedCard
-from forwarder.tenancy.port import CannotOpen
+from forwarder.reservation.request import CardDetails
+from forwarder.reservation.submission import Submission
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.tenancy.port import Account, CannotOpen, NotBound
+from forwarder.worker.cards.vault import CardGone, CodeGone
 from forwarder.worker.push.pusher import MaySend, Pusher
 from tests.support.memory.clock import ManualClock
 
@@ -67,17 +70,47 @@ class ScriptedPms:
         return self
 
 
-class _Vault:
-    def open_card(self, card: SealedCard) -> CardDetails:
-        if card.sealed == "damaged":
-            raise CannotOpen("The card was sealed with a key that is not ours.")
-        return CardDetails(cardNumber=card.sealed)
+class CardsInTheClear:
+    """What is said to be sealed is the number, or names what is wrong with the card. Notes what became of the security codes."""
 
+    def __init__(self) -> None:
+        self.put_back_of: list[str] = []
+        self.used_of: list[str] = []
+
+    async def open(self, submission: Submission, _account: Account) -> CardDetails:
+        said = "" if submission.card is None else submission.card.sealed
+        if said in _WRONG:
+            raise _WRONG[said]
+        return CardDetails(cardNumber=said)
+
+    async def put_back(self, request_id: str) -> None:
+        self.put_back_of.append(request_id)
+
+    def used(self, request_id: str) -> None:
+        self.used_of.append(request_id)
+
+
+_WRONG = {
+    "damaged": CannotOpen("The card was sealed with a key that is not ours."),
+    "gone": CardGone("The card was destroyed."),
+    "code gone": CodeGone("The security code was destroyed."),
+    "moved": NotBound("The card is another submission's."),
+    "away": StoreUnavailable("The store is away."),
+}
+
+
+class _Vault:
     def open_text(self, sealed: str, bound_to: str) -> str:
         return sealed
 
 
-def pusher_to(pms: ScriptedPms, *, may_send: MaySend = lambda _: True, intents: list[int] | None = None) -> Pusher:
+def pusher_to(
+    pms: ScriptedPms,
+    *,
+    may_send: MaySend = lambda _: True,
+    intents: list[int] | None = None,
+    cards: CardsInTheClear | None = None,
+) -> Pusher:
     """`intents`: where the ids go of the rows that are marked before they are pushed."""
 
     async def intend(work_id: int) -> bool:
@@ -85,4 +118,4 @@ def pusher_to(pms: ScriptedPms, *, may_send: MaySend = lambda _: True, intents: 
             intents.append(work_id)
         return work_id != REFUSES_INTENT
 
-    return Pusher(pms, _Vault(), ManualClock(), may_send=may_send, intend=intend)
+    return Pusher(pms, _Vault(), ManualClock(), cards or CardsInTheClear(), may_send=may_send, intend=intend)

@@ -29,6 +29,7 @@ from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Publisher, Topics
 from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.service import Worker
+from tests.support.worker.cards import OneSealingKey, card_parts
 from tests.support.worker.works import submission
 
 TOPICS = Topics()
@@ -146,6 +147,7 @@ class Bench:
         self.accounts = Accounts()
         self.clock = Skipping()
         self.settings = SETTINGS
+        self.sealing_key = OneSealingKey()
 
     @asynccontextmanager
     async def worker(
@@ -163,6 +165,7 @@ class Bench:
                 pms=self.pms,
                 clock=self.clock,
                 settings=self.settings,
+                cards=card_parts(self.engine, self.sealing_key),
             )
         )
         running = asyncio.create_task(worker.run(stop))

@@ -104,7 +104,9 @@ def _message(one: Described) -> dict[str, Any]:
 
 
 def _dead_letter(submitted: Described) -> dict[str, Any]:
-    about = "A submission, its card sealed as it was; or whatever could not be read as one."
+    about = (
+        "A submission without its card, of which it only says that there was one; or whatever could not be read as one."
+    )
     return {
         **_common("deadLetter", about),
         "headers": dead_letter_headers(),

@@ -37,10 +37,10 @@ class DuplicateData(Part):
 
 
 class SealedCard(Part):
-    """A card that only the holder of the private key can open."""
+    """A card that only the holder of the private key can open. In a dead letter it is destroyed: `keyId` is `gone`."""
 
     key_id: str
-    sealed: Annotated[str, Field(description="Base64.")]
+    sealed: Annotated[str, Field(description="Base64; empty where the card is destroyed.")]
 
 
 class SubmittedData(Part):

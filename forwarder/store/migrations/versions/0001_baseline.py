@@ -342,7 +342,7 @@ def _secrets() -> None:
         sa.Column("secret_id", sa.Text, nullable=False),
         sa.Column("verify_key", sa.Text, nullable=False),
         sa.Column("signature", sa.Text, nullable=False),
-        sa.Column("private_key", sa.Text),
+        sa.Column("private_key", sa.Text, nullable=False),
         sa.Column("ends", sa.Text),
     )
     op.create_table(

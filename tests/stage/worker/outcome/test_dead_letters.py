@@ -14,6 +14,7 @@ from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Deferred, Status
 from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.work import DeadLetter
+from forwarder.tenancy.sealing.cards import GONE
 from forwarder.topics.codec import Undecodable, decode_submission, encode_submission, replay_revision
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Headers, Message, Topics
 from tests.support.store.stored import final
@@ -23,6 +24,7 @@ TOPICS = Topics("staging.")
 LETTERS = DeadLetterWriter(TOPICS, "workers")
 CARD = SealedCard("key-1", "c2VhbGVk")
 ROW = replace(work(7, card=CARD, notes="é"), offset=41, timestamp_ms=1_800_000_000_000, revision=2)
+WITHOUT_CARD = replace(ROW.submission, card=GONE)
 
 
 def failed(reason: str = "pms_unavailable", detail: str = "Down.") -> DeadLetter:
@@ -34,9 +36,10 @@ def headers_of(message: Message) -> dict[str, str]:
     return {name: value.decode() for name, value in message.headers}
 
 
-def test_a_failure_goes_out_as_it_came_in_with_its_card_sealed_and_why() -> None:
+def test_a_failure_goes_out_as_it_came_in_without_its_card_and_why() -> None:
     message = letter_message(failed())
-    assert decode_submission(message) == ROW.submission
+    assert decode_submission(message) == WITHOUT_CARD
+    assert CARD.sealed.encode() not in message.value
     headers = headers_of(message)
     assert {name: headers[name] for name in headers if name.startswith("dlt-")} == {
         "dlt-original-topic": "staging.reservations.requests",
@@ -103,7 +106,7 @@ def test_a_foreign_message_says_nothing_in_our_name() -> None:
 
 def test_what_is_put_back_is_the_message_and_the_failure_that_it_replays() -> None:
     back = replayed(letter_message(failed()))
-    original = encode_submission(ROW.submission, iso(ROW.submission.accepted_at), to_json(ROW.submission.reservation))
+    original = encode_submission(WITHOUT_CARD, iso(WITHOUT_CARD.accepted_at), to_json(WITHOUT_CARD.reservation))
     assert (back.key, from_json(back.value)) == (original.key, from_json(original.value))
     assert back.headers == (*original.headers, ("replay-of", f"{ROW.submission.request_id}.3".encode()))
     assert replay_revision(back, decode_submission(back)) == 3
@@ -140,6 +143,7 @@ OTHER = {
     "dry_run",
     "grants_unavailable",
     "mapping_lacks_it",
+    "store_unavailable",
     "pms_answer_not_understood",
     "pms_answer_too_large",
     "pms_broke_protocol",

@@ -25,6 +25,7 @@ from forwarder.worker.parts import WorkerSettings
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog
 from tests.support.store.stored import DEADLINE, arrival, arrivals, postponed, row
+from tests.support.worker.cards import memory_vault
 from tests.support.worker.pushes import Pushes
 from tests.support.worker.queue_site import parts_of
 from tests.support.worker.works import NOW, account
@@ -62,7 +63,9 @@ class _Worker:
         self.lease = Lease(self.recorder, self.clock, 7 * 24 * 3600.0)
         self.publisher = OutboxPublisher(self.recorder, self.log, TOPICS, self.clock, SETTINGS)
         letters = DeadLetterWriter(TOPICS, "workers")
-        outcomes = OutcomeRecorder(self.recorder, self.publisher, letters, self.lease, self.clock, SETTINGS)
+        outcomes = OutcomeRecorder(
+            self.recorder, self.publisher, letters, self.lease, self.clock, SETTINGS, memory_vault()
+        )
         parts = parts_of(self.recorder, self.accounts, self.clock, SETTINGS)
         self._deadlines = DeadlineKeeper(parts, self.dispatcher, self.lease, outcomes)
 

@@ -18,6 +18,7 @@ from forwarder.worker.parts import WorkerSettings
 from forwarder.worker.push_context import PushContext, PushResult
 from tests.support.memory.clock import ManualClock
 from tests.support.memory.log import MemoryLog
+from tests.support.worker.cards import memory_vault
 from tests.support.worker.works import NOW, account, work
 
 
@@ -44,7 +45,7 @@ class _Site:
         self.lease = Lease(recorder, clock, 30.0)
         publisher = OutboxPublisher(recorder, MemoryLog(clock), topics, clock, settings)
         letters = DeadLetterWriter(topics, "workers")
-        self.outcomes = OutcomeRecorder(recorder, publisher, letters, self.lease, clock, settings)
+        self.outcomes = OutcomeRecorder(recorder, publisher, letters, self.lease, clock, settings, memory_vault())
         self.released: list[int] = []
 
     def push(self, number: int, *, leased_by: str | None = None) -> PushContext:

@@ -18,7 +18,8 @@ from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.store.database import open_engine
-from forwarder.store.submissions.port import Recorder, Repairs, StoreUnavailable
+from forwarder.store.submissions.card_keys import SqlCardKeys
+from forwarder.store.submissions.port import CardKeys, Recorder, Repairs, StoreUnavailable
 from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
 from forwarder.store.submissions.work import CancellationArrival
 from tests.support.machine.worlds.mishap import Effect, Mishap
@@ -106,6 +107,9 @@ class _Engine(AsyncEngine):
             yield connection
 
 
+_TABLES = ("reservations", "duplicates", "outbox", "workers", "parked_cancellations", "card_keys")
+
+
 class Store:
     """A migrated database, with an engine for each host."""
 
@@ -141,15 +145,21 @@ class Store:
         async with self.hosts[0].begin() as connection:
             if self.dialect == "postgresql":
                 await connection.execute(
-                    text("TRUNCATE reservations, duplicates, outbox, workers, parked_cancellations RESTART IDENTITY")
+                    text(
+                        "TRUNCATE reservations, duplicates, outbox, workers, parked_cancellations, card_keys RESTART IDENTITY"
+                    )
                 )
                 return
-            for table in ("reservations", "duplicates", "outbox", "workers", "parked_cancellations", "sqlite_sequence"):
+            for table in (*_TABLES, "sqlite_sequence"):
                 await connection.execute(text(f"DELETE FROM {table}"))
 
     def recorder(self, process: Process, host: int, ownership: Ownership) -> Recorder:
         """The worker's side of it, for one process."""
         return cast("Recorder", _RecorderSteps(process, SqlRecorder(self.hosts[host]), ownership))
+
+    def card_keys(self, process: Process, host: int) -> CardKeys:
+        """Where the keys of rows' cards are, for one process."""
+        return cast("CardKeys", _Steps(process, SqlCardKeys(self.hosts[host])))
 
     def repairs(self, process: Process, host: int) -> Repairs:
         """The operator's hand on it."""

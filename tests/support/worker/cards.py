@@ -1,0 +1,96 @@
+"""Cards in the suites: one key pair that is always valid, and the keys of rows in memory or in a database."""
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.reservation.request import CardDetails, SealedCard
+from forwarder.reservation.submission import Submission
+from forwarder.store.submissions.card_keys import SqlCardKeys
+from forwarder.store.submissions.port import CardKeys
+from forwarder.store.submissions.work import CardKey
+from forwarder.tenancy.sealing.binding import of_card
+from forwarder.tenancy.sealing.cards import SealingKey, TopicCardSealer, open_from_topic
+from forwarder.tenancy.sealing.keys import KeyPair, Secret
+from forwarder.tenancy.sealing.registry import Keyring
+from forwarder.tenancy.sealing.wrapping import SecretWrapper
+from forwarder.worker.cards.keeper import CardParts
+from forwarder.worker.cards.vault import CardVault
+
+_SECRET: Final = Secret.from_text("a secret of the cards of these tests alone")
+_ALWAYS: Final = (datetime(1970, 1, 1, tzinfo=UTC), datetime(8999, 1, 1, tzinfo=UTC))
+
+
+class OneSealingKey:
+    """`SealingKeys` of one that is always valid, and what seals to it."""
+
+    def __init__(self) -> None:
+        self.pair = KeyPair.new()
+        self.destroyed = False
+        self.sealer = TopicCardSealer([SealingKey.signed_by(_SECRET, self.pair, *_ALWAYS)])
+
+    def sealed(self, card: CardDetails, request_id: str, account_id: str, base_url: str) -> SealedCard:
+        """As an ingress seals it."""
+        sealed = self.sealer.seal_card(card, of_card(request_id, account_id, base_url), datetime.now(UTC))
+        assert sealed is not None
+        return sealed
+
+    def opened(self, submission: Submission) -> CardDetails:
+        assert submission.card is not None
+        return open_from_topic(submission.card, self.pair.private_key)[1]
+
+    async def publish(self, *, now: datetime) -> int:
+        return 0
+
+    async def private_key(self, key_id: str) -> bytes | None:
+        return self.pair.private_key if key_id == self.pair.key_id and not self.destroyed else None
+
+    async def ended(self, *, now: datetime) -> Mapping[str, Mapping[int, int] | None]:
+        return {}
+
+    async def note_ends(self, key_ids: Collection[str], ends: Mapping[int, int]) -> None:
+        raise AssertionError("it never ends")
+
+    async def destroy(self, key_ids: Collection[str]) -> None:
+        self.destroyed = True
+
+
+class MemoryCardKeys:
+    """`CardKeys` that knows no rows: what is put into `kept` is there."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, CardKey] = {}
+
+    async def known(self, request_ids: Collection[str]) -> Collection[str]:
+        return ()
+
+    async def take(self, request_ids: Collection[str]) -> Mapping[str, CardKey]:
+        return {each: self.kept[each] for each in request_ids if each in self.kept}
+
+    async def put_back(self, key: CardKey) -> None:
+        self.kept[key.request_id] = key
+
+    async def destroy(self, request_ids: Collection[str]) -> None:
+        for each in request_ids:
+            self.kept.pop(each, None)
+
+    async def sweep(self, *, now: datetime) -> int:
+        return 0
+
+
+def card_parts(keys: CardKeys | AsyncEngine | None = None, sealing_keys: OneSealingKey | None = None) -> CardParts:
+    """A worker's. `keys`: where rows' keys are; by default in memory."""
+
+    async def refresh() -> None:
+        """The one secret stays."""
+
+    kept = SqlCardKeys(keys) if isinstance(keys, AsyncEngine) else keys or MemoryCardKeys()
+    return CardParts(kept, sealing_keys or OneSealingKey(), SecretWrapper(Keyring([_SECRET])), refresh)
+
+
+def memory_vault() -> CardVault:
+    """One that has seen no card."""
+    parts = card_parts()
+    return CardVault(parts.keys, parts.sealing_keys, parts.wrapper)
