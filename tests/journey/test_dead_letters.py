@@ -201,6 +201,8 @@ async def _named_what_cannot_be_read_goes_back_and_what_was_replayed_does_not(
         "undecodable": 0,
         "too_large": 0,
         "superseded": 0,
+        "erased": 0,
+        "card_gone": 0,
     }
     async with asyncio.timeout(PATIENCE_SECONDS):
         while len(letters := await operator.letters("--class", "undecodable")) < 2:
