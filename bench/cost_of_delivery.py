@@ -39,6 +39,7 @@ from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.callers import Caller
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing.binding import with_credential
+from forwarder.tenancy.sealing.cards import TopicCardSealer
 from forwarder.tenancy.sealing.keys import Secret
 from forwarder.tenancy.sealing.registry import Keyring
 from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
@@ -118,7 +119,7 @@ async def _written(database: asyncpg.Connection) -> tuple[int, int]:
 
 def _messages(*, recognised: bool) -> Callable[[int], Message]:
     """What the ingress would publish of each reservation. `recognised`: with the keys by which one sent again is found."""
-    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), sealer_of(_SECRET))
+    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), TopicCardSealer())
     caller, terms = Caller(_WORKSPACE, _OWNER, "key-bench"), Terms(None, None, None)
 
     def message(number: int) -> Message:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
-from sqlalchemy import Row, delete, func, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.tenancy.port import CannotOpen
@@ -130,7 +130,7 @@ def _signed(
     }
 
 
-def _key(row: Row[Any]) -> SealingKey:
+def _key(row: Any) -> SealingKey:
     public_key, verify_key, signature = (
         bytes.fromhex(each) for each in (row.public_key, row.verify_key, row.signature)
     )
