@@ -17,7 +17,7 @@ from forwarder.tenancy.retention import RetentionPolicies, RetentionPolicy
 
 _log = structlog.get_logger(__name__)
 
-BATCH = 100
+BATCH = 50
 _PAUSE_SECONDS = 0.05
 _REST = 9
 _SWEEP_SECONDS = 900.0

@@ -314,12 +314,14 @@ async def test_a_hundred_thousand_are_swept_in_short_transactions(desk: Desk, mo
     """The longest transaction is what a reservation can be held up by."""
     (work,) = await desk.finish(1)
     columns = ", ".join(c.name for c in reservations.c if c.name not in {"id", "request_id"})
-    copied = (
-        f"INSERT INTO reservations (request_id, {columns}) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n "
-        f"WHERE i < 99999) SELECT 'rsv_copy_' || i, {columns} FROM n, reservations WHERE id = {work.id}"
-    )
-    async with desk.engine.begin() as connection:
-        await connection.execute(text(copied))
+    for first in range(1, 100_000, 9_999):
+        numbers = f"WITH RECURSIVE n(i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM n WHERE i < {min(first + 9_998, 99_999)})"
+        copied = (
+            f"INSERT INTO reservations (request_id, {columns}) {numbers} "
+            f"SELECT 'rsv_copy_' || i, {columns} FROM n, reservations WHERE id = {work.id}"
+        )
+        async with desk.engine.begin() as connection:
+            await connection.execute(text(copied))
     await desk.policies.set_policy(POLICY)
     took: list[float] = []
     step = desk.guests.anonymize_finished

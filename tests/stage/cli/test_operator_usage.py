@@ -10,6 +10,14 @@ from forwarder.cli.program import run
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        ("guests erase", "--email"),
+        ("guests erase --email maria@example.com --phone 600100200", "one of"),
+        ("guests erase --email maria", "whole address"),
+        ("guests erase --phone 12", "six digits"),
+        ("retention set demo", "--dead-letters"),
+        ("retention set demo --reservations 1.5", "whole days"),
+        ("audit verify --head 7", "hexadecimal"),
+        ("audit list --since tomorrow", "2h"),
         ("dead-letters replay", "--all-open"),
         ("dead-letters replay rsv_1.1 --all-open", "--all-open"),
         ("dead-letters replay rsv_1.1 --account acc", "ids"),
