@@ -7,6 +7,7 @@ from forwarder.settings import BadSettings
 from forwarder.store.migrate import NotMigrated
 from forwarder.store.roles import CannotMakeRoles
 from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.texts import NotReadable
 from forwarder.tenancy.port import AlreadyExists, NotKnown, TenancyUnavailable
 from forwarder.tenancy.sealing.keys import NotTrusted
 from forwarder.tenancy.sealing.registry import UnknownSecret
@@ -18,6 +19,7 @@ _FAILED = (
     Failed,
     CannotMakeRoles,
     NotMigrated,
+    NotReadable,
     NoSecretYet,
     NotTrusted,
     UnknownSecret,

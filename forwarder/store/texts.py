@@ -8,6 +8,8 @@ from sqlalchemy import (
     Connection,
     LargeBinary,
     MetaData,
+    Row,
+    Select,
     Table,
     Text,
     cast,
@@ -15,14 +17,20 @@ from sqlalchemy import (
     select,
     tuple_,
 )
+from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.types import JSON, String
 
 from forwarder.store.database import Database, outages_translated
 
 _BATCH: Final = 500
+_NOT_PERMITTED: Final = "42501"
 
 T = TypeVar("T")
+
+
+class NotReadable(Exception):
+    """This user of the database may not read a table. The message names it, and says who may."""
 
 
 class StoredText(NamedTuple):
@@ -54,7 +62,7 @@ class SqlTexts:
         readable = [column for column in known.columns if isinstance(column.type, String | JSON | LargeBinary)]
         shown = [column if isinstance(column.type, LargeBinary) else cast(column, Text) for column in readable]
         statement = select(*key, *shown).order_by(*key).limit(_BATCH)
-        rows = await self._database.read(statement) if readable else ()
+        rows = await self._first(table, statement) if readable else ()
         while rows:
             yield [
                 StoredText(column.name, ",".join(map(str, row[: len(key)])), _text(value))
@@ -63,6 +71,17 @@ class SqlTexts:
                 if value
             ]
             rows = await self._database.read(statement.where(_after(key, rows[-1][: len(key)])))
+
+    async def _first(self, table: str, statement: Select[Any]) -> Sequence[Row[Any]]:
+        try:
+            return await self._database.read(statement)
+        except ProgrammingError as error:
+            if getattr(error.orig, "sqlstate", None) != _NOT_PERMITTED:
+                raise
+            raise NotReadable(
+                f"This user of the database may not read the table {table}: scan as an operator or as the owner, see "
+                "docs/operations/database-roles.md."
+            ) from None
 
     async def _ask(self, ask: Callable[[Connection], T]) -> T:
         """What the database's own catalogue says."""

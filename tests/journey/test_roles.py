@@ -122,6 +122,7 @@ async def test_each_stage_does_its_work_as_its_role_and_nothing_else(site: Site,
         await running.add_account("generic", duplicate_window_seconds=300)
         await _journey(running)
         await _operated(running, users["operator"])
+        await _cannot_scan(running, users["query"])
         for stage, url in users.items():
             await _refused(stage, url)
         await running.stop()
@@ -179,8 +180,19 @@ async def _operated(running: Deployment, url: str) -> None:
     await running.command("retention", "set", "demo", "--deliveries", "0")
     assert (await running.command("guests", "erase", "--email", "guest1@example.com", "--yes"))["erased"] == 1
     assert (await running.command("audit", "verify"))["intact"]
+    scanned = await running.command("scan", "--pan")
+    assert (scanned["complete"], scanned["hits"]) == (True, 0), scanned["found"]
     refused = await Typed(running, "migrate", "--roles").done()
     assert (refused.code, "CREATEROLE" in refused.err) == (1, True), refused.err
+    running.site = owner
+
+
+async def _cannot_scan(running: Deployment, url: str) -> None:
+    """Who may not read everything is told so, rather than that nothing was found."""
+    owner = running.site
+    running.site = Site(owner.backend, owner.directory, {**owner.settings, "FORWARDER_DATABASE_URL": url}, owner.reaper)
+    refused = await Typed(running, "scan", "--pan").done()
+    assert (refused.code, "may not read the table audit" in refused.err) == (1, True), refused.err
     running.site = owner
 
 
