@@ -18,6 +18,8 @@ async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> 
     """Post results to customers' endpoints until `stop`; the port serves the management of webhooks, health and metrics."""
     async with AsyncExitStack() as stack:
         backend = await stack.enter_async_context(open_backend(settings))
+        async with backend.log.admin():
+            pass  # a log that does not let us in is no outage to be waited out
         notifier = await open_notifier(stack, backend)
         routes = [*await open_webhook_api(backend), *contract_routes()]
         checks = {"consuming": consuming_check(notifier), "store": SqlReader(backend.engine).ready}

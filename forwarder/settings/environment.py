@@ -133,6 +133,8 @@ class Environment(AccessVariables, BaseSettings):
     """Webhooks may use private addresses and plain http. By default https to public addresses only; embedded, also loopback."""
     grace_seconds: Annotated[float, Field(ge=0)] = 20.0
     """How long a stopping process lets work in progress finish."""
+    core_dumps: bool = False
+    """A crashed process may leave its memory on disk, cards included, and debuggers may read it. For development only."""
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
     """`debug`, `info`, `warning` or `error`."""
     log_format: LogFormat = "auto"

@@ -77,6 +77,10 @@ async def test_a_reservation_is_confirmed_and_a_wrong_password_is_named(deployme
     assert said.code == 1
     assert "it refuses the credentials: check FORWARDER_KAFKA_SASL_USERNAME" in said.err
 
+    notifier = await Typed(deployment, "notifier", "--port", "0").done()
+    assert notifier.code == 1
+    assert "it refuses the credentials: check FORWARDER_KAFKA_SASL_USERNAME" in notifier.err
+
     url = tmp_path / "database-url"
     url.write_text(url.read_text().replace(DATABASE_PASSWORD, "another-password"))
     said = await Typed(deployment, "migrate").done()

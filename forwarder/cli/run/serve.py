@@ -12,6 +12,7 @@ import typer
 from forwarder.cli.output import Failed
 from forwarder.observability.logging import configure_logging
 from forwarder.process.loading import load
+from forwarder.process.memory import forbid_core_dumps
 from forwarder.process.supervision import bind, is_child, run_processes, run_until_signalled
 from forwarder.settings import Settings, read_settings
 
@@ -75,4 +76,6 @@ def settings_and_logging(level: str | None = None) -> Settings:
     settings = read_settings()
     environment = settings.environment
     configure_logging(level or environment.log_level, environment.log_format)
+    if not environment.core_dumps:
+        forbid_core_dumps()
     return settings
