@@ -11,6 +11,7 @@ from tools.reference.commands import commands_page
 from tools.reference.decisions import decisions_page
 from tools.reference.log_events import log_events_page
 from tools.reference.metrics import metrics_page
+from tools.reference.roles import roles_page
 from tools.reference.settings import settings_page
 
 FOLDER: Final = Path(__file__).parents[2] / "docs"
@@ -25,6 +26,7 @@ def pages() -> Mapping[str, str]:
         "reference/commands.md": commands_page(),
         "reference/metrics.md": metrics_page(),
         "reference/log-events.md": log_events_page(),
+        "reference/database-roles.md": roles_page(),
         "decisions/index.md": decisions_page(),
     }
 
