@@ -141,3 +141,12 @@ def test_what_shows_of_a_card_number(number: str, shown: str) -> None:
 def test_a_card_in_memory_does_not_show_itself() -> None:
     card = CardDetails.model_validate(CARD)
     assert not [secret for secret in SECRETS if secret in f"{card} {card!r} {[card]} {json.dumps(str(card))}"]
+
+
+async def test_without_a_key_a_card_is_not_taken_and_everything_else_is(house: Stages) -> None:
+    house.sealing_key.sealer.use([])
+    refused = await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE | {"cardDetails": CARD})
+    assert (refused.status_code, refused.json()["code"]) == (503, "cards_unavailable")
+    assert "retry-after" in refused.headers
+    assert house.requests == []
+    assert (await house.client.post(BOOKING_ENGINE_PATH, json=BOOKING_ENGINE)).status_code == 202

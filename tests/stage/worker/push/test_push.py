@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -9,10 +10,10 @@ from forwarder.pms.port import LEASE_LOST, Capabilities
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import SealedCard
-from forwarder.store.submissions.work import Ended
+from forwarder.store.submissions.work import Ended, Work
 from forwarder.worker.outcome.policy import decide
 from forwarder.worker.push_context import LeaseLost, read_safeguards, too_late
-from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, ScriptedPms, pusher_to
+from tests.support.worker.scripted_pms import FIND, KEY, NEITHER, ONLY_KEY, CardsInTheClear, ScriptedPms, pusher_to
 from tests.support.worker.works import NOW, account, carried, work
 
 MADE = Confirmed("pms-1", {"paymentUrl": "https://pay.test/1"})
@@ -254,3 +255,65 @@ async def test_of_very_many_attempts_the_last_are_kept_under_their_numbers() -> 
         pushed = await pusher_to(ScriptedPms(KEY, LATER)).push(account(), row)
         row = replace(row, attempts=pushed.attempts)
     assert [attempt.number for attempt in row.attempts] == list(range(11, 61))
+
+
+def carded(said: str, **more: Any) -> Work:
+    return work(card=SealedCard("row", said), cardDetails={"cardNumber": "411111******1111"}, **more)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("gone", "card_gone"),
+        ("code gone", "card_code_gone"),
+        ("moved", "card_not_bound"),
+        ("away", "store_unavailable"),
+    ],
+)
+async def test_without_its_card_nothing_is_sent_and_the_reason_is_told(said: str, reason: str) -> None:
+    pms = ScriptedPms(KEY)
+    pushed = await pusher_to(pms).push(account(), carded(said))
+    assert isinstance(pushed.outcome, Deferred)
+    assert (pushed.outcome.reason, pushed.possibly_sent, pms.calls) == (reason, False, [])
+
+
+@pytest.mark.parametrize("said", ["gone", "code gone", "moved"])
+async def test_what_may_have_been_made_is_looked_for_and_not_made_without_its_card(said: str) -> None:
+    row = carded(said, possibly_sent=True)
+    pms = ScriptedPms(KEY, Absent())
+    pushed = await pusher_to(pms).push(account(), row)
+    assert isinstance(pushed.outcome, Deferred)
+    assert (pushed.possibly_sent, pms.calls) == (False, ["find"])
+    made = await pusher_to(ScriptedPms(KEY, MADE)).push(account(), row)
+    assert isinstance(made.outcome, Confirmed)
+
+
+@pytest.mark.parametrize("kind", ["beds24", "hostaway", "cloudbeds", "booking-sync"])
+async def test_a_card_that_is_not_sent_to_the_pms_is_not_missed(kind: str) -> None:
+    pushed = await pusher_to(ScriptedPms(KEY, MADE)).push(account(kind=kind), _whole_property(carded("gone")))
+    assert isinstance(pushed.outcome, Confirmed)
+
+
+@pytest.mark.parametrize(
+    ("answer", "used"), [(MADE, True), (UNSURE, True), (LATER, False)], ids=["made", "doubt", "not"]
+)
+async def test_a_security_code_comes_back_only_where_the_push_surely_did_not_use_it(
+    answer: Outcome, used: bool
+) -> None:
+    cards, row = CardsInTheClear(), carded("4111111111111111")
+    await pusher_to(ScriptedPms(KEY, answer), cards=cards).push(account(), row)
+    whose = [row.submission.request_id]
+    assert (cards.used_of, cards.put_back_of) == ((whose, []) if used else ([], whose))
+
+
+async def test_a_security_code_comes_back_where_the_lease_was_lost_before_anything_was_sent() -> None:
+    cards, row = CardsInTheClear(), carded("4111111111111111")
+    with pytest.raises(LeaseLost):
+        await pusher_to(ScriptedPms(KEY), may_send=lambda _: False, cards=cards).push(account(), row)
+    assert cards.put_back_of == [row.submission.request_id]
+
+
+def _whole_property(row: Work) -> Work:
+    """As kinds without rooms take it."""
+    fields = {**row.submission.reservation, "roomId": row.submission.reservation["propertyId"], "morChannel": "SELF"}
+    return replace(row, submission=replace(row.submission, reservation=fields))
