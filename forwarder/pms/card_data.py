@@ -73,8 +73,10 @@ def _strewn(text: str, number: str) -> str:
         return text
     digits = plain(text)
     places = [match.start() for match in _DIGIT.finditer(digits)]
-    at = "".join(digits[place] for place in places).find(number)
-    if at < 0:
-        return text
-    start, end = places[at], places[at + len(number) - 1] + 1
-    return text[:start] + masked(number) + _strewn(text[end:], number)
+    in_a_row, shown, end = "".join(digits[place] for place in places), [], 0
+    at = in_a_row.find(number)
+    while at >= 0:
+        after = at + len(number)
+        shown += [text[end : places[at]], masked(number)]
+        end, at = places[after - 1] + 1, in_a_row.find(number, after)
+    return "".join([*shown, text[end:]])

@@ -1,8 +1,8 @@
 """Card numbers and their security codes in free text: found however they are spelt, and masked. Pure.
 
 A number is 13 to 19 digits that pass the check digit (Luhn) and begin as an issuer's numbers of that length do. Its digits may be
-of any script, and stand together or in groups with up to eight characters between them that are neither letters nor digits; or
-with the same few letters between all groups. Within a longer row of numbers only the groups that cards are printed in count
+of any script, and stand together or in groups with up to eight characters between them that are neither letters nor digits; or in
+the groups that cards are printed in, with the same few letters between all. Within a longer row of numbers only the groups that cards are printed in count
 (4-4-4-4, 4-6-5 and the like); a row that is nothing but a number, its expiry and its code may be grouped at will. Dates, times,
 coordinates, decimal fractions, IBANs and phone numbers with their `+` are not looked at.
 
@@ -48,6 +48,8 @@ _PRINTED: Final = frozenset(
     }
 )
 """In what groups cards are printed and typed."""
+_MIN_PRINTED: Final = 4
+"""Digits in the first of them, at least."""
 
 _NOT_A_CARD: Final = re.compile(
     r"""
@@ -241,6 +243,8 @@ class _Group(NamedTuple):
     gap: str
     joined: bool
     """Whether they may be one number with the next."""
+    goes_on: bool
+    """Whether the next is in the same row of numbers: no letter is between."""
     called: bool
     """Whether a `+` is before them, as in phone numbers."""
 
@@ -268,7 +272,8 @@ def _groups(text: str) -> list[_Group]:
         gap = "" if following is None else text[match.end() : following.start()]
         joined = 0 < len(gap) <= _MAX_GAP and _BARRIER not in gap and _ASTERISKS not in gap
         called = _CALLED.search(text, max(0, match.start() - 2), match.start()) is not None
-        groups.append(_Group(match.start(), match[0], gap, joined, called))
+        goes_on = joined and not any(map(str.isalpha, gap))
+        groups.append(_Group(match.start(), match[0], gap, joined, goes_on, called))
     return groups
 
 
@@ -277,7 +282,7 @@ def _numbers(groups: Sequence[_Group]) -> Iterator[Found]:
     while at < len(groups):
         count = _number_at(groups, at, new_row=new_row)
         if not count:
-            new_row = not _goes_on(groups[at])
+            new_row = not groups[at].goes_on
             at += 1
             continue
         last = groups[at + count - 1]
@@ -289,18 +294,13 @@ def _numbers(groups: Sequence[_Group]) -> Iterator[Found]:
         new_row = True
 
 
-def _goes_on(group: _Group) -> bool:
-    """Whether the next is in the same row of numbers."""
-    return group.joined and not any(character.isalpha() for character in group.gap)
-
-
 def _after(groups: Sequence[_Group], at: int) -> int:
     """How many groups from `at` on are said in one breath with the number before: its expiry and its code."""
     count = 0
     while (
         count < _MAX_GROUPS_AFTER
         and at + count < len(groups)
-        and _goes_on(groups[at + count - 1])
+        and groups[at + count - 1].goes_on
         and len(groups[at + count].digits) <= _MAX_DIGITS_AFTER
     ):
         count += 1
@@ -309,14 +309,16 @@ def _after(groups: Sequence[_Group], at: int) -> int:
 
 def _number_at(groups: Sequence[_Group], at: int, *, new_row: bool) -> int:
     """How many groups from `at` on are a card number; 0 if none."""
-    digits = ""
+    digits, begins_printed = "", len(groups[at].digits) >= _MIN_PRINTED
+    if not (begins_printed or new_row):
+        return 0
     for end in range(at, len(groups)):
         digits += groups[end].digits
         if len(digits) > MAX_DIGITS:
             break
-        if len(digits) >= MIN_DIGITS and _is_spelt(groups, at, end, new_row=new_row) and is_card_number(digits):
+        if len(digits) >= MIN_DIGITS and is_card_number(digits) and _is_spelt(groups, at, end, new_row=new_row):
             return end - at + 1
-        if not groups[end].joined:
+        if not (groups[end].joined if begins_printed else groups[end].goes_on):
             break
     return 0
 
@@ -326,10 +328,10 @@ def _is_spelt(groups: Sequence[_Group], at: int, end: int, *, new_row: bool) -> 
     within, sizes = groups[at:end], tuple(len(group.digits) for group in groups[at : end + 1])
     if groups[at].called and sum(sizes) <= _MAX_PHONE_DIGITS:
         return False
-    if not all(_goes_on(group) for group in within):
+    if not all(group.goes_on for group in within):
         return len(within) > 1 and len({group.gap.casefold() for group in within}) == 1 and sizes in _PRINTED
     if not within or sizes in _PRINTED:
         return True
     after = end + 1 + _after(groups, end + 1)
-    alone = new_row and not groups[at].called and (after == len(groups) or not _goes_on(groups[after - 1]))
+    alone = new_row and not groups[at].called and (after == len(groups) or not groups[after - 1].goes_on)
     return alone and (max(sizes) == 1 or not any(_ENDS_NUMBERS.search(group.gap) for group in within))

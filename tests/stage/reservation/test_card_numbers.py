@@ -1,6 +1,7 @@
 """Card numbers in free text: found in whatever spelling, and little else taken for one."""
 
 import random
+import time
 from collections.abc import Callable
 
 import pytest
@@ -74,6 +75,14 @@ def test_masking_goes_to_any_depth_and_leaves_what_holds_none_the_same() -> None
     said = {"notes": ["ok", {"more": f"no {NUMBER}"}], "total": 4111111111111111}
     assert mask_all(said) == {"notes": ["ok", {"more": f"no {MASKED}"}], "total": 4111111111111111}
     assert mask_all(clean := {"notes": ["ok"]}) is clean
+
+
+@pytest.mark.parametrize("piece", ["4 ", "4\u200b", "4x", "4-1x", "4111-", "2026-1", "DE89 ", "cvv ", "٤"])
+def test_no_text_takes_long(piece: str) -> None:
+    text = piece * (10_000 // len(piece))
+    began = time.process_time()
+    find(text)
+    assert time.process_time() - began < 0.2  # some 10 ms
 
 
 # --- how often something else is taken for a card ---
