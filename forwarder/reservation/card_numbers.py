@@ -1,10 +1,11 @@
 """Card numbers and their security codes in free text: found however they are spelt, and masked. Pure.
 
-A number is 13 to 19 digits that pass the check digit (Luhn) and begin as an issuer's numbers of that length do. Its digits may be
-of any script, and stand together or in groups with up to eight characters between them that are neither letters nor digits; or in
-the groups that cards are printed in, with the same few letters between all. Within a longer row of numbers only the groups that cards are printed in count
-(4-4-4-4, 4-6-5 and the like); a row that is nothing but a number, its expiry and its code may be grouped at will. Dates, times,
-coordinates, decimal fractions, IBANs and phone numbers with their `+` are not looked at.
+A number is 13 to 19 digits that pass the check digit (Luhn) and begin as an issuer's numbers of that length do. Its digits may
+be of any script, and stand together or in groups with up to eight characters between them that are neither letters nor digits;
+or in the groups that cards are printed in, with the same few letters between all. Within a longer row of numbers only the
+groups that cards are printed in count (4-4-4-4, 4-6-5 and the like); a row that is nothing but a number, its expiry and its
+code may be grouped at will. Dates, times, coordinates, decimal fractions, IBANs and phone numbers with their `+` are not looked
+at.
 
 Not found: what is spread over several fields, spelt in words or backwards, or glued to further digits. One in ten numbers that have
 an issuer's beginning and length by chance is taken for a card's: of random numbers of 16 digits that is one in 37.
