@@ -41,6 +41,7 @@ class Problem:
     code: str = ""
     request_id: str | None = None
     transaction_of: str | None = None
+    scope: str | None = None
     instance: str | None = None
     errors: tuple[Fault, ...] = ()
     reference: str | None = None
