@@ -41,7 +41,14 @@ TOKENS = (
     gzip.compress(b"0" * 100_000),
     gzip.compress(b'{"id":1}'),
 )
-answers = st.lists(st.sampled_from(TOKENS) | st.binary(max_size=12), max_size=14).map(b"".join)
+anything = st.lists(st.sampled_from(TOKENS) | st.binary(max_size=12), max_size=14).map(b"".join)
+WHOLE = (
+    b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+    b"HTTP/1.1 201 Created\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n3;a=b\r\nabc\r\n0\r\nx-trailer: 1\r\n\r\n",
+    b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 28\r\n\r\n" + gzip.compress(b'{"id":1}', mtime=0),
+)
+answers = anything | st.tuples(st.sampled_from(WHOLE), anything).map(b"".join)
 
 
 def read(pieces: Iterable[bytes]) -> tuple[object, ...]:
@@ -68,7 +75,9 @@ def cut(content: bytes, places: Sequence[int]) -> list[bytes]:
 @lives(LIVES)
 @given(answers, st.lists(st.integers(0, 10_000), max_size=6))
 def test_an_answer_is_read_or_refused_alike_however_it_comes_in_pieces(answer: bytes, places: list[int]) -> None:
-    assert read(cut(answer, places)) == read([answer] if answer else [])
+    whole = read([answer] if answer else [])
+    assert read(cut(answer, places)) == whole
+    assert read(bytes([each]) for each in answer) == whole
 
 
 @lives(LIVES)

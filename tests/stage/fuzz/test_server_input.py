@@ -47,7 +47,14 @@ TOKENS = (
     b"\x16\x03\x01\x02\x00\x01",
     GOOD,
 )
-requests = st.lists(st.sampled_from(TOKENS) | st.binary(max_size=12), min_size=1, max_size=12)
+anything = st.lists(st.sampled_from(TOKENS) | st.binary(max_size=12), min_size=1, max_size=12)
+CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+BEGUN = (CHUNKED, CHUNKED + b"0\r\n", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhello")
+TRAILERS = (b"Authorization: x\r\n\r\n", b"Authorization: x\r\nHost: y\r\n\r\n" + GOOD, b"\r\n" + GOOD)
+begun = st.tuples(st.sampled_from(BEGUN), st.sampled_from(TRAILERS), anything).map(
+    lambda parts: [*parts[:2], *parts[2]]
+)
+requests = anything | begun
 
 
 class App:
