@@ -163,7 +163,7 @@ async def healthy(role: Service, process: ServerProcess, log: Path) -> None:
 async def test_a_reservation_goes_its_whole_way(composition: Composition) -> None:
     simulator = f"http://127.0.0.1:{composition.services['simulator'].port}/generic"
     await run(composition.services["worker"], ("forwarder", "workspace", "add", "demo"))
-    key = await composition.operate("key", "add", "--workspace", "demo")
+    key = await composition.operate("key", "add", "--workspace", "demo", "--scope", "submit,read,webhooks")
     account = await composition.operate(
         *("account", "add", "--workspace", "demo", "--kind", "generic", "--id", "demo-generic"),
         *("--base-url", simulator, "--credential", "secret"),

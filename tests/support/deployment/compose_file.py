@@ -46,7 +46,8 @@ class Service:
 
         def here(text: str) -> str:
             for address, local in addresses.items():
-                text = text.replace(address, local)
+                # Not within another one, as 0.0.0.0 is in 10.0.0.0.
+                text = re.sub(rf"(?<![0-9.]){re.escape(address)}", local, text)
             return text
 
         return replace(
