@@ -14,6 +14,7 @@ ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = {
     "ARCHITECTURE.md": "architecture.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
 }
 _LINK: Final = re.compile(r"(\]\()([^)\s#:]+)(?=[)#])")
