@@ -12,8 +12,8 @@ from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import ReservationRequest
 
-_IDS_OF_THE_PMS: Final = frozenset({"/propertyId", "/roomId", "/paymentProviderId"})
-_IDENTIFIERS: Final = _IDS_OF_THE_PMS | {"/paymentProviderKey", "/transactionId", "/promotionCode", "/guest/email"}
+_MAY_LOOK_LIKE_CARDS: Final = frozenset({"/propertyId", "/roomId", "/paymentProviderId", "/transactionId"})
+_IDENTIFIERS: Final = _MAY_LOOK_LIKE_CARDS | {"/paymentProviderKey", "/promotionCode", "/guest/email"}
 """What would name something else if it were masked."""
 
 _WHAT: Final = {"card_number": "a card number", "security_code": "a card's security code"}
@@ -30,7 +30,8 @@ class Checked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CardTextCheck:
-    """What is done about card numbers in texts. An account does without it for its PMS's identifiers (`CARD_LIKE_IDS`)."""
+    """What is done about card numbers in texts. An account may do without it for its PMS's and callers' identifiers
+    (`CARD_LIKE_IDS`)."""
 
     policy: CardNumbersInText = "refuse"
 
@@ -52,7 +53,7 @@ class CardTextCheck:
         shown_card = document.pop("cardDetails", None)
         faults = [fault for pointer, text in _texts(document, "") for fault in _faults(text, pointer)]
         if CARD_LIKE_IDS in skipped:
-            faults = [fault for fault in faults if fault.pointer not in _IDS_OF_THE_PMS]
+            faults = [fault for fault in faults if fault.pointer not in _MAY_LOOK_LIKE_CARDS]
         if not faults:
             return Checked(request, published)
         cleaned = _masked(document, "", {fault.pointer for fault in faults})

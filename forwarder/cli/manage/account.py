@@ -51,7 +51,7 @@ _SkipChecks = Annotated[
         metavar="NAMES",
         help="Checks that its requests need not pass, with commas between: past-arrival (an arrival long past), guest-counts "
         "(more adults and children than guests), clock-times (times that no clock shows), guest-name (a guest without a name), "
-        "card-like-ids (identifiers of its PMS that look like card numbers); "
+        "card-like-ids (identifiers and transactions that look like card numbers); "
         "or all, or none.",
     ),
 ]

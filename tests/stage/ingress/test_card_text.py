@@ -124,7 +124,7 @@ async def test_an_account_may_have_identifiers_that_look_like_cards(refusing: St
     accounts = refusing.directory.accounts
     skipping = replace(accounts["alpha-1"], skipped_checks=("card-like-ids",))
     refusing.directory.accounts = {**accounts, "alpha-1": skipping}
-    body = BOOKING_ENGINE | {"propertyId": NUMBER, "roomId": NUMBER}
+    body = BOOKING_ENGINE | {"propertyId": NUMBER, "roomId": NUMBER, "transactionId": NUMBER}
     assert (await refusing.client.post(BOOKING_ENGINE_PATH, json=body)).status_code == 202
     _assert_refused(
         (await refusing.client.post(BOOKING_ENGINE_PATH, json=body | {"notes": NUMBER})).json(),
