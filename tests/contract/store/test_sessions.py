@@ -139,12 +139,13 @@ async def test_who_leaves_in_the_middle_leaves_no_answer_for_the_next(reading: P
 async def test_no_more_than_so_many_sessions_and_no_endless_wait_for_one(
     reading: PostgresqlEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "_FREE_SECONDS", 0.05)
     database = Database(reading)
     hanging = [asyncio.create_task(hang(database)) for _ in range(AT_MOST)]
     await asyncio.sleep(0)
-    with pytest.raises(StoreUnavailable):
-        await session(database.lookup(SESSION))
+    with monkeypatch.context() as impatient:
+        impatient.setattr(sessions, "_FREE_SECONDS", 0.05)
+        with pytest.raises(StoreUnavailable):
+            await session(database.lookup(SESSION))
     for each in hanging:
         each.cancel()
     await asyncio.gather(*hanging, return_exceptions=True)
