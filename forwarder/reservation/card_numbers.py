@@ -4,8 +4,8 @@ A number is 13 to 19 digits that pass the check digit (Luhn) and begin as an iss
 be of any script, and stand together or in groups with up to eight characters between them that are neither letters nor digits;
 or in the groups that cards are printed in, with the same few letters between all. Within a longer row of numbers only the
 groups that cards are printed in count (4-4-4-4, 4-6-5 and the like); a row that is nothing but a number, its expiry and its
-code may be grouped at will. Dates, times, coordinates, decimal fractions, IBANs and phone numbers with their `+` are not looked
-at.
+code may be grouped at will. Dates, times, coordinates, decimal fractions, IBANs, phone numbers with their `+`, and
+what is a hash or a key in hexadecimal digits, are not looked at.
 
 Not found: what is spread over several fields, spelt in words or backwards, or glued to further digits. One in ten numbers that have
 an issuer's beginning and length by chance is taken for a card's: of random numbers of 16 digits that is one in 37.
@@ -176,7 +176,10 @@ _NAMES_OF_CODES: Final = (b"cvv", b"cvc", b"cvn")
 _NAME_OF_CODE: Final = re.compile(r"cv[vcn]", re.IGNORECASE)
 _ENOUGH_DIGITS: Final = re.compile(r"[0-9](?:[^0-9A-Za-z]{0,8}[0-9]){12}")
 _SAME_LETTERS: Final = re.compile(r"[0-9]((?=[^0-9A-Za-z]{0,7}[A-Za-z])[^0-9]{1,8})[0-9]+\1[0-9]", re.IGNORECASE)
-_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_HEXADECIMAL: Final = re.compile(
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12} | (?=(?:[0-9]*[a-f]){4}) [0-9a-f]{32,}", re.IGNORECASE | re.VERBOSE
+)
+"""A UUID, a hash or a key: of a thousand such texts about one has digits that would count."""
 
 
 def may_hold_any(document: bytes) -> bool:
@@ -205,7 +208,7 @@ def may_hold(text: str) -> bool:
     """Whether it is worth looking closer."""
     text = plain(text)
     enough = _ENOUGH_DIGITS.search(text) or _SAME_LETTERS.search(text) or _NAME_OF_CODE.search(text)
-    return enough is not None and _UUID.fullmatch(text) is None
+    return enough is not None and _HEXADECIMAL.fullmatch(text) is None
 
 
 # --- a close look ---

@@ -146,6 +146,17 @@ def _text() -> str:
     return "".join(_CHANCE.choice(KINDS)() + _CHANCE.choice(_BETWEEN) for _ in range(_CHANCE.randint(2, 5)))
 
 
+def test_no_hash_and_no_key_is_taken_for_one() -> None:
+    drawn = random.Random(7)
+    texts = [drawn.randbytes(size).hex() for size in (16, 32, 64) for _ in range(5_000)]
+    assert [text for text in texts if may_hold(text)] == []
+
+
+def test_a_number_beside_few_letters_is_no_hash() -> None:
+    assert mask(f"{NUMBER} card 0000 0000 0000") != f"{NUMBER} card 0000 0000 0000"
+    assert may_hold(f"{NUMBER}abc{NUMBER}")
+
+
 def test_of_ordinary_texts_fewer_than_one_in_a_thousand_is_taken_for_one() -> None:
     samples = 4000
     assert sum(bool(find(make())) for make in KINDS for _ in range(samples // len(KINDS))) <= samples / 2000
