@@ -1,9 +1,11 @@
 """Every text that the database holds, whatever table it is in: for who looks for what must not be stored."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from sqlalchemy import (
+    Column,
     ColumnElement,
     Connection,
     LargeBinary,
@@ -55,9 +57,7 @@ class SqlTexts:
     async def of(self, table: str) -> AsyncGenerator[Sequence[StoredText], None]:
         """The texts of a table, in batches: each is a short transaction of its own, so that nothing waits for a slow reader. What
         is written meanwhile may be missed."""
-        known = await self._ask(
-            lambda connection: Table(table, MetaData(), autoload_with=connection, resolve_fks=False)
-        )
+        known = await self._ask(partial(_known, table))
         key = list(known.primary_key) or list(known.columns)
         readable = [column for column in known.columns if isinstance(column.type, String | JSON | LargeBinary)]
         shown = [column if isinstance(column.type, LargeBinary) else cast(column, Text) for column in readable]
@@ -88,6 +88,16 @@ class SqlTexts:
         with outages_translated():
             async with self._engine.connect() as connection:
                 return await connection.run_sync(ask)
+
+
+def _known(table: str, connection: Connection) -> Table:
+    """Its columns. Its indexes are of no interest, and not all of them can be reflected."""
+    catalogue = inspect(connection)
+    key = catalogue.get_pk_constraint(table)["constrained_columns"]
+    columns = (
+        Column(each["name"], each["type"], primary_key=each["name"] in key) for each in catalogue.get_columns(table)
+    )
+    return Table(table, MetaData(), *columns)
 
 
 def _after(key: Sequence[ColumnElement[Any]], last: Sequence[Any]) -> ColumnElement[bool]:
