@@ -33,16 +33,17 @@ class Outage:
         self._name = name
         self._clock = clock
         self._failures = 0
-        self._began = self._logged = 0.0
+        self._began = self._next_log = 0.0
 
     def failed(self, error: Exception) -> float:
         """Once more; for how many seconds to leave it alone now."""
         name, now = self._name, self._clock.monotonic()
         self._failures += 1
         if self._failures == 1:
-            self._began = now
-        if self._failures == 1 or now - self._logged >= _STILL_SECONDS:
-            self._logged = now
+            self._began = self._next_log = now
+        if now >= self._next_log:
+            while self._next_log <= now:  # From the beginning on, not from the last line: those minutes would grow by the pauses.
+                self._next_log += _STILL_SECONDS
             seconds = round(now - self._began, 1)
             error_of = {"error": str(error), "kind": type(error).__name__}
             _log.warning(f"{name}.interrupted", **error_of, failures=self._failures, seconds=seconds)
