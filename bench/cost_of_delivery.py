@@ -56,6 +56,7 @@ from tools.servers.real_servers import RealServers
 _SECRET = "a secret of this benchmark alone"  # noqa: S105 - as it says
 _ACCOUNT, _WORKSPACE = "bench-generic", "bench"
 _OWNER = Account(_ACCOUNT, _WORKSPACE, "generic", "http://pms.test", "")
+_IDS = RequestIds(b"0123456789abcdef")
 _AT_ONCE = 1_000
 _LOOK_SECONDS = 0.02
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -119,7 +120,7 @@ async def _written(database: asyncpg.Connection) -> tuple[int, int]:
 
 def _messages(*, recognised: bool) -> Callable[[int], Message]:
     """What the ingress would publish of each reservation. `recognised`: with the keys by which one sent again is found."""
-    builder = SubmissionBuilder(RequestIds(b"0123456789abcdef"), TopicCardSealer())
+    builder = SubmissionBuilder(_IDS, TopicCardSealer())
     caller, terms = Caller(_WORKSPACE, _OWNER, "key-bench"), Terms(None, None, None)
 
     def message(number: int) -> Message:
@@ -186,6 +187,7 @@ async def _worker(
             pms=await stack.enter_async_context(open_directory(clock)),
             clock=clock,
             settings=WorkerSettings(),
+            vouches=_IDS.vouches,
             cards=_card_parts(engine),
         )
         running_worker = asyncio.create_task(Worker(parts).run(stop))

@@ -13,12 +13,14 @@ from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.registry import registered
 from forwarder.process.supervision import Stop, side_by_side
+from forwarder.reservation.submission import RequestIds
 from forwarder.settings import Settings
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.retention.guests import SqlGuests
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 from forwarder.tenancy.sealing.registry import Keyring
+from forwarder.tenancy.sql.deployment import request_id_key
 from forwarder.tenancy.sql.grants import SqlGrants
 from forwarder.tenancy.sql.retention import SqlRetentionPolicies
 from forwarder.topics.port import Publisher
@@ -65,6 +67,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         pms=pms,
         clock=clock,
         settings=settings.worker,
+        vouches=RequestIds(await request_id_key(backend.engine)).vouches,
         cards=card_parts(backend),
         sweeper=RetentionSweeper(SqlGuests(backend.engine), SqlRetentionPolicies(backend.engine), clock),
     )

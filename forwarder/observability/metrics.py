@@ -49,7 +49,7 @@ TAKEN_IN = Counter(
     "forwarder_taken_in_total", "Messages of the requests topic, by what intake did with them.", ["result"]
 )
 """`result`: taken_in, cancellation (those delivered before included, which change nothing), duplicate (also counted as taken_in),
-undecodable."""
+undecodable, forged."""
 
 LAG_MESSAGES = Gauge(
     "forwarder_lag_messages",

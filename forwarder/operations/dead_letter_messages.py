@@ -25,6 +25,7 @@ _PREFIX: Final = "dlt-"
 _KEY_BYTES: Final = 1024
 
 UNDECODABLE: Final = "undecodable"
+FORGED: Final = "forged"
 EXPIRED: Final = "expired"
 OTHER: Final = "other"
 _CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -63,10 +64,15 @@ _CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
         "pms_unauthorized",
     ),
 }
-FAILURE_CLASSES: Final = (*_CLASSES, UNDECODABLE, OTHER)
-"""`expired`: its deadline came before it could be sent. `misconfigured`: the account's settings need an operator."""
+FAILURE_CLASSES: Final = (*_CLASSES, UNDECODABLE, FORGED, OTHER)
+"""`expired`: its deadline came before it could be sent. `misconfigured`: the account's settings need an operator. `forged`:
+no ingress of this deployment issued its request id to its account."""
 
 _CLASS_OF: Final = {reason: name for name, reasons in _CLASSES.items() for reason in reasons}
+
+
+class Forged(ValueError):
+    """A message whose request id was not issued to its account by this deployment: somebody else wrote it."""
 
 
 class DeadLetterWriter:
@@ -77,14 +83,14 @@ class DeadLetterWriter:
         self._group = group
         self.topic = topics.dead_letters
 
-    def undecodable(self, consumed: ConsumedMessage, error: Exception) -> Message:
-        """The letter for a message that could not be read: as it came, or as much as the log takes. If it brought headers of a
-        dead letter, they are not ours, and are dropped."""
+    def set_aside(self, consumed: ConsumedMessage, error: Exception) -> Message:
+        """The letter for a message that is not worked on: as it came, or as much as the log takes. If it brought headers of a
+        dead letter, they are not ours, and are dropped. `error`: `Undecodable` or `Forged`."""
         headers = self._headers(consumed.partition, consumed.offset, consumed.timestamp_ms) | {
             "dlt-exception-class": type(error).__name__,
             "dlt-exception-message": str(error),
             "dlt-attempts": "1",
-            FAILURE_CLASS: UNDECODABLE,
+            FAILURE_CLASS: FORGED if isinstance(error, Forged) else UNDECODABLE,
         }
         message = consumed.message
         own = tuple(each for each in message.headers if not each[0].startswith(_PREFIX))

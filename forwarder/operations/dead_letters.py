@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from forwarder.operations.dead_letter_messages import CUT, EVENT_ID, FAILURE_CLASS, UNDECODABLE, replayed
+from forwarder.operations.dead_letter_messages import CUT, EVENT_ID, FAILURE_CLASS, FORGED, UNDECODABLE, replayed
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import Overview
@@ -41,6 +41,8 @@ class LetterState(StrEnum):
     unless its PMS is sent no cards."""
     UNDECODABLE = "undecodable"
     """No submission could be read in it. Put back it comes again, unless it can be read by now."""
+    FORGED = "forged"
+    """No ingress of this deployment wrote it. Workers would set it aside again: it is not put back."""
     TOO_LARGE = "too_large"
     """It cannot be put back: it was cut to fit, and its headers say where it stood; or the log would not take it."""
 
@@ -223,7 +225,7 @@ def _state(letter: Letter, failed: Collection[tuple[str, int]]) -> LetterState:
     if not letter.whole:
         return LetterState.TOO_LARGE
     if letter.revision is None:
-        return LetterState.UNDECODABLE
+        return LetterState.FORGED if letter.failure_class == FORGED else LetterState.UNDECODABLE
     if (letter.request_id, letter.revision) not in failed:
         return LetterState.REPLAYED
     return LetterState.CARD_GONE if letter.had_card else LetterState.OPEN

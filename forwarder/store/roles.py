@@ -65,6 +65,8 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "worker": _EVERY_STAGE
     | {
         "integration_accounts": _READ,
+        # The key that request ids are checked with.
+        "deployment_secrets": _READ,
         "reservations": _CHANGE,
         "duplicates": _CHANGE,
         "parked_cancellations": _CHANGE,

@@ -1,5 +1,6 @@
 """What a worker is made of: its ports and its settings."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,6 +42,10 @@ class WorkerSettings:
     """How long a recorded event may stay unpublished before it is published again."""
 
 
+Vouches = Callable[[str, str], bool]
+"""Whether this deployment issued a request id, its second argument, to an account, its first."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerParts:
     """What the worker works with."""
@@ -54,6 +59,7 @@ class WorkerParts:
     pms: PmsDirectory
     clock: Clock
     settings: WorkerSettings
+    vouches: Vouches
     cards: CardParts
     sweeper: RetentionSweeper | None = None
     """None where somebody else removes guests' data, or nobody."""

@@ -72,7 +72,8 @@ def list_letters(
     """List dead letters that can be replayed, newest first.
 
     open: its submission is still FAILED because of it. superseded: that was submitted anew since, and cannot be replayed. erased:
-    its guest's data was removed, and it cannot be replayed. undecodable: it holds no readable submission. too_large: it cannot be
+    its guest's data was removed, and it cannot be replayed. undecodable: it holds no readable submission. forged: no
+    ingress wrote it, and it cannot be replayed. too_large: it cannot be
     replayed; its headers say where the message is. With --all also replayed: it was replayed, or its submission is gone.
     """
     wanted = _wanted(account, failure_class, since, until)
@@ -239,6 +240,7 @@ def _passed_over(passed_over: Counter[LetterState]) -> str:
         LetterState.ERASED: "without their guests' data, which was removed",
         LetterState.CARD_GONE: "card gone: submit them anew, with the card; where the PMS is sent no cards, name them by their ids",
         LetterState.UNDECODABLE: "undecodable: name those by their ids",
+        LetterState.FORGED: "forged: workers would set them aside again",
         LetterState.TOO_LARGE: "too large to be put back",
     }
     counts = [f"{passed_over[each]} {words}" for each, words in said.items() if passed_over[each]]

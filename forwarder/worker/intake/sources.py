@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from forwarder.observability import metrics
-from forwarder.operations.dead_letter_messages import DeadLetterWriter
+from forwarder.operations.dead_letter_messages import DeadLetterWriter, Forged
 from forwarder.process.clock import iso
 from forwarder.process.loops import CROWD, by_halves, keep_trying
 from forwarder.reservation.cancellation import CancellationRequest
@@ -36,7 +36,7 @@ from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake.cancellations import CancellationIntake
 from forwarder.worker.intake.watch import IntakeWatch
 from forwarder.worker.lease import Lease, LeaseWatch
-from forwarder.worker.parts import WorkerParts
+from forwarder.worker.parts import Vouches, WorkerParts
 
 _log = structlog.get_logger(__name__)
 
@@ -56,9 +56,11 @@ class _ReceivedCancellation(NamedTuple):
     request: CancellationRequest
 
 
-class _Undecodable(NamedTuple):
+class _Foreign(NamedTuple):
+    """A message that is not worked on."""
+
     message: ConsumedMessage
-    error: Undecodable
+    error: Undecodable | Forged
 
 
 M = TypeVar("M", _Received, _ReceivedCancellation)
@@ -105,6 +107,7 @@ class Intake:
         self._letters = letters
         self._watch = watch
         self._cards = cards
+        self._vouches = parts.vouches
         self._clock = parts.clock
         self._settings = parts.settings
         self._cancellations = CancellationIntake(parts, dispatcher, lease)
@@ -119,9 +122,9 @@ class Intake:
             metrics.LAG_SECONDS.set(0)
             return
         self._watch.doing = "store"
-        submissions, cancellations, undecodable = _decode(messages)
-        if undecodable:
-            await self._set_aside(undecodable)
+        submissions, cancellations, foreign = _decode(messages, self._vouches)
+        if foreign:
+            await self._set_aside(foreign)
         # First: what comes in the same batch and is cancelled already is not held, and not sent.
         await self._store(self._note_cancellations, cancellations)
         await self._store(self._ingest, submissions)
@@ -138,7 +141,7 @@ class Intake:
 
         async def refused(received: M, error: Exception) -> None:
             reason = Undecodable(f"the store cannot hold it: {error}")
-            await self._set_aside([_Undecodable(received.message, reason)])
+            await self._set_aside([_Foreign(received.message, reason)])
 
         if messages:
             await by_halves(step, messages, name="intake", refusal=Unstorable, set_aside=refused)
@@ -233,35 +236,50 @@ class Intake:
                 self._dispatcher.note_more(accounts[account_id])
         metrics.TAKEN_IN.labels("taken_in").inc(len(arrivals))
 
-    async def _set_aside(self, undecodable: Sequence[_Undecodable]) -> None:
-        """What cannot be read goes to the dead letters as it is, with the reason; it never stops a partition."""
-        letters = [self._letters.undecodable(message, error) for message, error in undecodable]
+    async def _set_aside(self, foreign: Sequence[_Foreign]) -> None:
+        """What is not worked on goes to the dead letters as it is, with the reason; it never stops a partition."""
+        letters = [self._letters.set_aside(message, error) for message, error in foreign]
 
         async def step() -> None:
             await self._publisher.publish(self._letters.topic, letters)
 
         await keep_trying(step, name="dead_letters", clock=self._clock, outages=(LogUnavailable,))
-        metrics.TAKEN_IN.labels("undecodable").inc(len(letters))
         metrics.DEAD_LETTERS.inc(len(letters))
-        for message, error in undecodable:
-            _log.error("message.undecodable", partition=message.partition, offset=message.offset, error=str(error))
+        for message, error in foreign:
+            partition, offset = message.partition, message.offset
+            if isinstance(error, Forged):
+                metrics.TAKEN_IN.labels("forged").inc()
+                _log.error("message.forged", partition=partition, offset=offset, error=str(error))
+            else:
+                metrics.TAKEN_IN.labels("undecodable").inc()
+                _log.error("message.undecodable", partition=partition, offset=offset, error=str(error))
 
 
 def _decode(
-    messages: Sequence[ConsumedMessage],
-) -> tuple[list[_Received], list[_ReceivedCancellation], list[_Undecodable]]:
+    messages: Sequence[ConsumedMessage], vouches: Vouches
+) -> tuple[list[_Received], list[_ReceivedCancellation], list[_Foreign]]:
     submissions: list[_Received] = []
     cancellations: list[_ReceivedCancellation] = []
-    undecodable: list[_Undecodable] = []
+    foreign: list[_Foreign] = []
     for message in messages:
         try:
             if is_cancellation(message.message):
-                cancellations.append(_ReceivedCancellation(message, decode_cancellation(message.message)))
+                request = decode_cancellation(message.message)
+                _require_issued(request, vouches)
+                cancellations.append(_ReceivedCancellation(message, request))
             else:
-                submissions.append(_Received(message, *decode_with_text(message.message)))
-        except Undecodable as error:
-            undecodable.append(_Undecodable(message, error))
-    return submissions, cancellations, undecodable
+                submission, text = decode_with_text(message.message)
+                _require_issued(submission, vouches)
+                submissions.append(_Received(message, submission, text))
+        except (Undecodable, Forged) as error:
+            foreign.append(_Foreign(message, error))
+    return submissions, cancellations, foreign
+
+
+def _require_issued(about: Submission | CancellationRequest, vouches: Vouches) -> None:
+    """Whoever can write to the topic has not, by that alone, the key that request ids are made with."""
+    if not vouches(about.account_id, about.request_id):
+        raise Forged("no ingress of this deployment issued its request id to its account")
 
 
 class Sweep:

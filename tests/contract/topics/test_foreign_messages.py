@@ -18,10 +18,19 @@ from hypothesis import strategies as st
 from forwarder.cli.operate.results import EventFilter, ReadRange, print_events
 from forwarder.cli.output import json_line
 from forwarder.operations.dead_letter_messages import DeadLetterWriter
-from forwarder.operations.dead_letters import DeadLetterReader, LetterFilter, LetterState, headers_of, row, value_of
-from forwarder.operations.replay import Replay
+from forwarder.operations.dead_letters import (
+    DeadLetterReader,
+    LetterFilter,
+    LetterState,
+    headers_of,
+    letter_of,
+    row,
+    value_of,
+)
+from forwarder.operations.replay import Replay, plan_replay
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.request import SealedCard
+from forwarder.reservation.submission import RequestIds
 from forwarder.store.database import open_engine
 from forwarder.store.lists.reader import SqlOverview
 from forwarder.topics.codec import Undecodable, encode_cancellation
@@ -52,7 +61,7 @@ def _result() -> Message:
 
 def _letter() -> Message:
     place = ConsumedMessage("reservations.requests", 0, 7, 0, message_of(fresh(1)))
-    return DeadLetterWriter(Topics(), "workers").undecodable(place, Undecodable("not a submission"))
+    return DeadLetterWriter(Topics(), "workers").set_aside(place, Undecodable("not a submission"))
 
 
 def _submission() -> Message:
@@ -144,6 +153,26 @@ def test_whatever_is_written_beside_them_reservations_are_made_and_told(
             runner.run(look_back())
         finally:
             runner.run(opened.__aexit__(None, None, None))
+
+
+async def test_what_has_an_id_of_no_ingress_is_not_booked_and_holds_up_nothing(
+    log: Log, topics: Topics, migrated_url: str | Path
+) -> None:
+    ids, other = RequestIds(b"0123456789abcdef"), RequestIds(b"another key, 16+")
+    elsewhere = replace(fresh(1), request_id=ids.issue("other", SystemClock().now()))  # of another account
+    unsigned = [fresh(2), replace(fresh(3), request_id=other.derive("acc", "order-42")), elsewhere]
+    async with foreign_site(log, topics, migrated_url, ids) as site:
+        await site.goes_on(requests=[*map(message_of, unsigned), encode_cancellation(cancellation(3))])
+        for _ in range(4):  # of either partition
+            await site.goes_on()
+        assert site.read == site.published
+        assert [await site.reader.submission("acc", each.request_id) for each in unsigned] == [None] * 3
+        letters = [letter async for batch in read_to_end(log, topics.dead_letters) for letter in map(letter_of, batch)]
+        assert {letter.failure_class for letter in letters} == {"forged"}
+        assert len(letters) == 4
+        desk = DeadLetterReader(log, topics.dead_letters, site.overview)
+        plan = plan_replay(await desk.find(LetterFilter(ids=[letter.id for letter in letters])), by_id=True)
+        assert not plan.chosen
 
 
 def test_whatever_is_among_the_letters_they_are_all_shown_and_put_back_as_far_as_they_can_be(

@@ -106,7 +106,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[_Desk]:
 
 def undecodable(partition: int, offset: int, value: bytes = b"no JSON", key: bytes = b"acc:1001") -> Message:
     delivery = ConsumedMessage(TOPICS.requests, partition, offset, 0, Message(key, value))
-    return LETTERS.undecodable(delivery, Undecodable("not a submission"))
+    return LETTERS.set_aside(delivery, Undecodable("not a submission"))
 
 
 # --- reading and selecting ------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_whenever_the_log_was_told_that_it_was_written(taken_at: int) -> None:
 
 async def test_a_letter_that_was_cut_or_that_the_log_would_not_take_is_not_to_be_put_back(desk: _Desk) -> None:
     whole = Message(b"acc:1", b"x" * MAX_MESSAGE_BYTES)
-    await desk.set_aside(LETTERS.undecodable(ConsumedMessage(TOPICS.requests, 0, 7, 0, whole), Undecodable("no")))
+    await desk.set_aside(LETTERS.set_aside(ConsumedMessage(TOPICS.requests, 0, 7, 0, whole), Undecodable("no")))
     ((letter, standing),) = await desk.letters.find(LetterFilter(account="acc"))
     assert (letter.id, standing) == ("0:7", LetterState.TOO_LARGE)
     too_large = replace(whole, headers=(("dlt-event-id", b"rsv_1.1"),))

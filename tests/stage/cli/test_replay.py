@@ -24,7 +24,7 @@ async def in_batches(messages: Sequence[Message], size: int) -> AsyncIterator[Se
 def some_letters(count: int) -> list[Message]:
     """Letters, numbered by their values."""
     places = (ConsumedMessage(TOPICS.requests, 0, each, 0, Message(b"acc:1001", b"%d" % each)) for each in range(count))
-    return [LETTERS.undecodable(place, Undecodable("not a submission")) for place in places]
+    return [LETTERS.set_aside(place, Undecodable("not a submission")) for place in places]
 
 
 async def test_letters_go_back_in_their_order_at_the_rate() -> None:

@@ -17,8 +17,9 @@ from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.observability.metrics import registry
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.submission import RequestIds, Submission
 from forwarder.store.database import open_engine
-from forwarder.store.lists.reader import SqlReader
+from forwarder.store.lists.reader import SqlOverview, SqlReader
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.queue import SqlDeliveryQueue
@@ -32,7 +33,7 @@ from forwarder.worker.service import Worker
 from tests.support.memory.webhooks import MemorySender, public_targets
 from tests.support.store.audited import audit_on
 from tests.support.worker.cards import card_parts
-from tests.support.worker.worker_bench import SECRET, SETTINGS, Accounts, Pms, fresh, message_of
+from tests.support.worker.worker_bench import SECRET, SETTINGS, Accounts, Pms, fresh, message_of, vouching_for_all
 
 URL = "https://hook.example/"
 PATIENCE_SECONDS = 20.0
@@ -42,14 +43,23 @@ WORKSPACE = "demo"
 class ForeignSite:
     """`published` counts what went to the requests topic."""
 
-    def __init__(self, publisher: Publisher, topics: Topics, engine: AsyncEngine, outcomes: OutcomeListener) -> None:
+    def __init__(
+        self,
+        publisher: Publisher,
+        topics: Topics,
+        engine: AsyncEngine,
+        outcomes: OutcomeListener,
+        ids: RequestIds | None,
+    ) -> None:
         self.publisher = publisher
         self.topics = topics
         self.reader = SqlReader(engine)
+        self.overview = SqlOverview(engine)
         self.outcomes = outcomes
         self.sender = MemorySender()
         self.running: list[asyncio.Task[None]] = []
         self.published = 0
+        self._ids = ids
         self._number = 1000
         self._read_before = _read()
 
@@ -66,8 +76,7 @@ class ForeignSite:
 
     async def goes_on(self, *, requests: Sequence[Message] = (), results: Sequence[Message] = ()) -> None:
         """Write these; fail unless a reservation that comes after them is made, its caller is told, and its customer as well."""
-        self._number += 1
-        sent = fresh(self._number)
+        sent = self._submission()
         async with asyncio.timeout(PATIENCE_SECONDS), AsyncExitStack() as stack:
             expected = await stack.enter_async_context(self.outcomes.expecting(sent.request_id))
             assert expected is not None
@@ -91,6 +100,12 @@ class ForeignSite:
         assert stored is not None
         assert stored.status is Status.CONFIRMED
 
+    def _submission(self) -> Submission:
+        """A new one; as an ingress would name it, where that is looked at."""
+        self._number += 1
+        sent = fresh(self._number)
+        return sent if self._ids is None else replace(sent, request_id=self._ids.issue("acc", sent.accepted_at))
+
     def _look(self) -> None:
         for task in self.running:
             if task.done():
@@ -109,14 +124,17 @@ def _about(request_id: str, message: Message) -> Message:
 
 
 def _read() -> int:
-    results = ("taken_in", "cancellation", "undecodable")
+    results = ("taken_in", "cancellation", "undecodable", "forged")
     counts = (registry().get_sample_value("forwarder_taken_in_total", {"result": result}) for result in results)
     return sum(int(count or 0) for count in counts)
 
 
 @asynccontextmanager
-async def foreign_site(log: Log, topics: Topics, database: str | Path) -> AsyncIterator[ForeignSite]:
-    """A worker, a notifier and a waiter at work; stopped at the end, where they raise what ended them before."""
+async def foreign_site(
+    log: Log, topics: Topics, database: str | Path, ids: RequestIds | None = None
+) -> AsyncIterator[ForeignSite]:
+    """A worker, a notifier and a waiter at work; stopped at the end, where they raise what ended them before. `ids`: what the
+    worker checks request ids by; without, it lets all of them pass."""
     engine, clock, stop = open_engine(database), SystemClock(), asyncio.Event()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(engine.dispose)
@@ -124,10 +142,20 @@ async def foreign_site(log: Log, topics: Topics, database: str | Path) -> AsyncI
             await admin.create(dict.fromkeys(topics.all(), 2))
         publisher = await stack.enter_async_context(log.publisher())
         outcomes = OutcomeListener(await stack.enter_async_context(log.tail(topics.results)), clock)
-        site = ForeignSite(publisher, topics, engine, outcomes)
+        site = ForeignSite(publisher, topics, engine, outcomes, ids)
         unsealer, recorder, pms = SecretUnsealer([SECRET]), SqlRecorder(engine), Pms()
         worker = WorkerParts(
-            log, topics, publisher, recorder, Accounts(), unsealer, pms, clock, SETTINGS, card_parts(engine)
+            log,
+            topics,
+            publisher,
+            recorder,
+            Accounts(),
+            unsealer,
+            pms,
+            clock,
+            SETTINGS,
+            vouching_for_all if ids is None else ids.vouches,
+            card_parts(engine),
         )
         endpoints, settings = (
             SqlEndpoints(engine),

@@ -24,6 +24,7 @@ from tests.support.machine.worlds.process_pms import ProcessPmss
 from tests.support.machine.worlds.store import Store
 from tests.support.machine.worlds.virtual_time import VirtualTimeLoop, unexpected
 from tests.support.worker.cards import OneSealingKey, card_parts
+from tests.support.worker.worker_bench import vouching_for_all
 
 HOSTS = 3
 OPERATOR = HOSTS
@@ -113,6 +114,7 @@ class Site:
             pms=cast("PmsDirectory", ProcessPmss(self.pmss, self.ownership, process)),
             clock=process.clock,
             settings=self.settings,
+            vouches=vouching_for_all,
             cards=card_parts(self.store.card_keys(process, host), _SEALING_KEY),
         )
         return Running(process, Worker(parts))

@@ -60,5 +60,6 @@ def parts_of(recorder: Recorder, directory: Directory, clock: Clock, settings: W
         pms=absent,
         clock=clock,
         settings=settings,
+        vouches=absent,
         cards=card_parts(),
     )

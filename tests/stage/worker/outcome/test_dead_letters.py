@@ -65,7 +65,7 @@ def test_what_expired_before_it_was_tried_says_so() -> None:
 
 def test_what_cannot_be_read_goes_out_byte_for_byte() -> None:
     raw = Message(b"\xffacc", b"\x00 no JSON \xfe", (("traceparent", b"kept"),))
-    message = LETTERS.undecodable(ConsumedMessage(TOPICS.requests, 3, 17, 5, raw), Undecodable("not a submission"))
+    message = LETTERS.set_aside(ConsumedMessage(TOPICS.requests, 3, 17, 5, raw), Undecodable("not a submission"))
     assert (message.key, message.value) == (raw.key, raw.value)
     headers = headers_of(message)
     assert (headers["dlt-original-partition"], headers["dlt-original-offset"]) == ("3", "17")
@@ -85,7 +85,7 @@ def test_what_cannot_be_read_goes_out_byte_for_byte() -> None:
 )
 def test_what_is_too_large_for_a_letter_is_cut_and_says_where_it_stands(key: bytes, headers: Headers) -> None:
     raw = Message(key, b"x" * (MAX_MESSAGE_BYTES - len(key)), headers)
-    message = LETTERS.undecodable(ConsumedMessage(TOPICS.requests, 3, 17, 5, raw), Undecodable("not a submission"))
+    message = LETTERS.set_aside(ConsumedMessage(TOPICS.requests, 3, 17, 5, raw), Undecodable("not a submission"))
     assert message.size <= MAX_MESSAGE_BYTES
     assert message.value
     assert raw.value.startswith(message.value)
@@ -98,7 +98,7 @@ def test_what_is_too_large_for_a_letter_is_cut_and_says_where_it_stands(key: byt
 def test_a_foreign_message_says_nothing_in_our_name() -> None:
     lies = (("dlt-event-id", b"rsv_1.1"), ("dlt-failure-class", b"expired"), ("dlt-cut-from-bytes", b"9"))
     raw = Message(b"key", b"no JSON", (*lies, ("own", b"kept")))
-    message = LETTERS.undecodable(ConsumedMessage(TOPICS.requests, 3, 17, 5, raw), Undecodable("not a submission"))
+    message = LETTERS.set_aside(ConsumedMessage(TOPICS.requests, 3, 17, 5, raw), Undecodable("not a submission"))
     told = headers_of(message)
     assert (told["dlt-failure-class"], told["own"]) == ("undecodable", "kept")
     assert not {"dlt-event-id", "dlt-cut-from-bytes"} & told.keys()
