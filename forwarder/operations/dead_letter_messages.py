@@ -11,13 +11,12 @@ from typing import Final
 from pydantic_core import to_json
 
 from forwarder.process.clock import iso
-from forwarder.store.submissions.work import DeadLetter, Ended, Work
+from forwarder.store.submissions.work import FAILURE_CLASS, DeadLetter, Ended, Work
 from forwarder.tenancy.sealing.cards import GONE
 from forwarder.topics.codec import REPLAY_OF, encode_submission
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, Topics
 
 EVENT_ID: Final = "dlt-event-id"
-FAILURE_CLASS: Final = "dlt-failure-class"
 CUT: Final = "dlt-cut-from-bytes"
 """On a letter that holds only the beginning of its message, which was too large: how many bytes the message has."""
 

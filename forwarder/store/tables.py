@@ -80,6 +80,7 @@ reservations = Table(
     Column("keyed", Boolean, nullable=False, server_default=text("false")),
     Column("transaction_of", Text),
     Column("anonymized_at", Moment),
+    Column("failure_class", Text),
     sqlite_autoincrement=True,
     # A row is written twice, once when it is taken in and once with its outcome. Rows of the usual size stay in the page, as
     # they are: compressing each on its way costs more than it saves.
@@ -101,6 +102,7 @@ are JSON texts.
 - `cancel_problem`: why a requested cancellation failed.
 - `natural_key`, `transaction_key`, `keyed`: as in `NaturalKey`; `keyed` also of one that a keyed submission repeated.
 - `transaction_of`: the request id of the submission whose transaction it reuses: it is refused.
+- `failure_class`: the class of its dead letter, where it is FAILED.
 - `anonymized_at`: when its guest's data was removed (`reservation.anonymous`); null again once it is worked on again.
 """
 
@@ -175,6 +177,17 @@ Index(
     reservations.c.id,
     postgresql_where=text(_IDENTIFIABLE),
     sqlite_where=text(_IDENTIFIABLE),
+)
+
+_OPEN_FAILURE = "status = 'FAILED' AND anonymized_at IS NULL"
+IS_OPEN_FAILURE: Final = text(_OPEN_FAILURE)
+"""That a submission failed and could be put back; literally the condition of the index."""
+Index(
+    "reservations_failed",
+    reservations.c.account_id,
+    reservations.c.failure_class,
+    postgresql_where=text(_OPEN_FAILURE),
+    sqlite_where=text(_OPEN_FAILURE),
 )
 
 _POSSIBLE = "status IN ('PENDING', 'IN_DOUBT', 'CONFIRMED', 'CANCELLED')"

@@ -79,10 +79,12 @@ class ConsumedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a group is behind the end of one partition: `messages` not yet committed."""
+    """How far a group is behind the end of one partition: `messages` not yet committed, the oldest of which was appended at
+    `oldest_at`. That is None where there are none, and where the log does not say it in time."""
 
     partition: int
     messages: int
+    oldest_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,10 @@ class TopicAdmin(Protocol):
 
     async def committed(self, topic: str, *, group: str) -> Mapping[int, int]:
         """For each partition of `topic` that the group has committed in, the offset from which it would go on."""
+        ...
+
+    async def lag(self, topic: str, *, group: str) -> Sequence[Lag]:
+        """The group's lag in each partition of `topic`, whether the group has members or not. Empty if there is no such topic."""
         ...
 
 

@@ -45,6 +45,7 @@ _OUTCOME = (
     _row.pms_reservation_id,
     _row.cancelled_at,
     _row.cancel_problem,
+    _row.failure_class,
 )
 _EVENT = (
     outbox.c.request_id,

@@ -120,6 +120,7 @@ def _outcome_row(position: int, ended: Ended) -> dict[str, Any]:
         "after": after.decode(),
         "traceparent": event.traceparent,
         "dead_letter": ended.dead_letter and asdict(ended.dead_letter),
+        "failure_class": ended.dead_letter and ended.dead_letter.failure_class,
         "sent_safeguards": ended.sent_safeguards if ended.status is Status.IN_DOUBT else None,
     }
 

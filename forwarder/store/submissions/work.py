@@ -11,6 +11,9 @@ from forwarder.reservation.record import ResultEvent
 from forwarder.reservation.submission import Submission
 from forwarder.reservation.value import value
 
+FAILURE_CLASS: Final = "dlt-failure-class"
+"""The header of a dead letter that says, in a word of a closed set, why it was set aside."""
+
 UNKNOWN_SAFEGUARDS: Final = "unknown"
 """The safeguards of a push whose worker did not name any: none that anybody could rely on."""
 
@@ -156,6 +159,11 @@ class DeadLetter:
     key: str
     value: str
     headers: Mapping[str, str]
+
+    @property
+    def failure_class(self) -> str | None:
+        """By which it is counted among those that stand."""
+        return self.headers.get(FAILURE_CLASS)
 
 
 @value(frozen=True, slots=True)

@@ -11,11 +11,12 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, NamedTuple, assert_never
 from urllib.parse import quote
 
-from forwarder.topics.port import ConsumedMessage, GroupBusy, Headers, LogUnavailable, Message
+from forwarder.topics.port import ConsumedMessage, GroupBusy, Headers, Lag, LogUnavailable, Message
 from forwarder.topics.publishing import partition_of
 
 _VERSION = 1
@@ -140,6 +141,31 @@ def committed_offsets(path: Path, name: str, group: str) -> dict[int, int]:
     with reaching_file(f"read {path}"), closing(open_file(path)) as connection:
         topic = topic_entry(connection, name)
         return {} if topic is None else committed(connection, topic, group)
+
+
+def group_lag(path: Path, name: str, group: str) -> list[Lag]:
+    """The lag of `group` in each partition of the topic; none if there is no such topic. Raises `LogUnavailable`."""
+    with reaching_file(f"read {path}"), closing(open_file(path)) as connection:
+        topic = topic_entry(connection, name)
+        if topic is None:
+            return []
+        done = committed(connection, topic, group)
+        first = first_offsets(connection, topic)  # earlier ones were deleted: nobody is behind them
+        ends = heads(connection, topic)
+        begun = {each: max(done.get(each, 0), first.get(each, end)) for each, end in ends.items()}
+        return [
+            Lag(each, end - begun[each], _appended_at(connection, topic, each, begun[each]))
+            for each, end in sorted(ends.items())
+        ]
+
+
+def _appended_at(connection: sqlite3.Connection, topic: TopicEntry, partition: int, offset: int) -> datetime | None:
+    rows = connection.execute(
+        "select timestamp_ms from messages where topic = ? and partition = ? and offset >= ? order by offset limit 1",
+        (topic.id, partition, offset),
+    )
+    found = rows.fetchone()
+    return None if found is None else datetime.fromtimestamp(found[0] / 1000, UTC)
 
 
 def heads(connection: sqlite3.Connection, topic: TopicEntry) -> dict[int, int]:

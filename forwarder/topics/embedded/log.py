@@ -15,6 +15,7 @@ from forwarder.topics.embedded.file import (
     Create,
     NoOp,
     committed_offsets,
+    group_lag,
     list_topics,
     lock_group,
     topic_offsets,
@@ -23,6 +24,7 @@ from forwarder.topics.embedded.reader import EmbeddedConsumer, EmbeddedReader, E
 from forwarder.topics.embedded.writer import EmbeddedPublisher, EmbeddedWriter, Retention
 from forwarder.topics.port import (
     Consumer,
+    Lag,
     PartitionsChanged,
     Publisher,
     Tail,
@@ -155,3 +157,6 @@ class EmbeddedAdmin:
 
     async def committed(self, topic: str, *, group: str) -> Mapping[int, int]:
         return await asyncio.to_thread(committed_offsets, self._path, topic, group)
+
+    async def lag(self, topic: str, *, group: str) -> Sequence[Lag]:
+        return await asyncio.to_thread(group_lag, self._path, topic, group)

@@ -2,22 +2,30 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from datetime import timedelta
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import NodeNotReadyError, NoError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import (
+    GroupCoordinatorNotAvailableError,
+    NodeNotReadyError,
+    NoError,
+    TopicAlreadyExistsError,
+    for_code,
+)
 
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
-from forwarder.topics.kafka.reader import stop
+from forwarder.topics.kafka.reader import CannotRead, stop
+from forwarder.topics.port import Lag
 
 _REPLICAS = 3
 _IN_SYNC = 2
 _POLL_SECONDS = 0.05
 _FOR_EVER = -1
+_OLDEST_SECONDS = 3.0  # for one message of each partition to come
 
 
 class KafkaAdmin:
@@ -70,8 +78,29 @@ class KafkaAdmin:
 
     async def committed(self, topic: str, *, group: str) -> Mapping[int, int]:
         async with reaching_kafka(f"read the offsets of {group}", within=self._connection.publish_timeout_seconds):
-            found = await self._client.list_consumer_group_offsets(group)
-        return {place.partition: at.offset for place, at in found.items() if place.topic == topic and at.offset >= 0}
+            return await self._committed(topic, group)
+
+    async def lag(self, topic: str, *, group: str) -> Sequence[Lag]:
+        async with reaching_kafka(f"read the lag of {group}", within=self._connection.publish_timeout_seconds):
+            count = (await self._existing()).get(topic, 0)
+            every = [TopicPartition(topic, each) for each in range(count)]
+            committed = await self._committed(topic, group)  # before the ends, which it is not ahead of then
+            async with self._offsets_client() as consumer:
+                first, ends = await consumer.beginning_offsets(every), await consumer.end_offsets(every)
+                begun = {each: max(committed.get(each.partition, 0), first[each]) for each in every}
+                behind = {each: offset for each, offset in begun.items() if offset < ends[each]}
+                oldest = await _appended_at(consumer, behind)
+        return [Lag(each.partition, max(0, ends[each] - begun[each]), oldest.get(each)) for each in every]
+
+    async def _committed(self, topic: str, group: str) -> Mapping[int, int]:
+        while True:
+            try:
+                found = await self._client.list_consumer_group_offsets(group)
+            except GroupCoordinatorNotAvailableError:  # of the first group of all, and while another broker takes over
+                await asyncio.sleep(_POLL_SECONDS)
+            else:
+                places = {place: at.offset for place, at in found.items() if place.topic == topic}
+                return {place.partition: offset for place, offset in places.items() if offset >= 0}
 
     @asynccontextmanager
     async def _offsets_client(self) -> AsyncIterator[AIOKafkaConsumer]:
@@ -124,6 +153,24 @@ async def kafka_admin(connection: KafkaConnection, replication_factor: int | Non
         yield KafkaAdmin(client, connection, replication_factor)
     finally:
         await client.close()
+
+
+async def _appended_at(
+    consumer: AIOKafkaConsumer, places: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, datetime]:
+    """When the message at each of `places`, or the first after it, was appended; without those that cannot be read, or do not come
+    in time."""
+    consumer.assign(list(places))
+    for place, offset in places.items():
+        consumer.seek(place, offset)
+    found: dict[TopicPartition, datetime] = {}
+    deadline = asyncio.get_running_loop().time() + _OLDEST_SECONDS
+    for place in places:
+        left = max(deadline - asyncio.get_running_loop().time(), 0.0)
+        with suppress(*CannotRead):
+            for records in (await consumer.getmany(place, timeout_ms=milliseconds(left), max_records=1)).values():
+                found[place] = datetime.fromtimestamp(records[0].timestamp / 1000, UTC)
+    return found
 
 
 def _new(name: str, partitions: int, replicas: int) -> NewTopic:

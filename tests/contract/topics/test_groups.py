@@ -159,3 +159,21 @@ async def test_another_member_takes_over_when_the_first_has_left(log: Log, topic
     await publisher.publish(topic, numbered(10, first=10))
     async with member(log, topic) as second:
         assert numbers(await take(second, 10)) == [*range(10, 20)]
+
+
+async def test_how_far_a_group_is_behind_is_told_without_any_of_its_members(
+    log: Log, topic: str, publisher: Publisher
+) -> None:
+    async with log.admin() as admin:
+        assert await admin.lag(f"{topic}.none", group="workers") == []
+        assert [each.oldest_at for each in await admin.lag(topic, group="workers")] == [None] * PARTITIONS
+        await publisher.publish(topic, numbered(40))
+        async with member(log, topic) as consumer:
+            received = await take(consumer, 40)
+            await consumer.commit([each for each in received if each.offset == 0])
+        await publisher.publish(topic, numbered(5, first=40))
+        lags = await admin.lag(topic, group="workers")
+        assert sum(each.messages for each in lags) == 45 - len({each.partition for each in received})
+        seconds = {(each.partition, each.offset): each.timestamp_ms / 1000 for each in received}
+        appended = {each.partition: each.oldest_at and each.oldest_at.timestamp() for each in lags}
+        assert appended == {partition: seconds.get((partition, 1)) for partition in range(PARTITIONS)}

@@ -115,6 +115,7 @@ def _reservations() -> None:
         sa.Column("keyed", sa.Boolean, nullable=False, server_default=sa.text("false")),
         sa.Column("transaction_of", sa.Text),
         sa.Column("anonymized_at", _MOMENT),
+        sa.Column("failure_class", sa.Text),
         sqlite_autoincrement=True,
         postgresql_with={"toast_tuple_target": 8160, "autovacuum_vacuum_scale_factor": 0.05},
     )
@@ -161,6 +162,12 @@ def _reservation_indexes() -> None:
         "status <> 'IN_DOUBT' AND due_at IS NOT NULL AND leased_by IS NULL",
     )
     _partial_index("reservations_leased", "reservations", ["leased_by"], "leased_by IS NOT NULL")
+    _partial_index(
+        "reservations_failed",
+        "reservations",
+        ["account_id", "failure_class"],
+        "status = 'FAILED' AND anonymized_at IS NULL",
+    )
     possible = "status IN ('PENDING', 'IN_DOUBT', 'CONFIRMED', 'CANCELLED')"
     recognised_by = [sa.text("coalesce(transaction_key, natural_key)"), "id"]
     _partial_index("reservations_recognised", "reservations", recognised_by, f"natural_key IS NOT NULL AND {possible}")

@@ -27,6 +27,7 @@ from forwarder.store.lists.reader import (
     parameters_of,
 )
 from forwarder.store.sql import BATCH, as_batch, batch_with_texts
+from forwarder.store.standing import reader as standing
 from forwarder.store.submissions import cancellations, claims, leases, outcomes
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.tables import parked_cancellations
@@ -134,6 +135,20 @@ async def test_accounts_with_due_rows_are_found_by_the_index_of_due_rows(full: A
     assert steps.count("reservations_due") == 3
     assert "reservations_listed" not in steps
     assert not reads_every_row(steps)
+
+
+async def test_what_stands_is_counted_by_the_indexes_of_what_stands(full: AsyncEngine) -> None:
+    steps = await plan(full, standing.accounts(), {"now": NOW})
+    assert indexes(steps) == {"reservations_status ", "reservations_due "}, steps
+    assert not reads_every_row(steps)
+    read = [
+        int(rows) * int(loops) for rows, loops in re.findall(r"using reservations_.* rows=(\d+) loops=(\d+)\)", steps)
+    ]
+    assert sum(read) < _ROWS / 2, steps  # of which a third is pending; of the others none is looked at
+    steps = await plan(full, standing.failed(), {})
+    assert indexes(steps) == {"reservations_failed "}, steps
+    steps = await plan(full, standing.endpoints(), {})
+    assert "webhook_deliveries_due" in steps
 
 
 async def test_a_workers_rows_are_found_by_the_index_of_held_rows(full: AsyncEngine) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.operations.dead_letter_messages import EVENT_ID, FAILURE_CLASS, DeadLetterWriter
+from forwarder.operations.dead_letter_messages import EVENT_ID, DeadLetterWriter
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.reader import SqlOverview
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.work import Work
+from forwarder.store.submissions.work import FAILURE_CLASS, Work
 from forwarder.tenancy.port import Account, TenancyUnavailable
 from forwarder.topics.codec import header, subject
 from forwarder.topics.port import Message, Topics

@@ -1,0 +1,123 @@
+"""What stands at the moment: how far the groups are behind, and what waits, is in doubt or has failed. For the metrics and for
+operators, who so see the same numbers."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from forwarder.process.clock import Clock
+from forwarder.reservation.submission import live_account_id
+from forwarder.store.standing.port import AccountWork, EndpointWork, FailedWork, StandingReader
+from forwarder.tenancy.port import Account
+from forwarder.topics.port import Lag, Log
+
+
+class AccountState(StrEnum):
+    """Whether an account's submissions are pushed."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    UNKNOWN = "unknown"
+    """There are submissions, and no such account: nobody can push them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group, and the topic that it reads."""
+
+    name: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How far a group is behind, in each partition. `at`: when that was read."""
+
+    group: Group
+    partitions: Sequence[Lag]
+    at: datetime
+
+    @property
+    def messages(self) -> int:
+        return sum(each.messages for each in self.partitions)
+
+    @property
+    def seconds(self) -> float:
+        """How long ago the oldest message that is not committed was appended; 0 when there is none."""
+        oldest = min((each.oldest_at for each in self.partitions if each.oldest_at is not None), default=self.at)
+        return max((self.at - oldest).total_seconds(), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class AccountStanding:
+    """An account and what stands of it. `account` is None where there is no such account. A shadow is told by its own id, and goes
+    by its account, but that is never paused for it."""
+
+    account_id: str
+    account: Account | None
+    state: AccountState
+    work: AccountWork
+    failed: Sequence[FailedWork]
+
+
+@dataclass(frozen=True, slots=True)
+class StandingWork:
+    """What stands in the store. `at`: when it was read. Every account is there, those that nothing stands of as well."""
+
+    accounts: Sequence[AccountStanding]
+    endpoints: Sequence[EndpointWork]
+    at: datetime
+
+    @property
+    def failed_by_class(self) -> Mapping[str, int]:
+        """Submissions that are FAILED, by the class of their dead letters."""
+        count: Counter[str] = Counter()
+        for account in self.accounts:
+            for each in account.failed:
+                count[each.failure_class] += each.count
+        return count
+
+
+class Accounts(Protocol):
+    """All accounts, of which `TenancyAdmin` has more to say."""
+
+    async def accounts(self) -> Sequence[Account]: ...
+
+
+async def read_lag(log: Log, groups: Sequence[Group], clock: Clock) -> Sequence[GroupLag]:
+    """Of each group, whether it has members or not. Raises `LogUnavailable`."""
+    async with log.admin() as admin:
+        return [GroupLag(each, await admin.lag(each.topic, group=each.name), clock.now()) for each in groups]
+
+
+async def read_work(store: StandingReader, tenancy: Accounts, clock: Clock) -> StandingWork:
+    """Raises `StoreUnavailable` and `TenancyUnavailable`."""
+    now = clock.now()
+    known = {account.id: account for account in await tenancy.accounts()}
+    works = {work.account_id: work for work in await store.accounts(now=now)}
+    failed: dict[str, list[FailedWork]] = {}
+    for each in await store.failed():
+        failed.setdefault(each.account_id, []).append(each)
+    standing = [
+        _standing(account_id, known, works.get(account_id) or _nothing(account_id), failed.get(account_id, ()))
+        for account_id in sorted({*known, *works})
+    ]
+    return StandingWork(standing, await store.endpoints(), now)
+
+
+def _standing(
+    account_id: str, known: Mapping[str, Account], work: AccountWork, failed: Sequence[FailedWork]
+) -> AccountStanding:
+    account = known.get(live_account_id(account_id))
+    if account is None:
+        state = AccountState.UNKNOWN
+    else:
+        state = AccountState.PAUSED if account.paused and account_id == account.id else AccountState.ACTIVE
+    return AccountStanding(account_id, account, state, work, failed)
+
+
+def _nothing(account_id: str) -> AccountWork:
+    return AccountWork(account_id, 0, None, 0, None, 0, None)
