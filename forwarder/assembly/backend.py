@@ -80,11 +80,20 @@ class Backend:
     async def _public_keys(self) -> PublicKeys:
         return await SqlSecrets(self.engine).trusted_keys(trusted_keys(self.settings, self.keyring))
 
+    def pushing_directory(self) -> SqlDirectory:
+        """Accounts with their credentials, which only workers' database role may read."""
+        shadow = _shadows(self.settings, self.keyring).of
+        return SqlDirectory(self.engine, self.clock, shadow=shadow, for_pushes=True)
+
     async def create_topics(self, partitions: int | None = None) -> Sequence[str]:
         """Create the topics that are missing; their names."""
         count = partitions or self.settings.environment.partitions
         async with self.log.admin() as admin:
             return await admin.create(dict.fromkeys(self.settings.topics.all(), count))
+
+
+def _shadows(settings: Settings, keyring: Keyring | None) -> Shadows:
+    return Shadows(settings.environment.simulator_url, None if keyring is None else keyring.seal_text)
 
 
 @asynccontextmanager
@@ -122,10 +131,9 @@ async def open_backend(settings: Settings, *, any_secret: bool = False) -> Async
         async with open_log(
             settings.backend, partitions=environment.partitions, session_seconds=environment.session_seconds
         ) as log:
-            shadows = Shadows(environment.simulator_url, None if keyring is None else keyring.seal_text)
             trail = SqlAuditTrail(engine)
             audit = Audit(trail, clock)
-            directory = SqlDirectory(engine, clock, shadow=shadows.of)
+            directory = SqlDirectory(engine, clock, shadow=_shadows(settings, keyring).of)
             yield Backend(
                 settings=settings,
                 clock=clock,

@@ -62,7 +62,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         topics=settings.topics,
         publisher=publisher,
         recorder=SqlRecorder(backend.engine),
-        directory=backend.directory,
+        directory=backend.pushing_directory(),
         unsealer=keyring,
         pms=pms,
         clock=clock,

@@ -12,20 +12,48 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import ProgrammingError
 
 from forwarder.store.database import open_engine, outages_translated
-from forwarder.store.tables import reservations
 
 _READ: Final = ("SELECT",)
 _CHANGE: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _COUNT: Final = ("SELECT", "INSERT", "UPDATE")
 _APPEND: Final = ("SELECT", "INSERT")
 
-_NOT_THE_CARD: Final = ", ".join(f'"{column.name}"' for column in reservations.c if column is not reservations.c.card)
+
+def _of(*columns: str) -> Sequence[str]:
+    """To read these columns alone."""
+    return (f"SELECT ({', '.join(columns)})",)
+
+
+_RECORDS: Final = _of(
+    *(
+        "id",
+        "request_id",
+        "account_id",
+        "status",
+        "property_id",
+        "arrival_date",
+        "departure_date",
+        "pms_reservation_id",
+    ),
+    *("request", "record", "problem", "attempts", "fingerprint", "revision"),
+    *("accepted_at", "created_at", "updated_at", "cancelled_at"),
+    *("cancel_requested_at", "cancel_reason", "cancel_problem"),
+)
+"""What callers are answered from: no card, and none of the keyed hashes that submissions are recognised by."""
+_ACCOUNTS: Final = _of(
+    *("id", "workspace_id", "kind", "base_url", "concurrency", "rate_per_second", "deadline_seconds", "paused"),
+    *("options", "duplicate_window_seconds", "skipped_checks"),
+)
+"""What callers are served by: nothing that opens a PMS."""
+_KEYS: Final = _of(
+    *("id", "workspace_id", "token_hash", "revoked_at", "test", "limit_requests", "limit_seconds"),
+    *("scopes", "expires_at", "networks"),
+)
 
 _AUDITS: Final[dict[str, Sequence[str]]] = {"audit": ("INSERT",), "audit_head": _COUNT}
 _CALLED_OVER_HTTP: Final[dict[str, Sequence[str]]] = {
-    "api_keys": _READ,
+    "api_keys": _KEYS,
     "deployment_secrets": _READ,
-    "integration_accounts": _READ,
     # When a key was used is all that a reading stage writes.
     "key_uses": _COUNT,
 }
@@ -57,10 +85,11 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     | _CALLED_OVER_HTTP
     | _AUDITS
     | {
-        "reservations": (f"SELECT ({_NOT_THE_CARD})",),
+        "integration_accounts": _ACCOUNTS,
+        "reservations": _RECORDS,
         "duplicates": _READ,
         "key_usage": _COUNT,
-        "sealing_keys": ("SELECT (key_id, public_key, not_before, not_after, verify_key, signature)",),
+        "sealing_keys": _of("key_id", "public_key", "not_before", "not_after", "verify_key", "signature"),
     },
     "worker": _EVERY_STAGE
     | {
@@ -76,11 +105,13 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "card_keys": _CHANGE,
         "sealing_keys": _CHANGE,
         # For the retention sweeper.
-        "workspaces": _READ,
-        "webhook_endpoints": ("SELECT (id, workspace_id)",),
-        "webhook_deliveries": ("SELECT", "DELETE"),
+        "workspaces": _of("id", "reservation_days", "delivery_days", "dead_letter_days"),
+        "webhook_endpoints": _of("id", "workspace_id"),
+        "webhook_deliveries": (*_of("id", "endpoint_id", "event_id", "ended_at"), "DELETE"),
     },
-    "query": _EVERY_STAGE | _CALLED_OVER_HTTP | {"reservations": (f"SELECT ({_NOT_THE_CARD})",), "duplicates": _READ},
+    "query": _EVERY_STAGE
+    | _CALLED_OVER_HTTP
+    | {"integration_accounts": _ACCOUNTS, "reservations": _RECORDS, "duplicates": _READ},
     "notifier": _EVERY_STAGE
     | _CALLED_OVER_HTTP
     | _AUDITS
@@ -88,9 +119,9 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "webhook_endpoints": _CHANGE,
         "webhook_deliveries": _CHANGE,
         # To lock the row of a workspace while its endpoints are counted.
-        "workspaces": ("SELECT", "UPDATE (created_at)"),
+        "workspaces": (*_of("id"), "UPDATE (created_at)"),
         # Whether the database answers.
-        "reservations": ("SELECT (id)",),
+        "reservations": _of("id"),
     },
     "operator": {
         **dict.fromkeys(_TABLES, _CHANGE),

@@ -85,6 +85,7 @@ class Account:
 
     `concurrency`: most pushes in flight. `rate_per_second`: most requests, None for no limit. `deadline_seconds`: how long a
     submission is tried. `paused`: submissions are taken in and wait. `credential` is sealed, and opened by the worker.
+    It and what else only pushes need are empty where callers are served, who must not read them.
     `options`: the settings that only its kind of PMS has, as JSON values. `duplicate_window_seconds`: for how long a submission
     that comes again without a key is the earlier one; 0 for never. `skipped_checks`: of `reservation.plausibility`, those that its
     requests need not pass. `authorities` and `client_certificate`: PEM, what its PMS is believed by and shown; `client_key`: the
@@ -95,7 +96,7 @@ class Account:
     workspace_id: str
     kind: str
     base_url: str
-    credential: str = field(repr=False)
+    credential: str = field(default="", repr=False)
     concurrency: int = 64
     rate_per_second: float | None = None
     deadline_seconds: int = DEFAULT_DEADLINE_SECONDS

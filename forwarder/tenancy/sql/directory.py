@@ -129,13 +129,20 @@ def _retrieve_exception(look_up: asyncio.Task[object]) -> None:
 
 
 ACCOUNT = tuple(integration_accounts.c[field.name] for field in fields(Account))
-"""What an `Account` is made of, in its order."""
+"""What an `Account` is made of."""
 
-KEY = tuple(column for column in api_keys.c if column not in {api_keys.c.token_hash, api_keys.c.revoked_at})
+_FOR_PUSHES = ("credential", "authorities", "client_certificate", "client_key")
+"""What of an account only those read who reach its PMS: the other stages' database roles may not."""
+_SERVED = tuple(column for column in ACCOUNT if column.name not in _FOR_PUSHES)
+
+_UNREAD = {api_keys.c.token_hash, api_keys.c.revoked_at, api_keys.c.created_at}
+KEY = tuple(column for column in api_keys.c if column not in _UNREAD)
 """What an `ApiKey` is made of."""
 
 _KEY = select(*KEY).where(api_keys.c.token_hash == bindparam("wanted"), api_keys.c.revoked_at.is_(None))
-_ACCOUNT = select(*ACCOUNT).where(integration_accounts.c.id == bindparam("wanted"))
+_OF_ID = integration_accounts.c.id == bindparam("wanted")
+_SERVED_ACCOUNT = select(*_SERVED).where(_OF_ID)
+_PUSHED_ACCOUNT = select(*ACCOUNT).where(_OF_ID)
 
 
 def no_shadow(_account: Account) -> None:
@@ -144,7 +151,7 @@ def no_shadow(_account: Account) -> None:
 
 class SqlDirectory:
     """`CachingDirectory` on PostgreSQL or SQLite. Tokens are cached by their hash. `shadow`: makes an account's shadow, which is no
-    row."""
+    row. `for_pushes`: whether accounts come with what their PMS is reached by, credentials included."""
 
     def __init__(
         self,
@@ -152,9 +159,12 @@ class SqlDirectory:
         clock: Clock,
         times: CacheTimes | None = None,
         shadow: Callable[[Account], Account | None] = no_shadow,
+        *,
+        for_pushes: bool = False,
     ) -> None:
         self._engine = engine
         self._clock = clock
+        self._account = _PUSHED_ACCOUNT if for_pushes else _SERVED_ACCOUNT
         self._shadow = shadow
         self._token_key: bytes | None = None
         self._keys = LookupCache(self._find_key, clock, times or CacheTimes())
@@ -186,7 +196,7 @@ class SqlDirectory:
         return None if key is None else replace(key, test=True)
 
     async def _find_account(self, account_id: str) -> Account | None:
-        row = await self._find(_ACCOUNT, live_account_id(account_id))
+        row = await self._find(self._account, live_account_id(account_id))
         account = None if row is None else account_of(row)
         return self._shadow(account) if account is not None and is_test(account_id) else account
 
@@ -216,6 +226,6 @@ def in_utc(moment: datetime) -> datetime:
 
 
 def account_of(row: Row[Any]) -> Account:
-    """The account in a row of the columns `ACCOUNT`."""
-    account = Account(*tuple(row))
+    """The account in a row of the columns `ACCOUNT`, or some of them."""
+    account = Account(**row._asdict())
     return replace(account, skipped_checks=tuple(account.skipped_checks))

@@ -43,7 +43,7 @@ async def test_a_live_key_cannot_be_had_as_a_test_key(engine: AsyncEngine) -> No
 
 async def test_a_shadow_is_there_where_its_account_is(engine: AsyncEngine) -> None:
     registry, clock = SqlTenancyAdmin(engine), ManualClock()
-    directory = SqlDirectory(engine, clock, CacheTimes(known=5, absent=1), shadow=shadow)
+    directory = SqlDirectory(engine, clock, CacheTimes(known=5, absent=1), shadow=shadow, for_pushes=True)
     await registry.add_workspace("ws-1")
     assert await directory.account("test~acc-1") is None
     await registry.put_account(ACCOUNT)

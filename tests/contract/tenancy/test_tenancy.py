@@ -46,7 +46,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def directory(engine: AsyncEngine, clock: ManualClock) -> SqlDirectory:
-    return SqlDirectory(engine, clock, CacheTimes(known=5, absent=1))
+    return SqlDirectory(engine, clock, CacheTimes(known=5, absent=1), for_pushes=True)
 
 
 @pytest.fixture
@@ -199,6 +199,15 @@ async def test_accounts_come_out_as_they_went_in(registry: SqlTenancyAdmin, dire
     assert await directory.account("acc-1") == ACCOUNT
     assert await directory.account("acc-9") is None
     assert await directory.account("acc\0-1") is None
+
+
+async def test_callers_are_served_without_what_opens_their_pms(
+    registry: SqlTenancyAdmin, engine: AsyncEngine, clock: ManualClock
+) -> None:
+    whole = replace(ACCOUNT, authorities="PEM", client_certificate="PEM", client_key="c2VhbGVkIHRvbw")
+    await registry.put_account(whole)
+    assert await SqlDirectory(engine, clock).account("acc-1") == replace(ACCOUNT, credential="")
+    assert await SqlDirectory(engine, clock, for_pushes=True).account("acc-1") == whole
 
 
 async def test_an_account_is_written_over_only_when_asked_to_and_only_in_its_workspace(
