@@ -19,10 +19,11 @@ from forwarder.operations.audit import Audit
 from forwarder.operations.tenancy import AuditedTenancy
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.data_dir import make_private
+from forwarder.reservation.submission import RequestIds
 from forwarder.settings import Distributed, Embedded, Settings
 from forwarder.store.audit.trail import SqlAuditTrail
 from forwarder.store.database import Engine, open_engine
-from forwarder.store.lists.reader import SqlOverview
+from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.migrate import migrate, require_current
 from forwarder.store.roles import make_roles
 from forwarder.store.submissions.recorder import SqlRepairs
@@ -76,6 +77,10 @@ class Backend:
             return PublicKeySealer((await self._public_keys()).webhooks_key)
         # Its own key, which it need not trust the database for.
         return PublicKeySealer((await require_notifier_key(self.engine, pairs)).public_key)
+
+    async def request_ids(self) -> RequestIds:
+        """What issues and recognises request ids."""
+        return RequestIds(await request_id_key(self.engine))
 
     async def _public_keys(self) -> PublicKeys:
         return await SqlSecrets(self.engine).trusted_keys(trusted_keys(self.settings, self.keyring))

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Annotated, Any
 
 import typer
@@ -33,9 +34,12 @@ class WrongUsage(Exception):
 
 
 def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool) -> None:
-    """Rows of data: a JSON array, or a table of `columns`."""
+    """Rows of data: a JSON array; or a table of `columns`, padded for a terminal alone: elsewhere tabs part them."""
     if as_json:
         show_json(list(rows))
+        return
+    if not sys.stdout.isatty():
+        show_lines(map(_tabbed, ({name: name for name in columns}, *rows), repeat(columns)))
         return
     table = Table(box=None, pad_edge=False)
     for column in columns:
@@ -45,15 +49,42 @@ def show_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, as_j
     _unbounded().print(table)
 
 
+def _tabbed(row: Mapping[str, Any], columns: Sequence[str]) -> str:
+    """The values of `columns`, none of which is parted by what is in it."""
+    cells = ("" if row.get(column) is None else str(row[column]) for column in columns)
+    return "\t".join(map(_cell, cells))
+
+
+def _cell(text: str) -> str:
+    return printable(text).replace("\t", " ").replace("\n", " ")
+
+
 def show_one(row: Mapping[str, Any], *, as_json: bool) -> None:
     """One thing: a JSON object, or a line for each of its fields."""
     if as_json:
         show_json(row)
         return
+    texts = {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        for name, value in row.items()
+    }
+    if not sys.stdout.isatty():
+        show_lines(_tabbed({"name": name, "value": text}, ("name", "value")) for name, text in texts.items())
+        return
     table = Table.grid(padding=(0, 2))
-    for name, value in row.items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    for name, text in texts.items():
         table.add_row(printable(name), printable(text))
+    console().print(table)
+
+
+def show_table(rows: Iterable[Sequence[str]]) -> None:
+    """Lines of several columns without names; at a terminal the last one is wrapped, and elsewhere tabs part them."""
+    if not sys.stdout.isatty():
+        show_lines("\t".join(map(_cell, row)) for row in rows)
+        return
+    table = Table.grid(padding=(0, 2))
+    for row in rows:
+        table.add_row(*map(printable, row))
     console().print(table)
 
 

@@ -143,6 +143,14 @@ Index(
     postgresql_where=text("due_at IS NOT NULL AND leased_by IS NULL"),
     sqlite_where=text("due_at IS NOT NULL AND leased_by IS NULL"),
 )
+# For operators, who are asked about what a PMS shows.
+Index(
+    "reservations_pms_id",
+    reservations.c.pms_reservation_id,
+    reservations.c.id,
+    postgresql_where=text("pms_reservation_id IS NOT NULL"),
+    sqlite_where=text("pms_reservation_id IS NOT NULL"),
+)
 Index(
     "reservations_deadline",
     reservations.c.deadline_at,

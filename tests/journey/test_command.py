@@ -123,7 +123,7 @@ def test_a_taken_port_is_said_in_words(tmp_path: Path) -> None:
 async def test_submissions_are_shown_to_operators(deployment: Deployment) -> None:
     made = await deployment.submit("generic", booking(1), Prefer="wait=20")
     request_id = made.json()["data"]["requestId"]
-    (listed,) = await deployment.command("submissions", "list", "--status", "confirmed")
+    (listed,) = await deployment.listed("submissions", "list", "--status", "confirmed")
     assert (listed["requestId"], listed["status"], listed["attempts"]) == (request_id, "CONFIRMED", 1)
     shown = await deployment.command("submissions", "show", request_id)
     assert shown["record"] == made.json()["data"]

@@ -187,7 +187,7 @@ async def _operated(running: Deployment, url: str) -> None:
     await running.command("key", "revoke", made["id"])
     await running.command("account", "pause", "generic")
     await running.command("account", "resume", "generic")
-    assert await running.command("submissions", "list")
+    assert await running.listed("submissions", "list")
     await running.command("retention", "set", "demo", "--deliveries", "0")
     assert (await running.command("guests", "erase", "--email", "guest1@example.com", "--yes"))["erased"] == 1
     assert (await running.command("audit", "verify"))["intact"]

@@ -60,7 +60,7 @@ async def test_what_is_tried_and_what_is_live_never_meet(deployment: Deployment,
     assert [record["status"] for record in await deployment.records(ACCOUNT)] == ["CONFIRMED"]
     tried = [record["status"] for record in await trying.records(ACCOUNT)]
     assert tried == ["REJECTED", "CONFIRMED", "CONFIRMED", "CANCELLED"]
-    assert len(await deployment.command("submissions", "list", "--account", f"test~{ACCOUNT}")) == len(tried)
+    assert len(await deployment.listed("submissions", "list", "--account", f"test~{ACCOUNT}")) == len(tried)
     simulated = (await deployment.client.get(f"{deployment.url('up')}/simulator/stats")).json()
     assert simulated["by_account"] == {f"test~{ACCOUNT}": 2}
     assert simulated["duplicates"]["surplus"] == 0

@@ -1,41 +1,145 @@
-"""`forwarder submissions …`: what became of what was submitted, in every workspace; settling what is in doubt; cancelling."""
+"""`forwarder submissions list|show`: what became of what was submitted, in every workspace."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import aclosing
 from functools import partial
-from typing import Annotated, Any, assert_never
+from typing import Annotated, Any
 
 import typer
 from pydantic_core import from_json
 
 from forwarder.assembly.backend import Backend
 from forwarder.cli.backend import with_backend
-from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json, show_one, show_rows
-from forwarder.operations.cancellation import Cancellations, CannotCancel
-from forwarder.operations.settle import NotInDoubt, Repair, account_deadline_seconds
-from forwarder.reservation.cancellation import MAX_REASON
-from forwarder.reservation.outcome import Status
-from forwarder.store.lists.port import SubmissionSummary
+from forwarder.cli.operate import submission_repairs as repairs
+from forwarder.cli.operate.submission_query import (
+    AccountOption,
+    GuestOption,
+    OlderThanOption,
+    PmsIdOption,
+    PropertyOption,
+    ReasonOption,
+    StatusOption,
+    TransactionOption,
+    WorkspaceOption,
+    query_from,
+    row,
+)
+from forwarder.cli.output import AsJson, json_line, say, show_json, show_lines, show_rows, show_table, while_read
+from forwarder.operations.search import SubmissionQuery, SubmissionSearch
+from forwarder.operations.timeline import History, Step, history_of, seconds_between
+from forwarder.store.webhooks.log import SqlDeliveryLog
 
-RequestId = Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")]
-
-_COLUMNS = ("id", "status", "requestId", "account", "attempts", "problem")
+_COLUMNS = ("acceptedAt", "status", "requestId", "account", "attempts", "reason", "dueAt", "pmsReservationId")
 
 
 def commands() -> typer.Typer:
-    """show, list, settle, cancel"""
-    group = typer.Typer(help="Submissions: show and list them, settle those in doubt, cancel.", no_args_is_help=True)
+    """show, list, retry, settle, cancel"""
+    group = typer.Typer(help="Submissions: search, show, retry, settle and cancel them.", no_args_is_help=True)
     group.command("show")(show)
     group.command("list")(list_submissions)
-    group.command("settle")(settle)
-    group.command("cancel")(cancel)
+    group.command("settle")(repairs.settle)
+    group.command("cancel")(repairs.cancel)
     return group
 
 
-def show(request_id: RequestId, as_json: AsJson = False) -> None:
-    """Show one submission: its status, every attempt, its record."""
-    found = with_backend(lambda backend: backend.overview.find(request_id))
+def list_submissions(
+    status: StatusOption = None,
+    account: AccountOption = None,
+    workspace: WorkspaceOption = None,
+    reason: ReasonOption = None,
+    older_than: OlderThanOption = None,
+    transaction_id: TransactionOption = None,
+    guest: GuestOption = None,
+    pms_id: PmsIdOption = None,
+    property_id: PropertyOption = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, an object a line, instead of a table.")] = False,
+) -> None:
+    """Search submissions, newest first, whatever their status: those REJECTED and FAILED too, which callers' lists leave out.
+
+    What is given must all be true of them. By account, status, property, PMS id and transaction they are found at once; by guest,
+    reason and age those that are left are gone through.
+    """
+    query = query_from(
+        status=status,
+        account=account,
+        workspace=workspace,
+        reason=reason,
+        older_than=older_than,
+        transaction_id=transaction_id,
+        guest=guest,
+        pms_id=pms_id,
+        property_id=property_id,
+    )
+    with while_read():
+        if as_json:
+            with_backend(partial(_print_lines, query, limit))
+        else:
+            found = with_backend(lambda backend: _search(backend).newest(query, limit))
+            show_rows([row(summary) for summary in found], _COLUMNS, as_json=False)
+
+
+async def _print_lines(query: SubmissionQuery, limit: int, backend: Backend) -> None:
+    left = limit
+    async with aclosing(_search(backend).pages(query, page=min(limit, _PAGE))) as pages:
+        async for rows, _ in pages:
+            show_lines(json_line(row(summary)) for summary in rows[:left])
+            left -= len(rows)
+            if left <= 0:
+                return
+
+
+_PAGE = 500
+
+
+def _search(backend: Backend) -> SubmissionSearch:
+    return SubmissionSearch(backend.overview, backend.request_ids)
+
+
+def show(request_id: repairs.RequestId, as_json: AsJson = False) -> None:
+    """Show one submission: what happened to it, try by try, and what comes next; with --json also its record."""
+    found = with_backend(lambda backend: history_of(request_id, backend.overview, SqlDeliveryLog(backend.engine)))
     if found is None:
-        raise _not_taken_in(request_id)
-    summary, stored = found
+        raise repairs.not_taken_in(request_id)
+    if as_json:
+        show_json(_whole(found))
+        return
+    for line in _about(found):
+        say(line)
+    say("")
+    accepted_at = found.summary.accepted_at
+    show_table([_told(step, accepted_at) for step in found.steps()])
+
+
+def _about(found: History) -> Iterator[str]:
+    summary, record = found.summary, from_json(found.stored.record)
+    made = "" if summary.pms_reservation_id is None else f", {summary.pms_reservation_id} in the PMS"
+    yield f"{summary.request_id} is {summary.status.value}{made}"
+    room = "" if not record.get("roomId") else f", room {record['roomId']}"
+    yield f"account {summary.account_id}, workspace {summary.workspace_id}, property {summary.property_id}{room}"
+    price = f"{record['totalPrice']} {record['currency']}".strip()
+    yield f"{summary.arrival} to {summary.departure}, {price}, {record['primaryGuest']['name'] or 'no guest'}"
+
+
+def _told(step: Step, accepted_at: str) -> tuple[str, ...]:
+    after = "" if not step.at else _after(seconds_between(accepted_at, step.at))
+    took = "" if step.seconds is None else f"{step.seconds:.3f} s"
+    said = ": ".join(each for each in (step.reason, step.detail) if each)
+    return (step.at, after, f"next: {step.what}" if step.planned else step.what, took, step.outcome or "", said)
+
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def _after(seconds: float) -> str:
+    for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if abs(seconds) >= unit:
+            return f"{seconds / unit:+.1f} {name}"
+    return f"{seconds:+.3f} s"
+
+
+def _whole(found: History) -> Mapping[str, Any]:
+    stored = found.stored
     attempts = [
         {
             "number": attempt.number,
@@ -48,145 +152,11 @@ def show(request_id: RequestId, as_json: AsJson = False) -> None:
         }
         for attempt in stored.attempts
     ]
-    about = {**_row(summary), "attempts": attempts}
+    about = {**row(found.summary), "attempts": attempts, "unpublishedEvents": list(found.unpublished)}
     if stored.cancellation is not None:
         about["cancellation"] = stored.cancellation.as_json()
-    show_one({**about, "record": from_json(stored.record)}, as_json=as_json)
-
-
-def list_submissions(
-    status: Annotated[str | None, typer.Option(help="Only of this status, such as PENDING. By default of all.")] = None,
-    account: Annotated[str | None, typer.Option(help="Only of this integration account.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 20,
-    as_json: AsJson = False,
-) -> None:
-    """List submissions, newest first, whatever their status: those REJECTED and FAILED too, which callers' lists leave out."""
-    if status is not None and status.upper() not in Status.__members__:
-        raise WrongUsage(f"There is no status {status!r}; there are: {', '.join(Status)}.")
-    wanted = None if status is None else Status(status.upper())
-    found = with_backend(lambda backend: backend.overview.latest(status=wanted, account_id=account, limit=limit))
-    show_rows([_row(summary) for summary in found], _COLUMNS, as_json=as_json)
-
-
-def settle(
-    request_id: RequestId,
-    confirmed: Annotated[
-        str | None, typer.Option(metavar="PMS_ID", help="The PMS has it, under this identifier.")
-    ] = None,
-    not_made: Annotated[
-        bool,
-        typer.Option(
-            "--not-made", help="The PMS does not have it and never will: push it again, until the account's deadline."
-        ),
-    ] = False,
-    rejected: Annotated[
-        str | None, typer.Option(metavar="REASON", help="The PMS does not have it: give up, for this reason.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Settle a submission that is IN_DOUBT. Look into the PMS first: what you say is not checked."""
-    if [confirmed is not None, not_made, rejected is not None].count(True) != 1:
-        raise WrongUsage("Say what you found in the PMS: --confirmed PMS_ID, or --not-made, or --rejected REASON.")
-    for option, value in (("--confirmed", confirmed), ("--rejected", rejected)):
-        if value is not None and not value.strip():
-            raise WrongUsage(f"{option} takes a text that is not empty.")
-
-    status, following = with_backend(partial(_settle, request_id, confirmed, rejected))
-    if as_json:
-        show_json({"requestId": request_id, "status": status.value, "next": following})
-    else:
-        say(f"{request_id} is {status.value}. {following}")
-
-
-async def _settle(request_id: str, confirmed: str | None, rejected: str | None, backend: Backend) -> tuple[Status, str]:
-    """Its status now, and what happens next."""
-    repair = Repair(backend.repairs, backend.clock, backend.audit)
-    try:
-        if confirmed is not None:
-            await repair.confirm(request_id, confirmed.strip())
-            return Status.CONFIRMED, "A worker publishes its result event within half a minute."
-        if rejected is not None:
-            await repair.reject(request_id, rejected.strip())
-            return Status.REJECTED, "A worker publishes its result event within half a minute."
-        seconds = await account_deadline_seconds(request_id, backend.overview, backend.directory)
-        await repair.push_again(request_id, deadline_seconds=seconds)
-    except NotInDoubt:
-        raise await _not_in_doubt(backend, request_id) from None
-    return Status.PENDING, f"A worker pushes it again, for up to {seconds:,} s, the deadline of its account."
-
-
-async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
-    """Why it cannot be settled, and what to do instead."""
-    found = await backend.overview.find(request_id)
-    if found is None:
-        return _not_taken_in(request_id)
-    summary = found[0]
-    match summary.status:
-        case Status.PENDING:
-            advice = "the workers are at it; `forwarder submissions show` tells how far they are"
-        case Status.FAILED:
-            advice = f"it was not made; `forwarder dead-letters replay {_letter_id(summary)}` puts it back"
-        case Status.IN_DOUBT:
-            advice = "a worker was just looking for it; try again"
-        case Status.CONFIRMED | Status.REJECTED | Status.CANCELLED:
-            advice = "there is nothing to settle"
-        case _:
-            assert_never(summary.status)
-    return Failed(f"{request_id} is {summary.status.value}: {advice}.")
-
-
-def cancel(
-    request_id: RequestId,
-    reason: Annotated[str | None, typer.Option(help="The reason, which its callers can read.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Cancel a submission: it is not sent any more, or cancelled in its PMS. Asking twice cancels once."""
-    if reason is not None and (len(reason) > MAX_REASON or "\0" in reason):
-        raise WrongUsage(f"--reason has at most {MAX_REASON:,} characters, and not the character U+0000.")
-    status, following = with_backend(partial(_cancel, request_id, reason))
-    if as_json:
-        show_json({"requestId": request_id, "status": status.value, "next": following})
-    else:
-        say(f"{request_id} is {status.value}. {following}")
-
-
-async def _cancel(request_id: str, reason: str | None, backend: Backend) -> tuple[Status, str]:
-    """Its status, and what happens next."""
-    topic = backend.settings.topics.requests
-    cancellations = Cancellations(backend.overview, backend.directory, backend.log, topic, backend.clock, backend.audit)
-    try:
-        status = await cancellations.request(request_id, reason)
-    except CannotCancel as error:
-        raise Failed(str(error)) from None
-    if status is None:
-        raise _not_taken_in(request_id)
-    if status is Status.CANCELLED:
-        return status, "There is nothing left to do."
-    return status, "A worker cancels it; `forwarder submissions show` tells what came of it."
-
-
-def _not_taken_in(request_id: str) -> Failed:
-    """No worker has taken it in."""
-    return Failed(f"no submission {request_id} was taken in; if it was just accepted, the worker has yet to reach it")
-
-
-def _letter_id(summary: SubmissionSummary) -> str:
-    """The id of the dead letter about its failure."""
-    return f"{summary.request_id}.{summary.revision}"
-
-
-def _row(summary: SubmissionSummary) -> dict[str, Any]:
-    return {
-        "id": summary.id,
-        "requestId": summary.request_id,
-        "account": summary.account_id,
-        "status": summary.status.value,
-        "propertyId": summary.property_id,
-        "arrival": summary.arrival,
-        "departure": summary.departure,
-        "attempts": summary.attempts,
-        "acceptedAt": summary.accepted_at,
-        "dueAt": summary.due_at,
-        "problem": summary.problem_code,
-        "deadLetter": _letter_id(summary) if summary.status is Status.FAILED else None,
-    }
+    deliveries = [
+        {"webhook": each.endpoint_id, "event": each.event_id, "status": each.status.value, "tries": each.tries}
+        for each in found.deliveries
+    ]
+    return {**about, "webhooks": deliveries, "record": from_json(stored.record)}

@@ -103,7 +103,8 @@ class Reader(Protocol):
 @dataclass(frozen=True, slots=True)
 class SubmissionSummary:
     """One submission in an operator's list. Timestamps and dates are ISO 8601; `due_at` is None where nothing is left to do.
-    `revision`: that of its last event, 0 before the first."""
+    `reason`: of its last try, or else the code of its problem. `held`: a worker has it now. `revision`: that of its last event, 0
+    before the first."""
 
     id: int
     request_id: str
@@ -117,6 +118,38 @@ class SubmissionSummary:
     due_at: str | None
     problem_code: str | None
     revision: int
+    workspace_id: str = ""
+    reason: str | None = None
+    pms_reservation_id: str | None = None
+    deadline_at: str | None = None
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionFilter:
+    """Which submissions an operator looks for: those that match everything given here.
+
+    `accounts`: of any of these. `reason`: of the last try, or the code of the problem. `accepted_before`: a moment. `guest`: words
+    that its guest's name, address or e-mail has, all of them, or a phone number. `transaction_keys`: by account, as in
+    `NaturalKey`.
+    """
+
+    accounts: Collection[str]
+    statuses: frozenset[Status] = frozenset(Status)
+    property_id: str | None = None
+    reason: str | None = None
+    accepted_before: datetime | None = None
+    guest: str | None = None
+    pms_reservation_id: str | None = None
+    transaction_keys: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """A part of a search: what was found in it, newest first, and the id below which to go on; None at the end."""
+
+    rows: Sequence[SubmissionSummary]
+    next: int | None
 
 
 class Overview(Protocol):
@@ -126,8 +159,21 @@ class Overview(Protocol):
         """The submission with that request id, or the one that it is a duplicate of, of any account."""
         ...
 
-    async def latest(self, *, status: Status | None, account_id: str | None, limit: int) -> Sequence[SubmissionSummary]:
-        """The newest submissions, of one status or account if given."""
+    async def accounts(self, workspace_id: str | None = None) -> Sequence[str]:
+        """The accounts that have submissions, shadows included; of one workspace, if given."""
+        ...
+
+    async def search(self, wanted: SubmissionFilter, *, limit: int, before: int | None = None) -> Searched:
+        """The newest of the `wanted` submissions with ids below `before`, at most `limit` of them. Reads a few thousand rows at the
+        most: there may be more to come though fewer were found, or none."""
+        ...
+
+    async def summaries(self, request_ids: Collection[str]) -> Sequence[SubmissionSummary]:
+        """Those with these request ids, or that these are duplicates of, newest first."""
+        ...
+
+    async def unpublished(self, submission_id: int) -> Sequence[int]:
+        """The revisions of the submission's events that are not known to be published."""
         ...
 
     async def statuses(self, request_ids: Collection[str]) -> Mapping[str, tuple[Status, int]]:

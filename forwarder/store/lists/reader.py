@@ -1,6 +1,6 @@
-"""The readers' side of the store, in SQL: submissions and pages of one integration account, and the operators' overview of all."""
+"""The readers' side of the store, in SQL: submissions and pages of one integration account."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import UTC, date
 from typing import Any, Final
 
@@ -15,11 +15,9 @@ from sqlalchemy import (
     case,
     false,
     func,
-    literal,
     literal_column,
     select,
     true,
-    union_all,
 )
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -30,9 +28,9 @@ from forwarder.reservation.record import SubmissionState, compose_record
 from forwarder.store.database import Database, Lookup, Mistake
 from forwarder.store.lists import statements
 from forwarder.store.lists.paging import FIRST, ListShape, neighbours, shape_of, sides
-from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, StoredSubmission, SubmissionSummary
-from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, key_among, same_key
-from forwarder.store.submissions.duplicates import fingerprint_of, original_of, superseded
+from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Order, Page, StoredSubmission
+from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, same_key
+from forwarder.store.submissions.duplicates import fingerprint_of, original_of
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.rows import attempts_of
 from forwarder.store.tables import reservations
@@ -103,21 +101,6 @@ _BY_REQUEST_IDS: Final = _by_request_ids()
 _BY_ID: Final = statements.with_id(
     select(*_SUBMISSION, _row.fingerprint).where(_OF_ACCOUNT), bindparam("id", type_=_row.id.type)
 )
-_SUMMARY: Final = (
-    _row.id,
-    _row.request_id,
-    _row.account_id,
-    _row.status,
-    _row.property_id,
-    _row.arrival_date,
-    _row.departure_date,
-    _row.attempts,
-    _row.accepted_at,
-    _row.due_at,
-    _row.problem,
-    _row.revision,
-)
-
 _PROBE: Final = select(_ONE).select_from(reservations).limit(_ONE)
 
 
@@ -170,40 +153,6 @@ class SqlReader:
     async def _stored(self, lookup: Lookup, parameters: dict[str, Any]) -> StoredSubmission | None:
         rows = await lookup(parameters)
         return _stored(rows[0]) if rows else None
-
-
-class SqlOverview:
-    """`Overview` on PostgreSQL or SQLite."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._database = Database(engine)
-        self._reader = SqlReader(engine)
-
-    async def find(self, request_id: str) -> tuple[SubmissionSummary, StoredSubmission] | None:
-        rows = await self._database.read(select(*_SUMMARY).where(_row.request_id == original_of(literal(request_id))))
-        if not rows:
-            return None
-        summary = _summary(rows[0])
-        stored = await self._reader.submission(summary.account_id, summary.request_id)
-        return None if stored is None else (summary, stored)
-
-    async def latest(self, *, status: Status | None, account_id: str | None, limit: int) -> Sequence[SubmissionSummary]:
-        wanted = _latest(status, limit) if account_id is None else _latest_of_account(account_id, status, limit)
-        return [_summary(row) for row in await self._database.read(wanted)]
-
-    async def statuses(self, request_ids: Collection[str]) -> Mapping[str, tuple[Status, int]]:
-        batch = as_batch([{"request_id": each} for each in request_ids])
-        rows = await self._database.read(_statuses(), {BATCH: batch})
-        return {row.request_id: (Status(row.status), row.revision) for row in rows}
-
-    async def anonymous(self, request_ids: Collection[str]) -> Collection[str]:
-        batch = as_batch([{"request_id": each} for each in request_ids])
-        removed = _statuses().where(_row.anonymized_at.is_not(None))
-        return {row.request_id for row in await self._database.read(removed, {BATCH: batch})}
-
-    async def superseded(self, request_ids: Collection[str]) -> Mapping[str, str]:
-        batch = as_batch([{"request_id": each} for each in request_ids])
-        return {row.request_id: row.later for row in await self._database.read(superseded(), {BATCH: batch})}
 
 
 def page_statement(dialect: DialectName, shape: ListShape, *, is_first: bool) -> Executable:
@@ -272,42 +221,3 @@ def _record(row: Row[Any]) -> str:
         problem=None if row.problem is None else from_json(row.problem),
     )
     return to_json(compose_record(from_json(row.request), standing)).decode()
-
-
-def _statuses() -> Select[Any]:
-    batch = batch_of(_row.request_id)
-    return select(_row.request_id, _row.status, _row.revision).where(
-        key_among(_row.request_id, select(batch.c.request_id))
-    )
-
-
-def _latest(status: Status | None, limit: int) -> Select[Any]:
-    newest = select(*_SUMMARY).order_by(_row.id.desc()).limit(limit)
-    return newest if status is None else newest.where(_row.status == status.value)
-
-
-def _latest_of_account(account_id: str, status: Status | None, limit: int) -> Select[Any]:
-    """Merged from the account's newest rows of each status, which the index of statuses has in order."""
-    newest = [
-        _latest(each, limit).where(_row.account_id == account_id).subquery()
-        for each in ([status] if status else Status)
-    ]
-    merged = union_all(*(select(each) for each in newest)).subquery()
-    return select(merged).order_by(merged.c.id.desc()).limit(limit)
-
-
-def _summary(row: Row[Any]) -> SubmissionSummary:
-    return SubmissionSummary(
-        id=row.id,
-        request_id=row.request_id,
-        account_id=row.account_id,
-        status=Status(row.status),
-        property_id=row.property_id,
-        arrival=row.arrival_date.isoformat(),
-        departure=row.departure_date.isoformat(),
-        attempts=len(attempts_of(row.attempts)),
-        accepted_at=iso(row.accepted_at),
-        due_at=None if row.due_at is None else iso(row.due_at),
-        problem_code=None if row.problem is None else from_json(row.problem).get("code"),
-        revision=row.revision,
-    )

@@ -80,7 +80,7 @@ def _rows(
     if shape.lead == "listed":
         return _listed(dialect, columns, upward=upward)
     ids = _ids(dialect, shape, upward=upward).subquery("page")
-    rows = _of_each(dialect, ids, with_id(select(*columns), ids.c.id).correlate(ids))
+    rows = of_each(dialect, ids, with_id(select(*columns), ids.c.id).correlate(ids))
     return rows.order_by(_sorted(rows, upward=upward))
 
 
@@ -91,7 +91,7 @@ def _ids(dialect: DialectName, shape: ListShape, *, upward: bool) -> Select[Any]
     runs = _values(dialect, shape).subquery("runs")
     if dialect == "postgresql" and shape.lead in {"arrival", "departure"}:
         return _ids_by_day(shape, runs, upward=upward)
-    return _first(_of_each(dialect, runs, _run(dialect, shape, runs, upward=upward).limit(_max_rows)), upward=upward)
+    return _first(of_each(dialect, runs, _run(dialect, shape, runs, upward=upward).limit(_max_rows)), upward=upward)
 
 
 def _listed(dialect: DialectName, columns: Sequence[ColumnElement[Any]], *, upward: bool) -> Select[Any]:
@@ -106,12 +106,12 @@ def _ids_by_day(shape: ListShape, days: FromClause, *, upward: bool) -> Select[A
     ends no later than there, and no other day's run is read any further."""
     is_sample = days.c.number % _SAMPLED == _ZERO
     run = _run("postgresql", shape, days, upward=upward).limit(_max_rows)
-    sample = _first(_of_each("postgresql", days, run).where(is_sample), upward=upward)
+    sample = _first(of_each("postgresql", days, run).where(is_sample), upward=upward)
     sampled = sample.cte("upward_sample" if upward else "downward_sample")
     end = func.max(sampled.c.id) if upward else func.min(sampled.c.id)
     known = select(case((func.count() == _max_rows, end))).select_from(sampled).scalar_subquery()
     rest = _run_up_to(known, shape, days, upward=upward).limit(_max_rows)
-    others = _of_each("postgresql", days, rest).where(~is_sample)
+    others = of_each("postgresql", days, rest).where(~is_sample)
     merged = union_all(select(sampled.c.id), others).subquery("merged")
     return _first(select(merged.c.id), upward=upward)
 
@@ -235,7 +235,7 @@ def _matches(dialect: DialectName, name: Filter) -> ColumnElement[bool]:
             return _KEYS[name].between(first, last)
 
 
-def _of_each(dialect: DialectName, outer: FromClause, rows: Select[Any]) -> Select[Any]:
+def of_each(dialect: DialectName, outer: FromClause, rows: Select[Any]) -> Select[Any]:
     """What `rows`, a limited query that is correlated to `outer`, selects for each row of `outer`."""
     if dialect == "postgresql":
         inner = rows.lateral("inner")

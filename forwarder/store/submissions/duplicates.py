@@ -49,7 +49,7 @@ _LOOKED_AT: Final[ColumnElement[int]] = literal_column("16")
 _new = reservations.alias("new")
 _old = reservations.alias("old")
 _NONE: Final[ColumnElement[str]] = literal_column("''")
-_POSSIBLE: Final[Sequence[ColumnElement[str]]] = [
+POSSIBLE_STATUSES: Final[Sequence[ColumnElement[str]]] = [
     literal_column(f"'{status}'") for status in Status if status in POSSIBLE
 ]
 
@@ -99,7 +99,7 @@ def _newest_like(old: FromClause) -> Select[Any]:
         old.c.id < bindparam("first", type_=old.c.id.type),
         # Literally the index's condition: only then can it be used.
         old.c.natural_key.is_not(None),
-        old.c.status.in_(_POSSIBLE),
+        old.c.status.in_(POSSIBLE_STATUSES),
     )
     newest = select(*_about(old)).where(*conditions).order_by(found.desc(), old.c.id.desc()).limit(_LOOKED_AT)
     return newest.correlate(_new)
@@ -162,7 +162,7 @@ def _standing_later(later: FromClause) -> ColumnElement[Any]:
         same_key(found, recognised_by(_old.c)),
         later.c.id > _old.c.id,
         later.c.natural_key.is_not(None),
-        later.c.status.in_(_POSSIBLE),
+        later.c.status.in_(POSSIBLE_STATUSES),
         later.c.cancel_requested_at.is_(None),
         not_(and_(later.c.keyed, _old.c.keyed)),
     )

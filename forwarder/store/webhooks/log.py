@@ -4,10 +4,11 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Update, insert, literal_column, null, select, update
+from sqlalchemy import ColumnElement, Update, insert, literal_column, null, select, true, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.database import Database
+from forwarder.store.sql import distinct, key_among
 from forwarder.store.tables import webhook_deliveries as table
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, NewDelivery
 from forwarder.store.webhooks.queue import ENTRY, entry_of, stop
@@ -17,7 +18,7 @@ _NOT_DELIVERED = (DeliveryStatus.FAILED.value, DeliveryStatus.STOPPED.value)
 
 
 class SqlDeliveryLog:
-    """`DeliveryLog` on PostgreSQL or SQLite."""
+    """`DeliveryLog` and `SubmissionDeliveries` on PostgreSQL or SQLite."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._database = Database(engine)
@@ -45,6 +46,14 @@ class SqlDeliveryLog:
         wanted = select(*ENTRY).where(_row.endpoint_id == endpoint_id, _row.id == delivery_id)
         rows = await self._database.read(wanted)
         return entry_of(rows[0]) if rows else None
+
+    async def about(self, request_id: str) -> Sequence[DeliveryEntry]:
+        endpoints = distinct(true(), _row.endpoint_id, _row.event_id)
+        known = select(endpoints.c.value).where(endpoints.c.value.is_not(None))
+        # The ids of events are the request id, a dot and a number; in ASCII the dot is followed by the slash.
+        events = (_row.event_id > f"{request_id}.", _row.event_id < f"{request_id}/")
+        wanted = select(*ENTRY).where(key_among(_row.endpoint_id, known), *events).order_by(_row.id)
+        return [entry_of(row) for row in await self._database.read(wanted)]
 
     async def add(self, delivery: NewDelivery, *, now: datetime) -> int:
         values = {

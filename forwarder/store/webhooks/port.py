@@ -174,3 +174,11 @@ class DeliveryLog(Protocol):
     async def stop(self, endpoint_id: str, *, now: datetime) -> int:
         """As in `DeliveryQueue`."""
         ...
+
+
+class SubmissionDeliveries(Protocol):
+    """What operators read of a submission's deliveries."""
+
+    async def about(self, request_id: str) -> Sequence[DeliveryEntry]:
+        """Those of its events, to whichever endpoint, the oldest first."""
+        ...

@@ -14,7 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.reader import SqlOverview, SqlReader
+from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
 from forwarder.store.submissions.work import Arrival, CancellationArrival, Duplicate, Work
 from forwarder.store.tables import duplicates, reservations

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.reader import SqlOverview
+from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
 from forwarder.store.submissions.work import Arrival, DeadLetter, OutboxEvent, Work
 from tests.support.store.stored import CARD, DEADLINE, LATER, arrival, arrivals, attempt, final, lease, postponed, row
@@ -320,7 +320,7 @@ async def test_of_many_who_ask_at_once_no_two_are_given_the_same_event(
 async def test_standings_tell_status_and_last_event_of_those_that_were_taken_in(
     recorder: SqlRecorder, engine: AsyncEngine
 ) -> None:
-    works = [
+    [
         await ended(recorder, number, status)
         for number, status in ((1, Status.FAILED), (2, Status.CONFIRMED), (3, Status.FAILED))
     ]
@@ -334,17 +334,6 @@ async def test_standings_tell_status_and_last_event_of_those_that_were_taken_in(
         ids[3]: (Status.PENDING, 0),
     }
     assert await overview.statuses([]) == {}
-    assert [summary.revision for summary in await overview.latest(status=None, account_id=None, limit=4)] == [
-        0,
-        1,
-        1,
-        1,
-    ]
-    of_account = await overview.latest(status=None, account_id="acc", limit=3)
-    assert [summary.request_id for summary in of_account] == ids[:0:-1]
-    (failed,) = await overview.latest(status=Status.FAILED, account_id="acc", limit=3)
-    assert (failed.id, failed.status) == (works[0].id, Status.FAILED)
-    assert await overview.latest(status=None, account_id="other", limit=3) == []
 
 
 async def test_standings_of_very_many(recorder: SqlRecorder, engine: AsyncEngine) -> None:

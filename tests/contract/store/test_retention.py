@@ -18,7 +18,8 @@ from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.reader import SqlOverview, SqlReader
+from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.lists.reader import SqlReader
 from forwarder.store.retention.guests import SqlGuests
 from forwarder.store.retention.port import Standing
 from forwarder.store.submissions.recorder import SqlRecorder

@@ -25,7 +25,7 @@ from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Deferred, Status
 from forwarder.reservation.request import SealedCard
 from forwarder.store.database import Engine, open_engine
-from forwarder.store.lists.reader import SqlOverview
+from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Arrival, Ended, Work

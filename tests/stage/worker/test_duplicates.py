@@ -12,7 +12,7 @@ from forwarder.operations.dead_letters import DeadLetterReader, LetterFilter, Le
 from forwarder.operations.replay import plan_replay
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.submission import Submission
-from forwarder.store.lists.reader import SqlOverview
+from forwarder.store.lists.overview import SqlOverview
 from forwarder.topics.codec import header
 from tests.support.worker.worker_bench import TOPICS, Bench, cancellation, fresh, message_of, open_bench
 

@@ -16,8 +16,9 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Absent, Cancelled, CancelOutcome, Confirmed, Deferred, LookupOutcome, Outcome
 from forwarder.reservation.submission import Submission
 from forwarder.store.database import Engine, open_engine
-from forwarder.store.lists.port import StoredSubmission, SubmissionSummary
-from forwarder.store.lists.reader import SqlOverview, SqlReader
+from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.lists.port import StoredSubmission, SubmissionFilter, SubmissionSummary
+from forwarder.store.lists.reader import SqlReader
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import Account
@@ -199,7 +200,7 @@ class Bench:
             while True:
                 rows = [
                     row
-                    for row in await overview.latest(status=None, account_id=None, limit=100)
+                    for row in (await overview.search(SubmissionFilter(await overview.accounts()), limit=100)).rows
                     if row.status == status
                 ]
                 if len(rows) >= count:

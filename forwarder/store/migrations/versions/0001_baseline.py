@@ -150,6 +150,9 @@ def _reservation_indexes() -> None:
     op.create_index("reservations_departure", "reservations", ["account_id", "departure_date", "id"])
     op.create_index("reservations_updated", "reservations", ["account_id", sa.text(updated_day), "id", "updated_at"])
     _partial_index(
+        "reservations_pms_id", "reservations", ["pms_reservation_id", "id"], "pms_reservation_id IS NOT NULL"
+    )
+    _partial_index(
         "reservations_due",
         "reservations",
         ["account_id", "due_at", "id", "partition"],

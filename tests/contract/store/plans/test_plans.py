@@ -14,15 +14,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import open_engine
-from forwarder.store.lists import statements
+from forwarder.store.lists import search, statements
 from forwarder.store.lists.paging import shape_of
-from forwarder.store.lists.port import Days, Filters, Order
+from forwarder.store.lists.port import Days, Filters, Order, SubmissionFilter
 from forwarder.store.lists.reader import (
     _BY_ID,
     _BY_REQUEST_ID,
     _BY_REQUEST_IDS,
     LISTED,
-    _latest_of_account,
     page_statement,
     parameters_of,
 )
@@ -253,10 +252,31 @@ async def test_where_nearly_everything_was_refused_the_default_list_passes_none_
         assert blocks(steps) < 40, steps
 
 
-async def test_the_newest_of_an_account_are_found_without_reading_all_of_it(full: AsyncEngine) -> None:
-    steps = await plan(full, _latest_of_account("acc1", None, 20), {})
+@pytest.mark.parametrize(
+    ("wanted", "index", "most"),
+    [
+        (SubmissionFilter(["acc1"]), "status", 6 * 30),
+        (SubmissionFilter(["acc1", "acc2"], frozenset({Status.PENDING})), "status", 2 * 30),
+        (SubmissionFilter(["acc1", "acc2"], property_id="1"), "property", 2 * 30),
+        (SubmissionFilter(["acc1"], pms_reservation_id="pms-1"), "pms_id", 30),
+        (SubmissionFilter([str(number) for number in range(200)]), "pkey", 30),
+    ],
+)
+async def test_what_operators_search_for_is_found_without_reading_all_of_it(
+    full: AsyncEngine, wanted: SubmissionFilter, index: str, most: int
+) -> None:
+    lead = search.lead_of(wanted)
+    asked = {"before": _ROWS, "max_rows": 20, BATCH: as_batch(search.runs_of(wanted, lead))}
+    steps = await plan(full, search.candidates("postgresql", lead), asked)
+    assert f"reservations_{index} " in indexes(steps), steps
     assert not reads_every_row(steps)
-    assert blocks(steps) < 6 * 30, steps
+    assert blocks(steps) < most, steps
+
+
+async def test_what_has_a_transaction_is_found_by_the_index_of_what_is_recognised(full: AsyncEngine) -> None:
+    steps = await plan(full, search.of_transactions(), {BATCH: as_batch([{"transaction_key": "a key"}])})
+    assert indexes(steps) == {"reservations_recognised "}, steps
+    assert blocks(steps) < 30, steps
 
 
 async def test_of_many_days_none_is_read_further_than_the_page_can_reach(copy_url: str) -> None:

@@ -11,7 +11,7 @@ from sqlalchemy import Executable, text, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.sql import ClauseElement
 
-from forwarder.store.lists.reader import _statuses
+from forwarder.store.lists.overview import statuses
 from forwarder.store.sql import batch_of
 from forwarder.store.submissions import cancellations, claims, duplicates, outcomes
 from forwarder.store.tables import reservations
@@ -61,7 +61,7 @@ _STATEMENTS: dict[str, Executable] = {
     "release deliveries": webhook_queue.release(),
     "claim deliveries": webhook_queue.claim(),
     "prune deliveries": webhook_queue.prune(),
-    "look dead letters up": _statuses(),
+    "look dead letters up": statuses(),
 }
 
 

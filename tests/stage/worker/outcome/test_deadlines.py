@@ -10,7 +10,8 @@ import pytest
 from forwarder.operations.dead_letter_messages import EVENT_ID, DeadLetterWriter
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import Engine, open_engine
-from forwarder.store.lists.reader import SqlOverview
+from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.lists.port import SubmissionFilter
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import FAILURE_CLASS, Work
@@ -82,7 +83,7 @@ class _Worker:
         return list(works)
 
     async def statuses(self) -> list[str]:
-        rows = await SqlOverview(self.engine).latest(status=None, account_id=None, limit=1000)
+        rows = (await SqlOverview(self.engine).search(SubmissionFilter(["acc"]), limit=1000)).rows
         return sorted(summary.status.value for summary in rows)
 
 
