@@ -19,7 +19,8 @@ from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import RequestIds, Submission
 from forwarder.store.database import open_engine
-from forwarder.store.lists.reader import SqlOverview, SqlReader
+from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.queue import SqlDeliveryQueue
