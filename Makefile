@@ -109,8 +109,8 @@ LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile --quiet --un
 
 lock: | $(VENV)/.created ## pin what pyproject.toml asks for
 	@$(PIP) install 'uv>=$(UV_VERSION)'
-	$(LOCK) --group build pyproject.toml --output-file requirements.lock
-	$(LOCK) --group build --group dev --constraint requirements.lock pyproject.toml --output-file requirements-dev.lock
+	$(LOCK) --extra console --group build pyproject.toml --output-file requirements.lock
+	$(LOCK) --extra console --group build --group dev --constraint requirements.lock pyproject.toml --output-file requirements-dev.lock
 	$(LOCK) --group docs --constraint requirements-dev.lock --output-file requirements-docs.lock
 	$(LOCK) --group client --output-file tests/support/contracts/openapi_client/requirements.lock
 

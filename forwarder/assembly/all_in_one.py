@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import replace
 
 from forwarder.assembly.backend import Backend, open_backend
+from forwarder.assembly.console import console_refusal, open_console
 from forwarder.assembly.ingress import open_ingress
 from forwarder.assembly.notifier import open_webhook_api
 from forwarder.assembly.query import open_query
@@ -46,7 +47,8 @@ async def run_everything(settings: Settings, listening: Listening, stop: Stop, r
             checks = {**worker_checks(backend, worker), "log": publisher.ready}
             reading = [*await open_query(backend, outcomes), *await open_webhook_api(backend)]
             callers = [*ingress, *reading, *contract_routes()]
-            routes = [*callers, *health_routes(checks)]
+            operators = [] if console_refusal(settings, listening) else await open_console(backend)
+            routes = [*callers, *operators, *health_routes(checks)]
             simulated = simulator_below(_SIMULATOR, world)
             if aside is None:
                 routes.append(simulated)

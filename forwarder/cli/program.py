@@ -11,7 +11,7 @@ from forwarder.process.loading import collect_rarely, load
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "up": (
         "forwarder.cli.run.up:up",
-        "Run everything in one process: ingress, worker, query, notifier and simulated PMSs on one port.",
+        "Run everything in one process: ingress, worker, query, notifier, console and simulated PMSs on one port.",
     ),
     "ingress": ("forwarder.cli.run.serve:ingress", "Take reservation requests over HTTP and publish them to the log."),
     "worker": ("forwarder.cli.run.serve:worker", "Push submissions to the PMSs."),
@@ -20,6 +20,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Serve submissions and reservations over HTTP: their status, records and pages.",
     ),
     "notifier": ("forwarder.cli.run.serve:notifier", "Post results to customers' endpoints."),
+    "console": (
+        "forwarder.cli.run.serve:console",
+        "Serve the operators' page, /console: what happens, and repairing it, in a browser.",
+    ),
     "simulate": (
         "forwarder.cli.run.simulate:simulate",
         "Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3.",

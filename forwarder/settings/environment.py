@@ -77,6 +77,8 @@ class Environment(AccessVariables, BaseSettings):
     """Its key (PEM), without a password."""
     tls_client_ca_file: Path | None = None
     """The authorities (PEM) that clients' certificates must be signed by. Unset: clients need none."""
+    console_plaintext: bool = False
+    """The console may be served by plain HTTP on any address, for a proxy that ends TLS. By default only on this machine."""
     secret_key: Annotated[SecretStr, Field(min_length=16)] | None = None
     """What cards and credentials are sealed to; at least 16 characters. Embedded, one is made and kept in the data directory."""
     secret_key_file: Path | None = None

@@ -54,6 +54,25 @@ class Access:
         Raises `TenancyUnavailable`."""
         return await self._key(_Named.read(headers, _OF_WORKSPACE), address)
 
+    async def operator(self, token: str, address: str) -> ApiKey | Problem:
+        """The live key with that token, if it may do what operators do, from `address`. Raises `TenancyUnavailable`."""
+        key = await self._directory.key(token) if token else None
+        if key is None:
+            again_in = self._bad_tokens.count(address) if token else None
+            return _NOT_AN_OPERATOR if again_in is None else _throttled(again_in)
+        return self._expired(key) or forbidden(key, "operate", address) or self._live(key)
+
+    def _live(self, key: ApiKey) -> ApiKey | Problem:
+        if key.test:
+            return _NOT_AN_OPERATOR
+        self.uses.note(key.id)
+        return key
+
+    def _expired(self, key: ApiKey) -> Problem | None:
+        if key.expires_at is None or key.expires_at > self._clock.now():
+            return None
+        return requests.KEY_EXPIRED.problem(f"The API key expired at {iso(key.expires_at)}. Ask for another one.")
+
     async def _key(self, named: "_Named", address: str) -> ApiKey | Problem:
         """The key of a caller who named whatever is needed, and that key's own workspace."""
         if named.conflicting:
@@ -65,8 +84,8 @@ class Access:
             return (
                 _unauthenticated(named.missing, given=token is not None) if again_in is None else _throttled(again_in)
             )
-        if key.expires_at is not None and key.expires_at <= self._clock.now():
-            return requests.KEY_EXPIRED.problem(f"The API key expired at {iso(key.expires_at)}. Ask for another one.")
+        if (expired := self._expired(key)) is not None:
+            return expired
         self.uses.note(key.id)
         if named.missing:
             return _missing_headers(named.missing)
@@ -115,6 +134,11 @@ class _Named:
         missing = [name for name, value in one.items() if not value and name not in conflicting]
         authorization, workspace_id, account_id = (one.get(name, "") for name in _OF_ACCOUNT)
         return cls(authorization, workspace_id, account_id, missing, conflicting)
+
+
+_NOT_AN_OPERATOR: Final = requests.UNAUTHENTICATED.problem(
+    "That is no live key that is in force. An operator makes one: forwarder key add --workspace … --scope operate."
+)
 
 
 def _unauthenticated(missing: Sequence[str], *, given: bool) -> Problem:

@@ -1,4 +1,4 @@
-"""`forwarder ingress`, `worker`, `query`, `notifier`: one stage each, as one or several processes on one port."""
+"""`forwarder ingress`, `worker`, `query`, `notifier`, `console`: one stage each, as one or several processes on one port."""
 
 import os
 import socket
@@ -25,6 +25,7 @@ STAGES: Final[Mapping[str, str]] = {
     "worker": "forwarder.assembly.worker:run_worker",
     "query": "forwarder.assembly.query:run_query",
     "notifier": "forwarder.assembly.notifier:run_notifier",
+    "console": "forwarder.assembly.console:run_console",
 }
 """What runs each stage, as `load` takes it."""
 
@@ -47,6 +48,11 @@ def query(host: Host = None, port: Port = None, processes: Processes = 1) -> Non
 def notifier(host: Host = None, port: Port = None, processes: Processes = 1) -> None:
     """Post results to customers' endpoints. The port serves the management of webhooks, health and metrics."""
     _serve("notifier", host, port, processes)
+
+
+def console(host: Host = None, port: Port = None) -> None:
+    """Serve the operators' page, /console: what happens, and repairing it, in a browser."""
+    _serve("console", host, port, 1)
 
 
 def _serve(name: str, host: str | None, port: int | None, processes: int) -> None:

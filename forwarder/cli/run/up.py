@@ -14,6 +14,7 @@ from dotenv import dotenv_values
 
 from forwarder.assembly.all_in_one import run_everything
 from forwarder.assembly.backend import Backend
+from forwarder.assembly.console import console_refusal
 from forwarder.assembly.role import Listening
 from forwarder.cli.output import say
 from forwarder.cli.run.serve import Host, Port, listen, settings_and_logging
@@ -62,7 +63,7 @@ def up(
     port: Port = None,
     demo: Annotated[bool, typer.Option(help="Make the demo workspace on simulated PMSs.")] = True,
 ) -> None:
-    """Run everything in one process: ingress, worker, query, notifier and simulated PMSs on one port."""
+    """Run everything in one process: ingress, worker, query, notifier, console and simulated PMSs on one port."""
     settings = settings_and_logging("warning" if _quiet() else None)
     host = host or settings.environment.host
     listening = listen(host, settings.environment.port if port is None else port)
@@ -77,20 +78,30 @@ def _quiet() -> bool:
 
 async def _run(settings: Settings, listening: Listening, demo: bool, stop: Stop) -> None:
     url = own_url(listening, tls=settings.tls is not None)
+    console = console_refusal(settings, listening)
 
     async def ready(backend: Backend, simulator: str) -> None:
         if demo:
-            _explain(await prepare_demo_world(backend, url, simulator, settings.environment.data_dir))
+            world = await prepare_demo_world(backend, url, simulator, settings.environment.data_dir)
+            _explain(world, console or _console(url, world))
         else:
-            say(f"The forwarder is running on {url}")
+            say(f"The forwarder is running on {url}\n{console or _console(url, None)}")
 
     await run_everything(settings, listening, stop, ready)
 
 
-def _explain(world: DemoWorld) -> None:
+def _console(url: str, world: DemoWorld | None) -> str:
+    """Where the console is, and how to get in."""
+    if world is None:
+        return f"Console: {url}/console   (a key to sign in: .venv/bin/forwarder key add --workspace … --scope operate)"
+    return f"Console: {url}/console   (sign in with FORWARDER_TOKEN of {world.data_dir / DEMO_ENV})"
+
+
+def _explain(world: DemoWorld, console: str) -> None:
     say(
         f"""
 The forwarder is running on {world.url}   (data in {world.data_dir}, simulated PMSs; Ctrl-C stops it)
+{console}
 
 Submit a reservation and wait for the PMS to confirm it:
 

@@ -1,0 +1,63 @@
+"""The console process."""
+
+from contextlib import AsyncExitStack
+from importlib.util import find_spec
+
+from forwarder.assembly.backend import Backend, open_backend
+from forwarder.assembly.role import Listening, serve_role
+from forwarder.assembly.webhooks import webhooks_of
+from forwarder.console.parts import ConsoleParts
+from forwarder.http.health import health_routes
+from forwarder.http.messages import Routes
+from forwarder.operations.accounts import Accounts
+from forwarder.process.addresses import is_local
+from forwarder.process.loading import load
+from forwarder.process.supervision import Stop
+from forwarder.settings import BadSettings, Settings
+from forwarder.store.lists.reader import SqlReader
+
+
+async def run_console(settings: Settings, listening: Listening, stop: Stop) -> None:
+    """Serve the console until `stop`. Raises `BadSettings` where it may not be served."""
+    if (refusal := console_refusal(settings, listening)) is not None:
+        raise BadSettings(refusal)
+    async with AsyncExitStack() as stack:
+        backend = await stack.enter_async_context(open_backend(settings))
+        routes = await open_console(backend)
+        checks = {"store": SqlReader(backend.engine).ready}
+        await serve_role("console", [*routes, *health_routes(checks)], backend, listening, stop)
+
+
+def console_refusal(settings: Settings, listening: Listening) -> str | None:
+    """Why the console is not served on `listening`, and what would be right; None where it is."""
+    if find_spec("jinja2") is None:
+        return "The console needs packages that are not installed: pip install 'reservation-forwarder[console]'."
+    host = listening.getsockname()[0]
+    if is_local(host) or settings.tls is not None or settings.environment.console_plaintext:
+        return None
+    return (
+        f"The console would be served in plaintext on {host}, the operators' keys with it: set FORWARDER_TLS_CERTIFICATE_FILE and "
+        "FORWARDER_TLS_KEY_FILE, or --host 127.0.0.1, or FORWARDER_CONSOLE_PLAINTEXT=true where a proxy ends TLS."
+    )
+
+
+async def open_console(backend: Backend) -> Routes:
+    """The routes of the console."""
+    settings = backend.settings
+    parts = ConsoleParts(
+        access=backend.access,
+        clock=backend.clock,
+        log=backend.log,
+        topics=settings.topics,
+        groups={settings.worker.group: settings.topics.requests, settings.notifier.group: settings.topics.results},
+        directory=backend.directory,
+        tenancy=backend.tenancy,
+        accounts=Accounts(backend.tenancy, backend.sealer, plaintext_cards=settings.environment.allow_plaintext_cards),
+        overview=backend.overview,
+        repairs=backend.repairs,
+        audit=backend.audit,
+        trail=backend.trail,
+        webhooks=await webhooks_of(backend),
+    )
+    routes: Routes = load("forwarder.console.app:console_routes")(parts)
+    return routes

@@ -1,0 +1,61 @@
+"""The console's routes."""
+
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.routing import Route
+
+from forwarder.console.guard import SIGN_IN, Guard, View
+from forwarder.console.pages.accounts import AccountPages
+from forwarder.console.pages.audit import AuditPages
+from forwarder.console.pages.dead_letters import DeadLetterPages
+from forwarder.console.pages.overview import OverviewPage
+from forwarder.console.pages.submissions import SubmissionPages
+from forwarder.console.pages.topics import TopicPages
+from forwarder.console.pages.webhooks import WebhookPages
+from forwarder.console.parts import ConsoleParts
+from forwarder.console.responses import HOME, redirect, static_route
+from forwarder.http.messages import Response, Routes
+
+
+def console_routes(parts: ConsoleParts) -> Routes:
+    """Everything below `/console`. GET shows, POST does."""
+    guard = Guard(parts.access, parts.clock)
+    submissions, letters, accounts = SubmissionPages(parts), DeadLetterPages(parts), AccountPages(parts)
+    topics, webhooks = TopicPages(parts), WebhookPages(parts)
+    shown: Sequence[tuple[str, View]] = (
+        ("", OverviewPage(parts).show),
+        ("/submissions", submissions.search),
+        ("/submissions/{request_id}", submissions.show),
+        ("/in-doubt", submissions.in_doubt),
+        ("/dead-letters", letters.groups),
+        ("/dead-letters/replay", letters.preview),
+        ("/dead-letters/replays/{id}", letters.progress),
+        ("/accounts", accounts.list),
+        ("/accounts/{id}", accounts.show),
+        ("/topics", topics.list),
+        ("/topics/{name}", topics.browse),
+        ("/webhooks", webhooks.list),
+        ("/webhooks/{id}", webhooks.show),
+        ("/audit", AuditPages(parts).list),
+    )
+    done: Sequence[tuple[str, View]] = (
+        ("/sign-out", guard.sign_out),
+        ("/submissions/{request_id}", submissions.act),
+        ("/dead-letters/replay", letters.replay),
+        ("/dead-letters/replays/{id}", letters.stop),
+        ("/accounts/{id}", accounts.act),
+        ("/webhooks/{id}", webhooks.act),
+    )
+    return [
+        static_route(),
+        Route(HOME + "/", _home),
+        Route(HOME + SIGN_IN, guard.sign_in_page),
+        Route(HOME + SIGN_IN, guard.sign_in, methods=["POST"]),
+        *(Route(HOME + path, guard.view(view)) for path, view in shown),
+        *(Route(HOME + path, guard.view(view), methods=["POST"]) for path, view in done),
+    ]
+
+
+async def _home(_request: Request) -> Response:
+    return redirect(HOME)

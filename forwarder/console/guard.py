@@ -1,0 +1,250 @@
+"""Who may use the console: sign-in by an operator's key, the session after it, and whether a form is one of ours."""
+
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import structlog
+from starlette.requests import Request
+
+from forwarder.console.responses import HOME, Go, Page, address, html, redirect
+from forwarder.console.sessions import LONGEST_SECONDS, Session, Sessions
+from forwarder.http.messages import BodyFault, Header, HttpRequest, Response, client_address
+from forwarder.operations.audit import Actor, acting_as
+from forwarder.process.addresses import is_local
+from forwarder.process.clock import Clock
+from forwarder.reservation.problems.problem import Problem
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.tenancy.access import Access
+from forwarder.tenancy.port import ApiKey, NotKnown, TenancyUnavailable
+from forwarder.topics.port import LogUnavailable
+
+SIGN_IN: Final = "/sign-in"
+_SESSION_COOKIE: Final = "console_session"
+_FORM_COOKIE: Final = "console_form"
+_FORM_FIELD: Final = "form_token"
+_MAX_FORM_BYTES: Final = 64 * 1024
+_MAX_FORM_SECONDS: Final = 10.0
+_LIVE: Final = "x-console-live"
+"""The header by which a page that refreshes itself says so."""
+
+_NOT_OURS: Final = Page(
+    "error.html",
+    {
+        "title": "This form is not taken",
+        "detail": "It did not come from a page of this console, or that page is too old. Nothing was changed: open the page "
+        "anew and try again.",
+    },
+    403,
+)
+_TOO_LARGE: Final = Page(
+    "error.html", {"title": "This form is not taken", "detail": "It is too large, or too slow."}, 413
+)
+
+_log = structlog.get_logger(__name__)
+
+
+class Form:
+    """The fields of a form that was sent."""
+
+    def __init__(self, fields: Mapping[str, list[str]]) -> None:
+        self._fields = fields
+
+    def text(self, name: str) -> str:
+        """The field's first value, without blanks around it; empty where it is missing."""
+        return (self._fields.get(name) or [""])[0].strip()
+
+    def texts(self, name: str) -> list[str]:
+        return self._fields.get(name, [])
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request of an operator who is signed in. `form` is empty unless something was sent."""
+
+    request: Request
+    key: ApiKey
+    session: Session
+    form: Form
+
+    def query(self, name: str) -> str:
+        return self.request.query_params.get(name, "").strip()
+
+
+View = Callable[[Visit], Awaitable[Page | Go]]
+"""Makes a page, or does what a form asks for. May raise what the seams raise; `NotKnown` becomes a page that says so."""
+
+
+class Guard:
+    """Lets operators in."""
+
+    def __init__(self, access: Access, clock: Clock) -> None:
+        self._access = access
+        self._sessions = Sessions(clock)
+
+    def view(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+        """The endpoint that shows or does `view`, for an operator who is signed in."""
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                return await self._respond(view, request)
+            except TenancyUnavailable:
+                return html(_away("database"), _shared(None))
+
+        return endpoint
+
+    async def _respond(self, view: View, request: Request) -> Response:
+        visit = await self._visit(request)
+        if visit is None:
+            return _to_sign_in(request)
+        if isinstance(visit, Page):
+            return html(visit, _shared(None))
+        shown = await _seen(view, visit)
+        session = visit.session
+        if isinstance(shown, Go):
+            session.notice = shown.notice
+            return redirect(shown.path)
+        notice = None
+        if _LIVE not in request.headers:
+            notice, session.notice = session.notice, None
+        return html(shown, {**_shared(session), "notice": notice, "path": request.url.path})
+
+    async def _visit(self, request: Request) -> Visit | Page | None:
+        """The visit of whoever is signed in; None where nobody is, a page where a form is not one of ours."""
+        cookie = _cookie(request, _SESSION_COOKIE)
+        session = self._sessions.find(cookie, in_use=_LIVE not in request.headers)
+        if session is None:
+            return None
+        # Asked each time: a key that was revoked, has expired or lost its scope ends its sessions.
+        key = await self._access.operator(session.token, client_address(request.scope))
+        if isinstance(key, Problem):
+            self._sessions.close(cookie)
+            return None
+        if request.method != "POST":
+            return Visit(request, key, session, Form({}))
+        form = await _read_form(request)
+        if not isinstance(form, Form):
+            return _TOO_LARGE
+        if not _is_from_here(request) or not _same(form.text(_FORM_FIELD), session.form_token):
+            return _NOT_OURS
+        return Visit(request, key, session, form)
+
+    async def sign_in_page(self, request: Request) -> Response:
+        """The form to sign in by."""
+        return self._ask(
+            request, Page("sign_in.html", {"problem": None, "next": _next(request.query_params.get("next"))})
+        )
+
+    async def sign_in(self, request: Request) -> Response:
+        """Open a session for whoever has the key of an operator."""
+        form = await _read_form(request)
+        if not isinstance(form, Form):
+            return self._ask(request, _TOO_LARGE)
+        if not _is_from_here(request) or not _same(form.text(_FORM_FIELD), _cookie(request, _FORM_COOKIE)):
+            return self._ask(request, _NOT_OURS)
+        token, next_page = form.text("key"), _next(form.text("next"))
+        origin = client_address(request.scope)
+        try:
+            key = await self._access.operator(token, origin)
+        except TenancyUnavailable:
+            return self._ask(request, _away("database"))
+        if isinstance(key, Problem):
+            _log.info("console.sign_in_refused", address=origin, code=key.code)
+            values = {"problem": key.detail, "next": next_page}
+            return self._ask(request, Page("sign_in.html", values, key.status))
+        _log.info("console.signed_in", key_id=key.id, address=origin)
+        self._sessions.close(_cookie(request, _SESSION_COOKIE))
+        cookie = self._sessions.open(token, key.id)
+        return redirect(next_page, _set_cookie(request, _SESSION_COOKIE, cookie, int(LONGEST_SECONDS)))
+
+    async def sign_out(self, visit: Visit) -> Go:
+        """End the session, for whoever has its cookie."""
+        self._sessions.close(_cookie(visit.request, _SESSION_COOKIE))
+        return Go(address(SIGN_IN))
+
+    def _ask(self, request: Request, page: Page) -> Response:
+        token = secrets.token_urlsafe(32)
+        page = replace(page, values={**page.values, "form_token": token})
+        return html(page, _shared(None), _set_cookie(request, _FORM_COOKIE, token, 3600))
+
+
+async def _seen(view: View, visit: Visit) -> Page | Go:
+    try:
+        with acting_as(Actor.key(visit.key.id, client_address(visit.request.scope))):
+            return await view(visit)
+    except NotKnown as error:
+        return Page("error.html", {"title": "There is no such thing", "detail": str(error)}, 404)
+    except (StoreUnavailable, TenancyUnavailable):
+        return _away("database")
+    except LogUnavailable:
+        return _away("log (Kafka)")
+
+
+def _away(what: str) -> Page:
+    detail = (
+        f"The {what} cannot be reached, or did not answer in time. What was asked for may or may not have been done: look before "
+        "it is asked for again."
+    )
+    return Page("error.html", {"title": f"The {what} is away", "detail": detail}, 503)
+
+
+def _shared(session: Session | None) -> dict[str, Any]:
+    return {
+        "session": session,
+        "form_token": None if session is None else session.form_token,
+        "notice": None,
+        "path": "",
+    }
+
+
+def _to_sign_in(request: Request) -> Response:
+    if _LIVE in request.headers:  # the page goes there as a whole, not the part that is refreshed
+        return html(Page("error.html", {"title": "Signed out", "detail": "Sign in again."}, 401), _shared(None))
+    query = f"?{request.url.query}" if request.url.query else ""
+    wanted = request.url.path + query if request.method == "GET" else ""
+    return redirect(address(SIGN_IN, next=wanted))
+
+
+def _next(path: str | None) -> str:
+    """Where to go after signing in: somewhere in the console."""
+    inside = path is not None and path.isascii() and path.isprintable() and path.startswith((HOME + "/", HOME + "?"))
+    return path if path is not None and inside and not path.startswith(HOME + SIGN_IN) else HOME
+
+
+async def _read_form(request: Request) -> Form | BodyFault:
+    body = await HttpRequest(request.scope, request.receive).body(_MAX_FORM_BYTES, _MAX_FORM_SECONDS)
+    if isinstance(body, BodyFault):
+        return body
+    try:
+        return Form(parse_qs(body.decode(), keep_blank_values=True, max_num_fields=2_000))
+    except ValueError:
+        return Form({})
+
+
+def _is_from_here(request: Request) -> bool:
+    """Whether a browser says that the form was on a page of this very origin. A proxy may end TLS, so that the scheme is its."""
+    origin = urlsplit(request.headers.get("origin", ""))
+    return origin.scheme in {"http", "https"} and origin.netloc != "" and origin.netloc == request.headers.get("host")
+
+
+def _same(given: str, expected: str) -> bool:
+    return expected != "" and hmac.compare_digest(given.encode(), expected.encode())
+
+
+def _cookie(request: Request, name: str) -> str:
+    try:
+        morsel = SimpleCookie(request.headers.get("cookie", "")).get(name)
+    except CookieError:
+        return ""
+    return "" if morsel is None else morsel.value
+
+
+def _set_cookie(request: Request, name: str, value: str, max_age: int) -> Header:
+    """Not for scripts, nor for requests that other sites cause; over TLS alone, except on this machine."""
+    secure = "" if is_local(request.url.hostname or "") else "; Secure"
+    text = f"{name}={value}; Path={HOME}; Max-Age={max_age}; HttpOnly; SameSite=Strict{secure}"
+    return b"set-cookie", text.encode("ascii")

@@ -1,0 +1,145 @@
+"""Dead letters, grouped by account and class; and putting them back, one or a group, with a preview before and progress while it
+runs."""
+
+import asyncio
+import secrets
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from forwarder.console.guard import Visit
+from forwarder.console.parts import ConsoleParts
+from forwarder.console.responses import Go, Page, address
+from forwarder.operations.dead_letters import DeadLetterReader, Letter, LetterFilter, LetterState
+from forwarder.operations.replay import Replay, ReplayPlan, plan_replay
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.tenancy.port import NotKnown
+from forwarder.topics.port import LogUnavailable
+
+_PER_SECOND: Final = 50.0
+_ROWS: Final = 100
+_KEPT_RUNS: Final = 100
+_REPLAYABLE: Final = (LetterState.OPEN, LetterState.CARD_GONE, LetterState.UNDECODABLE)
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Run:
+    """A replay under way, or over. `trouble`: why it ended before its end."""
+
+    selected: int
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    put_back: int = 0
+    task: asyncio.Task[None] | None = None
+    trouble: str | None = None
+
+    @property
+    def under_way(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+
+@dataclass(slots=True)
+class _Group:
+    """Letters of one account and class that are not replayed yet."""
+
+    account: str
+    failure_class: str
+    states: Counter[LetterState] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    oldest: datetime | None = None
+    newest: datetime | None = None
+
+    def add(self, letter: Letter, state: LetterState) -> None:
+        self.states[state] += 1
+        self.reasons[letter.reason] += 1
+        self.oldest = min(self.oldest or letter.set_aside_at, letter.set_aside_at)
+        self.newest = max(self.newest or letter.set_aside_at, letter.set_aside_at)
+
+
+class DeadLetterPages:
+    """What could not be delivered."""
+
+    def __init__(self, parts: ConsoleParts) -> None:
+        self._parts = parts
+        self._letters = DeadLetterReader(parts.log, parts.topics.dead_letters, parts.overview)
+        self._runs: OrderedDict[str, _Run] = OrderedDict()
+
+    async def groups(self, visit: Visit) -> Page:
+        wanted = _wanted(visit.query("account"), visit.query("class"))
+        found = [(each, state) for each, state in await self._letters.find(wanted) if state is not LetterState.REPLAYED]
+        groups: dict[tuple[str, str], _Group] = {}
+        for letter, state in found:
+            key = (letter.account, letter.failure_class)
+            groups.setdefault(key, _Group(*key)).add(letter, state)
+        ordered = sorted(groups.values(), key=lambda each: (-sum(each.states.values()), each.account))
+        values = {"groups": ordered, "letters": found[:_ROWS], "total": len(found), "rows": _ROWS}
+        filters = {"account": wanted.account or "", "failure_class": wanted.failure_class or ""}
+        return Page("dead_letters.html", {**values, **filters, "replayable": _REPLAYABLE, "open": LetterState.OPEN})
+
+    async def preview(self, visit: Visit) -> Page:
+        ids = [visit.query("id")] if visit.query("id") else []
+        plan = await self._plan(ids, visit.query("account"), visit.query("class"))
+        selection: Mapping[str, str] = {
+            "id": ids[0] if ids else "",
+            "account": visit.query("account"),
+            "class": visit.query("class"),
+        }
+        values = {"chosen": plan.chosen[:_ROWS], "count": len(plan.chosen), "passed_over": plan.passed_over}
+        return Page("replay_preview.html", {**values, "selection": selection, "per_second": _PER_SECOND})
+
+    async def replay(self, visit: Visit) -> Go:
+        form = visit.form
+        ids = [form.text("id")] if form.text("id") else []
+        plan = await self._plan(ids, form.text("account"), form.text("class"))
+        if not plan.chosen:
+            return Go(address("/dead-letters"), "None of these can be put back now; nothing was changed.")
+        run, run_id = _Run(len(plan.chosen)), secrets.token_hex(8)
+        # In the context of this request: the trail names who asked for it.
+        run.task = asyncio.create_task(self._run(run, plan))
+        self._runs[run_id] = run
+        if len(self._runs) > _KEPT_RUNS:
+            self._runs.popitem(last=False)
+        return Go(address(f"/dead-letters/replays/{run_id}"))
+
+    async def progress(self, visit: Visit) -> Page:
+        return Page("replay.html", {"run": self._known(visit)})
+
+    async def stop(self, visit: Visit) -> Go:
+        self._known(visit).stop.set()
+        return Go(visit.request.url.path, "It stops before the next letter.")
+
+    async def _plan(self, ids: Sequence[str], account: str, failure_class: str) -> ReplayPlan:
+        wanted = _wanted(account, failure_class, ids)
+        return plan_replay(await self._letters.find(wanted), by_id=bool(ids))
+
+    async def _run(self, run: _Run, plan: ReplayPlan) -> None:
+        def count(more: int) -> None:
+            run.put_back += more
+
+        parts = self._parts
+        try:
+            async with parts.log.publisher() as publisher:
+                replay = Replay(publisher, parts.topics.requests, parts.clock, rate=_PER_SECOND, stop=run.stop)
+                async with aclosing(self._letters.messages([letter for letter, _ in plan.chosen])) as messages:
+                    await replay.run_audited(parts.audit, plan, messages, count)
+        except (LogUnavailable, StoreUnavailable) as error:
+            run.trouble = (
+                "The log or the database went away. The last few may or may not be back; replaying them again is safe."
+            )
+            _log.warning("console.replay_failed", put_back=run.put_back, selected=run.selected, error=str(error))
+
+    def _known(self, visit: Visit) -> _Run:
+        run = self._runs.get(visit.request.path_params["id"])
+        if run is None:
+            raise NotKnown("There is no such replay in this process. The audit trail says what became of it.")
+        return run
+
+
+def _wanted(account: str, failure_class: str, ids: Sequence[str] = ()) -> LetterFilter:
+    return LetterFilter(ids, account or None, failure_class or None)

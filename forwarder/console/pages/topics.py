@@ -1,0 +1,99 @@
+"""Topics: partitions, offsets and the lag of each group; and the messages in them, without guests and cards."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from forwarder.console.guard import Visit
+from forwarder.console.parts import ConsoleParts
+from forwarder.console.responses import Page
+from forwarder.http.paging import LARGEST_ID, is_digits, positive
+from forwarder.operations.browse import browse
+from forwarder.tenancy.port import NotKnown
+from forwarder.topics.port import TopicAdmin
+
+_ROWS: Final = 50
+_AGO: Final = timedelta(minutes=10)
+_EARLIEST: Final = datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    number: int
+    held: range
+    lag: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    name: str
+    partitions: Sequence[_Partition]
+    groups: Sequence[str]
+    keeps: timedelta | None
+
+    @property
+    def messages(self) -> int:
+        return sum(len(each.held) for each in self.partitions)
+
+    def lag(self, group: str) -> int:
+        return sum(each.lag[group] for each in self.partitions)
+
+
+class TopicPages:
+    """The log."""
+
+    def __init__(self, parts: ConsoleParts) -> None:
+        self._log = parts.log
+        self._topics = parts.topics
+        self._groups = parts.groups
+        self._clock = parts.clock
+
+    async def list(self, _visit: Visit) -> Page:
+        async with self._log.admin() as admin:
+            known = await admin.list()
+            found = [await self._topic(admin, name) for name in self._topics.all() if name in known]
+        missing = [name for name in self._topics.all() if name not in known]
+        return Page("topics.html", {"topics": found, "missing": missing})
+
+    async def _topic(self, admin: TopicAdmin, name: str) -> _Topic:
+        groups = [group for group, topic in self._groups.items() if topic == name]
+        held = await admin.offsets(name)
+        committed = {group: await admin.committed(name, group=group) for group in groups}
+        partitions = [
+            _Partition(
+                number,
+                offsets,
+                {group: offsets.stop - max(at.get(number, 0), offsets.start) for group, at in committed.items()},
+            )
+            for number, offsets in sorted(held.items())
+        ]
+        return _Topic(name, partitions, groups, await admin.retention(name))
+
+    async def browse(self, visit: Visit) -> Page:
+        name = visit.request.path_params["name"]
+        if name not in self._topics.all():
+            raise NotKnown(f"There is no topic {name!r} of this deployment.")
+        text, wanted = visit.query("since"), visit.query("partition")
+        since = _moment(text)
+        problem = f"{text!r} is no moment: write one in UTC as 2031-12-31T12:00." if text and since is None else None
+        since = since or self._clock.now() - _AGO
+        partition = int(wanted) if is_digits(wanted) and (wanted == "0" or positive(wanted, LARGEST_ID)) else None
+        messages = await browse(self._log, name, since=since, limit=_ROWS, partition=partition)
+        values = {
+            "topic": name,
+            "since": since.strftime("%Y-%m-%dT%H:%M:%S"),
+            "partition": partition,
+            "problem": problem,
+        }
+        following = messages[-1].at.strftime("%Y-%m-%dT%H:%M:%S.%f") if len(messages) == _ROWS else None
+        return Page("messages.html", {**values, "messages": messages, "following": following})
+
+
+def _moment(text: str) -> datetime | None:
+    """As browsers send it, in UTC; None for anything else."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return max(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC), _EARLIEST)
+    except (ValueError, OverflowError):
+        return None

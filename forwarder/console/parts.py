@@ -1,0 +1,57 @@
+"""What the console is made of: ports and operations, put in place by `assembly`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from forwarder.operations.accounts import Accounts
+from forwarder.operations.audit import Audit
+from forwarder.process.clock import Clock
+from forwarder.store.audit.port import AuditTrail
+from forwarder.store.lists.port import Overview
+from forwarder.store.submissions.port import Repairs
+from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus
+from forwarder.tenancy.access import Access
+from forwarder.tenancy.port import Directory, TenancyAdmin
+from forwarder.tenancy.webhooks import Endpoint
+from forwarder.topics.port import Log, Topics
+
+
+class Webhooks(Protocol):
+    """The management of webhooks, whose changes are audited. `workspace_id` None is the operator, who may use any endpoint. Raises
+    `NotKnown`."""
+
+    async def endpoints(self, workspace_id: str | None) -> Sequence[Endpoint]: ...
+    async def get(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint: ...
+    async def enable(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint: ...
+    async def disable(self, endpoint_id: str, *, workspace_id: str | None) -> Endpoint: ...
+    async def deliveries(
+        self,
+        endpoint_id: str,
+        *,
+        workspace_id: str | None,
+        status: DeliveryStatus | None = None,
+        before: int | None = None,
+        after: int | None = None,
+        limit: int = 50,
+    ) -> Sequence[DeliveryEntry]: ...
+    async def resend(self, endpoint_id: str, delivery_id: int, *, workspace_id: str | None) -> DeliveryEntry: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleParts:
+    """The ports of the console. `groups`: the topic that each consumer group reads."""
+
+    access: Access
+    clock: Clock
+    log: Log
+    topics: Topics
+    groups: Mapping[str, str]
+    directory: Directory
+    tenancy: TenancyAdmin
+    accounts: Accounts
+    overview: Overview
+    repairs: Repairs
+    audit: Audit
+    trail: AuditTrail
+    webhooks: Webhooks

@@ -1,0 +1,150 @@
+"""What the console answers with: pages made from templates, which escape whatever they are given, and the headers that keep
+browsers from doing anything else with them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.routing import Route
+
+from forwarder.console.plots import sparkline
+from forwarder.http.messages import NO_STORE, Header, Response, problem_response
+from forwarder.process.clock import iso
+from forwarder.reservation.problems import requests
+
+HOME: Final = "/console"
+_HTML: Final = b"text/html; charset=utf-8"
+_POLICY: Final = (
+    b"default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
+    b"base-uri 'none'; frame-ancestors 'none'"
+)
+_PROTECTED: Final[tuple[Header, ...]] = (
+    (
+        b"content-security-policy",
+        _POLICY,
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    # Not no-referrer: then browsers would send `Origin: null` with forms, by which we tell our own.
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=()"),
+)
+_STATIC: Final[Mapping[str, bytes]] = {
+    "console.css": b"text/css; charset=utf-8",
+    "console.js": b"text/javascript; charset=utf-8",
+    "icon.svg": b"image/svg+xml",
+}
+_NONE: Final = "\N{EN DASH}"
+_FOR_EVER: Final = (b"cache-control", b"public, max-age=31536000, immutable")
+"""An asset's address changes with its content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page to be shown: a template and what it is given."""
+
+    template: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """Go on at `path` of the console, where `notice` is said."""
+
+    path: str
+    notice: str | None = None
+
+
+def html(page: Page, shared: Mapping[str, Any], *headers: Header) -> Response:
+    """The page as a response; `shared`: what every page is given."""
+    text = _templates().get_template(page.template).render({**shared, **page.values})
+    return Response(page.status, text.encode(), (NO_STORE, *_PROTECTED, *headers), _HTML)
+
+
+def redirect(path: str, *headers: Header) -> Response:
+    """Go on there with a GET."""
+    return Response(303, b"", (NO_STORE, *_PROTECTED, (b"location", path.encode("ascii")), *headers), _HTML)
+
+
+def address(path: str, **parameters: str | int | None) -> str:
+    """The address of a page, with the parameters that have a value."""
+    query = urlencode({name: value for name, value in parameters.items() if value not in (None, "")})
+    where = HOME + quote(path, safe="/:~")
+    return f"{where}?{query}" if query else where
+
+
+def static_route() -> Route:
+    """Where the console's own style, script and icon are: it needs nothing from elsewhere."""
+
+    async def asset(request: Request) -> Response:
+        name = request.path_params["name"]
+        media_type = _STATIC.get(name)
+        if media_type is None:
+            return problem_response(requests.NOT_FOUND.problem("There is nothing at this path."))
+        return Response(200, _asset(name), (_FOR_EVER, *_PROTECTED), media_type)
+
+    return Route(HOME + "/static/{name}", asset)
+
+
+@cache
+def _asset(name: str) -> bytes:
+    return files("forwarder.console").joinpath("static", name).read_bytes()
+
+
+@cache
+def _asset_address(name: str) -> str:
+    return f"{HOME}/static/{name}?{sha256(_asset(name)).hexdigest()[:12]}"
+
+
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader("forwarder.console", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.globals.update(asset=_asset_address, address=address, sparkline=sparkline)
+    templates.filters.update(moment=_moment, count=_count, duration=_duration, pretty=_pretty)
+    return templates
+
+
+def _moment(value: datetime | str | None) -> str:
+    """To the second, in UTC, as people read it."""
+    if value is None or value == "":
+        return _NONE
+    text = value if isinstance(value, str) else iso(value)
+    return text[:19].replace("T", " ")
+
+
+def _pretty(value: Any) -> str:
+    """JSON for people; it is escaped like any other text."""
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _count(value: float | None) -> str:
+    return _NONE if value is None else f"{value:,}"
+
+
+def _duration(seconds: float | None) -> str:
+    """In the largest unit that tells enough."""
+    if seconds is None:
+        return _NONE
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"  # noqa: PLR2004 - two digits tell enough

@@ -1,0 +1,48 @@
+// Keeps the parts of a page that are marked live up to date: the server makes the page anew, what changed in a part is exchanged.
+// Everything else works without scripts.
+"use strict";
+
+const SECONDS = 5;
+const button = document.querySelector("[data-live-switch]");
+const status = document.querySelector("[data-live-status]");
+let running = true;
+
+async function refresh() {
+  const response = await fetch(location.href, { headers: { "X-Console-Live": "1" }, redirect: "error" });
+  if (response.status === 401) {
+    location.reload();
+    return;
+  }
+  if (!response.ok) throw new Error(`status ${response.status}`);
+  const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+  for (const part of document.querySelectorAll("[data-live]")) {
+    const next = fresh.getElementById(part.id);
+    // Whoever reads it with the keyboard is not interrupted.
+    if (next && next.innerHTML !== part.innerHTML && !part.contains(document.activeElement)) {
+      part.replaceChildren(...next.childNodes);
+    }
+  }
+}
+
+async function loop() {
+  while (true) {
+    await new Promise((resolve) => setTimeout(resolve, SECONDS * 1000));
+    if (!running || document.hidden) continue;
+    try {
+      await refresh();
+      status.textContent = "";
+    } catch {
+      status.textContent = "Not up to date: the console does not answer.";
+    }
+  }
+}
+
+if (document.querySelector("[data-live]") && button) {
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    running = !running;
+    button.textContent = running ? "Pause refreshing" : "Go on refreshing";
+    button.setAttribute("aria-pressed", String(!running));
+  });
+  loop();
+}

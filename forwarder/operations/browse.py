@@ -1,0 +1,104 @@
+"""The messages of a topic as operators may see them: whose they are and what they are about; of guests and cards nothing but that
+there is something."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from forwarder.reservation.card_numbers import mask
+from forwarder.topics.codec import Undecodable, decode_data, header
+from forwarder.topics.port import ConsumedMessage, Log
+from forwarder.topics.reading import read_to_end
+
+HIDDEN: Final = "(hidden)"
+_SHOWN: Final = frozenset(
+    """
+    accountId arrivalDate attempts cancellation cancelledAt code createdAt currency deadlineSeconds departureDate duplicateOf
+    duplicateWindowSeconds fingerprint id instance integrationAccountId keyId keyed nights numberOfAdults numberOfChildren
+    numberOfGuests numberOfInfants operation pmsReservationId problem propertyId requestId requestedAt reservation revision roomId
+    status success test title totalPrice transactionOf type updatedAt workspaceId acceptedAt card
+    """.split()
+)
+"""Members that name neither a guest nor a card. Whatever is not named here is hidden."""
+_HEADERS_HIDDEN: Final = frozenset({"dlt-exception-message"})
+"""A PMS's own words, which may quote the guest."""
+_MAX_TEXT: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class SeenMessage:
+    """A message without what nobody is to see of it. `value` is None where it is no JSON object: then it may hold anything."""
+
+    partition: int
+    offset: int
+    at: datetime
+    key: str
+    kind: str
+    size: int
+    headers: Mapping[str, str]
+    value: Mapping[str, Any] | None
+
+
+async def browse(
+    log: Log, topic: str, *, since: datetime, limit: int, partition: int | None = None
+) -> Sequence[SeenMessage]:
+    """The first `limit` messages of `topic` that were appended at `since` or later, in one partition if that is given. Raises
+    `LogUnavailable`."""
+    found: list[SeenMessage] = []
+    async with aclosing(read_to_end(log, topic, since=since)) as batches:
+        async for batch in batches:
+            found += [_seen(each) for each in batch if partition in {None, each.partition}]
+            if len(found) >= limit:
+                break
+    return sorted(found[:limit], key=lambda each: (each.at, each.partition, each.offset))
+
+
+def _seen(consumed: ConsumedMessage) -> SeenMessage:
+    message = consumed.message
+    try:
+        value = {name: _masked(name, each) for name, each in decode_data(message).items()}
+    except Undecodable:
+        value = None
+    return SeenMessage(
+        partition=consumed.partition,
+        offset=consumed.offset,
+        at=_moment(consumed.timestamp_ms),
+        key=_text(message.key.decode("utf-8", "replace")),
+        kind=header(message.headers, "ce_type") or "",
+        size=message.size,
+        headers={
+            name: HIDDEN if name in _HEADERS_HIDDEN else _text(each.decode("utf-8", "replace"))
+            for name, each in message.headers
+        },
+        value=value,
+    )
+
+
+def _masked(name: str, value: Any) -> Any:
+    if value is None or value in ("", [], {}):
+        return value
+    if name not in _SHOWN:
+        return HIDDEN
+    match value:
+        case dict():
+            return {inner: _masked(inner, each) for inner, each in value.items()}
+        case list():
+            return HIDDEN
+        case str():
+            return _text(value)
+        case _:
+            return value
+
+
+def _text(text: str) -> str:
+    return mask(text[:_MAX_TEXT])
+
+
+def _moment(milliseconds: int) -> datetime:
+    """The log may let its writers set the time: then it can be anything."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OverflowError, OSError, ValueError):
+        return datetime.fromtimestamp(0, UTC)

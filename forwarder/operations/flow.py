@@ -1,0 +1,152 @@
+"""How much goes through, as the log itself tells it: messages by the minute from its own timestamps, and what the latest outcomes
+were. Nothing is stored for it, and nothing is read while nobody asks."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from statistics import median
+from typing import Final
+
+from pydantic_core import from_json
+
+from forwarder.process.clock import Clock
+from forwarder.topics.codec import header, is_duplicate
+from forwarder.topics.port import ConsumedMessage, Log, Topics
+
+MINUTES: Final = 30
+"""How far back `Flow` looks."""
+_FRESH_SECONDS: Final = 4.0
+_SAMPLE: Final = 2_000
+_BATCH: Final = 500
+_LONGEST_SAMPLE: Final = timedelta(minutes=15)
+_WAIT_SECONDS: Final = 0.2
+_LEADING: Final = "reservation."
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFlow:
+    """The messages of a topic in each of the last `MINUTES` whole minutes, oldest first, and in the last 60 seconds."""
+
+    by_minute: Sequence[int]
+    last_minute: int
+
+
+@dataclass(slots=True)
+class AccountOutcomes:
+    """The latest outcomes of one account, by kind (`confirmed`, `failed`, …), and how long each took from its acceptance, in
+    seconds."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def typical_seconds(self) -> float | None:
+        """The median."""
+        return median(self.seconds) if self.seconds else None
+
+    @property
+    def slowest_seconds(self) -> float | None:
+        return max(self.seconds, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowNow:
+    """What went through of late. `outcomes`: of at most some 2,000 results, those since `outcomes_since`, by account."""
+
+    accepted: TopicFlow
+    results: TopicFlow
+    dead_letters: TopicFlow
+    outcomes: Mapping[str, AccountOutcomes]
+    outcomes_since: datetime
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """Of all accounts together."""
+        return sum((each.kinds for each in self.outcomes.values()), Counter[str]())
+
+
+class Flow:
+    """Reads it, at most every few seconds however many ask. Raises `LogUnavailable`."""
+
+    def __init__(self, log: Log, topics: Topics, clock: Clock) -> None:
+        self._log = log
+        self._topics = topics
+        self._clock = clock
+        self._passed: defaultdict[str, dict[datetime, int]] = defaultdict(dict)
+        self._reading = asyncio.Lock()
+        self._latest: tuple[float, FlowNow] | None = None
+
+    async def read(self) -> FlowNow:
+        async with self._reading:
+            if self._latest is None or self._clock.monotonic() - self._latest[0] >= _FRESH_SECONDS:
+                self._latest = (self._clock.monotonic(), await self._read())
+            return self._latest[1]
+
+    async def _read(self) -> FlowNow:
+        topics = self._topics
+        async with self._log.admin() as admin:
+            known = await admin.list()
+            ends = {
+                name: sum(held.stop for held in (await admin.offsets(name)).values())
+                for name in topics.all()
+                if name in known
+            }
+        accepted, results, dead = [await self._topic(each, ends.get(each)) for each in topics.all()]
+        # As far back as some 2,000 results reach at the rate of the last minute.
+        reach = timedelta(minutes=_SAMPLE / max(results.last_minute, 1))
+        since = self._clock.now() - min(reach, _LONGEST_SAMPLE)
+        outcomes = await self._outcomes(since) if topics.results in ends else {}
+        return FlowNow(accepted, results, dead, outcomes, since)
+
+    async def _topic(self, topic: str, end: int | None) -> TopicFlow:
+        if end is None:
+            return TopicFlow([0] * MINUTES, 0)
+        now, passed = self._clock.now(), self._passed[topic]
+        whole = now.replace(second=0, microsecond=0)
+        marks = [whole - timedelta(minutes=back) for back in range(MINUTES, -1, -1)]
+        for old in passed.keys() - set(marks):
+            del passed[old]
+        async with self._log.tail(topic) as tail:
+            for mark in marks:
+                if mark not in passed:
+                    passed[mark] = sum((await tail.seek_to_time(mark)).values())
+            minute_ago = sum((await tail.seek_to_time(now - timedelta(minutes=1))).values())
+        by_minute = [max(passed[later] - passed[earlier], 0) for earlier, later in pairwise(marks)]
+        return TopicFlow(by_minute, max(end - minute_ago, 0))
+
+    async def _outcomes(self, since: datetime) -> Mapping[str, AccountOutcomes]:
+        found: defaultdict[str, AccountOutcomes] = defaultdict(AccountOutcomes)
+        async with self._log.tail(self._topics.results) as tail:
+            await tail.seek_to_time(since)
+            left = 2 * _SAMPLE
+            while left > 0:
+                batch = await tail.receive(max_messages=_BATCH, wait_seconds=_WAIT_SECONDS)
+                if not batch:
+                    break
+                left -= len(batch)
+                for consumed in batch:
+                    _count(found, consumed)
+        return found
+
+
+def _count(found: defaultdict[str, AccountOutcomes], consumed: ConsumedMessage) -> None:
+    message = consumed.message
+    kind = header(message.headers, "ce_type") or ""
+    if is_duplicate(message) or not kind.startswith(_LEADING):
+        return
+    account = found[message.key.decode("utf-8", "replace").partition(":")[0]]
+    account.kinds[kind.removeprefix(_LEADING).rpartition(".")[0]] += 1
+    if (began := _created_at(message.value)) is not None:
+        ended = datetime.fromtimestamp(consumed.timestamp_ms / 1000, UTC)
+        account.seconds.append(max((ended - began).total_seconds(), 0.0))
+
+
+def _created_at(value: bytes) -> datetime | None:
+    """When the submission was taken in; None of what is not ours."""
+    try:
+        return datetime.fromisoformat(from_json(value)["reservation"]["createdAt"])
+    except (ValueError, KeyError, TypeError):
+        return None
