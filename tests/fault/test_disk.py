@@ -114,6 +114,7 @@ async def cramped_log(
             yield new_case(service)
 
 
+@pytest.mark.slow  # `test_embedded.py` fills the disk of a log too
 async def test_kafka_out_of_disk(cramped_log: Case, log_disk: SmallDisk, own_kafka: KafkaCluster) -> None:
     """A broker whose one log directory takes no more ends itself, at once. Nothing is accepted until it is back."""
     case = cramped_log

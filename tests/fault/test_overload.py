@@ -16,7 +16,7 @@ from tools.servers.kafka_process import KafkaCluster
 from tools.servers.process_memory import peak_megabytes
 
 _CALLERS = 2_200
-_CALLERS_OF_A_LOCKED_STORE = 1_000
+_CALLERS_OF_A_LOCKED_STORE = {"short": 500, "long": 1_000}
 _MOST_MEGABYTES = 300
 _RATE = 60.0
 """Of those who come beside the flood."""
@@ -45,7 +45,7 @@ async def test_more_than_can_be_published(case: Case, kafka: KafkaCluster) -> No
 async def test_more_than_can_be_stored(case: Case) -> None:
     """The store answers nothing for a while. What needs no look-up is accepted; the worker leaves it on the log meanwhile."""
     await case.wait(case.deployment.processes["worker"].restart)
-    callers = _CALLERS_OF_A_LOCKED_STORE
+    callers = case.times(**_CALLERS_OF_A_LOCKED_STORE)
     async with case.load(rate=_RATE) as load:
         for turn in range(case.times(short=1, long=5)):
             flood = Flood(case.deployment, load, case.accounts, earlier=turn * callers)

@@ -13,7 +13,7 @@ from tests.support.deployment.children import children
 from tools.servers.server_process import ServerProcess
 
 
-@pytest.mark.parametrize("role", ["ingress", "worker", "query"])
+@pytest.mark.parametrize("role", ["ingress", "worker", pytest.param("query", marks=pytest.mark.slow)])
 async def test_killed(case: Case, role: str) -> None:
     async with case.load():
         for _ in range(case.times(short=1, long=20)):
@@ -22,6 +22,7 @@ async def test_killed(case: Case, role: str) -> None:
     await case.verdict(Expected(all_accepted=role != "ingress"))
 
 
+@pytest.mark.slow  # the only one of an ingress killed is the harder case
 async def test_one_of_two_on_a_port_killed(case: Case) -> None:
     """What waited in its queue goes with it, unanswered; the other goes on, and a new one comes."""
     several = case.deployment.add("ingress", "--processes", "2", role="two ingress processes")

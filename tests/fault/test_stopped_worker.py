@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from tests.support.campaign.case import Case
 from tests.support.campaign.judge import Expected
 from tests.support.deployment.deployment import PATIENCE_SECONDS
@@ -11,6 +13,7 @@ _RATE = 60.0
 """For seconds nothing is pushed, and there are hundreds of rows waiting afterwards all the same."""
 
 
+@pytest.mark.slow  # where another takes its rows over, there is more to lose
 async def test_the_only_worker_stopped_past_its_lease(case: Case) -> None:
     """Nobody takes its rows over meanwhile: it gives back what it could not push, and goes on."""
     worker = case.deployment.processes["worker"]

@@ -14,7 +14,14 @@ from xdist.scheduler import LoadScopeScheduling
 _TOGETHER = ("tests/fault/",)
 _ALONE = ("tests/fault/test_embedded.py", "tests/fault/test_judge.py", "tests/fault/test_slow_connections.py")
 """Fault cases with servers of their own."""
-_ORDER = ("tests/fault/", "tests/contract/test_guarantees.py", "tests/journey/", "tests/contract/", "tests/stage/")
+_ORDER = (
+    "tests/fault/test_redelivery.py",  # it reads the shared topic from its beginning: as long as that is short
+    "tests/fault/",
+    "tests/contract/test_guarantees.py",
+    "tests/journey/",
+    "tests/contract/",
+    "tests/stage/",
+)
 _OUTPUT = "sections"
 
 

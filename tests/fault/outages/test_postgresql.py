@@ -18,7 +18,7 @@ async def test_postgresql_connections_cut(case: Case) -> None:
     """All of them at once, again and again, as a firewall or a failover does."""
     cut = "select pid::text, pg_terminate_backend(pid)::int from pg_stat_activity where application_name like 'forwarder%'"
     async with case.load():
-        for _ in range(case.times(short=5, long=50)):
+        for _ in range(case.times(short=3, long=50)):
             await case.made_more(case.draw(20, 100))
             while not await case.service.rows(cut):  # there is not one at every moment
                 pass

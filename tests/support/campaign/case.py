@@ -34,6 +34,8 @@ FIRST_MADE = 40
 RATES = {"short": 150.0, "long": 60.0}
 """Submissions a second. Many faults take minutes: what flows meanwhile is to be read whole again by the judge. Short ones find two
 or three pushes under way at any time."""
+RATES_AFTERWARDS = {"short": 40.0, "long": 60.0}
+"""Once there are enough, for as long as the fault takes: something is under way all the same."""
 KINDS = ("generic", "generic", "booking-sync", "website-builder")
 """Of the case's accounts: PMSs that take a key, and one that can only be searched."""
 
@@ -81,10 +83,17 @@ class Case:
         """Reservations flow to `role` while the block runs, and go on until there were `count`, or as many as the campaign's length
         asks for; someone polls the first account's pages meanwhile. The block is entered when the first few were made."""
         await put_accounts(self.deployment, self.accounts)
-        rate = RATES[self._form.length] if rate is None else rate
-        count = COUNTS[self._form.length] if count is None else count
+        length = self._form.length
+        rate, afterwards = (RATES[length], RATES_AFTERWARDS[length]) if rate is None else (rate, rate)
         self._load = load = Load(
-            self.deployment, self.accounts, self.random, count=count, rate=rate, then=then, role=role
+            self.deployment,
+            self.accounts,
+            self.random,
+            count=COUNTS[length] if count is None else count,
+            rate=rate,
+            rate_afterwards=afterwards,
+            then=then,
+            role=role,
         )
         self._poller = Poller(self.deployment, next(iter(self.accounts)))
         async with asyncio.TaskGroup() as tasks:

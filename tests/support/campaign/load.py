@@ -44,6 +44,8 @@ Then = Callable[[Submission], Awaitable[None]]
 class Load:
     """Submits at `rate` a second, spread over `accounts`, until `finish` was called and there were `count` at least.
 
+    Once there are `count` it goes on at `rate_afterwards`.
+
     Every third carries an idempotency key and is sent again until it is accepted; the others are sent once, whatever comes. Of what
     is accepted its caller does `then`. `role` is what it submits to.
     """
@@ -56,6 +58,7 @@ class Load:
         *,
         count: int,
         rate: float,
+        rate_afterwards: float,
         then: Then | None = None,
         role: str = "ingress",
     ) -> None:
@@ -65,7 +68,7 @@ class Load:
         self._count = count
         self._then = then
         self._role = role
-        self._interval = 1.0 / rate
+        self._intervals = (1.0 / rate, 1.0 / rate_afterwards)
         self._numbers = itertools.count()
         self._finishing = False
         self._next_turn = 0.0
@@ -130,7 +133,7 @@ class Load:
     async def _turn(self) -> None:
         """The pace, which an outage does not make up for afterwards."""
         now = asyncio.get_running_loop().time()
-        self._next_turn = max(self._next_turn + self._interval, now)
+        self._next_turn = max(self._next_turn + self._intervals[len(self.submissions) > self._count], now)
         await asyncio.sleep(self._next_turn - now)
 
     async def _submit(self, submission: Submission) -> None:
