@@ -47,7 +47,7 @@ PROCESSES := 2
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 
 test: $(VENV)/.development ## what shows every guarantee, on every backend that can be had; ARGS='-k worker' selects, PROCESSES=4 is for more cores
-	$(PYTEST) -m 'not slow' --durations=30 $(ARGS)
+	$(TRIED_AGAIN) $(PYTEST) -m 'not slow' --durations=30 $(ARGS)
 
 test-all: $(VENV)/.development ## the slow suites and the long forms too: fuzzing of the HTTP contract, state machines, three brokers, guides' programs, compose
 	FORWARDER_TEST_PROFILE=full $(PYTEST) --durations=30 $(ARGS)
