@@ -31,9 +31,9 @@ _STATUS: Final = """CASE WHEN n * 31 % 1000 < 940 THEN 'CONFIRMED' WHEN n * 31 %
     WHEN n * 31 % 1000 < 980 THEN 'CANCELLED' WHEN n * 31 % 1000 < 990 THEN 'FAILED'
     WHEN n * 31 % 1000 < 996 THEN 'PENDING' ELSE 'IN_DOUBT' END"""
 _FILL: Final = f"""
-INSERT INTO reservations (request_id, workspace_id, account_id, partition, operation, property_id, room_id, arrival_date,
+INSERT INTO reservations (request_id, record_id, workspace_id, account_id, partition, operation, property_id, room_id, arrival_date,
   departure_date, status, request, fingerprint, accepted_at, created_at, updated_at, deadline_at, attempts, record)
-SELECT request_id, '{WORKSPACE}', CASE WHEN n % 10 < 5 THEN '{ACCOUNT}' ELSE 'other-' || n % 10 END, n % 16,
+SELECT request_id, n, '{WORKSPACE}', CASE WHEN n % 10 < 5 THEN '{ACCOUNT}' ELSE 'other-' || n % 10 END, n % 16,
   'booking-engine', (10000 + n * 7 / 10 % {_PROPERTIES})::text, '1', arrival, arrival + 1 + (n % 7)::int, status,
   CASE WHEN status IN ('PENDING', 'IN_DOUBT') THEN $4 ELSE '{{}}' END, md5(n::text), at, at, at, at + interval '1 day',
   '{_ATTEMPT}', CASE WHEN status NOT IN ('PENDING', 'IN_DOUBT') THEN replace(replace(replace($5,

@@ -8,11 +8,11 @@ import asyncpg
 
 _INSERT = """
 insert into reservations (
-    request_id, workspace_id, account_id, partition, operation, property_id, room_id, arrival_date, departure_date,
+    request_id, record_id, workspace_id, account_id, partition, operation, property_id, room_id, arrival_date, departure_date,
     status, request, fingerprint, accepted_at, created_at, updated_at, deadline_at, due_at
 )
 select
-    'rsv_' || md5(n::text), 'demo', ($1::text[])[1 + n % cardinality($1::text[])], n % $2, 'booking-engine', n::text, n::text,
+    'rsv_' || md5(n::text), n, 'demo', ($1::text[])[1 + n % cardinality($1::text[])], n % $2, 'booking-engine', n::text, n::text,
     '2031-03-01', '2031-03-05', 'PENDING', replace(replace($3, '"P0"', '"' || n || '"'), '"T0"', '"T' || n || '"'), md5(n::text),
     now(), now(), now(), now() + interval '1 day', now()
 from generate_series(1, $4) as n

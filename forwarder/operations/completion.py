@@ -72,7 +72,7 @@ def completed(
     moment = iso(now)
     described = None if problem is None else replace(problem, request_id=work.submission.request_id).as_json()
     state = SubmissionState(
-        work.id,
+        work.record_id,
         work.submission.request_id,
         status,
         work.created_at,

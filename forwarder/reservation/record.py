@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from decimal import Decimal
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import to_json
@@ -16,7 +17,8 @@ from forwarder.reservation.request import json_number
 from forwarder.reservation.submission import is_test
 from forwarder.reservation.value import value
 
-_MAX_EXACT_INTEGER = 2**53 - 1
+_EXACT_BITS: Final = 53
+_MAX_EXACT_INTEGER = 2**_EXACT_BITS - 1
 """The largest integer that every JSON reader keeps exact (RFC 8259, section 6)."""
 
 _AMOUNTS = (int, float)
@@ -43,6 +45,14 @@ class SubmissionState:
     pms_reservation_id: str | None = None
     pms_record: Mapping[str, Any] | None = None
     problem: Mapping[str, Any] | None = None
+
+
+def record_id_of(request_id: str, *, taken: int = 0) -> int:
+    """The `id` of the record of a submission: the same each time that it is ingested, into whatever copy of the store, and telling
+    nothing of how many others there are. From 1 to 2**53 - 1, exact in every JSON reader. `taken`: so many that it would have had
+    before were those of other submissions."""
+    digest = blake2b(f"{request_id}#{taken}".encode(), digest_size=8, person=b"record-id").digest()
+    return int.from_bytes(digest, "big") % _MAX_EXACT_INTEGER + 1
 
 
 def compose_record(request: Mapping[str, Any], state: SubmissionState) -> dict[str, Any]:

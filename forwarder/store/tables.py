@@ -39,6 +39,7 @@ reservations = Table(
     metadata,
     Column("id", RowId, Identity(always=True), primary_key=True),
     Column("request_id", Key, nullable=False),
+    Column("record_id", BigInteger, nullable=False),
     Column("workspace_id", Text, nullable=False),
     Column("account_id", Key, nullable=False),
     Column("partition", Integer, nullable=False),
@@ -89,6 +90,8 @@ reservations = Table(
 """One row per submission. `status` is a value of `Status`. `request`, `card`, `attempts`, `record`, `problem` and `cancel_problem`
 are JSON texts.
 
+- `id`: counts, in the order in which rows were ingested; lists, their cursors and the other tables go by it.
+- `record_id`: what callers know as the `id` of the record, derived from the request id.
 - `partition`, `log_offset`, `log_timestamp_ms` (UTC, since 1970): where and when the requests topic had it.
 - `card`: the card, sealed under keys that are in `card_keys`; null once the outcome is final.
 - `due_at`: when the row is to be worked on, or since when; null once nothing is left to do, or only for an operator.
@@ -107,6 +110,7 @@ are JSON texts.
 """
 
 Index("reservations_request_id", reservations.c.request_id, unique=True)
+Index("reservations_record_id", reservations.c.record_id, unique=True)
 _UNLISTED: list[ColumnElement[str]] = [
     literal_column(f"'{status}'") for status in sorted(set(Status) - LISTED_STATUSES)
 ]

@@ -12,7 +12,7 @@ from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, NaturalKey,
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import endings, requests
 from forwarder.reservation.problems.problem import Fault, Problem
-from forwarder.reservation.record import SubmissionState, compose_record
+from forwarder.reservation.record import SubmissionState, compose_record, record_id_of
 from forwarder.reservation.request import BookingEngineRequest, Operation
 from forwarder.reservation.submission import RequestIds, Submission, fingerprint
 
@@ -128,7 +128,7 @@ def record(status: Status) -> dict[str, Any]:
     cancelled_at = CANCELLED_AT if status is Status.CANCELLED else ""
     made = status in (Status.CONFIRMED, Status.CANCELLED)
     standing = SubmissionState(
-        id=1,
+        id=record_id_of(request_id()),
         request_id=request_id(),
         status=status,
         created_at=ACCEPTED_AT,

@@ -15,8 +15,8 @@ from forwarder.store.submissions.work import Attempt
 
 @dataclass(frozen=True, slots=True)
 class StoredSubmission:
-    """One submission as a reader sees it. `record`: the record of section 2.5 as JSON text, ready to be sent. `revision`: that of
-    its last event, 0 before the first."""
+    """One submission as a reader sees it. `record`: the record of section 2.5 as JSON text, ready to be sent. `id`: the
+    record's. `revision`: that of its last event, 0 before the first."""
 
     id: int
     request_id: str
@@ -33,7 +33,7 @@ class StoredSubmission:
 
 
 Order = Literal["asc", "desc"]
-"""Of ids: oldest first, or newest first."""
+"""Oldest first, or newest first, as they were ingested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Reader(Protocol):
         ...
 
     async def reservation(self, account_id: str, reservation_id: int) -> StoredSubmission | None:
-        """The submission with that id."""
+        """The submission whose record has that id."""
         ...
 
     async def page(

@@ -47,6 +47,7 @@ def _unless_recorded(column: Column[Any]) -> ColumnElement[Any]:
 
 
 _SHOWN = (
+    _row.record_id,
     _row.request_id,
     _row.status,
     _row.created_at,
@@ -98,8 +99,8 @@ def _by_request_ids() -> Select[Any]:
 
 _BY_REQUEST_ID: Final = _by_request_id()
 _BY_REQUEST_IDS: Final = _by_request_ids()
-_BY_ID: Final = statements.with_id(
-    select(*_SUBMISSION, _row.fingerprint).where(_OF_ACCOUNT), bindparam("id", type_=_row.id.type)
+_BY_ID: Final = select(*_SUBMISSION, _row.fingerprint).where(
+    _OF_ACCOUNT, _row.record_id == bindparam("id", type_=_row.record_id.type)
 )
 _PROBE: Final = select(_ONE).select_from(reservations).limit(_ONE)
 
@@ -182,7 +183,7 @@ def parameters_of(filters: Filters, shape: ListShape, cursor: int) -> dict[str, 
 
 def _stored(row: Row[Any]) -> StoredSubmission:
     return StoredSubmission(
-        id=row.id,
+        id=row.record_id,
         request_id=row.request_id,
         status=Status(row.status),
         accepted_at=iso(row.accepted_at),
@@ -211,7 +212,7 @@ def _record(row: Row[Any]) -> str:
     if text is not None:
         return text
     standing = SubmissionState(
-        id=row.id,
+        id=row.record_id,
         request_id=row.request_id,
         status=Status(row.status),
         created_at=iso(row.created_at),

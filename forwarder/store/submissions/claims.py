@@ -44,6 +44,7 @@ HELD: Final = func.coalesce(_row.leased_by, literal_column("''")) == _worker
 
 _INGESTED = (
     _row.request_id,
+    _row.record_id,
     _row.workspace_id,
     _row.account_id,
     _row.partition,
@@ -66,6 +67,7 @@ _INGESTED = (
 WORK = (
     _row.id,
     _row.request_id,
+    _row.record_id,
     _row.workspace_id,
     _row.account_id,
     _row.partition,
@@ -124,6 +126,12 @@ def ingest(dialect: DialectName) -> Executable:
     return insert.on_conflict_do_nothing(index_elements=["request_id"]).returning(
         _row.id, _row.request_id, _row.leased_by
     )
+
+
+def owners_of_record_ids() -> Executable:
+    """Whose record ids those of a batch are, as far as they are anybody's."""
+    batch = batch_of(_row.record_id)
+    return select(_row.record_id, _row.request_id).where(key_among(_row.record_id, select(batch.c.record_id)))
 
 
 def claim() -> Executable:

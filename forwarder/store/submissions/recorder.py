@@ -3,10 +3,12 @@ share a database."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Executable, Row, literal, select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.clock import iso
@@ -54,6 +56,7 @@ class SqlRecorder:
         self._renew_first, self._renew_again = leases.renew_first(dialect), leases.renew_again()
         self._end_lease, self._heartbeats = leases.end_lease(), leases.heartbeats()
         self._ingest, self._revive = claims.ingest(dialect), claims.revive()
+        self._owners = claims.owners_of_record_ids()
         self._note, self._park = cancellations.note(), cancellations.park(dialect)
         self._originals, self._superseded = duplicates.originals(), duplicates.superseded()
         self._repeats = duplicates.DuplicateFinder(dialect)
@@ -106,8 +109,16 @@ class SqlRecorder:
                 await insert_card_keys(connection, keys)
             return rows
 
-        batch = arrival_batch(self._database.dialect, arrivals)
-        rows = await self._lease(worker_id, self._ingest, {**batch, "now": now}, without_repeats)
+        async def insert(arrivals: Sequence[Arrival]) -> Sequence[Row[Any]]:
+            batch = arrival_batch(self._database.dialect, arrivals)
+            return await self._lease(worker_id, self._ingest, {**batch, "now": now}, without_repeats)
+
+        try:
+            rows = await insert(arrivals)
+        except IntegrityError:
+            arrivals = await self._with_free_record_ids(arrivals)
+            arrived = {arrival.submission.request_id: arrival for arrival in reversed(arrivals)}
+            rows = await insert(arrivals)
         for duplicate in repeats.duplicates.values():
             on_duplicate(duplicate)
         held = sorted((row.id, row.request_id) for row in rows if row.leased_by is not None)
@@ -116,6 +127,21 @@ class SqlRecorder:
             new_work(work_id, arrived[request_id], created_at, worker_id, refused.get(work_id))
             for work_id, request_id in held
         ]
+
+    async def _with_free_record_ids(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
+        """With other ids of their records where those that they would have had are others', as of one pair in 2**53."""
+        owners: dict[int, str] = {}
+        while True:
+            named = as_batch([{"record_id": arrival.record_id} for arrival in arrivals])
+            owners |= {row.record_id: row.request_id for row in await self._database.read(self._owners, {BATCH: named})}
+            found: list[Arrival] = []
+            for arrival in arrivals:
+                owner = owners.setdefault(arrival.record_id, arrival.submission.request_id)
+                mine = owner == arrival.submission.request_id
+                found.append(arrival if mine else replace(arrival, record_ids_taken=arrival.record_ids_taken + 1))
+            if found == list(arrivals):
+                return found
+            arrivals = found
 
     async def _revive_all(self, replays: Sequence[Arrival], now: datetime) -> Sequence[Duplicate]:
         """Make these FAILED ones pending again, but not those in whose place another was sent, which are returned."""

@@ -41,6 +41,7 @@ def _arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
     return {
         "position": position,
         "request_id": submission.request_id,
+        "record_id": arrival.record_id,
         "workspace_id": submission.workspace_id,
         "account_id": submission.account_id,
         "partition": arrival.partition,
@@ -141,6 +142,7 @@ def work_of(row: Row[Any], leased_by: str = "") -> Work:
     """The work in a row that is leased to `leased_by`."""
     return Work(
         id=row.id,
+        record_id=row.record_id,
         submission=Submission(
             request_id=row.request_id,
             workspace_id=row.workspace_id,
@@ -187,6 +189,7 @@ def new_work(
     """An arrival that was just ingested and leased to `leased_by`. `created_at` is ISO 8601."""
     return Work(
         id=work_id,
+        record_id=arrival.record_id,
         submission=arrival.submission,
         partition=arrival.partition,
         created_at=created_at,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.record import ResultEvent
+from forwarder.reservation.record import ResultEvent, record_id_of
 from forwarder.reservation.submission import Submission
 from forwarder.reservation.value import value
 
@@ -56,6 +56,7 @@ class Arrival:
     `request`: the JSON text of its reservation, where known.
     `safeguards`: as in `Work`.
     `card_key`: kept with the row, if it is new.
+    `record_ids_taken`: how many ids that its record would have had are those of others.
     """
 
     submission: Submission
@@ -69,6 +70,11 @@ class Arrival:
     request: bytes | None = None
     safeguards: str | None = UNKNOWN_SAFEGUARDS
     card_key: CardKey | None = None
+    record_ids_taken: int = 0
+
+    @property
+    def record_id(self) -> int:
+        return record_id_of(self.submission.request_id, taken=self.record_ids_taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,7 @@ class PmsReservation:
 class Work:
     """A submission to be worked on, leased to a worker.
 
+    `id`: the row's. `record_id`: its record's, by which callers know it.
     `status`: PENDING; or IN_DOUBT where it is only to be looked up; or CONFIRMED where it is to be cancelled.
     `possibly_sent`: an earlier push may have reached the PMS, so look before pushing again.
     `sent_safeguards`: what that push carried.
@@ -116,6 +123,7 @@ class Work:
     """
 
     id: int
+    record_id: int
     submission: Submission
     partition: int
     created_at: str

@@ -211,7 +211,7 @@ class OutcomeRecorder:
         _log.info(
             "push.recorded",
             request_id=work.submission.request_id,
-            reservation_id=work.id,
+            reservation_id=work.record_id,
             account_id=account.id,
             workspace_id=account.workspace_id,
             kind=account.kind,

@@ -314,12 +314,12 @@ async def test_a_sweep_that_is_killed_is_finished_by_the_next(desk: Desk, migrat
 async def test_a_hundred_thousand_are_swept_in_short_transactions(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The longest transaction is what a reservation can be held up by."""
     (work,) = await desk.finish(1)
-    columns = ", ".join(c.name for c in reservations.c if c.name not in {"id", "request_id"})
+    columns = ", ".join(c.name for c in reservations.c if c.name not in {"id", "request_id", "record_id"})
     for first in range(1, 100_000, 9_999):
         numbers = f"WITH RECURSIVE n(i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM n WHERE i < {min(first + 9_998, 99_999)})"
         copied = (
-            f"INSERT INTO reservations (request_id, {columns}) {numbers} "
-            f"SELECT 'rsv_copy_' || i, {columns} FROM n, reservations WHERE id = {work.id}"
+            f"INSERT INTO reservations (request_id, record_id, {columns}) {numbers} "
+            f"SELECT 'rsv_copy_' || i, i, {columns} FROM n, reservations WHERE id = {work.id}"
         )
         async with desk.engine.begin() as connection:
             await connection.execute(text(copied))

@@ -1,9 +1,10 @@
 """What goes into the store and what comes out of it, as its contract's tests need them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from pydantic_core import from_json
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -11,6 +12,8 @@ from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent, SubmissionState, compose_record, result_data
 from forwarder.reservation.request import SealedCard
+from forwarder.store.lists.paging import FIRST
+from forwarder.store.lists.port import DEFAULT_FILTERS, Filters, Reader
 from forwarder.store.submissions.port import Recorder
 from forwarder.store.submissions.work import Arrival, Attempt, Ended, OutboxEvent, Postponed, Work
 from forwarder.store.tables import reservations
@@ -63,7 +66,15 @@ def final(work: Work, *, status: Status = Status.CONFIRMED, at: datetime = LATER
     problem = None if status is Status.CONFIRMED else {"code": "said_no", "title": "No"}
     pms_id = "pms-1" if status is Status.CONFIRMED else None
     standing = SubmissionState(
-        work.id, taken.request_id, status, work.created_at, iso(at), "", pms_id, pms_record=pms_record, problem=problem
+        work.record_id,
+        taken.request_id,
+        status,
+        work.created_at,
+        iso(at),
+        "",
+        pms_id,
+        pms_record=pms_record,
+        problem=problem,
     )
     record = compose_record(taken.reservation, standing)
     data = result_data(
@@ -83,3 +94,19 @@ async def row(engine: AsyncEngine, work_id: int) -> dict[str, Any]:
     async with engine.connect() as connection:
         found = await connection.execute(select(reservations).where(reservations.c.id == work_id))
         return dict(found.mappings().one())
+
+
+async def polled(reader: Reader, over: Callable[[], bool], filters: Filters = DEFAULT_FILTERS) -> list[int]:
+    """The ids of the records of "acc" as docs/guides/read-lists.md says to follow what is new, until it is `over`."""
+    seen: list[int] = []
+    cursor = FIRST
+    while True:
+        last = over()
+        page = await reader.page("acc", cursor=cursor, limit=10, filters=filters)
+        shown = [from_json(record)["id"] for record in page.records]
+        new = [each for each in shown if each not in seen]
+        seen += new
+        if page.next is not None:
+            cursor = page.next
+        elif last and not new:
+            return seen

@@ -39,6 +39,7 @@ def work(
     """A leased row; `more` goes to `submission`. What may have been made of a possibly sent one carried all that a push can."""
     return Work(
         id=number,
+        record_id=number,
         submission=submission(number, **more),
         partition=0,
         created_at="2027-01-01T00:00:00.000Z",

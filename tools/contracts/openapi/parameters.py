@@ -6,6 +6,7 @@ from typing import Any, Final
 from forwarder.http.paging import DEFAULT_LIMIT, FIRST, LARGEST_ID, LARGEST_LIMIT
 from forwarder.query.pages import LONGEST_PROPERTY_ID
 from forwarder.reservation.outcome import LISTED_STATUSES, Status
+from forwarder.reservation.record import record_id_of
 from forwarder.reservation.request import NOT_BLANK
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
 from forwarder.store.webhooks.port import DeliveryStatus
@@ -165,7 +166,9 @@ PARAMETERS: Final[Mapping[str, Json]] = {
         "2027-01-15T09:30:00Z",
     ),
     "requestId": _path("request_id", "The `requestId` of the submission.", REQUEST_ID_SCHEMA, examples.request_id()),
-    "reservationId": _path("id", "The `id` of the reservation.", _RESERVATION_ID_SCHEMA, 1),
+    "reservationId": _path(
+        "id", "The `id` of the reservation.", _RESERVATION_ID_SCHEMA, record_id_of(examples.request_id())
+    ),
     "eitherId": _path(
         "id",
         "The `requestId` of the submission, or the `id` of its reservation.",

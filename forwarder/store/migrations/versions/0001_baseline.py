@@ -74,6 +74,7 @@ def _reservations() -> None:
         "reservations",
         sa.Column("id", _ROW_ID, sa.Identity(always=True), primary_key=True),
         sa.Column("request_id", _KEY, nullable=False),
+        sa.Column("record_id", sa.BigInteger, nullable=False),
         sa.Column("workspace_id", sa.Text, nullable=False),
         sa.Column("account_id", _KEY, nullable=False),
         sa.Column("partition", sa.Integer, nullable=False),
@@ -141,6 +142,7 @@ def _reservation_indexes() -> None:
     if op.get_bind().dialect.name == "sqlite":
         updated_day = "substr(updated_at, 1, 10)"
     op.create_index("reservations_request_id", "reservations", ["request_id"], unique=True)
+    op.create_index("reservations_record_id", "reservations", ["record_id"], unique=True)
     _partial_index(
         "reservations_listed", "reservations", ["account_id", "id"], "(status NOT IN ('FAILED', 'REJECTED'))"
     )

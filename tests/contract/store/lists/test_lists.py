@@ -21,7 +21,7 @@ from forwarder.store.lists.reader import SqlReader, parameters_of
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.tables import reservations
 from tests.support.backends import only
-from tests.support.store.stored import arrival, arrivals, final, lease
+from tests.support.store.stored import arrival, arrivals, final, lease, polled
 from tests.support.worker.works import NOW
 
 MARCH = date(2027, 3, 1)
@@ -39,6 +39,7 @@ def drawn(random: Random, number: int, account: str) -> dict[str, Any]:
     updated = NOW + timedelta(hours=random.randrange(96), milliseconds=random.choice([0, 1]))
     return {
         "request_id": f"rsv_{account}_{number}",
+        "record_id": number,
         "workspace_id": "demo",
         "account_id": account,
         "partition": 0,
@@ -237,7 +238,7 @@ async def test_newest_first_shows_what_was_there_once_while_more_come(engine: As
     await lease(recorder, "w1")
     numbers = count(1)
     works = [work for _ in range(4) for work in await recorder.ingest("w1", arrivals([next(numbers)]), now=NOW)]
-    there = [work.id for work in works]
+    there = [work.record_id for work in works]
 
     async def read(cursor: int) -> Page:
         page = await reader.page("acc", cursor=cursor, limit=2, order="desc")
@@ -256,30 +257,22 @@ async def test_a_poller_of_a_status_misses_none_while_workers_write(engine: Asyn
     """Many intakes at once, whose transactions may end in any order; what is confirmed already is none of the list's."""
     numbers = count(1)
 
-    async def write(worker_id: str) -> list[int]:
+    async def write(worker_id: str) -> list[tuple[int, int]]:
         recorder = SqlRecorder(engine)
         await lease(recorder, worker_id)
-        kept: list[int] = []
+        kept: list[tuple[int, int]] = []
         for _ in range(15):
             works = await recorder.ingest(worker_id, [arrival(next(numbers)), arrival(next(numbers))], now=NOW)
             await recorder.record(worker_id, [final(works[0])], [])
-            kept.append(works[1].id)
+            kept.append((works[1].id, works[1].record_id))
         return kept
 
     writing = asyncio.gather(*(write(f"w{number}") for number in range(3)))
-    seen: list[int] = []
     pending = Filters(frozenset({Status.PENDING}))
-    while True:
-        over = writing.done()
-        page = await reader.page("acc", cursor=seen[-1] + 1 if seen else FIRST, limit=10, filters=pending)
-        seen += [from_json(record)["id"] for record in page.records]
-        if over and not page.records:
-            break
-    kept = sorted(each for mine in await writing for each in mine)
+    seen = await polled(reader, writing.done, pending)
+    kept = [record_id for _, record_id in sorted(each for mine in await writing for each in mine)]
     assert len(kept) == 45
-    assert len(set(seen)) == len(seen)
-    assert seen == sorted(seen)
-    assert set(kept) <= set(seen)
+    assert [each for each in seen if each in kept] == kept
 
 
 @pytest.fixture

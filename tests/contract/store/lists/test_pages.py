@@ -16,7 +16,7 @@ from forwarder.store.lists.reader import SqlReader
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.rows import arrival_batch
 from tests.support.backends import only
-from tests.support.store.stored import LATER, arrival, arrivals, final, lease
+from tests.support.store.stored import LATER, arrival, arrivals, final, lease, polled
 from tests.support.worker.works import NOW
 
 EVERY_STATUS = Filters(frozenset(Status))
@@ -43,21 +43,23 @@ async def test_a_submission_is_found_by_either_id_by_its_own_account(recorder: S
     (work,) = await recorder.ingest("w1", arrivals([1]), now=LATER)
     request_id = work.submission.request_id
     stored = await reader.submission("acc", request_id)
-    assert stored == await reader.reservation("acc", work.id)
+    assert stored == await reader.reservation("acc", work.record_id)
     assert stored is not None
-    assert (stored.id, stored.request_id, stored.status) == (work.id, request_id, Status.PENDING)
+    assert (stored.id, stored.request_id, stored.status) == (work.record_id, request_id, Status.PENDING)
     assert (stored.accepted_at, stored.updated_at) == ("2027-01-01T00:00:00.000Z", "2027-01-01T00:05:00.000Z")
     assert (stored.fingerprint, stored.attempts, stored.problem) == (work.submission.fingerprint, (), None)
     assert await reader.submission("other", request_id) is None
-    assert await reader.reservation("other", work.id) is None
+    assert await reader.reservation("other", work.record_id) is None
     assert await reader.submission("acc", "rsv_unknown") is None
     assert await reader.reservation("acc", 2**63 - 1) is None
 
 
 async def test_what_has_no_outcome_yet_has_a_record_of_what_is_known(recorder: SqlRecorder, reader: SqlReader) -> None:
     (work,) = await recorder.ingest("w1", [arrival(1, propertyId="00123", totalPrice=300.5, notes='é "x"')], now=NOW)
-    standing = SubmissionState(work.id, work.submission.request_id, Status.PENDING, work.created_at, work.created_at)
-    stored = await reader.reservation("acc", work.id)
+    standing = SubmissionState(
+        work.record_id, work.submission.request_id, Status.PENDING, work.created_at, work.created_at
+    )
+    stored = await reader.reservation("acc", work.record_id)
     assert stored is not None
     record = from_json(stored.record)
     assert record == compose_record(work.submission.reservation, standing)
@@ -65,16 +67,17 @@ async def test_what_has_no_outcome_yet_has_a_record_of_what_is_known(recorder: S
 
 
 async def test_pages_of_one_account(recorder: SqlRecorder, reader: SqlReader) -> None:
-    ids = []
+    ids, records = [], []
     for number in range(1, 8):
         works = await recorder.ingest("w1", [*arrivals([number]), *arrivals([100 + number], account="b")], now=NOW)
         ids.append(works[0].id)
+        records.append(works[0].record_id)
     first = await reader.page("acc", cursor=1, limit=3)
-    assert (shown(first), first.current, first.previous, first.next) == (ids[:3], 1, None, ids[3])
+    assert (shown(first), first.current, first.previous, first.next) == (records[:3], 1, None, ids[3])
     second = await reader.page("acc", cursor=ids[3], limit=3)
-    assert (shown(second), second.current, second.previous, second.next) == (ids[3:6], ids[3], 1, ids[6])
+    assert (shown(second), second.current, second.previous, second.next) == (records[3:6], ids[3], 1, ids[6])
     third = await reader.page("acc", cursor=ids[6], limit=3)
-    assert (shown(third), third.current, third.previous, third.next) == (ids[6:], ids[6], ids[3], None)
+    assert (shown(third), third.current, third.previous, third.next) == (records[6:], ids[6], ids[3], None)
     assert await reader.page("acc", cursor=1, limit=200) == Page(
         [*first.records, *second.records, *third.records], 1, None, None
     )
@@ -98,11 +101,14 @@ async def test_unless_asked_for_what_ended_without_a_reservation_is_not_listed(
     works = await recorder.ingest("w1", arrivals(range(1, 7)), now=NOW)
     ends = [Status.CONFIRMED, Status.REJECTED, Status.FAILED, Status.IN_DOUBT, Status.CANCELLED]
     await recorder.record("w1", [final(work, status=status) for work, status in zip(works, ends, strict=False)], [])
-    listed = [works[0].id, works[3].id, works[4].id, works[5].id]
+    listed = [works[each].record_id for each in (0, 3, 4, 5)]
     assert shown(await reader.page("acc", cursor=1, limit=10)) == listed
     assert shown(await reader.page("acc", cursor=1, limit=10, order="desc")) == listed[::-1]
     unmade = Filters(frozenset({Status.REJECTED, Status.FAILED}))
-    assert shown(await reader.page("acc", cursor=1, limit=10, filters=unmade)) == [works[1].id, works[2].id]
+    assert shown(await reader.page("acc", cursor=1, limit=10, filters=unmade)) == [
+        works[1].record_id,
+        works[2].record_id,
+    ]
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
@@ -120,7 +126,7 @@ async def test_what_is_refused_between_two_pages_is_not_there_and_moves_nothing(
         page = await reader.page("acc", cursor=cursor, limit=4, order=order)
         seen += shown(page)
         cursor = page.next
-    assert seen == [work.id for number, work in enumerate(inwards) if number not in {4, 6}]
+    assert seen == [work.record_id for number, work in enumerate(inwards) if number not in {4, 6}]
 
 
 async def test_a_failure_that_is_put_back_is_behind_the_poller_of_the_default_list_not_of_every_status(
@@ -129,14 +135,17 @@ async def test_a_failure_that_is_put_back_is_behind_the_poller_of_the_default_li
     """It is PENDING again under its old id, which a cursor may have passed: docs/guides/read-lists.md says what to poll then."""
     failed, other = await recorder.ingest("w1", arrivals([1, 2]), now=NOW)
     await recorder.record("w1", [final(failed, status=Status.FAILED)], [])
-    assert shown(await reader.page("acc", cursor=1, limit=10)) == [other.id]
-    assert shown(await reader.page("acc", cursor=1, limit=10, filters=EVERY_STATUS)) == [failed.id, other.id]
+    assert shown(await reader.page("acc", cursor=1, limit=10)) == [other.record_id]
+    assert shown(await reader.page("acc", cursor=1, limit=10, filters=EVERY_STATUS)) == [
+        failed.record_id,
+        other.record_id,
+    ]
     again = replace(arrival(1), replay_of=1)
     await recorder.ingest("w1", [again], now=LATER)
     assert shown(await reader.page("acc", cursor=other.id + 1, limit=10)) == []
-    assert shown(await reader.page("acc", cursor=1, limit=10)) == [failed.id, other.id]
+    assert shown(await reader.page("acc", cursor=1, limit=10)) == [failed.record_id, other.record_id]
     changed = Filters(updated_since=LATER)
-    assert shown(await reader.page("acc", cursor=1, limit=10, filters=changed)) == [failed.id]
+    assert shown(await reader.page("acc", cursor=1, limit=10, filters=changed)) == [failed.record_id]
 
 
 async def test_ready_tells_whether_it_can_be_read(reader: SqlReader, engine: AsyncEngine) -> None:
@@ -152,26 +161,20 @@ async def test_a_poller_that_keeps_its_cursor_misses_none_while_workers_write(
     numbers = count(1)
     writers = 4
 
-    async def write(worker_id: str) -> list[int]:
+    async def write(worker_id: str) -> list[tuple[int, int]]:
         recorder = SqlRecorder(engine)
         await lease(recorder, worker_id)
-        mine: list[int] = []
+        mine: list[tuple[int, int]] = []
         for _ in range(25):
             batch = arrivals([next(numbers) for _ in range(7)])
-            mine += [work.id for work in await recorder.ingest(worker_id, batch, now=NOW)]
+            mine += [(work.id, work.record_id) for work in await recorder.ingest(worker_id, batch, now=NOW)]
         return mine
 
     writing = asyncio.gather(*(write(f"w{number}") for number in range(writers)))
-    seen: list[int] = []
-    while True:
-        over = writing.done()
-        page = await reader.page("acc", cursor=seen[-1] + 1 if seen else 1, limit=10, filters=EVERY_STATUS)
-        seen += shown(page)
-        if over and not page.records:
-            break
+    seen = await polled(reader, writing.done, EVERY_STATUS)
     written = [each for mine in await writing for each in mine]
     assert len(written) == writers * 25 * 7
-    assert seen == sorted(written)
+    assert seen == [record_id for _, record_id in sorted(written)]
 
 
 async def test_a_poller_of_the_default_list_misses_none_that_is_made_while_others_are_refused(
@@ -180,29 +183,23 @@ async def test_a_poller_of_the_default_list_misses_none_that_is_made_while_other
     """Every third is refused as soon as it was taken in: the poller may have seen it by then, or not."""
     numbers = count(1)
 
-    async def write(worker_id: str) -> tuple[list[int], list[int]]:
+    async def write(worker_id: str) -> tuple[list[tuple[int, int]], list[int]]:
         recorder = SqlRecorder(engine)
         await lease(recorder, worker_id)
-        kept: list[int] = []
+        kept: list[tuple[int, int]] = []
         refused: list[int] = []
         for _ in range(15):
             works = await recorder.ingest(worker_id, arrivals([next(numbers) for _ in range(3)]), now=NOW)
             ends = [final(works[0]), final(works[1], status=Status.REJECTED)]
             await recorder.record(worker_id, ends, [])
-            kept += [works[0].id, works[2].id]
-            refused.append(works[1].id)
+            kept += [(works[each].id, works[each].record_id) for each in (0, 2)]
+            refused.append(works[1].record_id)
         return kept, refused
 
     writing = asyncio.gather(*(write(f"w{number}") for number in range(3)))
-    seen: list[int] = []
-    while True:
-        over = writing.done()
-        page = await reader.page("acc", cursor=seen[-1] + 1 if seen else 1, limit=10)
-        seen += shown(page)
-        if over and not page.records:
-            break
+    seen = await polled(reader, writing.done)
     written = await writing
-    kept = sorted(each for mine, _ in written for each in mine)
+    kept = [record_id for _, record_id in sorted(each for mine, _ in written for each in mine)]
     refused = {each for _, mine in written for each in mine}
     assert len(kept) == 90
     assert [each for each in seen if each not in refused] == kept

@@ -39,9 +39,9 @@ from tools.servers.databases import new_database
 _ROWS = 50_000
 OUTCOME = {"status": "CONFIRMED", "updated_at": NOW, "due_at": NOW, "attempts": [], "possibly_sent": False}
 _FILL = """
-INSERT INTO reservations (request_id, workspace_id, account_id, partition, operation, property_id, room_id, arrival_date,
+INSERT INTO reservations (request_id, record_id, workspace_id, account_id, partition, operation, property_id, room_id, arrival_date,
   departure_date, status, request, fingerprint, accepted_at, created_at, updated_at, deadline_at, due_at, leased_by)
-SELECT 'rsv_' || n, 'demo', 'acc' || n % 5, n % 16, 'general', '1', '1', '2027-03-01', '2027-03-02',
+SELECT 'rsv_' || n, n, 'demo', 'acc' || n % 5, n % 16, 'general', '1', '1', '2027-03-01', '2027-03-02',
   CASE WHEN n % 3 = 0 THEN 'PENDING' ELSE 'CONFIRMED' END, repeat('x', 500), 'f', :now, :now, :now, :now,
   CASE WHEN n % 3 = 0 THEN CAST(:now AS timestamptz) + (n % 2000 - 1000) * interval '1 second' END,
   CASE WHEN n % 3 = 0 AND n % 7 = 0 THEN 'w1' END

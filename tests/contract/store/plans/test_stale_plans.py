@@ -24,9 +24,9 @@ pytestmark = only("distributed")
 _LARGE = ("reservations", "duplicates", "outbox", "webhook_deliveries")
 _FILL = (
     """
-INSERT INTO reservations (request_id, workspace_id, account_id, partition, operation, property_id, room_id, arrival_date,
+INSERT INTO reservations (request_id, record_id, workspace_id, account_id, partition, operation, property_id, room_id, arrival_date,
   departure_date, status, request, fingerprint, accepted_at, created_at, updated_at, deadline_at, leased_by)
-SELECT 'rsv_' || n, 'demo', 'acc' || n % 5, n % 16, 'general', '1', '1', '2027-03-01', '2027-03-02', 'PENDING',
+SELECT 'rsv_' || n, n, 'demo', 'acc' || n % 5, n % 16, 'general', '1', '1', '2027-03-01', '2027-03-02', 'PENDING',
   repeat('x', 500), 'f', :now, :now, :now, :now, 'w1' FROM generate_series(CAST(:first AS int), CAST(:last AS int)) AS n
 """,
     """
