@@ -86,7 +86,7 @@ def letter_id(summary: SubmissionSummary) -> str:
 def row(summary: SubmissionSummary) -> dict[str, Any]:
     """A submission in a list."""
     return {
-        "id": summary.id,
+        "id": summary.record_id,
         "requestId": summary.request_id,
         "workspace": summary.workspace_id,
         "account": summary.account_id,

@@ -25,6 +25,7 @@ _CANDIDATES: Final = 5000
 
 _SUMMARY: Final = (
     _row.id,
+    _row.record_id,
     _row.request_id,
     _row.workspace_id,
     _row.account_id,
@@ -136,6 +137,7 @@ def _summary(row: Row[Any]) -> SubmissionSummary:
     problem_code = None if row.problem is None else from_json(row.problem).get("code")
     return SubmissionSummary(
         id=row.id,
+        record_id=row.record_id,
         request_id=row.request_id,
         account_id=row.account_id,
         status=Status(row.status),

@@ -104,9 +104,10 @@ class Reader(Protocol):
 class SubmissionSummary:
     """One submission in an operator's list. Timestamps and dates are ISO 8601; `due_at` is None where nothing is left to do.
     `reason`: of its last try, or else the code of its problem. `held`: a worker has it now. `revision`: that of its last event, 0
-    before the first."""
+    before the first. `id`: the row's, by which searches go on; `record_id`: its record's, as callers know it."""
 
     id: int
+    record_id: int
     request_id: str
     account_id: str
     status: Status
