@@ -37,7 +37,9 @@ async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> N
         outcomes = await open_outcomes(stack, backend, stop)
         routes = await open_ingress(stack, backend, publisher, outcomes, stop)
         checks = {"log": publisher.ready}
-        await serve_role("ingress", [*routes, *contract_routes(), *health_routes(checks)], backend, listening, stop)
+        await serve_role(
+            "ingress", [*routes, *contract_routes(), *health_routes(checks, "ingress")], backend, listening, stop
+        )
 
 
 async def open_ingress(

@@ -24,7 +24,7 @@ async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> 
         routes = [*await open_webhook_api(backend), *contract_routes()]
         checks = {"consuming": consuming_check(notifier), "store": SqlReader(backend.engine).ready}
         async with side_by_side(notifier.run(stop), stop):
-            await serve_role("notifier", [*routes, *health_routes(checks)], backend, listening, stop)
+            await serve_role("notifier", [*routes, *health_routes(checks, "notifier")], backend, listening, stop)
 
 
 async def open_webhook_api(backend: Backend) -> Routes:

@@ -23,7 +23,9 @@ async def run_query(settings: Settings, listening: Listening, stop: Stop) -> Non
         backend = await stack.enter_async_context(open_backend(settings))
         routes = await open_query(backend, await open_outcomes(stack, backend, stop))
         checks = {"store": SqlReader(backend.engine).ready}
-        await serve_role("query", [*routes, *contract_routes(), *health_routes(checks)], backend, listening, stop)
+        await serve_role(
+            "query", [*routes, *contract_routes(), *health_routes(checks, "query")], backend, listening, stop
+        )
 
 
 async def open_query(backend: Backend, outcomes: OutcomeListener) -> Routes:

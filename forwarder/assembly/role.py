@@ -12,6 +12,7 @@ from forwarder.http.health import Check
 from forwarder.http.messages import Routes
 from forwarder.http.server import http_app, serve
 from forwarder.http.tls import ServerTls
+from forwarder.observability.metrics import tell_build
 from forwarder.process.supervision import BACKLOG, Stop, side_by_side
 from forwarder.tenancy.key_uses import write_uses
 from forwarder.tenancy.port import TenancyUnavailable
@@ -49,6 +50,7 @@ async def open_outcomes(stack: AsyncExitStack, backend: Backend, stop: Stop) -> 
 async def serve_role(role: str, routes: Routes, backend: Backend, listening: Listening, stop: Stop) -> None:
     """Serve `routes` until `stop`, then let requests finish within the grace period."""
     listening.listen(BACKLOG)  # one of several on a port does so only now that it serves
+    tell_build(role, backend.settings.environment.revision)
     _log.info("process.listening", role=role, port=listening.getsockname()[1])
     app = http_app(announcing(routes), backend.clock)
     settings = backend.settings

@@ -8,6 +8,7 @@ from forwarder.assembly.cards import card_parts
 from forwarder.assembly.role import Listening, consuming_check, serve_role
 from forwarder.assembly.secrets import required_keyring
 from forwarder.http.health import Check, health_routes
+from forwarder.operations.standing import Group
 from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import PushPolicy
@@ -17,6 +18,7 @@ from forwarder.reservation.submission import RequestIds
 from forwarder.settings import Settings
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.retention.guests import SqlGuests
+from forwarder.store.standing.reader import SqlStanding
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 from forwarder.tenancy.sealing.registry import Keyring
@@ -27,6 +29,7 @@ from forwarder.topics.port import Publisher
 from forwarder.worker.parts import WorkerParts
 from forwarder.worker.retention import RetentionSweeper
 from forwarder.worker.service import Worker
+from forwarder.worker.standing import StandingParts
 
 
 async def run_worker(settings: Settings, listening: Listening, stop: Stop) -> None:
@@ -35,7 +38,7 @@ async def run_worker(settings: Settings, listening: Listening, stop: Stop) -> No
         backend = await stack.enter_async_context(open_backend(settings))
         publisher = await stack.enter_async_context(backend.log.publisher())
         worker = await open_worker(stack, backend, publisher)
-        routes = health_routes({**worker_checks(backend, worker), "log": publisher.ready})
+        routes = health_routes({**worker_checks(backend, worker), "log": publisher.ready}, "worker")
         async with side_by_side(worker.run(stop), stop):
             await serve_role("worker", routes, backend, listening, stop)
 
@@ -69,9 +72,21 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         settings=settings.worker,
         vouches=RequestIds(await request_id_key(backend.engine)).vouches,
         cards=card_parts(backend),
+        standing=standing_parts(backend),
         sweeper=RetentionSweeper(SqlGuests(backend.engine), SqlRetentionPolicies(backend.engine), clock),
     )
     return Worker(parts)
+
+
+def standing_parts(backend: Backend) -> StandingParts:
+    """What the worker that tells of it for all reads of what stands."""
+    settings, topics = backend.settings, backend.settings.topics
+    groups = {
+        "worker": Group(settings.worker.group, topics.requests),
+        "notifier": Group(settings.notifier.group, topics.results),
+    }
+    max_accounts = settings.environment.metrics_accounts
+    return StandingParts(SqlStanding(backend.engine), backend.tenancy, groups, max_accounts)
 
 
 def worker_checks(backend: Backend, worker: Worker) -> Mapping[str, Check]:

@@ -17,9 +17,9 @@ Check = Callable[[], Awaitable[bool]]
 _CHECK_SECONDS = 2.0
 
 
-def health_routes(checks: Mapping[str, Check]) -> Routes:
+def health_routes(checks: Mapping[str, Check], role: str | None = None) -> Routes:
     """`/healthz`: the process runs. `/readyz`: it can do its job, which every one of `checks` confirms; else 503 with the
-    names of those that do not. `/metrics`: Prometheus."""
+    names of those that do not. `/metrics`: Prometheus, what `role` has to tell, or everything."""
 
     async def ready(_request: Request) -> Response:
         confirmed = dict(zip(checks, await asyncio.gather(*map(_confirms, checks.values())), strict=True))
@@ -27,7 +27,11 @@ def health_routes(checks: Mapping[str, Check]) -> Routes:
         body = {"status": "not ready" if failed else "ready", "checks": confirmed, "failed": failed}
         return Response(503 if failed else 200, to_json(body), (NO_STORE,))
 
-    return [Route("/healthz", _alive), Route("/readyz", ready), Route("/metrics", _metrics)]
+    async def metrics(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(200, encode(registry(role)), media_type=content_type.encode())
+
+    return [Route("/healthz", _alive), Route("/readyz", ready), Route("/metrics", metrics)]
 
 
 async def _confirms(check: Check) -> bool:
@@ -37,8 +41,3 @@ async def _confirms(check: Check) -> bool:
 
 async def _alive(_request: Request) -> Response:
     return Response(200, b'{"status":"ok"}', (NO_STORE,))
-
-
-async def _metrics(request: Request) -> Response:
-    encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    return Response(200, encode(registry()), media_type=content_type.encode())

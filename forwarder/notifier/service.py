@@ -16,7 +16,6 @@ from forwarder.notifier.dispatcher import EndpointDispatcher, EndpointRunner
 from forwarder.notifier.intake import Intake
 from forwarder.notifier.posting import Poster
 from forwarder.notifier.settings import NotifierSettings
-from forwarder.observability import metrics
 from forwarder.process.clock import Clock
 from forwarder.process.loops import Outage, cancel_all, forever
 from forwarder.store.submissions.port import StoreUnavailable
@@ -29,7 +28,6 @@ from forwarder.webhooks.port import Sender
 _log = structlog.get_logger(__name__)
 
 _OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
-_COUNT_SECONDS = 15.0
 _PRUNE_SECONDS = 60.0
 _PRUNE = 1000
 
@@ -91,7 +89,6 @@ class Notifier:
         return {
             "webhook_events": self._consume,
             "webhook_sweep": self._sweep,
-            "webhook_count": self._count,
             "webhook_prune": self._prune,
         }
 
@@ -115,13 +112,6 @@ class Notifier:
         """Find deliveries that nobody posts yet: retries, and what other notifiers queued or left behind."""
         self._dispatcher.start(await self._parts.queue.endpoints_due(now=self._parts.clock.now()))
         await self._parts.clock.sleep(self._parts.settings.sweep_seconds)
-
-    async def _count(self) -> None:
-        pending, now = await self._parts.queue.pending(), self._parts.clock.now()
-        late = 0.0 if pending.oldest_due_at is None else (now - pending.oldest_due_at).total_seconds()
-        metrics.WEBHOOKS_PENDING.set(pending.count)
-        metrics.WEBHOOKS_OLDEST_DUE_SECONDS.set(max(late, 0.0))
-        await self._parts.clock.sleep(_COUNT_SECONDS)
 
     async def _prune(self) -> None:
         before = self._parts.clock.now() - timedelta(days=self._parts.settings.keep_days)

@@ -8,13 +8,29 @@ import asyncio
 import atexit
 import functools
 import os
+import platform
+from collections.abc import Iterable
+from importlib import metadata
 from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
-_FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+from forwarder.observability.snapshots import ProcessesTogether, SnapshotGauge, SnapshotsOfAll
+
+_FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 300.0)
+"""Up to the longest that a push, or a caller who waits, may take by the settings."""
 _LONG = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 28800, 86400)
+
+BUILD = Gauge(
+    "forwarder_build_info",
+    "1 for each role that runs, with what it runs.",
+    ["role", "version", "revision", "python"],
+    multiprocess_mode="livemax",
+)
+"""`revision`: what `FORWARDER_REVISION` says; the container image says what it was built from."""
 
 SUBMISSIONS = Counter("forwarder_submissions_total", "Submissions answered by the ingress.", ["operation", "answer"])
 """`operation`: those that create, cancel, and bulk for what of a bulk is of neither. `answer`: accepted, dry_run, or the problem's
@@ -51,25 +67,10 @@ TAKEN_IN = Counter(
 """`result`: taken_in, cancellation (those delivered before included, which change nothing), duplicate (also counted as taken_in),
 undecodable, forged."""
 
-LAG_MESSAGES = Gauge(
-    "forwarder_lag_messages",
-    "Messages of the requests topic that were not ingested yet.",
-    ["partition"],
-    multiprocess_mode="livemax",
-)
-LAG_SECONDS = Gauge(
-    "forwarder_lag_seconds",
-    "Age of the oldest message in the last ingested batch; 0 when none waits.",
-    multiprocess_mode="livemax",
-)
 INTAKE_STALLED_SECONDS = Gauge(
     "forwarder_intake_stalled_seconds",
     "For how long this worker has not read the requests topic, nor found it empty; 0 below ten seconds.",
     multiprocess_mode="livemax",
-)
-DUE = Gauge("forwarder_due_reservations", "Reservations due and not held by any worker.", multiprocess_mode="livemax")
-OLDEST_DUE_SECONDS = Gauge(
-    "forwarder_oldest_due_seconds", "How long the oldest due reservation has been due.", multiprocess_mode="livemax"
 )
 HELD = Gauge(
     "forwarder_held_reservations", "Reservations that this worker holds in memory.", multiprocess_mode="livesum"
@@ -77,13 +78,18 @@ HELD = Gauge(
 
 PUSHES = Counter("forwarder_pushes_total", "Pushes to PMSs.", ["kind", "action", "outcome"])
 PUSH_SECONDS = Histogram("forwarder_push_seconds", "How long a push took.", ["kind", "action"], buckets=_FAST)
-BREAKERS = Gauge(
+BREAKERS = SnapshotGauge(
     "forwarder_circuit_breakers",
-    "Accounts whose circuit breaker is not closed: their PMS fails and gets only an occasional probe.",
+    "Accounts whose circuit breaker is not closed: their PMS failed this worker, and gets only an occasional probe.",
     ["kind", "state"],
-    multiprocess_mode="livesum",
 )
-"""`state`: open, half_open (a probe is under way)."""
+"""`state`: open, while a probe is under way as well; idle, where the pause is over and there is nothing to probe with."""
+
+OPEN_BREAKERS = SnapshotGauge(
+    "forwarder_circuit_breaker_open",
+    "1 for each account whose circuit breaker is open at this worker.",
+    ["account"],
+)
 
 BREAKER_OPENINGS = Counter(
     "forwarder_circuit_breaker_openings_total", "Times that a circuit breaker opened, failed probes included.", ["kind"]
@@ -108,7 +114,9 @@ SEALING_KEYS_DESTROYED = Counter(
     "forwarder_sealing_keys_destroyed_total", "Short-lived keys of cards that were destroyed."
 )
 RESULTS_PUBLISHED = Counter("forwarder_results_published_total", "Result events acknowledged by the log.")
-DEAD_LETTERS = Counter("forwarder_dead_letters_total", "Dead letters acknowledged by the log.")
+DEAD_LETTERS = Counter("forwarder_dead_letters_total", "Dead letters acknowledged by the log.", ["class"])
+"""`class`: why they were set aside, as `forwarder dead-letters list` has it."""
+
 UNREADABLE_RESULTS = Counter(
     "forwarder_unreadable_results_total",
     "Messages of the results topic that cannot be read and were skipped.",
@@ -127,18 +135,124 @@ WEBHOOK_DELIVERIES = Counter("forwarder_webhook_deliveries_total", "Posts to cus
 """`outcome`: delivered, put_off (tried again later), failed (given up), gone (410)."""
 
 WEBHOOK_SECONDS = Histogram("forwarder_webhook_seconds", "How long a post to an endpoint took.", buckets=_FAST)
-WEBHOOKS_PENDING = Gauge(
-    "forwarder_webhooks_pending", "Deliveries still to be made, at the last count.", multiprocess_mode="livemax"
-)
-WEBHOOKS_OLDEST_DUE_SECONDS = Gauge(
-    "forwarder_webhooks_oldest_due_seconds",
-    "How long the oldest due delivery has been due, at the last count.",
-    multiprocess_mode="livemax",
-)
 WEBHOOK_ENDPOINTS_DISABLED = Counter(
     "forwarder_webhook_endpoints_disabled_total", "Endpoints that the notifier disabled.", ["reason"]
 )
 """`reason`: gone (410), failing (nothing delivered for three days)."""
+
+
+# What stands in the whole deployment: told by one worker at a time, so that sums over all processes are right.
+PENDING = SnapshotGauge(
+    "forwarder_pending_reservations",
+    "Reservations that are PENDING: held by a worker, waiting for their next try, or due.",
+    ["account", "state"],
+)
+"""`account`: those with the most that stands, as many as `FORWARDER_METRICS_ACCOUNTS`; the others together are `other`. `state`:
+active, paused, unknown (there is no such account)."""
+
+OLDEST_PENDING_SECONDS = SnapshotGauge(
+    "forwarder_oldest_pending_seconds",
+    "How long ago the oldest PENDING reservation was accepted.",
+    ["account", "state"],
+)
+DUE = SnapshotGauge(
+    "forwarder_due_reservations",
+    "Reservations due and not held by any worker, look-ups and cancellations included.",
+    ["account", "state"],
+)
+OLDEST_DUE_SECONDS = SnapshotGauge(
+    "forwarder_oldest_due_seconds",
+    "How long the oldest due reservation has been due.",
+    ["account", "state"],
+)
+IN_DOUBT = SnapshotGauge("forwarder_in_doubt_reservations", "Reservations that are IN_DOUBT.", ["account"])
+OLDEST_IN_DOUBT_SECONDS = SnapshotGauge(
+    "forwarder_oldest_in_doubt_seconds",
+    "How long ago the oldest IN_DOUBT reservation was accepted.",
+    ["account"],
+)
+OPEN_DEAD_LETTERS = SnapshotGauge(
+    "forwarder_open_dead_letters",
+    "Submissions that are FAILED and whose guest's data is still there, by the class of their dead letter.",
+    ["class"],
+)
+ACCOUNTS = SnapshotGauge("forwarder_accounts", "Accounts, and their shadows that were used.", ["state"])
+LAG_MESSAGES = SnapshotGauge(
+    "forwarder_lag_messages",
+    "Messages that the group has not committed yet.",
+    ["group"],
+)
+"""`group`: worker, of the requests topic; notifier, of the results topic."""
+
+LAG_SECONDS = SnapshotGauge(
+    "forwarder_lag_seconds",
+    "How long ago the oldest message was appended that the group has not committed yet; 0 when there is none.",
+    ["group"],
+)
+WEBHOOKS_PENDING = SnapshotGauge("forwarder_webhooks_pending", "Deliveries still to be made.", ["endpoint"])
+"""`endpoint`: as `account` of `forwarder_pending_reservations`."""
+
+WEBHOOKS_OLDEST_DUE_SECONDS = SnapshotGauge(
+    "forwarder_webhooks_oldest_due_seconds",
+    "How long the oldest due delivery has been due.",
+    ["endpoint"],
+)
+STANDING_READ_AT = SnapshotGauge(
+    "forwarder_standing_read_timestamp_seconds",
+    "When what stands was read, in seconds since 1970, by the worker that tells of it for all.",
+    ["what"],
+)
+"""`what`: work, from the store; lag, from the log. What could not be read for two minutes is not shown any more."""
+
+_OF_EVERY_ROLE: Final = (BUILD, CONNECTIONS, CONNECTIONS_ENDED, REQUEST_SECONDS)
+_WAITS: Final = (WAITING, UNREADABLE_RESULTS)
+_OF_ROLE: Final = {
+    "ingress": (SUBMISSIONS, PUBLISH_SECONDS, BAD_TOKENS, *_WAITS),
+    "query": (BAD_TOKENS, *_WAITS),
+    "worker": (
+        TAKEN_IN,
+        INTAKE_STALLED_SECONDS,
+        HELD,
+        PUSHES,
+        PUSH_SECONDS,
+        BREAKERS,
+        OPEN_BREAKERS,
+        BREAKER_OPENINGS,
+        HOLD_OFFS,
+        WINDOW_CUTS,
+        OUTCOMES,
+        OUTCOME_SECONDS,
+        CANCELLATIONS,
+        CARDS_GONE,
+        SEALING_KEYS_DESTROYED,
+        RESULTS_PUBLISHED,
+        DEAD_LETTERS,
+        UNPUBLISHED_RESULTS,
+        PENDING,
+        OLDEST_PENDING_SECONDS,
+        DUE,
+        OLDEST_DUE_SECONDS,
+        IN_DOUBT,
+        OLDEST_IN_DOUBT_SECONDS,
+        OPEN_DEAD_LETTERS,
+        ACCOUNTS,
+        LAG_MESSAGES,
+        LAG_SECONDS,
+        WEBHOOKS_PENDING,
+        WEBHOOKS_OLDEST_DUE_SECONDS,
+        STANDING_READ_AT,
+    ),
+    "simulator": (),
+    "notifier": (
+        BAD_TOKENS,
+        UNREADABLE_RESULTS,
+        WEBHOOKS_QUEUED,
+        WEBHOOK_DELIVERIES,
+        WEBHOOK_SECONDS,
+        WEBHOOK_ENDPOINTS_DISABLED,
+    ),
+}
+"""What each role shows. The others' would be 0 there, as if nothing were amiss."""
 
 
 _DELAY_SECONDS: Final = 0.1
@@ -196,11 +310,49 @@ def submissions(operation: str, answer: str) -> Counter:
     return SUBMISSIONS.labels(operation, answer)
 
 
-def registry() -> CollectorRegistry:
-    """The registry to expose: of all processes on this port where `PROMETHEUS_MULTIPROC_DIR` is set, else of this one."""
+@functools.cache
+def dead_letters(failure_class: str) -> Counter:
+    """`DEAD_LETTERS` of this class."""
+    return DEAD_LETTERS.labels(failure_class)
+
+
+def tell_build(role: str, revision: str) -> None:
+    """Show that `role` runs here, and what of it."""
+    try:
+        version = metadata.version("reservation-forwarder")
+    except metadata.PackageNotFoundError:  # from a source tree
+        version = "unknown"
+    BUILD.labels(role, version, revision, platform.python_version()).set(1)
+
+
+def registry(role: str | None = None) -> CollectorRegistry:
+    """The registry to expose: of all processes on this port where `PROMETHEUS_MULTIPROC_DIR` is set, else of this one. What `role`
+    shows; of a process that has all roles, everything."""
     DEFERRED.flush()
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
-        return REGISTRY
-    merged = CollectorRegistry()
-    MultiProcessCollector(merged)  # type: ignore[no-untyped-call]
-    return merged
+        every = REGISTRY
+    else:
+        every = CollectorRegistry()
+        MultiProcessCollector(every)  # type: ignore[no-untyped-call]
+        every.register(SnapshotsOfAll())
+        every.register(ProcessesTogether())
+    if role not in _OF_ROLE:
+        return every
+    of_role = CollectorRegistry()
+    of_role.register(_Shown(every, role))
+    return of_role
+
+
+class _Shown(Collector):
+    """What a role shows of `registry`; all that is not ours as well."""
+
+    def __init__(self, registry: CollectorRegistry, role: str) -> None:
+        self._registry = registry
+        metrics = (*_OF_EVERY_ROLE, *_OF_ROLE[role])
+        self._names = {described.name for metric in metrics for described in metric.describe()}
+
+    def collect(self) -> Iterable[Metric]:
+        """As the registry does."""
+        for metric in self._registry.collect():
+            if metric.name in self._names or not metric.name.startswith("forwarder_"):
+                yield metric

@@ -133,6 +133,10 @@ class Environment(AccessVariables, BaseSettings):
     """How long a customer's endpoint may take to answer."""
     webhook_private_addresses: bool = False
     """Webhooks may use private addresses and plain http. By default https to public addresses only; embedded, also loopback."""
+    metrics_accounts: Annotated[int, Field(ge=0, le=10_000)] = 100
+    """How many accounts, and webhook endpoints, metrics name: those with the most that stands. The others together are `other`."""
+    revision: str = ""
+    """What `forwarder_build_info` says was built. The container image sets it."""
     grace_seconds: Annotated[float, Field(ge=0)] = 20.0
     """How long a stopping process lets work in progress finish."""
     core_dumps: bool = False

@@ -88,6 +88,7 @@ class Settings:
             lease_seconds=environment.lease_seconds,
             grace_seconds=environment.grace_seconds,
             quiet_seconds=environment.push_timeout_seconds,
+            max_named_accounts=environment.metrics_accounts,
         )
 
     @property

@@ -41,7 +41,7 @@ def simulator_app(world: World) -> Starlette:
             *booking_sync_routes(world),
             *cloudbeds_routes(world),
             *_developers_routes(world),
-            *health_routes({}),
+            *health_routes({}, "simulator"),
         ],
         exception_handlers={HTTPException: _no_such_thing},
     )

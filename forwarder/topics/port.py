@@ -140,10 +140,6 @@ class Consumer(Protocol):
         owner receives those messages again."""
         ...
 
-    async def lag(self) -> Sequence[Lag]:
-        """The group's lag, for each partition this member owns."""
-        ...
-
 
 class Tail(Protocol):
     """Reads every partition of one topic outside any group; commits nothing."""

@@ -11,6 +11,7 @@ from forwarder.tenancy.port import Directory, Unsealer
 from forwarder.topics.port import Log, Publisher, Topics
 from forwarder.worker.cards.keeper import CardParts
 from forwarder.worker.retention import RetentionSweeper
+from forwarder.worker.standing import StandingParts
 
 GROUP: Final = "forwarder-worker"
 """The consumer group of all workers of a deployment."""
@@ -38,6 +39,8 @@ class WorkerSettings:
     grace_seconds: float = 20.0
     quiet_seconds: float = 30.0
     """How long after an ambiguous push the PMS is asked about it: by then it has made the reservation or never will."""
+    max_named_accounts: int = 100
+    """How many accounts a worker names in its metrics."""
     republish_seconds: float = 10.0
     """How long a recorded event may stay unpublished before it is published again."""
 
@@ -61,5 +64,7 @@ class WorkerParts:
     settings: WorkerSettings
     vouches: Vouches
     cards: CardParts
+    standing: StandingParts | None = None
+    """None where nobody asks for it."""
     sweeper: RetentionSweeper | None = None
     """None where somebody else removes guests' data, or nobody."""

@@ -9,12 +9,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import structlog
 
-from forwarder.observability import metrics
 from forwarder.operations.dead_letter_messages import DeadLetterWriter
 from forwarder.process.loops import Batcher, Outage, cancel_all, forever, keep_trying
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import TenancyUnavailable
-from forwarder.topics.port import Consumer, LogUnavailable
+from forwarder.topics.port import LogUnavailable
 from forwarder.worker.cards.keeper import CardKeeper
 from forwarder.worker.cards.vault import CardVault
 from forwarder.worker.dispatch.dispatcher import Dispatcher
@@ -27,11 +26,12 @@ from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
 from forwarder.worker.parts import WorkerParts
 from forwarder.worker.push.pipeline import PushPipeline
 from forwarder.worker.push.pusher import Pusher
+from forwarder.worker.standing import StandingTeller
 
 _log = structlog.get_logger(__name__)
 
 _OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
-_LAG_SECONDS = 5.0
+_BREAKERS_SECONDS = 5.0
 _LAST_SECONDS = 5.0
 
 
@@ -48,7 +48,7 @@ class Worker:
         self._cards = CardKeeper(parts.cards, cards, parts.log, parts.topics.requests, settings.group, clock)
         self._outcomes = OutcomeRecorder(recorder, self._outbox, letters, self._lease, clock, settings, cards)
         self._intents: Batcher[int, bool] = Batcher(self._mark_pushing, max_items=settings.record_batch)
-        throttles = Throttles(clock, parts.pms.limits)
+        throttles = self._throttles = Throttles(clock, parts.pms.limits)
         pusher = Pusher(
             parts.pms,
             parts.unsealer,
@@ -74,6 +74,11 @@ class Worker:
         self._outages = {"intake": Outage("intake", clock)}
         """Of loops whose step does not return while all is well."""
         self._consuming = False
+        self._teller = (
+            None
+            if parts.standing is None
+            else StandingTeller(parts.standing, parts.log, recorder, clock, lambda: self._lease.worker_id)
+        )
 
     def consuming(self) -> bool:
         """True while the requests topic is being read and the lease is held: ready to do its work."""
@@ -107,6 +112,7 @@ class Worker:
 
     def _loops(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
         sweeper = self._parts.sweeper
+        teller = self._teller
         return {
             **({} if sweeper is None else {"retention": sweeper.keep_sweeping}),
             "lease": self._keep_lease,
@@ -117,7 +123,13 @@ class Worker:
             "deadlines": self._end_expired,
             "cards": self._cards.keep,
             "republish": self._outbox.republish,
+            "breakers": self._show_breakers,
+            **({} if teller is None else {"standing": teller.read_work, "standing_lag": teller.read_lag}),
         }
+
+    async def _show_breakers(self) -> None:
+        self._throttles.show(max_accounts=self._parts.settings.max_named_accounts)
+        await self._parts.clock.sleep(_BREAKERS_SECONDS)
 
     async def _end_expired(self) -> None:
         await self._deadlines.end_expired(self._sweep.partitions)
@@ -145,16 +157,11 @@ class Worker:
             parts.topics.requests, group=parts.settings.group, on_partitions=self._on_partitions
         ) as consumer:
             self._consuming = True
-            measured = float("-inf")
             try:
                 while True:
                     await self._intake.ingest_next(consumer)
                     self._watch.went_on()
                     self._outages["intake"].over()
-                    if parts.clock.monotonic() - measured > _LAG_SECONDS:
-                        self._watch.doing = "lag"
-                        await _measure_lag(consumer)
-                        measured = parts.clock.monotonic()
             finally:
                 self._consuming = False
 
@@ -188,6 +195,8 @@ class Worker:
             _log.warning("rows.not_released", count=len(work_ids), error=str(error))
 
     async def _wind_down(self) -> None:
+        if self._teller is not None:
+            self._teller.stop()
         keeping = asyncio.create_task(
             forever(self._keep_lease, name="lease", clock=self._parts.clock, outages=_OUTAGES)
         )
@@ -208,11 +217,6 @@ class Worker:
             await self._lease.end()
         except StoreUnavailable as error:
             _log.warning("lease.not_ended", error=str(error))
-
-
-async def _measure_lag(consumer: Consumer) -> None:
-    for lag in await consumer.lag():
-        metrics.LAG_MESSAGES.labels(str(lag.partition)).set(lag.messages)
 
 
 async def _within(work: Awaitable[None], seconds: float) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 from tools.reference.source import HEAD, documented, modules, table
 
-_TYPES: Final = ("Counter", "Gauge", "Histogram")
+_TYPES: Final = {"Counter": "counter", "Gauge": "gauge", "SnapshotGauge": "gauge", "Histogram": "histogram"}
 _ABOUT: Final = """# Metrics
 
 Every process serves its metrics at `/metrics`, in Prometheus' text format. Names that end in `_seconds` are in seconds. Labels take
@@ -32,4 +32,4 @@ def _rows() -> Iterator[list[str]]:
                 continue
             name, meaning, *labels = literals
             shown = ", ".join(f"`{label}`" for label in (labels[0] if labels else []))
-            yield [f"`{name}`", call.func.id.lower(), shown, f"{meaning} {text}".strip()]
+            yield [f"`{name}`", _TYPES[call.func.id], shown, f"{meaning} {text}".strip()]

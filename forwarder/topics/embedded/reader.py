@@ -13,7 +13,7 @@ from typing import TypeVar
 from forwarder.topics.embedded import file as embedded_file
 from forwarder.topics.embedded.file import Commit, Create, TopicEntry, open_file, reaching_file
 from forwarder.topics.embedded.writer import EmbeddedWriter
-from forwarder.topics.port import ConsumedMessage, Lag
+from forwarder.topics.port import ConsumedMessage
 
 T = TypeVar("T")
 
@@ -141,20 +141,11 @@ class EmbeddedConsumer:
         if offsets:
             await self._commit(offsets)
 
-    async def lag(self) -> Sequence[Lag]:
-        return await self._reader.query(self._lag)
-
     async def _commit(self, offsets: Mapping[int, int]) -> None:
         await self._writer.execute(Commit(self._topic, self._group, offsets), within=self._time_limit)
 
     def _committed(self, connection: sqlite3.Connection, topic: TopicEntry) -> dict[int, int]:
         return embedded_file.committed(connection, topic, self._group)
-
-    def _lag(self, connection: sqlite3.Connection, topic: TopicEntry) -> Sequence[Lag]:
-        done = self._committed(connection, topic)
-        first = embedded_file.first_offsets(connection, topic)  # earlier ones were deleted: nobody is behind them
-        heads = embedded_file.heads(connection, topic)
-        return [Lag(each, head - max(done[each], first.get(each, head))) for each, head in sorted(heads.items())]
 
 
 class EmbeddedTail:

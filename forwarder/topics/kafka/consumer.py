@@ -9,7 +9,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
 from forwarder.topics.kafka.reader import METADATA_SECONDS, CannotRead, KafkaReader, stop
-from forwarder.topics.port import ConsumedMessage, Lag, LogUnavailable, PartitionsChanged
+from forwarder.topics.port import ConsumedMessage, LogUnavailable, PartitionsChanged
 
 _MAX_POLL_INTERVAL_SECONDS = 300.0
 _HEARTBEATS_PER_SESSION = 10  # a member learns of a rebalance from the reply to a heartbeat
@@ -57,18 +57,6 @@ class KafkaConsumer:
                 await consumer.commit(offsets)
             except (CommitFailedError, IllegalStateError):
                 return  # a rebalance took the partitions: their new owner delivers those messages again
-
-    async def lag(self) -> Sequence[Lag]:
-        if self._reader is None:
-            return ()
-        consumer = self._reader.consumer
-        owned = sorted(consumer.assignment())
-        async with reaching_kafka(f"read the lag of {self._topic}", within=self._connection.publish_timeout_seconds):
-            ends = await consumer.end_offsets(owned)
-            first = await consumer.beginning_offsets(owned)
-            committed = await asyncio.gather(*(consumer.committed(each) for each in owned))
-        done = {each: max(offset or 0, first[each]) for each, offset in zip(owned, committed, strict=True)}
-        return tuple(Lag(each.partition, max(0, ends[each] - done[each])) for each in owned)
 
     async def join(self) -> KafkaReader:
         """Join the group. Raises `LogUnavailable`."""

@@ -7,6 +7,7 @@ There is one for each account that this worker has pushed for, a few hundred byt
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,6 +25,8 @@ from forwarder.worker.push_context import Health, HealthSignal
 _log = structlog.get_logger(__name__)
 
 _NEVER = float("-inf")
+_IDLE: Final = "idle"
+_IDLE_SECONDS: Final = 5.0
 _INSTANT = 1e-6
 """Seconds: nearer than clocks are exact."""
 
@@ -67,7 +70,6 @@ class Throttle:
         self._budget = rate_budget_of(clock, published(account.kind), account.rate_per_second)
         self._concurrency = ConcurrencyLimit(account.concurrency)
         self._held_off_until = _NEVER
-        self._shown: tuple[str, BreakerState] = (account.kind, BreakerState.CLOSED)
 
     def configure(self, account: Account) -> None:
         """Apply the account's current settings. A repaired address or credential is tried at once."""
@@ -78,7 +80,18 @@ class Throttle:
             self._breaker.try_now()
             self._held_off_until = _NEVER
         self._concurrency.allow(account.concurrency)
-        self._show()
+
+    @property
+    def kind(self) -> str:
+        """Of the account's PMS."""
+        return self._account.kind
+
+    @property
+    def shown(self) -> str | None:
+        """How operators see the breaker: None while it is closed."""
+        if self._breaker.state is BreakerState.CLOSED:
+            return None
+        return _IDLE if self._breaker.idle else BreakerState.OPEN.value
 
     @property
     def blocked(self) -> bool:
@@ -100,11 +113,7 @@ class Throttle:
     def start(self) -> Admission:
         """A push starts, after `delay` returned 0.0. What is returned goes to `end`, once, when the PMS has answered."""
         self._budget.start()
-        before = self._breaker.state
-        admission = Admission(self._breaker.start(), self._concurrency.start())
-        if self._breaker.state is not before:
-            self._show()
-        return admission
+        return Admission(self._breaker.start(), self._concurrency.start())
 
     def end(self, admission: Admission, signal: HealthSignal) -> None:
         """A push is over that showed this of the PMS."""
@@ -113,7 +122,6 @@ class Throttle:
         self._breaker.end(admission.breaker, signal.health)
         if self._breaker.state is not before:
             self._log_change(signal)
-            self._show()
         if signal.health is Health.WELL or signal.health is Health.FAILING:
             self._adapt(admission.round, signal)
 
@@ -148,14 +156,6 @@ class Throttle:
             metrics.BREAKER_OPENINGS.labels(kind).inc()
             _log.warning("breaker.opened", account_id=account_id, kind=kind, reason=signal.reason, pause_seconds=pause)
 
-    def _show(self) -> None:
-        shown = (self._account.kind, self._breaker.state)
-        if shown != self._shown:
-            for (kind, state), change in ((self._shown, -1), (shown, 1)):
-                if state is not BreakerState.CLOSED:
-                    metrics.BREAKERS.labels(kind, state.value).inc(change)
-            self._shown = shown
-
 
 class Throttles:
     """Every account's. `published` returns the limits that a kind of PMS publishes."""
@@ -171,6 +171,15 @@ class Throttles:
         if throttle is None:
             throttle = self._throttles[account.id] = Throttle(account, self._clock, self._published)
         return throttle
+
+    def show(self, *, max_accounts: int) -> None:
+        """Tell the metrics whose breakers are not closed; by name no more than so many accounts."""
+        states = {account_id: (each.kind, each.shown) for account_id, each in self._throttles.items() if each.shown}
+        metrics.BREAKERS.replace({(kind, state or ""): n for (kind, state), n in Counter(states.values()).items()})
+        is_open = sorted(account_id for account_id, (_, state) in states.items() if state != _IDLE)
+        named: dict[tuple[str, ...], float] = {(account_id,): 1.0 for account_id in is_open[:max_accounts]}
+        others = len(is_open) - len(named)
+        metrics.OPEN_BREAKERS.replace(named | ({("other",): others} if others else {}))
 
 
 class Breaker:
@@ -210,6 +219,11 @@ class Breaker:
                 return max(self._until - self._clock.monotonic(), 0.0)
             case BreakerState.HALF_OPEN:
                 return math.inf
+
+    @property
+    def idle(self) -> bool:
+        """Whether a probe might go, and has not for a while: there is nothing to push."""
+        return self.state is BreakerState.OPEN and self._clock.monotonic() > self._until + _IDLE_SECONDS
 
     def start(self) -> int:
         """A push starts, after `delay` returned 0.0. What is returned goes to `end`, once, when the push is over."""

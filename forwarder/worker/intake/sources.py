@@ -14,19 +14,20 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from forwarder.observability import metrics
-from forwarder.operations.dead_letter_messages import DeadLetterWriter, Forged
+from forwarder.operations.dead_letter_messages import OTHER, DeadLetterWriter, Forged
 from forwarder.process.clock import iso
 from forwarder.process.loops import CROWD, by_halves, keep_trying
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
-from forwarder.store.submissions.work import Arrival, Duplicate, Work
+from forwarder.store.submissions.work import FAILURE_CLASS, Arrival, Duplicate, Work
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, CannotOpen, TenancyUnavailable
 from forwarder.topics.codec import (
     Undecodable,
     decode_cancellation,
     decode_with_text,
     encode_duplicate,
+    header,
     is_cancellation,
     replay_revision,
 )
@@ -119,7 +120,6 @@ class Intake:
             max_messages=self._settings.intake_batch, wait_seconds=self._settings.intake_wait_seconds
         )
         if not messages:
-            metrics.LAG_SECONDS.set(0)
             return
         self._watch.doing = "store"
         submissions, cancellations, foreign = _decode(messages, self._vouches)
@@ -130,8 +130,6 @@ class Intake:
         await self._store(self._ingest, submissions)
         self._watch.doing = "commit"
         await consumer.commit(messages)
-        oldest = min(message.timestamp_ms for message in messages)
-        metrics.LAG_SECONDS.set(max(self._clock.now().timestamp() - oldest / 1000, 0.0))
         if CROWD <= len(messages) < self._settings.intake_batch:
             await self._clock.sleep(self._settings.pause_seconds)
 
@@ -244,7 +242,8 @@ class Intake:
             await self._publisher.publish(self._letters.topic, letters)
 
         await keep_trying(step, name="dead_letters", clock=self._clock, outages=(LogUnavailable,))
-        metrics.DEAD_LETTERS.inc(len(letters))
+        for letter in letters:
+            metrics.dead_letters(header(letter.headers, FAILURE_CLASS) or OTHER).inc()
         for message, error in foreign:
             partition, offset = message.partition, message.offset
             if isinstance(error, Forged):
@@ -313,10 +312,6 @@ class Sweep:
             await self._recorder.take_over(self._watch.stopped(heartbeats), now=self._clock.now())
             due = await self._recorder.accounts_due(self.partitions, now=self._clock.now()) if self.partitions else ()
             await self._fill({*due, *self._dispatcher.accounts()})
-        backlog = await self._recorder.backlog(now=self._clock.now())
-        metrics.DUE.set(backlog.due)
-        oldest = backlog.oldest_due_at
-        metrics.OLDEST_DUE_SECONDS.set(0 if oldest is None else (self._clock.now() - oldest).total_seconds())
         await self._clock.sleep(self._interval_seconds)
 
     async def _abandon_strays(self) -> None:

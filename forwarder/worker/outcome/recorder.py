@@ -17,7 +17,7 @@ from prometheus_client import Counter, Histogram
 
 from forwarder.observability import metrics
 from forwarder.operations.completion import describe
-from forwarder.operations.dead_letter_messages import DeadLetterWriter, letter_message
+from forwarder.operations.dead_letter_messages import OTHER, DeadLetterWriter, letter_message
 from forwarder.process.clock import Clock
 from forwarder.process.loops import Batcher, keep_trying
 from forwarder.reservation.outcome import Status
@@ -110,10 +110,11 @@ class OutboxPublisher:
         return [None] * len(events)
 
     async def _publish_now(self, events: Sequence[OutboxEvent]) -> None:
-        letters = [letter_message(entry.dead_letter) for entry in events if entry.dead_letter is not None]
+        letters = [entry.dead_letter for entry in events if entry.dead_letter is not None]
         if letters:
-            await self._publisher.publish(self._topics.dead_letters, letters)
-            metrics.DEAD_LETTERS.inc(len(letters))
+            await self._publisher.publish(self._topics.dead_letters, [letter_message(each) for each in letters])
+            for letter in letters:
+                metrics.dead_letters(letter.failure_class or OTHER).inc()
         await self._publisher.publish(self._topics.results, [encode_result(entry.event) for entry in events])
         metrics.RESULTS_PUBLISHED.inc(len(events))
 

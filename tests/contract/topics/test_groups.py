@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from forwarder.topics.port import Consumer, Log, Publisher
-from tests.support.log.messages import by_key, ignore_partitions, new_topic, nothing_more, numbered, numbers, take
+from tests.support.log.messages import by_key, ignore_partitions, lag, new_topic, nothing_more, numbered, numbers, take
 
 PARTITIONS = 4
 
@@ -124,20 +124,17 @@ async def test_a_tail_takes_nothing_from_a_group(log: Log, topic: str, publisher
 
 
 async def test_lag_counts_what_is_not_committed(log: Log, topic: str, publisher: Publisher) -> None:
-    async def behind(consumer: Consumer) -> dict[int, int]:
-        return {each.partition: each.messages for each in await consumer.lag()}
-
     await publisher.publish(topic, numbered(40))
     async with member(log, topic) as consumer:
-        assert sum((await behind(consumer)).values()) == 40
-        assert set(await behind(consumer)) == set(range(PARTITIONS))
+        assert sum((await lag(log, topic, "workers")).values()) == 40
+        assert set(await lag(log, topic, "workers")) == set(range(PARTITIONS))
         received = await take(consumer, 40)
-        assert sum((await behind(consumer)).values()) == 40
+        assert sum((await lag(log, topic, "workers")).values()) == 40
         partition = received[0].partition
         await consumer.commit([each for each in received if each.partition == partition])
-        assert (await behind(consumer))[partition] == 0
+        assert (await lag(log, topic, "workers"))[partition] == 0
         await consumer.commit(received)
-        assert sum((await behind(consumer)).values()) == 0
+        assert sum((await lag(log, topic, "workers")).values()) == 0
 
 
 async def test_creating_a_topic_twice_leaves_it_as_it_was(log: Log, topic: str) -> None:

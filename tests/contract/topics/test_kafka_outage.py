@@ -73,7 +73,7 @@ async def test_with_no_broker_everything_is_unavailable_in_time(
         await asyncio.gather(
             unavailable(publisher.publish(topic, numbered(1))),
             unavailable(consumer.commit(received)),
-            unavailable(consumer.lag()),
+            unavailable(admin.lag(topic, group="g")),
             unavailable(tail.seek_to_end()),
             unavailable(admin.list()),
             until_unavailable(consumer),

@@ -53,7 +53,7 @@ async def test_an_event_goes_to_the_endpoints_of_its_workspace_that_take_it(hook
     everything, failures = await hooks.add("all"), await hooks.add("failures", types=["reservation.failed.v1"])
     other = await hooks.add("other", "ws-2")
     hooks.consumer.waiting = [[published(CONFIRMED.example, at=hooks.clock.now())]]
-    await hooks.intake.ingest_next(hooks.consumer)  # type: ignore[arg-type]
+    await hooks.intake.ingest_next(hooks.consumer)
     await settle()
     assert hooks.statuses(everything) == [DeliveryStatus.DELIVERED]
     assert hooks.statuses(failures) == hooks.statuses(other) == []
@@ -67,7 +67,7 @@ async def test_an_event_that_comes_again_is_posted_once(hooks: Hooks) -> None:
     event = published(CONFIRMED.example, at=hooks.clock.now())
     hooks.consumer.waiting = [[event, event], [event]]
     for _ in range(2):
-        await hooks.intake.ingest_next(hooks.consumer)  # type: ignore[arg-type]
+        await hooks.intake.ingest_next(hooks.consumer)
         await settle()
     assert [post.id for post in hooks.sender.posts] == ["rsv_1.1"]
     assert len(hooks.consumer.committed) == 2
@@ -82,7 +82,7 @@ async def test_an_endpoint_is_sent_nothing_from_before_it_was_added(hooks: Hooks
         published(REJECTED.example, at=hooks.clock.now(), event_id="new"),
     )
     hooks.consumer.waiting = [[old, new]]
-    await hooks.intake.ingest_next(hooks.consumer)  # type: ignore[arg-type]
+    await hooks.intake.ingest_next(hooks.consumer)
     await settle()
     assert [post.id for post in hooks.sender.posts] == ["new"]
 
@@ -91,7 +91,7 @@ async def test_what_cannot_be_read_is_passed_over(hooks: Hooks) -> None:
     await hooks.add("all")
     good = published(CONFIRMED.example, at=hooks.clock.now())
     hooks.consumer.waiting = [[replace(good, message=Message(b"k", b"{")), good]]
-    await hooks.intake.ingest_next(hooks.consumer)  # type: ignore[arg-type]
+    await hooks.intake.ingest_next(hooks.consumer)
     await settle()
     assert len(hooks.sender.posts) == 1
     assert len(hooks.consumer.committed) == 1
@@ -114,7 +114,7 @@ async def test_what_no_worker_wrote_is_posted_to_nobody(hooks: Hooks, foreign: d
     good = published(CONFIRMED.example, at=hooks.clock.now())
     hooks.consumer.waiting = [[replace(good, message=replace(good.message, **foreign)), good]]
     before = _unreadable()
-    await hooks.intake.ingest_next(hooks.consumer)  # type: ignore[arg-type]
+    await hooks.intake.ingest_next(hooks.consumer)
     await settle()
     assert [post.id for post in hooks.sender.posts] == ["rsv_1.1"]
     assert len(hooks.consumer.committed) == 1
@@ -130,7 +130,7 @@ async def test_what_the_store_cannot_hold_is_passed_over_alone(hooks: Hooks) -> 
     ids = [f"rsv_{number}.1" for number in range(9)]
     hooks.queue.refused = "rsv_4.1"
     hooks.consumer.waiting = [[published(CONFIRMED.example, at=hooks.clock.now(), event_id=each) for each in ids]]
-    await hooks.intake.ingest_next(hooks.consumer)  # type: ignore[arg-type]
+    await hooks.intake.ingest_next(hooks.consumer)
     await settle()
     assert sorted(post.id for post in hooks.sender.posts) == [each for each in ids if each != "rsv_4.1"]
     assert len(hooks.consumer.committed) == 1
@@ -140,7 +140,7 @@ async def test_nothing_is_committed_before_it_is_queued(hooks: Hooks) -> None:
     await hooks.add("all")
     hooks.queue.away = True
     hooks.consumer.waiting = [[published(CONFIRMED.example, at=hooks.clock.now())]]
-    taking = asyncio.create_task(hooks.intake.ingest_next(hooks.consumer))  # type: ignore[arg-type]
+    taking = asyncio.create_task(hooks.intake.ingest_next(hooks.consumer))
     await settle()
     assert hooks.consumer.committed == []
     hooks.queue.away = False
@@ -151,7 +151,7 @@ async def test_nothing_is_committed_before_it_is_queued(hooks: Hooks) -> None:
 
 async def test_where_nobody_wants_anything_batches_come_seldom(hooks: Hooks) -> None:
     hooks.consumer.waiting = [[published(CONFIRMED.example, at=hooks.clock.now())]]
-    taking = asyncio.create_task(hooks.intake.ingest_next(hooks.consumer))  # type: ignore[arg-type]
+    taking = asyncio.create_task(hooks.intake.ingest_next(hooks.consumer))
     await settle()
     assert hooks.consumer.committed
     assert not taking.done()
@@ -230,7 +230,7 @@ async def test_a_gone_endpoint_is_disabled_and_what_was_pending_stops(hooks: Hoo
     posts = len(hooks.sender.posts)
     assert posts == hooks.settings.in_flight
     hooks.consumer.waiting = [[published(CONFIRMED.example, at=hooks.clock.now())] * hooks.settings.intake_batch]
-    await hooks.intake.ingest_next(hooks.consumer)  # type: ignore[arg-type]
+    await hooks.intake.ingest_next(hooks.consumer)
     await hooks.after(100)
     assert len(hooks.sender.posts) == posts
 

@@ -87,3 +87,9 @@ async def new_topic(log: Log, partitions: int) -> str:
     async with log.admin() as admin:
         await admin.create({name: partitions})
     return name
+
+
+async def lag(log: Log, topic: str, group: str) -> dict[int, int]:
+    """How many messages the group is behind, by partition."""
+    async with log.admin() as admin:
+        return {each.partition: each.messages for each in await admin.lag(topic, group=group)}

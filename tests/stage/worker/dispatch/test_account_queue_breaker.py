@@ -234,15 +234,17 @@ async def test_operators_see_it_open_and_close() -> None:
     site = _site(kind="a-kind-of-this-test")
     with capture_logs() as lines:
         await site.open_breaker()
-        assert (_breakers("open"), _breakers("half_open")) == (1.0, 0.0)
+        assert _breakers(site) == (1.0, 0.0)
+        await site.clock.advance(30.0)
+        assert _breakers(site) == (0.0, 1.0)  # nothing to probe with: it is nobody's trouble
         await site.offer(1)
-        await site.clock.advance(1.0)
-        assert (_breakers("open"), _breakers("half_open")) == (0.0, 1.0)
+        await site.clock.advance(30.0)
+        assert _breakers(site) == (1.0, 0.0)  # the probe is under way, and hangs
         await site.pushes.answer(signal=DOWN)
         await site.offer(1)
         await site.clock.advance(2.0)
         await site.pushes.answer()
-    assert (_breakers("open"), _breakers("half_open")) == (0.0, 0.0)
+    assert _breakers(site) == (0.0, 0.0)
     assert [line["event"] for line in lines] == ["breaker.opened", "breaker.opened", "breaker.closed"]
     assert all((line["account_id"], line["kind"]) == ("acc", "a-kind-of-this-test") for line in lines)
     assert lines[0]["reason"] == "pms_unavailable"
@@ -251,6 +253,13 @@ async def test_operators_see_it_open_and_close() -> None:
     assert openings == 2.0
 
 
-def _breakers(state: str) -> float:
-    labels = {"kind": "a-kind-of-this-test", "state": state}
-    return REGISTRY.get_sample_value("forwarder_circuit_breakers", labels) or 0.0
+def _breakers(site: QueueSite) -> tuple[float, float]:
+    """How many are open, and idle."""
+    site.throttles.show(max_accounts=10)
+    shown = {state: {"kind": "a-kind-of-this-test", "state": state} for state in ("open", "idle")}
+    is_open, idle = (
+        REGISTRY.get_sample_value("forwarder_circuit_breakers", labels) or 0.0 for labels in shown.values()
+    )
+    named = REGISTRY.get_sample_value("forwarder_circuit_breaker_open", {"account": "acc"}) or 0.0
+    assert named == is_open
+    return is_open, idle

@@ -1,0 +1,126 @@
+"""Gauges that are replaced as a whole, and the processes of one port as one.
+
+A gauge of the Prometheus client keeps a label's last value for ever, and one without labels is 0 before anybody has counted. What
+is read from elsewhere now and then must be able to be gone: an account that is no more, a number that is no longer read here.
+
+Where several processes serve one port, each keeps its snapshots in a file beside the client's.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import REGISTRY
+from prometheus_client.metrics_core import Metric
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+Values = Mapping[tuple[str, ...], float]
+
+_DIRECTORY: Final = "PROMETHEUS_MULTIPROC_DIR"
+_FILE: Final = "snapshot_{}.json"
+_PROC: Final = Path("/proc")
+
+
+class SnapshotGauge(Collector):
+    """Shows nothing while it has no values. Of several processes it shows the sums."""
+
+    every: Final[dict[str, "SnapshotGauge"]] = {}
+
+    def __init__(self, name: str, meaning: str, labels: Iterable[str] = ()) -> None:
+        self.name = name
+        self._meaning = meaning
+        self.labels = tuple(labels)
+        self._values: dict[tuple[str, ...], float] = {}
+        self.every[name] = self
+        REGISTRY.register(self)
+
+    def replace(self, values: Values) -> None:
+        """These, by the values of its labels, and no others."""
+        self._values = dict(values)
+        _keep()
+
+    def describe(self) -> Iterable[Metric]:
+        """Its name, for the registry."""
+        return [self._metric()]
+
+    def collect(self) -> Iterable[Metric]:
+        """What this process has."""
+        return self.shown(self._values)
+
+    def shown(self, values: Values) -> Iterator[Metric]:
+        """As the client writes it."""
+        metric = self._metric()
+        for given, number in values.items():
+            metric.add_sample(self.name, dict(zip(self.labels, given, strict=True)), number)
+        if values:
+            yield metric
+
+    def rows(self) -> list[tuple[tuple[str, ...], float]]:
+        """What this process has, for its file."""
+        return list(self._values.items())
+
+    def _metric(self) -> Metric:
+        return Metric(self.name, self._meaning, "gauge")
+
+
+def _keep() -> None:
+    """Where others may be asked for it. Whole or as it was, whenever this process ends."""
+    directory = os.environ.get(_DIRECTORY)
+    if directory is None:
+        return
+    file = Path(directory, _FILE.format(os.getpid()))
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps({name: gauge.rows() for name, gauge in SnapshotGauge.every.items()}), encoding="utf-8")
+    new.replace(file)
+
+
+class SnapshotsOfAll(Collector):
+    """The snapshots of all processes of this port that run."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Summed over the processes."""
+        sums: dict[str, dict[tuple[str, ...], float]] = {}
+        for file in Path(os.environ[_DIRECTORY]).glob(_FILE.format("*")):
+            if (_PROC / file.stem.rpartition("_")[2]).exists():
+                for name, rows in json.loads(file.read_text(encoding="utf-8")).items():
+                    of_name = sums.setdefault(name, {})
+                    for labels, number in rows:
+                        of_name[tuple(labels)] = of_name.get(tuple(labels), 0.0) + number
+        for name, values in sums.items():
+            yield from SnapshotGauge.every[name].shown(values)
+
+
+class ProcessesTogether(Collector):
+    """`process_…` of all processes that serve this port: their sums, the latest start, and the lowest limit. So a restart of any of
+    them is a change of `process_start_time_seconds`."""
+
+    _OTHERWISE: Final = {"process_start_time_seconds": max, "process_max_fds": min}
+
+    def collect(self) -> Iterable[Metric]:
+        """As the client tells of one."""
+        found: dict[str, list[Metric]] = {}
+        pids = _siblings()
+        for pid in pids:
+            for metric in ProcessCollector(pid=partial(str, pid), registry=None).collect():
+                found.setdefault(metric.name, []).append(metric)
+        for same in found.values():
+            if len(same) < len(pids):
+                continue  # not every process lets another one see how many files it has open
+            together, *_ = same
+            values = [metric.samples[0].value for metric in same]
+            combine = self._OTHERWISE.get(together.samples[0].name, sum)
+            together.samples = [together.samples[0]._replace(value=combine(values))]
+            yield together
+
+
+def _siblings() -> list[int]:
+    """The processes that their parent started, this one included; its own id alone where the system does not say."""
+    parent = os.getppid()
+    try:
+        return [int(each) for each in (_PROC / f"{parent}/task/{parent}/children").read_text().split()]
+    except OSError:
+        return [os.getpid()]

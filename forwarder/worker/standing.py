@@ -1,0 +1,193 @@
+"""Tells the metrics what stands in the whole deployment: one worker for all, apart from intake, which may be the one that is stuck.
+
+Of the workers that hold a lease it is the one whose id comes first. One that was not alone begins only when it has been the first
+for a while: by then whoever told before has looked again, and stopped. So sums over all workers are right. While the store is away
+nobody is chosen anew, and whoever tells goes on telling how far the groups are behind.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from forwarder.observability import metrics
+from forwarder.observability.snapshots import SnapshotGauge
+from forwarder.operations.standing import (
+    Accounts,
+    AccountStanding,
+    AccountState,
+    Group,
+    GroupLag,
+    StandingWork,
+    read_lag,
+    read_work,
+)
+from forwarder.process.clock import Clock
+from forwarder.store.standing.port import StandingReader
+from forwarder.store.submissions.port import Recorder
+from forwarder.topics.port import Log
+
+LOOK_SECONDS: Final = 10.0
+_FIRST_SECONDS: Final = 2.5 * LOOK_SECONDS
+_KNOWN_SECONDS: Final = 120.0
+_SHARE: Final = 20
+_MAX_PAUSE_SECONDS: Final = 90.0
+"""Of the time one part in so many is spent on reading what stands, and more only where the pause would be longer than that."""
+
+_OTHER: Final = "other"
+_OF_WORK: Final = (
+    metrics.PENDING,
+    metrics.OLDEST_PENDING_SECONDS,
+    metrics.DUE,
+    metrics.OLDEST_DUE_SECONDS,
+    metrics.IN_DOUBT,
+    metrics.OLDEST_IN_DOUBT_SECONDS,
+    metrics.OPEN_DEAD_LETTERS,
+    metrics.ACCOUNTS,
+    metrics.WEBHOOKS_PENDING,
+    metrics.WEBHOOKS_OLDEST_DUE_SECONDS,
+)
+_OF_LAG: Final = (metrics.LAG_MESSAGES, metrics.LAG_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class StandingParts:
+    """What is read. `groups`: by the names that the metrics give them. `max_accounts`: how many are told of by name."""
+
+    store: StandingReader
+    accounts: Accounts
+    groups: Mapping[str, Group]
+    max_accounts: int
+
+
+class StandingTeller:
+    """Of one worker, which goes by `worker_id` at the moment. `read_work` and `read_lag` are steps of two loops."""
+
+    def __init__(
+        self, parts: StandingParts, log: Log, recorder: Recorder, clock: Clock, worker_id: Callable[[], str]
+    ) -> None:
+        self._parts = parts
+        self._log = log
+        self._recorder = recorder
+        self._clock = clock
+        self._worker_id = worker_id
+        self._first_since: float | None = None
+        self._telling = False
+        self._next_work = float("-inf")
+        self._shown_at: dict[str, tuple[float, datetime]] = {}
+
+    async def read_work(self) -> None:
+        """Find out whether this worker tells; if so, what stands in the store, and then wait. Raises `StoreUnavailable`,
+        `TenancyUnavailable`."""
+        self._forget_old()
+        await self._choose()
+        started = self._clock.monotonic()
+        if self._telling and started >= self._next_work:
+            work = await read_work(self._parts.store, self._parts.accounts, self._clock)
+            show_work(work, self._parts.max_accounts)
+            self._note("work", work.at)
+            took = self._clock.monotonic() - started
+            self._next_work = started + min(_SHARE * took, _MAX_PAUSE_SECONDS)
+        await self._clock.sleep(LOOK_SECONDS)
+
+    async def read_lag(self) -> None:
+        """If this worker tells, how far the groups are behind, and then wait. Raises `LogUnavailable`."""
+        self._forget_old()
+        if self._telling:
+            lags = await read_lag(self._log, list(self._parts.groups.values()), self._clock)
+            if self._telling:
+                show_lag(dict(zip(self._parts.groups, lags, strict=True)))
+                self._note("lag", lags[0].at)
+        await self._clock.sleep(LOOK_SECONDS)
+
+    def stop(self) -> None:
+        """Tell of nothing any more: the worker stops, or another one tells."""
+        self._telling = False
+        self._shown_at.clear()
+        for gauge in (*_OF_WORK, *_OF_LAG, metrics.STANDING_READ_AT):
+            gauge.replace({})
+
+    async def _choose(self) -> None:
+        workers = sorted(each.worker_id for each in await self._recorder.heartbeats())
+        now, mine = self._clock.monotonic(), self._worker_id()
+        if not workers or workers[0] != mine:
+            self._first_since = None
+            if self._telling:
+                self.stop()
+            return
+        if self._first_since is None:
+            self._first_since = now if len(workers) > 1 else float("-inf")
+        self._telling = now - self._first_since >= _FIRST_SECONDS
+
+    def _note(self, what: str, at: datetime) -> None:
+        self._shown_at[what] = (self._clock.monotonic(), at)
+        self._tell_when()
+
+    def _forget_old(self) -> None:
+        """What could not be read for long: a number that stands still looks as if all were well."""
+        oldest = self._clock.monotonic() - _KNOWN_SECONDS
+        for what, gauges in (("work", _OF_WORK), ("lag", _OF_LAG)):
+            if what in self._shown_at and self._shown_at[what][0] < oldest:
+                del self._shown_at[what]
+                for gauge in gauges:
+                    gauge.replace({})
+                self._tell_when()
+
+    def _tell_when(self) -> None:
+        metrics.STANDING_READ_AT.replace({(what,): at.timestamp() for what, (_, at) in self._shown_at.items()})
+
+
+def show_lag(lags: Mapping[str, GroupLag]) -> None:
+    """How far each group is behind, by the name that it is told by."""
+    metrics.LAG_MESSAGES.replace({(name,): lag.messages for name, lag in lags.items()})
+    metrics.LAG_SECONDS.replace({(name,): lag.seconds for name, lag in lags.items()})
+
+
+def show_work(work: StandingWork, max_accounts: int) -> None:
+    """What stands in the store; by name the accounts and endpoints with the most."""
+    by_backlog = sorted(work.accounts, key=_backlog, reverse=True)
+    names = {each.account_id: each.account_id for each in by_backlog[:max_accounts]}
+
+    def age(moment: datetime | None) -> float:
+        return 0.0 if moment is None else max((work.at - moment).total_seconds(), 0.0)
+
+    def stated(each: AccountStanding) -> tuple[str, ...]:
+        return names.get(each.account_id, _OTHER), each.state.value
+
+    def named(each: AccountStanding) -> tuple[str, ...]:
+        return (names.get(each.account_id, _OTHER),)
+
+    accounts = work.accounts
+    _sum(metrics.PENDING, ((stated(each), each.work.pending) for each in accounts))
+    _highest(metrics.OLDEST_PENDING_SECONDS, ((stated(each), age(each.work.oldest_pending_at)) for each in accounts))
+    _sum(metrics.DUE, ((stated(each), each.work.due) for each in accounts))
+    _highest(metrics.OLDEST_DUE_SECONDS, ((stated(each), age(each.work.oldest_due_at)) for each in accounts))
+    _sum(metrics.IN_DOUBT, ((named(each), each.work.in_doubt) for each in accounts))
+    _highest(metrics.OLDEST_IN_DOUBT_SECONDS, ((named(each), age(each.work.oldest_in_doubt_at)) for each in accounts))
+    metrics.OPEN_DEAD_LETTERS.replace({(name,): count for name, count in work.failed_by_class.items()})
+    every_state = [((state.value,), 0.0) for state in AccountState]
+    _sum(metrics.ACCOUNTS, [*every_state, *(((each.state.value,), 1.0) for each in accounts)])
+
+    most = sorted(work.endpoints, key=lambda each: each.pending, reverse=True)
+    endpoints = [(((each.endpoint_id if place < max_accounts else _OTHER),), each) for place, each in enumerate(most)]
+    _sum(metrics.WEBHOOKS_PENDING, ((name, each.pending) for name, each in endpoints))
+    _highest(metrics.WEBHOOKS_OLDEST_DUE_SECONDS, ((name, age(each.first_due_at)) for name, each in endpoints))
+
+
+def _backlog(standing: AccountStanding) -> tuple[bool, int]:
+    work = standing.work
+    return work.in_doubt > 0, work.pending + work.due + work.in_doubt
+
+
+def _sum(gauge: SnapshotGauge, numbers: Iterable[tuple[tuple[str, ...], float]]) -> None:
+    sums: dict[tuple[str, ...], float] = {}
+    for labels, number in numbers:
+        sums[labels] = sums.get(labels, 0.0) + number
+    gauge.replace(sums)
+
+
+def _highest(gauge: SnapshotGauge, numbers: Iterable[tuple[tuple[str, ...], float]]) -> None:
+    highest: dict[tuple[str, ...], float] = {}
+    for labels, number in numbers:
+        highest[labels] = max(highest.get(labels, 0.0), number)
+    gauge.replace(highest)

@@ -1,0 +1,186 @@
+"""Who tells the metrics what stands, of how many by name, and for how long after it was read."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from forwarder.observability.metrics import registry
+from forwarder.observability.snapshots import SnapshotGauge
+from forwarder.operations.standing import Group
+from forwarder.store.standing.port import AccountWork, EndpointWork, FailedWork
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.work import Heartbeat
+from forwarder.tenancy.port import Account
+from forwarder.topics.embedded.log import EmbeddedLog
+from forwarder.worker.standing import LOOK_SECONDS, StandingParts, StandingTeller
+from tests.support.log.messages import ignore_partitions, numbered, take
+from tests.support.memory.clock import ManualClock
+from tests.support.worker.works import NOW, account
+
+TOPIC = "requests"
+
+
+class Store(SqlRecorder):
+    """What stands, and who works, as a test says; away where it says so."""
+
+    def __init__(self) -> None:
+        self.workers = ["worker-b"]
+        self.work: Sequence[AccountWork] = ()
+        self.reads = 0
+        self.away = False
+
+    async def heartbeats(self) -> Sequence[Heartbeat]:
+        if self.away:
+            raise StoreUnavailable("away")
+        return [Heartbeat(each, 1, 45.0) for each in self.workers]
+
+
+class Standing:
+    """The store's other side."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def accounts(self, *, now: object) -> Sequence[AccountWork]:
+        self._store.reads += 1
+        return self._store.work
+
+    async def failed(self) -> Sequence[FailedWork]:
+        return [FailedWork("a1", "unreachable", 2), FailedWork("a2", "unreachable", 3)]
+
+    async def endpoints(self) -> Sequence[EndpointWork]:
+        return [EndpointWork("e1", 1, NOW), EndpointWork("e2", 5, NOW)]
+
+
+class Tenancy:
+    async def accounts(self) -> Sequence[Account]:
+        return [account("a1"), account("a2", paused=True), account("a3")]
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    yield
+    for gauge in SnapshotGauge.every.values():
+        gauge.replace({})
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+async def log(tmp_path: Path, clock: ManualClock) -> AsyncIterator[EmbeddedLog]:
+    log = EmbeddedLog(tmp_path / "log.sqlite3", partitions=2, clock=clock)
+    async with log.admin():
+        yield log
+
+
+def teller(store: Store, log: EmbeddedLog, clock: ManualClock, *, max_accounts: int = 10) -> StandingTeller:
+    groups = {"worker": Group("workers", TOPIC), "notifier": Group("notifiers", "results")}
+    parts = StandingParts(Standing(store), Tenancy(), groups, max_accounts)
+    return StandingTeller(parts, log, store, clock, lambda: "worker-b")
+
+
+async def look(one: StandingTeller, clock: ManualClock) -> None:
+    """One look at the store, which ends when the next is due."""
+    looking = asyncio.ensure_future(one.read_work())
+    while not looking.done():
+        await asyncio.sleep(0)
+        await clock.advance(LOOK_SECONDS)
+    looking.result()
+
+
+def value(name: str, **labels: str) -> float | None:
+    return registry("worker").get_sample_value(name, labels)
+
+
+def pending(account_id: str, state: str) -> float | None:
+    return value("forwarder_pending_reservations", account=account_id, state=state)
+
+
+def of(account_id: str, count: int, *, in_doubt: int = 0) -> AccountWork:
+    return AccountWork(account_id, count, NOW, 1, NOW, in_doubt, NOW if in_doubt else None)
+
+
+async def test_of_many_accounts_those_with_the_most_are_named_and_the_others_are_one(
+    store: Store, log: EmbeddedLog, clock: ManualClock
+) -> None:
+    store.work = [of("a1", 5), of("a2", 7), of("a3", 0), of("gone", 1, in_doubt=1)]
+    await clock.advance(100.0)
+    await look(teller(store, log, clock, max_accounts=2), clock)
+    assert (pending("a2", "paused"), pending("gone", "unknown")) == (7, 1)
+    assert (pending("a1", "active"), pending("other", "active")) == (None, 5)
+    assert value("forwarder_oldest_pending_seconds", account="other", state="active") == 100.0
+    assert value("forwarder_in_doubt_reservations", account="gone") == 1
+    assert value("forwarder_oldest_in_doubt_seconds", account="gone") == 100.0
+    assert value("forwarder_open_dead_letters", **{"class": "unreachable"}) == 5
+    assert [value("forwarder_accounts", state=state) for state in ("active", "paused", "unknown")] == [2, 1, 1]
+    await look(teller(store, log, clock, max_accounts=1), clock)
+    assert value("forwarder_webhooks_pending", endpoint="e2") == 5
+    assert value("forwarder_webhooks_pending", endpoint="other") == 1
+
+
+async def test_one_worker_tells_for_all_and_the_next_only_when_it_has_stopped(
+    store: Store, log: EmbeddedLog, clock: ManualClock
+) -> None:
+    store.work = [of("a1", 5)]
+    one = teller(store, log, clock)
+    await look(one, clock)
+    assert pending("a1", "active") == 5
+    store.workers = ["worker-a", "worker-b"]
+    await look(one, clock)
+    assert pending("a1", "active") is None
+    store.workers = ["worker-b", "worker-c"]
+    read = store.reads
+    await look(one, clock)
+    await look(one, clock)
+    assert (pending("a1", "active"), store.reads) == (None, read)  # worker-a may not have noticed yet
+    await look(one, clock)
+    await look(one, clock)
+    assert pending("a1", "active") == 5
+
+
+async def test_how_far_the_groups_are_behind_is_told_while_the_store_is_away_and_what_is_old_is_not(
+    store: Store, log: EmbeddedLog, clock: ManualClock
+) -> None:
+    one = teller(store, log, clock)
+    store.work = [of("a1", 5)]
+    async with (
+        log.publisher() as publisher,
+        log.consumer(TOPIC, group="workers", on_partitions=ignore_partitions) as consumer,
+    ):
+        await publisher.publish(TOPIC, numbered(10))
+        await look(one, clock)
+        store.away = True
+        await read_lag(one, clock)
+        assert value("forwarder_lag_messages", group="worker") == 10
+        assert value("forwarder_lag_seconds", group="worker") == LOOK_SECONDS
+        await consumer.commit(await take(consumer, 10))
+        await publisher.publish(TOPIC, numbered(3))
+        await read_lag(one, clock)
+        assert value("forwarder_lag_messages", group="worker") == 3
+        assert value("forwarder_lag_messages", group="notifier") == 0
+        assert pending("a1", "active") == 5
+        await clock.advance(180.0)
+        with pytest.raises(StoreUnavailable):
+            await one.read_work()
+        assert pending("a1", "active") is None
+        one.stop()
+    assert value("forwarder_lag_messages", group="worker") is None
+
+
+async def read_lag(one: StandingTeller, clock: ManualClock) -> None:
+    looking = asyncio.ensure_future(one.read_lag())
+    while not looking.done():
+        await asyncio.sleep(0.001)  # it reads in a thread
+        await clock.advance(LOOK_SECONDS / 100)
+    looking.result()
