@@ -3,7 +3,7 @@ SHELL := /bin/sh
 # Tests start hundreds of processes: each would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test test-all faults check docs format trace bench bench-all lock clean
+.PHONY: help install run demo test test-all faults test-containers check audit docs format trace bench bench-all lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -33,6 +33,9 @@ check: $(VENV)/.development ## format, lint, types, layers, private names, publi
 	$(BIN)/python -m tools.contracts check
 	$(BIN)/python -m tools.reference check
 
+audit: $(VENV)/.audit ## known vulnerabilities of what is locked to run, where they can be looked up
+	@$(BIN)/python -m tools.audit
+
 # Not --quiet: it would let warnings pass.
 docs: $(VENV)/.docs ## the docs as a site in site/, strict: a dead link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -54,6 +57,9 @@ test-all: $(VENV)/.development ## the slow suites and the long forms too: fuzzin
 
 faults: $(VENV)/.development ## the fault suite at length, into docs/explanation/reliability.md; SEED=7 repeats its faults, ARGS='-k kafka' selects
 	FORWARDER_TEST_REQUIRE=real $(BIN)/python -m pytest tests/fault --faults=long $(if $(SEED),--faults-seed=$(SEED)) $(ARGS)
+
+test-containers: $(VENV)/.development ## the composition in containers, killed and replaced under load; wants Docker with Compose and openssl, takes minutes
+	$(BIN)/python -m pytest tests/containers -s $(ARGS)
 
 trace: $(VENV)/.development ## the files that one POST, one delivery and one page pass, as the running code shows them
 	$(BIN)/python -m tools.trace_message
@@ -84,6 +90,11 @@ $(VENV)/.docs: requirements-docs.lock | $(VENV)/.created
 	@$(PIP) install --require-hashes --requirement requirements-docs.lock
 	@touch $@
 
+$(VENV)/.audit: requirements-audit.lock | $(VENV)/.created
+	@echo "Installing what an audit needs into $(VENV) (once)"
+	@$(PIP) install --require-hashes --requirement requirements-audit.lock
+	@touch $@
+
 $(VENV)/.client: clients/python/pyproject.toml $(VENV)/.runtime
 	@$(PIP) install --no-deps --no-index --no-build-isolation --editable clients/python
 	@touch $@
@@ -112,6 +123,7 @@ lock: | $(VENV)/.created ## pin what pyproject.toml asks for
 	$(LOCK) --extra console --group build pyproject.toml --output-file requirements.lock
 	$(LOCK) --extra console --group build --group dev --constraint requirements.lock pyproject.toml --output-file requirements-dev.lock
 	$(LOCK) --group docs --constraint requirements-dev.lock --output-file requirements-docs.lock
+	$(LOCK) --group audit --constraint requirements-dev.lock --output-file requirements-audit.lock
 	$(LOCK) --group client --output-file tests/support/contracts/openapi_client/requirements.lock
 
 clean: ## remove the environment and every cache; the data in .forwarder stays

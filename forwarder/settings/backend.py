@@ -4,10 +4,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from forwarder.process.addresses import is_local
-from forwarder.settings.environment import BadSettings, Environment
+from forwarder.settings.environment import BadSettings, Environment, secret
 from forwarder.settings.kafka import kafka_security, refuse_superfluous
 from forwarder.store.transport import BadTransport, Transport, transport_of
 from forwarder.topics.kafka.security import KafkaSecurity
@@ -44,6 +44,7 @@ def backend_of(environment: Environment) -> Embedded | Distributed:
                 "FORWARDER_DATABASE_URL must be a PostgreSQL URL: postgresql://user:password@host:5432/name"
             )
         security, transport = kafka_security(environment), _database_transport(url)
+        url = _with_password(url, secret(environment.database_password))
         if not environment.allow_plaintext:
             _refuse_plaintext(servers, security, transport)
         return Distributed(servers, url, security)
@@ -53,8 +54,21 @@ def backend_of(environment: Environment) -> Embedded | Distributed:
             f"{missing} is missing. Set both FORWARDER_KAFKA_BOOTSTRAP_SERVERS and FORWARDER_DATABASE_URL to run on "
             "Kafka and PostgreSQL, or neither to run embedded."
         )
+    if environment.database_password is not None:
+        raise BadSettings("FORWARDER_DATABASE_PASSWORD is set, and FORWARDER_DATABASE_URL is missing.")
     refuse_superfluous(environment, set(), "FORWARDER_KAFKA_BOOTSTRAP_SERVERS is missing")
     return Embedded(environment.data_dir)
+
+
+def _with_password(url: str, password: str | None) -> str:
+    if password is None:
+        return url
+    parts = urlsplit(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    if not at or ":" in user:
+        what = "has a password of its own: which of them is meant?" if at else "names no user whose it could be."
+        raise BadSettings(f"FORWARDER_DATABASE_PASSWORD is set, and FORWARDER_DATABASE_URL {what}")
+    return urlunsplit(parts._replace(netloc=f"{user}:{quote(password, safe='')}@{hosts}"))
 
 
 def _database_transport(url: str) -> Transport:

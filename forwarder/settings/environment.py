@@ -61,6 +61,10 @@ class Environment(AccessVariables, BaseSettings):
     the rest are libpq's."""
     database_url_file: Path | None = None
     """A file with the URL, instead of `FORWARDER_DATABASE_URL`."""
+    database_password: SecretStr | None = None
+    """The password, where the URL names the user alone: `postgresql://user@host:5432/name`."""
+    database_password_file: Path | None = None
+    """A file with it, instead of `FORWARDER_DATABASE_PASSWORD`."""
     allow_plaintext: bool = False
     """Kafka and PostgreSQL may be reached without encryption anywhere. By default only on this machine."""
     allow_plaintext_cards: bool = False
@@ -86,10 +90,12 @@ class Environment(AccessVariables, BaseSettings):
     earlier_secret_keys: SecretStr | None = None
     """Other secrets that this deployment knows, one a line: earlier ones, or the one that is to be rotated in."""
     earlier_secret_keys_file: Path | None = None
-    """A file with them, instead of `FORWARDER_EARLIER_SECRET_KEYS`."""
+    """A file with them, instead of `FORWARDER_EARLIER_SECRET_KEYS`. It may be empty: there are none."""
     sealing_verify_key: str | None = None
     """For processes without the secret: whose signature the public keys in the database must have; several are parted by commas.
     `forwarder secret status` prints it."""
+    sealing_verify_key_file: Path | None = None
+    """A file with it, instead of `FORWARDER_SEALING_VERIFY_KEY`."""
     notifier_key: SecretStr | None = None
     """What a notifier opens webhooks' secrets with, instead of the deployment's secret: it opens nothing else. `forwarder secret
     status --notifier-key` prints it; several, one a line, while the secret is rotated."""

@@ -38,11 +38,15 @@ _IN_FILES: Final = (
     "secret_key",
     "earlier_secret_keys",
     "notifier_key",
+    "sealing_verify_key",
     "database_url",
+    "database_password",
     "kafka_sasl_password",
     "kafka_sasl_oauth_client_secret",
 )
 """What may be read from the file that `…_file` names."""
+_MAY_BE_EMPTY: Final = "earlier_secret_keys"
+"""Whoever mounts its file always has it, and nothing in it until the secret is rotated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,7 @@ def _from_files(environment: Environment) -> dict[str, str]:
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or "it is not text"
             raise BadSettings(f"{variable(name)}_FILE: {file} cannot be read: {why}") from None
-        if not values[name]:
+        if not values[name] and name != _MAY_BE_EMPTY:
             raise BadSettings(f"{variable(name)}_FILE: {file} is empty")
     return values
 

@@ -1,6 +1,7 @@
 """Every operation of the contract reaches the stage that serves it, through one port: as the file reads, and as nginx does it."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 
 import httpx
@@ -9,11 +10,12 @@ import pytest
 from tests.support.backends import missing
 from tests.support.deployment.compose_file import service
 from tests.support.deployment.proxy_config import ProxyConfig, local_config, nginx, nginx_command
+from tools.servers.certificates import Authority
 from tools.servers.ladder import Unavailable
 from tools.servers.real_servers import RealServers
 from tools.servers.server_process import ServerProcess, free_ports
 
-UPSTREAMS = ("ingress", "query", "notifier", "simulator")
+UPSTREAMS = ("ingress", "query", "notifier")
 ROUTES = [
     ("POST", "/api/v1/vrs/reservations/booking-engine", "ingress"),
     ("POST", "/api/v1/vrs/reservations/booking-engine/", "ingress"),
@@ -39,7 +41,7 @@ ROUTES = [
     ("GET", "/docs", "query"),
     ("GET", "/problems", "query"),
     ("GET", "/problems/card_refused", "query"),
-    ("GET", "/simulator/count", "simulator"),
+    ("GET", "/simulator/count", None),
     ("GET", "/healthz", None),
     ("GET", "/metrics", None),
     ("GET", "/", None),
@@ -89,11 +91,17 @@ async def proxy(real_servers: RealServers, stages: dict[str, str]) -> AsyncItera
     if program is None:
         missing(Unavailable("nginx is not installed"))
     directory = real_servers.reaper.directory()
-    (port,) = free_ports(1)
-    config = local_config(directory, stages, f"127.0.0.1:{port}")
+    port, within = free_ports(2)
+    try:
+        authority = Authority(directory / "certificates")
+    except Unavailable as reason:
+        missing(reason)
+    shown = authority.issue("proxy", "IP:127.0.0.1")
+    config = local_config(directory, stages, f"127.0.0.1:{port}", f"127.0.0.1:{within}", shown)
     process = ServerProcess(nginx_command(program, config), real_servers.reaper)
     await asyncio.to_thread(process.start)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+    trusted = ssl.create_default_context(cafile=authority.file)
+    async with httpx.AsyncClient(base_url=f"https://127.0.0.1:{port}", verify=trusted) as client:
         yield client
     await asyncio.to_thread(process.stop)
 
@@ -106,10 +114,18 @@ async def test_nginx_routes_by_path_and_method(proxy: httpx.AsyncClient) -> None
 
 async def test_nginx_passes_on_the_path_and_the_query_as_they_came(proxy: httpx.AsyncClient) -> None:
     listed = await proxy.get("/api/vrs/reservations/?cursor=11&limit=20")
-    simulated = await proxy.get("/simulator/generic/reservations?reference=a%2Fb")
+    one = await proxy.get("/api/v1/vrs/submissions/a%2Fb")
 
     assert listed.headers["x-line"] == "GET /api/vrs/reservations/?cursor=11&limit=20"
-    assert simulated.headers["x-line"] == "GET /generic/reservations?reference=a%2Fb"
+    assert one.headers["x-line"] == "GET /api/v1/vrs/submissions/a%2Fb"
+
+
+async def test_without_tls_nothing_is_answered(proxy: httpx.AsyncClient) -> None:
+    async with httpx.AsyncClient() as plain:
+        refused = await plain.get(f"http://127.0.0.1:{proxy.base_url.port}/api/vrs/reservations/")
+
+    assert refused.status_code == httpx.codes.BAD_REQUEST
+    assert "x-stage" not in refused.headers
 
 
 async def test_what_the_proxy_refuses_is_a_problem(proxy: httpx.AsyncClient) -> None:

@@ -147,6 +147,30 @@ def test_a_secret_is_read_from_a_file_or_given_and_never_both(
     assert refused() == f"FORWARDER_{name}_FILE: {file} cannot be read: No such file or directory"
 
 
+def test_the_databases_password_may_be_in_a_file_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("p-of-/@:%\n")
+    given(monkeypatch, DATABASE_URL="postgresql://us@localhost:5432/n?application_name=x", DATABASE_PASSWORD_FILE=file)
+    backend = read_settings().backend
+    assert isinstance(backend, Distributed)
+    assert backend.database_url == "postgresql://us:p-of-%2F%40%3A%25@localhost:5432/n?application_name=x"
+    given(monkeypatch, DATABASE_URL="postgresql://us:p-of-url@localhost/n")
+    assert "FORWARDER_DATABASE_URL has a password of its own" in refused()
+    given(monkeypatch, DATABASE_URL="postgresql://localhost/n")
+    assert "FORWARDER_DATABASE_URL names no user" in refused()
+    monkeypatch.delenv("FORWARDER_DATABASE_URL")
+    assert "FORWARDER_DATABASE_URL is missing" in refused()
+
+
+def test_there_need_be_no_earlier_secret_in_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "earlier"
+    file.write_text("")
+    given(monkeypatch, SECRET_KEY="p-of-everything-here", EARLIER_SECRET_KEYS_FILE=file)
+    assert read_settings().secrets.earlier == []
+    file.write_text("p-of-everything-before\n")
+    assert read_settings().secrets.earlier == ["p-of-everything-before"]
+
+
 @pytest.mark.parametrize(
     "servers", ["kafka:9092", "127.0.0.1:9092,10.0.0.7:9092", "localhost.example:9092", "[::2]:9092"]
 )

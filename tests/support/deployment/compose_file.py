@@ -10,21 +10,25 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import yaml
 
 from forwarder.tenancy.sealing.keys import Secret
 
-COMPOSE_FILE = Path(__file__).parents[3] / "docker-compose.yml"
-_VARIABLE = re.compile(r"\$\{(?P<name>\w+):(?:-(?P<default>[^}]*)|\?[^}]*)\}")
+REPOSITORY: Final = Path(__file__).parents[3]
+COMPOSE_FILE: Final = REPOSITORY / "docker-compose.yml"
+DEMO_FILE: Final = REPOSITORY / "docker-compose.demo.yml"
+_VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::-(?P<default>[^}]*)|:\?[^}]*)?\}")
 _SECRET = Secret.from_text("a-secret-of-these-tests-alone")
-_REQUIRED = {
-    "FORWARDER_SECRET_KEY": "a-secret-of-these-tests-alone",
-    "FORWARDER_SEALING_VERIFY_KEY": _SECRET.verify_key.hex(),
-    "FORWARDER_NOTIFIER_KEY": _SECRET.webhooks.private_key.hex(),
+IN_FILES: Final = {
+    "secret_key": "a-secret-of-these-tests-alone",
+    "earlier_secret_keys": "",
+    "sealing_verify_key": _SECRET.verify_key.hex(),
+    "notifier_key": _SECRET.webhooks.private_key.hex(),
+    **{f"{user}_password": f"of-{user}" for user in ("ingress", "worker", "query", "notifier", "operator")},
 }
-"""What nothing starts without: as `forwarder secret generate` makes it."""
+"""The files that nothing starts without, as `deploy/compose/prepare` makes them; but for the owner's password."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +71,9 @@ class Service:
         return ["env", "-i", f"PATH={path}", *(f"{name}={value}" for name, value in self.environment.items()), *command]
 
 
-def read_compose() -> dict[str, Any]:
+def read_compose(file: Path = COMPOSE_FILE) -> dict[str, Any]:
     """The file, variables filled in with their defaults."""
-    filled: dict[str, Any] = _filled(yaml.safe_load(COMPOSE_FILE.read_text()))
+    filled: dict[str, Any] = _filled(yaml.safe_load(file.read_text()))
     return filled
 
 
@@ -80,13 +84,17 @@ def _filled(value: Any) -> Any:
         case list():
             return [_filled(item) for item in value]
         case str():
-            return _VARIABLE.sub(lambda found: _REQUIRED.get(found["name"], found["default"] or ""), value)
+            return _VARIABLE.sub(lambda found: found["default"] or "", value)
         case _:
             return value
 
 
-def service(name: str) -> Service:
-    """One of our own services."""
-    told = read_compose()["services"][name]
+def service(name: str, *, demo: bool = False) -> Service:
+    """One of our own services; in the demo, with what that adds to it."""
+    told = read_compose()["services"].get(name, {})
+    environment = told.get("environment", {})
+    if demo:
+        more = read_compose(DEMO_FILE)["services"].get(name, {})
+        told, environment = {**told, **more}, {**environment, **more.get("environment", {})}
     _, *health = told.get("healthcheck", {}).get("test", ["CMD"])
-    return Service(name, tuple(told["command"]), told.get("environment", {}), tuple(health))
+    return Service(name, tuple(told["command"]), environment, tuple(health))

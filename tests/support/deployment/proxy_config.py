@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import crossplane
 
+from tools.servers.certificates import Certificate
 from tools.servers.server_process import Command
 
 PROXY_CONFIG = Path(__file__).parents[3] / "deploy" / "proxy" / "nginx.conf"
@@ -78,9 +79,19 @@ def _target(location: _Directive) -> str | None:
     return None
 
 
-def local_config(directory: Path, upstreams: Mapping[str, str], listen: str) -> Path:
-    """The same configuration with its upstreams, its own address and its files where this machine has them."""
-    text = PROXY_CONFIG.read_text().replace("listen 8080;", f"listen {listen};").replace("/tmp/", f"{directory}/")
+def local_config(directory: Path, upstreams: Mapping[str, str], listen: str, within: str, shown: Certificate) -> Path:
+    """The same configuration with its upstreams, its own addresses and its files where this machine has them. `within` is where it
+    answers plain HTTP."""
+    text = PROXY_CONFIG.read_text().replace("/tmp/", f"{directory}/")
+    here = {
+        "listen 8443 ssl;": f"listen {listen} ssl;",
+        "listen 127.0.0.1:8080;": f"listen {within};",
+        "/run/secrets/tls_certificate;": f"{shown.certificate};",
+        "/run/secrets/tls_key;": f"{shown.key};",
+    }
+    for there, local in here.items():
+        assert there in text, there
+        text = text.replace(there, local)
     for name, address in ProxyConfig.read().upstreams.items():
         text = text.replace(f"server {address};", f"server {upstreams[name]};")
     local = directory / "nginx.conf"
