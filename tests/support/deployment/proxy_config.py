@@ -89,9 +89,9 @@ def local_config(directory: Path, upstreams: Mapping[str, str], listen: str, wit
         "/run/secrets/tls_certificate;": f"{shown.certificate};",
         "/run/secrets/tls_key;": f"{shown.key};",
     }
-    for there, local in here.items():
+    for there, ours in here.items():
         assert there in text, there
-        text = text.replace(there, local)
+        text = text.replace(there, ours)
     for name, address in ProxyConfig.read().upstreams.items():
         text = text.replace(f"server {address};", f"server {upstreams[name]};")
     local = directory / "nginx.conf"
