@@ -38,12 +38,17 @@ def credential_from(given: str | None, file: Path | None) -> str:
         return given or ""
     if given:
         raise WrongUsage("Give either --credential or --credential-file.")
-    return (sys.stdin.read() if str(file) == "-" else _text(file)).rstrip("\r\n")
+    return text_from(file).rstrip("\r\n")
+
+
+def text_from(file: Path) -> str:
+    """What is in the file; `-` is standard input. Raises `WrongUsage`."""
+    return sys.stdin.read() if str(file) == "-" else _text(file)
 
 
 def lines_from(file: Path) -> list[str]:
     """The lines of the file (`-` is standard input) that are not blank. Raises `WrongUsage`."""
-    text = sys.stdin.read() if str(file) == "-" else _text(file)
+    text = text_from(file)
     lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         raise WrongUsage(f"{file} holds no value to look for.")

@@ -48,7 +48,7 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "submissions": (
         "forwarder.cli.operate.submissions:commands",
-        "Submissions: show and list them, settle those in doubt, cancel.",
+        "Submissions: search, show, retry, settle and cancel them.",
     ),
     "dead-letters": (
         "forwarder.cli.operate.dead_letters:commands",

@@ -1,17 +1,20 @@
 """An operator's cancellation, which goes the same way as a caller's; and whether an account's PMS takes cancellations at all."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forwarder.operations.audit import Audit
+from forwarder.operations.bulk import CannotRepair, OnDone, Outcome, Plan, run_each
 from forwarder.pms.port import AccountConnection, BadOptions, UnknownKind
 from forwarder.pms.registry import check_options, registered
 from forwarder.process.clock import Clock
+from forwarder.process.supervision import Stop
 from forwarder.reservation.cancellation import CancellationRequest, CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import Overview, StoredSubmission, SubmissionSummary
 from forwarder.tenancy.port import Account, Directory
 from forwarder.topics.codec import encode_cancellation
-from forwarder.topics.port import Log
+from forwarder.topics.port import Log, Publisher
 
 
 class CannotCancel(Exception):
@@ -32,6 +35,27 @@ class Cancellations:
     async def request(self, request_id: str, reason: str | None) -> Status | None:
         """The submission's status, once its cancellation is requested; CANCELLED where there is nothing left to do, None where no
         such submission was taken in. Asking twice cancels once. Raises `CannotCancel`, and what the seams raise."""
+        async with self.log.publisher() as publisher:
+            return await self._request(publisher, request_id, reason)
+
+    async def run(
+        self, plan: Plan[str], reason: str | None, *, stop: Stop, on_done: OnDone = lambda _count: None
+    ) -> Outcome:
+        """Request the cancellation of each, as `request` would."""
+
+        async def cancel(request_id: str) -> bool:
+            try:
+                status = await self._request(publisher, request_id, reason)
+            except CannotCancel as error:
+                raise CannotRepair(str(error)) from None
+            if status is None:
+                raise CannotRepair("no worker has taken such a submission in")
+            return status is not Status.CANCELLED
+
+        async with self.log.publisher() as publisher:
+            return await run_each(plan.chosen, str, cancel, stop=stop, on_done=on_done)
+
+    async def _request(self, publisher: Publisher, request_id: str, reason: str | None) -> Status | None:
         found = await self.overview.find(request_id)
         if found is None:
             return None
@@ -39,10 +63,12 @@ class Cancellations:
         if stored.status in {Status.REJECTED, Status.FAILED}:
             raise CannotCancel(f"{request_id} is {stored.status.value}: nothing was made that could be cancelled.")
         if stored.status is not Status.CANCELLED:
-            await self._publish(summary, stored, reason)
+            await self._publish(publisher, summary, stored, reason)
         return stored.status
 
-    async def _publish(self, summary: SubmissionSummary, stored: StoredSubmission, reason: str | None) -> None:
+    async def _publish(
+        self, publisher: Publisher, summary: SubmissionSummary, stored: StoredSubmission, reason: str | None
+    ) -> None:
         account = await self.directory.account(summary.account_id)
         if account is not None and not takes_cancellations(account, self.clock):
             raise CannotCancel(f"a PMS of kind {account.kind} takes no cancellations: cancel it there.")
@@ -62,8 +88,16 @@ class Cancellations:
             target=summary.request_id,
             account=summary.account_id,
         )
-        async with requested, self.log.publisher() as publisher:
+        async with requested:
             await publisher.publish(self.topic, [encode_cancellation(request)])
+
+
+def plan_cancel(found: Sequence[SubmissionSummary]) -> Plan[str]:
+    """The request ids of those of `found` that may be cancelled."""
+    settled = [each.request_id for each in found if each.status is Status.CANCELLED]
+    nothing = {each.request_id: each.status for each in found if each.status in {Status.REJECTED, Status.FAILED}}
+    refused = {each: f"{status.value}: nothing was made that could be cancelled" for each, status in nothing.items()}
+    return Plan([each.request_id for each in found if each.request_id not in {*settled, *refused}], settled, refused)
 
 
 def takes_cancellations(account: Account, clock: Clock) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from forwarder.operations.audit import Audit
 from forwarder.operations.dead_letter_messages import replayed
@@ -26,6 +27,12 @@ class ReplayPlan:
 
     chosen: Sequence[tuple[Letter, LetterState]]
     passed_over: Counter[LetterState]
+
+    def groups(self) -> Sequence[dict[str, Any]]:
+        """How many are put back of each account and class."""
+        counts = Counter((letter.account, letter.failure_class) for letter, _ in self.chosen)
+        names = ("account", "failureClass", "count")
+        return [dict(zip(names, (*group, count), strict=True)) for group, count in sorted(counts.items())]
 
 
 def plan_replay(found: Sequence[tuple[Letter, LetterState]], *, by_id: bool) -> ReplayPlan:

@@ -27,10 +27,13 @@ class Repair:
     `settle`.
     """
 
-    def __init__(self, repairs: Repairs, clock: Clock, audit: Audit) -> None:
+    def __init__(self, repairs: Repairs, clock: Clock, audit: Audit, *, by: str = "", note: str = "") -> None:
+        """`by` and `note`: who looked into the PMS, and what else is to stand on the audit trail about it. Card numbers are masked
+        there."""
         self._repairs = repairs
         self._clock = clock
         self._audit = audit
+        self._said = {name: mask(text.strip()) for name, text in (("by", by), ("note", note)) if text.strip()}
 
     async def confirm(
         self, request_id: str, pms_reservation_id: str, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS
@@ -61,7 +64,9 @@ class Repair:
     @asynccontextmanager
     async def _settling(self, request_id: str, decision: str) -> AsyncIterator[Work]:
         """The submission, which the block settles."""
-        async with self._audit.operation("submission.settle", target=request_id, decision=decision) as operation:
+        async with self._audit.operation(
+            "submission.settle", target=request_id, decision=decision, **self._said
+        ) as operation:
             work = await self._repairs.in_doubt(request_id)
             if work is None:
                 raise NotInDoubt

@@ -11,6 +11,7 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.cli.backend import stop_on_signal, with_backend
+from forwarder.cli.operate.bulk import Yes, agreed
 from forwarder.cli.options import moment
 from forwarder.cli.output import (
     AsJson,
@@ -39,6 +40,7 @@ from forwarder.process.clock import SystemClock
 from forwarder.topics.port import LogUnavailable, Message
 
 _FASTEST = 100_000
+_SHOWN = 20
 _COLUMNS = ("id", "at", "account", "failureClass", "reason", "attempts", "standing")
 """What a table has room for: a failure's id begins with its requestId."""
 
@@ -130,8 +132,11 @@ def replay(
     since: _Since = None,
     until: _Until = None,
     all_open: Annotated[bool, typer.Option("--all-open", help="All that are open.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be replayed.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be replayed, by account and class.")
+    ] = False,
     rate: Annotated[float, typer.Option(help="Maximum per second.")] = 50.0,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Put open dead letters back on the topic that they came from.
@@ -144,17 +149,18 @@ def replay(
     if not 0 < rate <= _FASTEST:
         raise WrongUsage(f"--rate must be more than 0, and {_FASTEST:,} at most.")
     wanted = LetterFilter(ids=frozenset(ids)) if ids else filters
-    with_backend(partial(_replay, ids or [], wanted, dry_run, rate, as_json))
+    with_backend(partial(_replay, ids or [], wanted, dry_run, rate, yes or bool(ids), as_json))
 
 
 async def _replay(
-    ids: Sequence[str], wanted: LetterFilter, dry_run: bool, rate: float, as_json: bool, backend: Backend
+    ids: Sequence[str], wanted: LetterFilter, dry_run: bool, rate: float, yes: bool, as_json: bool, backend: Backend
 ) -> None:
     found = _all_of(ids, await _letters(backend).find(wanted))
     plan = plan_replay(found, by_id=bool(ids))
     if dry_run:
         _show_plan(plan, as_json=as_json)
     else:
+        agreed(f"Put {len(plan.chosen)} back?{_passed_over(plan.passed_over)}", yes=yes or not plan.chosen)
         await _put_back(backend, plan, rate, as_json=as_json)
 
 
@@ -184,9 +190,13 @@ async def _put_back(backend: Backend, plan: ReplayPlan, rate: float, *, as_json:
 def _show_plan(plan: ReplayPlan, *, as_json: bool) -> None:
     rows, passed_over = [row(letter, state) for letter, state in plan.chosen], plan.passed_over
     if as_json:
-        show_json({**_summary(len(rows), 0, passed_over, dry_run=True, interrupted=False), "letters": rows})
+        summary = _summary(len(rows), 0, passed_over, dry_run=True, interrupted=False)
+        show_json({**summary, "groups": plan.groups(), "letters": rows})
         return
-    show_rows(rows, _COLUMNS, as_json=False)
+    if rows:
+        show_rows(rows[:_SHOWN], _COLUMNS, as_json=False)
+        say(f"… and {len(rows) - _SHOWN} more\n" if len(rows) > _SHOWN else "")
+        show_rows(plan.groups(), ("account", "failureClass", "count"), as_json=False)
     say(f"{len(rows)} would be put back.{_passed_over(passed_over)}")
 
 

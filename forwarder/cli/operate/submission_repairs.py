@@ -1,24 +1,117 @@
-"""`forwarder submissions settle|cancel`: what operators decide about submissions."""
+"""`forwarder submissions retry|settle|cancel`: what operators decide about submissions, one or many."""
 
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, assert_never
+from pathlib import Path
+from typing import Annotated, TypeVar, assert_never
 
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.cli.backend import with_backend
-from forwarder.cli.operate.submission_query import letter_id
-from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json
-from forwarder.operations.cancellation import Cancellations, CannotCancel
+from forwarder.cli.backend import stop_on_signal, with_backend
+from forwarder.cli.operate.bulk import DryRun, RequestIds, Yes, agreed, finish, preview, preview_json, selected
+from forwarder.cli.operate.submission_query import (
+    AccountOption,
+    GuestOption,
+    OlderThanOption,
+    PmsIdOption,
+    PropertyOption,
+    ReasonOption,
+    StatusOption,
+    TransactionOption,
+    WorkspaceOption,
+    letter_id,
+    query_from,
+)
+from forwarder.cli.options import text_from
+from forwarder.cli.output import AsJson, Failed, WrongUsage, progress, say, show_json
+from forwarder.operations.bulk import Plan, Retries, plan_retry
+from forwarder.operations.cancellation import Cancellations, CannotCancel, plan_cancel
+from forwarder.operations.search import SubmissionQuery
 from forwarder.operations.settle import NotInDoubt, Repair, account_deadline_seconds
+from forwarder.operations.settle_many import Settlement, Settlements, read_settlements
+from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import MAX_REASON
 from forwarder.reservation.outcome import Status
+from forwarder.store.lists.port import SubmissionSummary
 
 RequestId = Annotated[str, typer.Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")]
+_MAX_SAID = 200
+
+T = TypeVar("T")
+
+
+# --- trying again now -------------------------------------------------------------------------------------------------
+
+
+def retry(
+    request_ids: RequestIds = None,
+    status: StatusOption = None,
+    account: AccountOption = None,
+    workspace: WorkspaceOption = None,
+    reason: ReasonOption = None,
+    older_than: OlderThanOption = None,
+    transaction_id: TransactionOption = None,
+    guest: GuestOption = None,
+    pms_id: PmsIdOption = None,
+    property_id: PropertyOption = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make submissions that wait for their next try due now: pushes, look-ups, and cancellations in the PMS.
+
+    Paused accounts, rate limits and breakers hold as ever, and a push that may have reached its PMS is still left alone first.
+    """
+    query = query_from(
+        status=status,
+        account=account,
+        workspace=workspace,
+        reason=reason,
+        older_than=older_than,
+        transaction_id=transaction_id,
+        guest=guest,
+        pms_id=pms_id,
+        property_id=property_id,
+    )
+    with_backend(partial(_retry, request_ids or [], query, dry_run, yes, as_json))
+
+
+async def _retry(
+    request_ids: Sequence[str], query: SubmissionQuery, dry_run: bool, yes: bool, as_json: bool, backend: Backend
+) -> None:
+    found, unknown = await selected(backend, request_ids, query)
+    plan = _refusing(unknown, plan_retry(found, now=iso(backend.clock.now())))
+    if dry_run:
+        _preview(_groups(plan.chosen), plan, "made due", as_json=as_json)
+        return
+    agreed(f"Make {len(plan.chosen)} due now?", yes=yes or bool(request_ids))
+    with stop_on_signal() as stop, progress(len(plan.chosen), "Retrying") as on_done:
+        outcome = await Retries(backend.repairs, backend.clock, backend.audit).run(plan, stop=stop, on_done=on_done)
+    finish(outcome, plan, "made due", as_json=as_json)
+
+
+def _groups(found: Sequence[SubmissionSummary]) -> Iterator[Mapping[str, str]]:
+    return ({"account": each.account_id, "status": each.status.value, "reason": each.reason or ""} for each in found)
+
+
+def _refusing(unknown: Sequence[str], plan: Plan[T]) -> Plan[T]:
+    """`plan`, and the refusal of those that no worker has taken in."""
+    return replace(plan, refused={**plan.refused, **dict.fromkeys(unknown, "no worker has taken such a submission in")})
+
+
+def _preview(groups: Iterator[Mapping[str, str]], plan: Plan[T], doing: str, *, as_json: bool) -> None:
+    (preview_json if as_json else partial(preview, doing=doing))(groups, plan)
+
+
+# --- settling ---------------------------------------------------------------------------------------------------------
 
 
 def settle(
-    request_id: RequestId,
+    request_id: Annotated[
+        str | None, typer.Argument(metavar="REQUEST_ID", help="The requestId of its 202: rsv_….")
+    ] = None,
     confirmed: Annotated[
         str | None, typer.Option(metavar="PMS_ID", help="The PMS has it, under this identifier.")
     ] = None,
@@ -31,25 +124,77 @@ def settle(
     rejected: Annotated[
         str | None, typer.Option(metavar="REASON", help="The PMS does not have it: give up, for this reason.")
     ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Settle many: CSV with the columns requestId, decision (confirmed, not_made, rejected), pmsReservationId and "
+            "reason, or JSON with such members, an object a line; - is standard input."
+        ),
+    ] = None,
+    by: Annotated[str, typer.Option(help="Who looked into the PMS, for the audit trail.")] = "",
+    note: Annotated[str, typer.Option(help="What else the audit trail is to say, such as a ticket.")] = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Settle a submission that is IN_DOUBT. Look into the PMS first: what you say is not checked."""
-    if [confirmed is not None, not_made, rejected is not None].count(True) != 1:
+    """Settle submissions that are IN_DOUBT. Look into the PMS first: what you say is not checked."""
+    for option, value in (("--by", by), ("--note", note)):
+        if len(value) > _MAX_SAID or "\0" in value:
+            raise WrongUsage(f"{option} has at most {_MAX_SAID} characters, and not the character U+0000.")
+    decisions = [confirmed is not None, not_made, rejected is not None]
+    if file is not None:
+        if request_id is not None or any(decisions):
+            raise WrongUsage("Give either --file, or one submission and what you found.")
+        with_backend(partial(_settle_file, _settlements(file), by, note, dry_run, yes, as_json))
+        return
+    if request_id is None:
+        raise WrongUsage("Say which submission, by its REQUEST_ID, or give --file.")
+    if decisions.count(True) != 1:
         raise WrongUsage("Say what you found in the PMS: --confirmed PMS_ID, or --not-made, or --rejected REASON.")
-    for option, value in (("--confirmed", confirmed), ("--rejected", rejected)):
-        if value is not None and not value.strip():
+    if dry_run:
+        raise WrongUsage("--dry-run goes with --file.")
+    for option, said in (("--confirmed", confirmed), ("--rejected", rejected)):
+        if said is not None and not said.strip():
             raise WrongUsage(f"{option} takes a text that is not empty.")
 
-    status, following = with_backend(partial(_settle, request_id, confirmed, rejected))
+    status, following = with_backend(partial(_settle, request_id, confirmed, rejected, by, note))
     if as_json:
         show_json({"requestId": request_id, "status": status.value, "next": following})
     else:
         say(f"{request_id} is {status.value}. {following}")
 
 
-async def _settle(request_id: str, confirmed: str | None, rejected: str | None, backend: Backend) -> tuple[Status, str]:
+def _settlements(file: Path) -> Sequence[Settlement]:
+    """Raises `WrongUsage`, which names every line at fault: then nothing is changed."""
+    settlements, faults = read_settlements(text_from(file))
+    if faults:
+        lines = "\n".join(f"line {fault.line}: {fault.says}" for fault in faults)
+        raise WrongUsage(f"{file} cannot be carried out, and nothing was changed.\n{lines}")
+    if not settlements:
+        raise WrongUsage(f"{file} settles nothing: it has no line.")
+    return settlements
+
+
+async def _settle_file(
+    settlements: Sequence[Settlement], by: str, note: str, dry_run: bool, yes: bool, as_json: bool, backend: Backend
+) -> None:
+    repair = Repair(backend.repairs, backend.clock, backend.audit, by=by, note=note)
+    settling = Settlements(repair, backend.overview, backend.directory)
+    plan = await settling.plan(settlements)
+    if dry_run:
+        _preview(({"decision": each.decision.value} for each in plan.chosen), plan, "settled", as_json=as_json)
+        return
+    agreed(f"Settle {len(plan.chosen)}?", yes=yes)
+    with stop_on_signal() as stop, progress(len(plan.chosen), "Settling") as on_done:
+        outcome = await settling.run(plan, stop=stop, on_done=on_done)
+    finish(outcome, plan, "settled", as_json=as_json)
+
+
+async def _settle(
+    request_id: str, confirmed: str | None, rejected: str | None, by: str, note: str, backend: Backend
+) -> tuple[Status, str]:
     """Its status now, and what happens next."""
-    repair = Repair(backend.repairs, backend.clock, backend.audit)
+    repair = Repair(backend.repairs, backend.clock, backend.audit, by=by, note=note)
     try:
         if confirmed is not None:
             await repair.confirm(request_id, confirmed.strip())
@@ -84,14 +229,47 @@ async def _not_in_doubt(backend: Backend, request_id: str) -> Failed:
     return Failed(f"{request_id} is {summary.status.value}: {advice}.")
 
 
+# --- cancelling -------------------------------------------------------------------------------------------------------
+
+
 def cancel(
-    request_id: RequestId,
-    reason: Annotated[str | None, typer.Option(help="The reason, which its callers can read.")] = None,
+    request_ids: RequestIds = None,
+    reason: Annotated[str | None, typer.Option(help="The reason, which their callers can read.")] = None,
+    status: StatusOption = None,
+    account: AccountOption = None,
+    workspace: WorkspaceOption = None,
+    failed_for: Annotated[
+        str | None, typer.Option("--last-reason", help="Only those whose last try ended for this reason.")
+    ] = None,
+    older_than: OlderThanOption = None,
+    transaction_id: TransactionOption = None,
+    guest: GuestOption = None,
+    property_id: PropertyOption = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Cancel a submission: it is not sent any more, or cancelled in its PMS. Asking twice cancels once."""
+    """Cancel submissions: they are not sent any more, or cancelled in their PMS. Asking twice cancels once."""
     if reason is not None and (len(reason) > MAX_REASON or "\0" in reason):
         raise WrongUsage(f"--reason has at most {MAX_REASON:,} characters, and not the character U+0000.")
+    query = query_from(
+        status=status,
+        account=account,
+        workspace=workspace,
+        reason=failed_for,
+        older_than=older_than,
+        transaction_id=transaction_id,
+        guest=guest,
+        pms_id=None,
+        property_id=property_id,
+    )
+    if request_ids is not None and len(request_ids) == 1 and query == SubmissionQuery() and not dry_run:
+        _cancel_one(request_ids[0], reason, as_json=as_json)
+        return
+    with_backend(partial(_cancel_many, request_ids or [], query, reason, dry_run, yes, as_json))
+
+
+def _cancel_one(request_id: str, reason: str | None, *, as_json: bool) -> None:
     status, following = with_backend(partial(_cancel, request_id, reason))
     if as_json:
         show_json({"requestId": request_id, "status": status.value, "next": following})
@@ -101,10 +279,8 @@ def cancel(
 
 async def _cancel(request_id: str, reason: str | None, backend: Backend) -> tuple[Status, str]:
     """Its status, and what happens next."""
-    topic = backend.settings.topics.requests
-    cancellations = Cancellations(backend.overview, backend.directory, backend.log, topic, backend.clock, backend.audit)
     try:
-        status = await cancellations.request(request_id, reason)
+        status = await _cancellations(backend).request(request_id, reason)
     except CannotCancel as error:
         raise Failed(str(error)) from None
     if status is None:
@@ -112,6 +288,32 @@ async def _cancel(request_id: str, reason: str | None, backend: Backend) -> tupl
     if status is Status.CANCELLED:
         return status, "There is nothing left to do."
     return status, "A worker cancels it; `forwarder submissions show` tells what came of it."
+
+
+async def _cancel_many(
+    request_ids: Sequence[str],
+    query: SubmissionQuery,
+    reason: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    backend: Backend,
+) -> None:
+    found, unknown = await selected(backend, request_ids, query)
+    plan = _refusing(unknown, plan_cancel(found))
+    if dry_run:
+        chosen = {*plan.chosen}
+        _preview(_groups([each for each in found if each.request_id in chosen]), plan, "cancelled", as_json=as_json)
+        return
+    agreed(f"Cancel {len(plan.chosen)}? What was made is cancelled in its PMS.", yes=yes)
+    with stop_on_signal() as stop, progress(len(plan.chosen), "Cancelling") as on_done:
+        outcome = await _cancellations(backend).run(plan, reason, stop=stop, on_done=on_done)
+    finish(outcome, plan, "asked to be cancelled", as_json=as_json)
+
+
+def _cancellations(backend: Backend) -> Cancellations:
+    topic = backend.settings.topics.requests
+    return Cancellations(backend.overview, backend.directory, backend.log, topic, backend.clock, backend.audit)
 
 
 def not_taken_in(request_id: str) -> Failed:

@@ -37,6 +37,7 @@ def commands() -> typer.Typer:
     group = typer.Typer(help="Submissions: search, show, retry, settle and cancel them.", no_args_is_help=True)
     group.command("show")(show)
     group.command("list")(list_submissions)
+    group.command("retry")(repairs.retry)
     group.command("settle")(repairs.settle)
     group.command("cancel")(repairs.cancel)
     return group

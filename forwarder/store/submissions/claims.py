@@ -194,6 +194,13 @@ def revive() -> Executable:
     )
 
 
+def make_due() -> Executable:
+    """Make rows of a batch due now that wait for later, and are not held; their ids."""
+    batch = batch_of(_row.id)
+    waiting = (key_among(_row.id, select(batch.c.id)), _row.due_at > _now, _row.leased_by.is_(None))
+    return update(reservations).where(*waiting).values(due_at=_now).returning(_row.id)
+
+
 def release() -> Executable:
     """Free rows of a batch as they were. One that is to be cancelled and was not sent expired when it was last due."""
     deadline_at = case((cancelled_unsent(_row.possibly_sent), _row.due_at), else_=_row.deadline_at)

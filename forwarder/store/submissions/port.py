@@ -192,6 +192,10 @@ class Repairs(Protocol):
         """Record how it ended, with its event, which the workers will publish. False where it is not IN_DOUBT any more."""
         ...
 
+    async def make_due(self, work_ids: Collection[int], *, now: datetime) -> int:
+        """Make due at once those of these that wait for a later time and that no worker holds; how many there were."""
+        ...
+
     async def reopen(self, work: Work, *, attempts: Sequence[Attempt], now: datetime, deadline_at: datetime) -> bool:
         """Make it PENDING again, due at once, as never sent. False where it is not IN_DOUBT any more."""
         ...

@@ -351,6 +351,9 @@ class SqlRepairs:
 
         return await self._changes(settle)
 
+    async def make_due(self, work_ids: Collection[int], *, now: datetime) -> int:
+        return len(await self._database.run(claims.make_due(), {BATCH: _ids(work_ids), "now": now}))
+
     async def reopen(self, work: Work, *, attempts: Sequence[Attempt], now: datetime, deadline_at: datetime) -> bool:
         row = {
             "id": work.id,

@@ -1,0 +1,120 @@
+"""Many repaired at once: what is chosen and refused before anything is done, and what a second run finds left to do."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from forwarder.operations.bulk import CannotRepair, plan_retry, run_each
+from forwarder.operations.cancellation import plan_cancel
+from forwarder.operations.settle_many import Decision, LineFault, Settlement, read_settlements
+from forwarder.process.clock import iso
+from forwarder.reservation.outcome import Status
+from forwarder.store.lists.port import SubmissionSummary
+from forwarder.store.submissions.port import StoreUnavailable
+from tests.support.store.stored import LATER
+from tests.support.worker.works import NOW
+
+
+def summary(number: int, status: Status, due_at: str | None = None, *, held: bool = False) -> SubmissionSummary:
+    day = "2027-03-01"
+    return SubmissionSummary(
+        number, f"rsv_{number}", "acc", status, "1", day, day, 1, iso(NOW), due_at, None, 0, held=held
+    )
+
+
+def test_only_what_waits_for_later_is_made_due() -> None:
+    later = iso(LATER)
+    found = [
+        summary(1, Status.PENDING, later),
+        summary(2, Status.IN_DOUBT, later),
+        summary(3, Status.PENDING, iso(NOW)),
+        summary(4, Status.PENDING, later, held=True),
+        summary(5, Status.IN_DOUBT),
+        summary(6, Status.FAILED),
+        summary(7, Status.CONFIRMED),
+    ]
+    plan = plan_retry(found, now=iso(NOW))
+    assert [each.id for each in plan.chosen] == [1, 2]
+    assert plan.settled == ["rsv_3", "rsv_4"]
+    assert list(plan.refused) == ["rsv_5", "rsv_6", "rsv_7"]
+    assert "submissions settle" in plan.refused["rsv_5"]
+    assert "dead-letters replay" in plan.refused["rsv_6"]
+
+
+def test_what_ended_without_a_reservation_is_not_cancelled() -> None:
+    statuses = (Status.PENDING, Status.CONFIRMED, Status.IN_DOUBT, Status.CANCELLED, Status.FAILED, Status.REJECTED)
+    plan = plan_cancel([summary(number, status) for number, status in enumerate(statuses)])
+    assert (plan.chosen, plan.settled, [*plan.refused]) == (["rsv_0", "rsv_1", "rsv_2"], ["rsv_3"], ["rsv_4", "rsv_5"])
+
+
+CSV = """\ufeffrequestId,decision,pmsReservationId,reason
+rsv_1,confirmed, 4711 ,
+rsv_2,not_made,,
+rsv_3,rejected,,"sold out, they say"
+"""
+LINES = """
+{"requestId": "rsv_1", "decision": "confirmed", "pmsReservationId": "4711"}
+
+{"requestId": "rsv_2", "decision": "not_made"}
+{"requestId": "rsv_3", "decision": "rejected", "reason": "sold out, they say"}
+"""
+
+
+@pytest.mark.parametrize("text", [CSV, LINES])
+def test_a_file_says_the_same_as_csv_and_as_json(text: str) -> None:
+    settlements, faults = read_settlements(text)
+    assert not faults
+    assert [(each.request_id, each.decision, each.pms_reservation_id, each.reason) for each in settlements] == [
+        ("rsv_1", Decision.CONFIRMED, "4711", None),
+        ("rsv_2", Decision.NOT_MADE, None, None),
+        ("rsv_3", Decision.REJECTED, None, "sold out, they say"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("requestId,decision\nrsv_1,confirmed\n", 2, "pmsReservationId"),
+        ("requestId,decision\nrsv_1,perhaps\n", 2, "decision"),
+        ("requestId,decision\nrsv_1\n", 2, "header"),
+        ("requestId,decision,pmsId\nrsv_1,confirmed,7\n", 2, "pmsId"),
+        ("requestId,decision\nrsv_1,not_made\nrsv_1,not_made\n", 3, "line 2"),
+        ('{"requestId": "rsv_1", "decision": "rejected"}\n', 1, "reason"),
+        ('{"requestId": "rsv_1"}\nnonsense\n', 2, "not JSON"),
+        ('{"requestId": "rsv_1", "decision": "not_made"}\n["rsv_2"]\n', 2, "dictionary"),
+    ],
+)
+def test_a_fault_names_its_line(text: str, line: int, says: str) -> None:
+    _, faults = read_settlements(text)
+    assert isinstance(faults[-1], LineFault)
+    assert faults[-1].line == line
+    assert says in faults[-1].says
+
+
+def test_one_settlement_needs_what_its_decision_needs() -> None:
+    with pytest.raises(ValueError, match="reason"):
+        Settlement.model_validate({"requestId": "rsv_1", "decision": "rejected"})
+
+
+async def test_one_that_cannot_be_repaired_does_not_stop_the_others_and_an_outage_does() -> None:
+    done: list[int] = []
+
+    async def repair(number: int) -> bool:
+        match number:
+            case 2:
+                raise CannotRepair("not this one")
+            case 5:
+                raise StoreUnavailable("away")
+        done.append(number)
+        return number != 3
+
+    async def run(numbers: Sequence[int]) -> tuple[int, int, dict[str, str], int, str | None]:
+        outcome = await run_each(numbers, str, repair, stop=asyncio.Event())
+        return outcome.done, outcome.already, outcome.failed, outcome.left, outcome.outage
+
+    assert await run(range(1, 8)) == (2, 1, {"2": "not this one"}, 3, "away")
+    assert done == [1, 3, 4]
+    stopped = asyncio.Event()
+    stopped.set()
+    assert (await run_each([1, 2], str, repair, stop=stopped)).left == 2
