@@ -118,7 +118,7 @@ async def open_log(
 async def open_backend(settings: Settings, *, any_secret: bool = False) -> AsyncIterator[Backend]:
     """The backend, migrated: an embedded one migrates itself. Raises `NotMigrated`, `StoreUnavailable`, and `UnknownSecret` unless
     `any_secret` is given, for those who manage secrets."""
-    where, clock = _database(settings), SystemClock()
+    where, clock = database_of(settings), SystemClock()
     if isinstance(settings.backend, Embedded):
         make_private(settings.backend.data_dir)
         await migrate(where)
@@ -162,8 +162,8 @@ def migrate_backend(settings: Settings) -> Sequence[str]:
     held = required_secrets(settings)
 
     async def run() -> Sequence[str]:
-        applied = await migrate(_database(settings))
-        engine = open_engine(_database(settings))
+        applied = await migrate(database_of(settings))
+        engine = open_engine(database_of(settings))
         try:
             keyring = await open_keyring(engine, held, first=True)
             if keyring is not None:
@@ -180,10 +180,11 @@ def migrate_backend(settings: Settings) -> Sequence[str]:
 
 def make_database_roles(settings: Settings) -> Sequence[str]:
     """A role for each stage, in a database that is migrated; their names. Raises `CannotMakeRoles`."""
-    return asyncio.run(make_roles(_database(settings)))
+    return asyncio.run(make_roles(database_of(settings)))
 
 
-def _database(settings: Settings) -> str | Path:
+def database_of(settings: Settings) -> str | Path:
+    """Where the database is: a URL, or a file."""
     match settings.backend:
         case Embedded(data_dir):
             return data_dir / _STORE_FILE

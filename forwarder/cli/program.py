@@ -32,6 +32,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "forwarder.cli.operate.scan:scan",
         "Look for card data in everything that is stored: all tables of the database, all topics.",
     ),
+    "status": (
+        "forwarder.cli.operate.status:status",
+        "Say how the deployment is: what is unwell, most urgent first, and the command that mends it.",
+    ),
     "migrate": ("forwarder.cli.operate.topics:migrate", "Create or upgrade the database tables."),
 }
 """Each command by its name: where it is, as `load` takes it, and what the list of commands says of it, which is how its own help

@@ -49,6 +49,12 @@ async def is_current(engine: AsyncEngine) -> bool:
     return bool(applied) and (HEAD in applied or not applied <= known_revisions())
 
 
+async def applied_revisions(engine: AsyncEngine) -> list[str]:
+    """What was applied to the database. Raises `StoreUnavailable`."""
+    async with Database(engine).transaction() as connection:
+        return sorted(await connection.run_sync(_applied))
+
+
 async def require_current(engine: AsyncEngine) -> None:
     """Raise `NotMigrated` with what to do about it, where `is_current` is false. Raises `StoreUnavailable`."""
     if not await is_current(engine):

@@ -7,7 +7,7 @@ Exception
     └── MessageTooLarge  a bug of the caller, which limits the size of what it writes
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -85,6 +85,15 @@ class Lag:
     partition: int
     messages: int
     oldest_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic as it is kept: on `replicas` brokers, of which `in_sync` have all of it; of each the least of any partition."""
+
+    partitions: int
+    replicas: int
+    in_sync: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +176,14 @@ class TopicAdmin(Protocol):
 
     async def list(self) -> Mapping[str, int]:
         """The existing topics and their number of partitions."""
+        ...
+
+    async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
+        """Those of `topics` that exist."""
+        ...
+
+    async def members(self, group: str) -> int | None:
+        """How many members the group has now; None where the log does not tell."""
         ...
 
     async def offsets(self, topic: str) -> Mapping[int, range]:

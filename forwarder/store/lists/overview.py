@@ -11,7 +11,7 @@ from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
 from forwarder.store.lists import search as searching
-from forwarder.store.lists.port import Searched, StoredSubmission, SubmissionFilter, SubmissionSummary
+from forwarder.store.lists.port import NextTry, Searched, StoredSubmission, SubmissionFilter, SubmissionSummary
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.sql import BATCH, as_batch, batch_of, key_among, same_key
 from forwarder.store.submissions.duplicates import original_of, superseded
@@ -104,6 +104,16 @@ class SqlOverview:
             for each, text in summaries
             if searching.is_wanted(wanted, each.account_id, text, (each.reason, each.problem_code))
         ]
+
+    async def next_try(self, account_id: str) -> NextTry | None:
+        # Literally the condition of the index of what is due, and its order.
+        waiting = (_row.account_id == account_id, _row.due_at.is_not(None), _row.leased_by.is_(None))
+        first = select(_row.due_at, _row.attempts).where(*waiting).order_by(_row.due_at, _row.id).limit(1)
+        rows = await self._database.read(first)
+        if not rows:
+            return None
+        attempts = attempts_of(rows[0].attempts)
+        return NextTry(rows[0].due_at, attempts[-1].reason if attempts else None)
 
     async def unpublished(self, submission_id: int) -> Sequence[int]:
         waiting = select(outbox.c.revision).where(outbox.c.reservation_id == submission_id)

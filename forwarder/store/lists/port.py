@@ -153,6 +153,15 @@ class Searched:
     next: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class NextTry:
+    """When something of an account is worked on next, or since when it could be; and why the last try of that failed, if there was
+    one."""
+
+    due_at: datetime
+    reason: str | None
+
+
 class Overview(Protocol):
     """The operator's side: every workspace's submissions."""
 
@@ -171,6 +180,10 @@ class Overview(Protocol):
 
     async def summaries(self, request_ids: Collection[str]) -> Sequence[SubmissionSummary]:
         """Those with these request ids, or that these are duplicates of, newest first."""
+        ...
+
+    async def next_try(self, account_id: str) -> NextTry | None:
+        """The first that waits, and that no worker holds."""
         ...
 
     async def unpublished(self, submission_id: int) -> Sequence[int]:

@@ -5,7 +5,7 @@ one consumer.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +29,7 @@ from forwarder.topics.port import (
     Publisher,
     Tail,
     TopicAdmin,
+    TopicState,
 )
 
 
@@ -148,6 +149,13 @@ class EmbeddedAdmin:
 
     async def list(self) -> Mapping[str, int]:
         return await asyncio.to_thread(list_topics, self._path)
+
+    async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
+        existing = await self.list()
+        return {name: TopicState(existing[name], 1, 1) for name in topics if name in existing}
+
+    async def members(self, group: str) -> int | None:  # noqa: ARG002 - its lock tells only whoever takes it
+        return None
 
     async def offsets(self, topic: str) -> Mapping[int, range]:
         return await asyncio.to_thread(topic_offsets, self._path, topic)

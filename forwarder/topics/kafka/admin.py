@@ -1,7 +1,7 @@
 """Creates and lists Kafka topics, and reads their offsets."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,7 +19,7 @@ from aiokafka.errors import (
 
 from forwarder.topics.kafka.connection import KafkaConnection, connecting, milliseconds, reaching_kafka
 from forwarder.topics.kafka.reader import CannotRead, stop
-from forwarder.topics.port import Lag
+from forwarder.topics.port import Lag, TopicState
 
 _REPLICAS = 3
 _IN_SYNC = 2
@@ -57,6 +57,21 @@ class KafkaAdmin:
     async def list(self) -> Mapping[str, int]:
         async with reaching_kafka("list topics", within=self._connection.publish_timeout_seconds):
             return await self._existing()
+
+    async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
+        async with reaching_kafka("describe topics", within=self._connection.publish_timeout_seconds):
+            described = await self._described()
+        return {each["topic"]: _state(each["partitions"]) for each in described if each["topic"] in topics}
+
+    async def members(self, group: str) -> int | None:
+        async with reaching_kafka(f"describe {group}", within=self._connection.publish_timeout_seconds):
+            while True:
+                try:
+                    responses = await self._client.describe_consumer_groups([group])
+                except GroupCoordinatorNotAvailableError:  # as in `_committed`
+                    await asyncio.sleep(_POLL_SECONDS)
+                else:
+                    return sum(len(each[_MEMBERS]) for response in responses for each in response.groups)
 
     async def offsets(self, topic: str) -> Mapping[int, range]:
         async with reaching_kafka(f"read the offsets of {topic}", within=self._connection.publish_timeout_seconds):
@@ -171,6 +186,15 @@ async def _appended_at(
             for records in (await consumer.getmany(place, timeout_ms=milliseconds(left), max_records=1)).values():
                 found[place] = datetime.fromtimestamp(records[0].timestamp / 1000, UTC)
     return found
+
+
+_MEMBERS = 5
+"""Where a group's members are in its description, which has no names: after error, group, state, protocol type and protocol."""
+
+
+def _state(partitions: Sequence[Mapping[str, Any]]) -> TopicState:
+    replicas = min((len(each["replicas"]) for each in partitions), default=0)
+    return TopicState(len(partitions), replicas, min((len(each["isr"]) for each in partitions), default=0))
 
 
 def _new(name: str, partitions: int, replicas: int) -> NewTopic:

@@ -1,0 +1,62 @@
+"""What `forwarder status` reads, opened so that one half is told although the other is away, or not migrated."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+from forwarder.assembly.backend import database_of, open_log
+from forwarder.notifier.settings import GROUP as NOTIFIER
+from forwarder.operations.standing import Group
+from forwarder.operations.status import StatusReader, StoreParts
+from forwarder.process.clock import SystemClock
+from forwarder.settings import BadSettings, Embedded, Settings
+from forwarder.store.audit.trail import SqlAuditTrail
+from forwarder.store.database import open_engine
+from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.migrate import HEAD, applied_revisions, is_current
+from forwarder.store.standing.reader import SqlStanding
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.tenancy.sql.admin import SqlTenancyAdmin
+from forwarder.tenancy.sql.endpoints import SqlEndpoints
+from forwarder.tenancy.sql.sealing_keys import load_sealing_keys
+from forwarder.tenancy.sql.secrets import SqlSecrets
+from forwarder.worker.parts import GROUP as WORKER
+
+
+@asynccontextmanager
+async def open_status(settings: Settings) -> AsyncIterator[StatusReader]:
+    """The reader of this deployment's status. Creates nothing: raises `BadSettings` where the directory of an embedded one holds
+    none."""
+    where, clock, topics = database_of(settings), SystemClock(), settings.topics
+    if isinstance(settings.backend, Embedded) and not settings.backend.data_dir.is_dir():
+        raise BadSettings(
+            f"There is no forwarder in {settings.backend.data_dir}: start one with `forwarder up`, or name its directory in "
+            "FORWARDER_DATA_DIR."
+        )
+    engine = open_engine(where, pool_size=2)
+
+    async def revisions() -> tuple[Sequence[str], bool]:
+        return await applied_revisions(engine), await is_current(engine)
+
+    async def sealing_keys(now: datetime) -> Sequence[str]:
+        keys = await load_sealing_keys(engine, now=now)
+        return [key.key_id for key in keys if key.not_before <= now < key.not_after]
+
+    parts = StoreParts(
+        revisions=revisions,
+        wanted_revision=HEAD,
+        standing=SqlStanding(engine),
+        overview=SqlOverview(engine),
+        accounts=SqlTenancyAdmin(engine),
+        workers=SqlRecorder(engine),
+        endpoints=SqlEndpoints(engine),
+        secrets=SqlSecrets(engine),
+        sealing_keys=sealing_keys,
+        trail=SqlAuditTrail(engine),
+    )
+    groups = [Group(WORKER, topics.requests), Group(NOTIFIER, topics.results)]
+    try:
+        async with open_log(settings.backend, partitions=settings.environment.partitions) as log:
+            yield StatusReader(log, topics.all(), groups, parts, clock)
+    finally:
+        await engine.dispose()

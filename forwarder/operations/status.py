@@ -1,0 +1,289 @@
+"""How a deployment is, at one moment: its log, its store, and what stands in them; what of that is unwell, most urgent first, and
+the command that mends it. For the command line and the console alike. One half is told although the other is away."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, Protocol, TypeVar
+
+from forwarder.operations.standing import Accounts, AccountStanding, AccountState, Group, GroupLag, read_lag, read_work
+from forwarder.process.clock import Clock
+from forwarder.store.audit.port import AuditHead, AuditTrail
+from forwarder.store.lists.port import NextTry, Overview
+from forwarder.store.standing.port import EndpointWork, StandingReader
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.store.submissions.work import Heartbeat
+from forwarder.tenancy.port import TenancyUnavailable
+from forwarder.tenancy.sealing.registry import KnownSecret, SecretState
+from forwarder.tenancy.webhooks import Endpoint
+from forwarder.topics.port import Log, LogUnavailable, TopicState
+
+LATE: Final = timedelta(minutes=1)
+"""What is behind, or due and untouched, for longer than that is unwell."""
+_DEADLINE_SECONDS: Final = 20.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatus:
+    """The log. `missing`: topics that are not there. `members`: of each group, by its name; None where the log does not tell."""
+
+    topics: Mapping[str, TopicState]
+    missing: Sequence[str]
+    lags: Sequence[GroupLag]
+    members: Mapping[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class AccountStatus:
+    """An account that something stands of. `next_try`: of what waits to be tried, and why it was not made so far."""
+
+    standing: AccountStanding
+    next_try: NextTry | None
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointStatus:
+    """A webhook's endpoint that deliveries wait for, or that was disabled otherwise than by hand."""
+
+    id: str
+    work: EndpointWork | None
+    disabled_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """The store. `revisions`: what its tables are at; `wanted_revision`: what this version needs. All else is known only where that
+    is there. `sealing_keys`: the ids of those that cards can be sealed to now."""
+
+    revisions: Sequence[str]
+    wanted_revision: str
+    current: bool
+    workers: Sequence[Heartbeat] = ()
+    accounts: Sequence[AccountStatus] = ()
+    failed_by_class: Mapping[str, int] | None = None
+    endpoints: Sequence[EndpointStatus] = ()
+    secrets: Sequence[KnownSecret] = ()
+    sealing_keys: Sequence[str] = ()
+    audit_head: AuditHead | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is unwell, and what to do about it: mostly a command."""
+
+    says: str
+    mend: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentStatus:
+    """All of it. Where a half is away, it is None, and its `…_fault` says why."""
+
+    at: datetime
+    log: LogStatus | None
+    log_fault: str | None
+    store: StoreStatus | None
+    store_fault: str | None
+
+    @property
+    def well(self) -> bool:
+        return not self.findings
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What is unwell, the most urgent first."""
+        return [*_of_outages(self), *_of_log(self), *_of_store(self)]
+
+
+class Keys(Protocol):
+    """The ids of the keys that cards can be sealed to now."""
+
+    async def __call__(self, now: datetime) -> Sequence[str]: ...
+
+
+class Heartbeats(Protocol):
+    """Who holds leases."""
+
+    async def heartbeats(self) -> Sequence[Heartbeat]: ...
+
+
+class KnownSecrets(Protocol):
+    """The registry of secrets."""
+
+    async def known(self) -> Sequence[KnownSecret]: ...
+
+
+class Endpoints(Protocol):
+    """The endpoints of webhooks."""
+
+    async def of(self, workspace_id: str | None) -> Sequence[Endpoint]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoreParts:
+    """What the store's half is read from. `revisions`: those that its tables are at, and whether that will do."""
+
+    revisions: Callable[[], Coroutine[Any, Any, tuple[Sequence[str], bool]]]
+    wanted_revision: str
+    standing: StandingReader
+    overview: Overview
+    accounts: Accounts
+    workers: Heartbeats
+    endpoints: Endpoints
+    secrets: KnownSecrets
+    sealing_keys: Keys
+    trail: AuditTrail
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReader:
+    """Reads how a deployment is. `topics`: the names of those there should be."""
+
+    log: Log
+    topics: Sequence[str]
+    groups: Sequence[Group]
+    store: StoreParts
+    clock: Clock
+
+    async def read(self) -> DeploymentStatus:
+        """Raises nothing for what is away."""
+        (log, log_fault), (store, store_fault) = await asyncio.gather(_told(self._log()), _told(self._store()))
+        return DeploymentStatus(self.clock.now(), log, log_fault, store, store_fault)
+
+    async def _log(self) -> LogStatus:
+        async with self.log.admin() as admin:
+            topics = await admin.describe(self.topics)
+            members = {group.name: await admin.members(group.name) for group in self.groups}
+        lags = await read_lag(self.log, [group for group in self.groups if group.topic in topics], self.clock)
+        return LogStatus(topics, [topic for topic in self.topics if topic not in topics], lags, members)
+
+    async def _store(self) -> StoreStatus:
+        parts = self.store
+        revisions, current = await parts.revisions()
+        if not current:
+            return StoreStatus(revisions, parts.wanted_revision, current=False)
+        work = await read_work(parts.standing, parts.accounts, self.clock)
+        waiting = [each for each in work.accounts if each.work.pending or each.work.in_doubt or each.work.due]
+        accounts = [AccountStatus(each, await parts.overview.next_try(each.account_id)) for each in waiting]
+        pending = {each.endpoint_id: each for each in work.endpoints}
+        endpoints = [
+            EndpointStatus(each.id, pending.get(each.id), None if each.enabled else each.disabled_reason)
+            for each in await parts.endpoints.of(None)
+            if each.id in pending or (not each.enabled and each.disabled_reason != _BY_HAND)
+        ]
+        return StoreStatus(
+            revisions,
+            parts.wanted_revision,
+            current=True,
+            workers=await parts.workers.heartbeats(),
+            accounts=accounts,
+            failed_by_class=work.failed_by_class,
+            endpoints=endpoints,
+            secrets=await parts.secrets.known(),
+            sealing_keys=await parts.sealing_keys(self.clock.now()),
+            audit_head=await parts.trail.head(),
+        )
+
+
+_BY_HAND: Final = "by_hand"
+
+
+async def _told(reading: Coroutine[Any, Any, T]) -> tuple[T | None, str | None]:
+    """What was read, or why nothing was."""
+    try:
+        async with asyncio.timeout(_DEADLINE_SECONDS):
+            return await reading, None
+    except TimeoutError:
+        return None, f"no answer within {_DEADLINE_SECONDS:.0f} s"
+    except (LogUnavailable, StoreUnavailable, TenancyUnavailable) as error:
+        return None, str(error)
+
+
+# --- what is unwell ---------------------------------------------------------------------------------------------------------
+
+
+def _of_outages(status: DeploymentStatus) -> Iterator[Finding]:
+    if status.log_fault is not None:
+        yield Finding(f"the log is away: {status.log_fault}", "look into docs/operations/outages.md")
+    if status.store_fault is not None:
+        yield Finding(f"the store is away: {status.store_fault}", "look into docs/operations/outages.md")
+
+
+def _of_log(status: DeploymentStatus) -> Iterator[Finding]:
+    if status.log is None:
+        return
+    if status.log.missing:
+        yield Finding(f"topics are missing: {', '.join(status.log.missing)}", "forwarder topics create")
+    for name, topic in status.log.topics.items():
+        if topic.in_sync < topic.replicas:
+            says = f"{name} has {topic.in_sync} of {topic.replicas} replicas in sync: a broker is away or behind"
+            yield Finding(says, "start the broker again: docs/operations/outages.md")
+    for lag in status.log.lags:
+        members = status.log.members.get(lag.group.name)
+        if lag.messages and (members == 0 or lag.seconds > LATE.total_seconds()):
+            nobody = ", and nobody reads" if members == 0 else ""
+            says = f"{lag.group.name} is {lag.messages:,} messages and {lag.seconds:,.0f} s behind{nobody}"
+            yield Finding(says, f"start more: forwarder {lag.group.name.removeprefix('forwarder-')}")
+
+
+def _of_store(status: DeploymentStatus) -> Iterator[Finding]:
+    store = status.store
+    if store is None:
+        return
+    if not store.current:
+        is_at = ", ".join(store.revisions) or "nothing"
+        yield Finding(f"the tables are at {is_at}, and {store.wanted_revision} is wanted", "forwarder migrate")
+        return
+    if not any(each.state is SecretState.ACTIVE for each in store.secrets):
+        yield Finding("no secret is known: nothing can be sealed", "forwarder migrate")
+    elif not store.sealing_keys:
+        yield Finding(
+            "no key is left that cards can be sealed to", "start a worker, which makes them: forwarder worker"
+        )
+    for account in store.accounts:
+        yield from _of_account(account, status.at)
+    for name, count in sorted((store.failed_by_class or {}).items()):
+        says = f"{count:,} submissions are FAILED, {name}"
+        yield Finding(says, f"forwarder dead-letters replay --class {name} --dry-run")
+    for endpoint in store.endpoints:
+        yield from _of_endpoint(endpoint, status.at)
+
+
+def _of_account(account: AccountStatus, now: datetime) -> Iterator[Finding]:
+    standing, name = account.standing, account.standing.account_id
+    work, state = standing.work, standing.state
+    if work.in_doubt:
+        since = "" if work.oldest_in_doubt_at is None else f", the oldest for {_for(now - work.oldest_in_doubt_at)}"
+        says = f"{name}: {work.in_doubt:,} in doubt{since}"
+        yield Finding(says, f"forwarder submissions list --status in_doubt --account {name}")
+    if state is AccountState.UNKNOWN and work.pending:
+        yield Finding(f"{name}: {work.pending:,} wait for an account that is not there", "forwarder account add --id …")
+    elif state is AccountState.PAUSED and work.pending:
+        yield Finding(f"{name}: paused, and {work.pending:,} wait", f"forwarder account resume {name}")
+    elif account.next_try is not None and account.next_try.reason is not None:
+        says = f"{name}: {work.pending:,} wait, {account.next_try.reason}"
+        yield Finding(says, f"forwarder submissions list --status pending --account {name}")
+    elif work.oldest_due_at is not None and now - work.oldest_due_at > LATE:
+        says = f"{name}: {work.due:,} are due, the oldest for {_for(now - work.oldest_due_at)}, and no worker has them"
+        yield Finding(says, "start more: forwarder worker")
+
+
+def _of_endpoint(endpoint: EndpointStatus, now: datetime) -> Iterator[Finding]:
+    if endpoint.disabled_reason is not None:
+        says = f"webhook {endpoint.id} was disabled: {endpoint.disabled_reason}"
+        yield Finding(says, f"forwarder webhook deliveries {endpoint.id}; forwarder webhook enable {endpoint.id}")
+    elif endpoint.work is not None and now - endpoint.work.first_due_at > LATE:
+        waits = _for(now - endpoint.work.first_due_at)
+        says = f"webhook {endpoint.id}: {endpoint.work.pending:,} deliveries wait, the first has been due for {waits}"
+        yield Finding(says, "start more: forwarder notifier")
+
+
+def _for(span: timedelta) -> str:
+    seconds = max(span.total_seconds(), 0.0)
+    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= unit:
+            return f"{seconds / unit:.1f} {name}"
+    return f"{seconds:.0f} s"
