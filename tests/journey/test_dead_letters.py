@@ -203,6 +203,7 @@ async def _named_what_cannot_be_read_goes_back_and_what_was_replayed_does_not(
         "superseded": 0,
         "erased": 0,
         "card_gone": 0,
+        "forged": 0,
     }
     async with asyncio.timeout(PATIENCE_SECONDS):
         while len(letters := await operator.letters("--class", "undecodable")) < 2:

@@ -174,3 +174,17 @@ async def test_how_far_a_group_is_behind_is_told_without_any_of_its_members(
         seconds = {(each.partition, each.offset): each.timestamp_ms / 1000 for each in received}
         appended = {each.partition: each.oldest_at and each.oldest_at.timestamp() for each in lags}
         assert appended == {partition: seconds.get((partition, 1)) for partition in range(PARTITIONS)}
+
+
+async def test_topics_are_described_and_members_counted_where_the_log_tells(
+    log: Log, topic: str, backend: str, publisher: Publisher
+) -> None:
+    await publisher.publish(topic, numbered(1))
+    async with log.admin() as admin:
+        assert await admin.members("nobody-ever") == (0 if backend == "distributed" else None)
+        async with member(log, topic, "counted") as consumer:
+            await take(consumer, 1)
+            assert await admin.members("counted") == (1 if backend == "distributed" else None)
+        described = await admin.describe([topic, "there.is.no.such"])
+    assert {name: each.partitions for name, each in described.items()} == {topic: PARTITIONS}
+    assert described[topic].in_sync == described[topic].replicas >= 1

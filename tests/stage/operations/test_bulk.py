@@ -17,9 +17,22 @@ from tests.support.worker.works import NOW
 
 
 def summary(number: int, status: Status, due_at: str | None = None, *, held: bool = False) -> SubmissionSummary:
-    day = "2027-03-01"
     return SubmissionSummary(
-        number, f"rsv_{number}", "acc", status, "1", day, day, 1, iso(NOW), due_at, None, 0, held=held
+        id=number,
+        record_id=number,
+        request_id=f"rsv_{number}",
+        workspace_id="demo",
+        account_id="acc",
+        status=status,
+        property_id="1",
+        arrival="2027-03-01",
+        departure="2027-03-02",
+        attempts=1,
+        accepted_at=iso(NOW),
+        due_at=due_at,
+        problem_code=None,
+        revision=0,
+        held=held,
     )
 
 
