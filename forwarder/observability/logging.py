@@ -9,6 +9,8 @@ import atexit
 import logging
 import sys
 import threading
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, Literal, TextIO
 
@@ -18,6 +20,8 @@ from pydantic_core import to_json
 from forwarder.reservation.card_numbers import mask_all
 
 LogFormat = Literal["auto", "json", "pretty"]
+
+_REPEAT_SECONDS: Final = 10.0
 
 _OUR_WORDS: Final = frozenset({"info", "debug"})
 """Levels on which nothing is said but identifiers, numbers and codes of ours."""
@@ -125,10 +129,33 @@ def _json(event: object, **_options: object) -> str:
     return to_json(event, fallback=str).decode()
 
 
+class Repeats(logging.Filter):
+    """Of what a library says at one place of its code, lets one line pass every ten seconds, which says how many there were since
+    the last. A broker that is away is told of by thousands a minute. `clock`: seconds, monotonic."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._passed: dict[tuple[str, int], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is told. For any thread: at worst a count is one too low."""
+        place, now = (record.name, record.lineno), self._clock()
+        passed, kept_back = self._passed.get(place, (float("-inf"), 0))
+        if now - passed < _REPEAT_SECONDS:
+            self._passed[place] = (passed, kept_back + 1)
+            return False
+        self._passed[place] = (now, 0)
+        if kept_back:
+            record.msg, record.args = f"{record.getMessage()} (and {kept_back} more like it since the last line)", ()
+        return True
+
+
 def _route_libraries(
     level: str, shared: list[structlog.typing.Processor], renderer: structlog.typing.Processor
 ) -> None:
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(Repeats())
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],

@@ -64,8 +64,9 @@ _CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 FAILURE_CLASSES: Final = (*_CLASSES, UNDECODABLE, FORGED, OTHER)
-"""`expired`: its deadline came before it could be sent. `misconfigured`: the account's settings need an operator. `forged`:
-no ingress of this deployment issued its request id to its account."""
+"""`expired`: its deadline came, and nothing else is known of why it was not sent: its account was paused, or the queue too long.
+`misconfigured`: the account's settings need an operator. `forged`: no ingress of this deployment issued its request id to its
+account."""
 
 _CLASS_OF: Final = {reason: name for name, reasons in _CLASSES.items() for reason in reasons}
 
@@ -96,18 +97,22 @@ class DeadLetterWriter:
         letter = _with_headers(replace(message, headers=own), headers)
         return letter if letter.size <= MAX_MESSAGE_BYTES else _cut(message, headers)
 
-    def failed(self, work: Work, ended: Ended) -> DeadLetter:
-        """The submission of `work`, which ended FAILED by `ended`. Of a card it says only that there was one."""
+    def failed(self, work: Work, ended: Ended, failing: str | None = None) -> DeadLetter:
+        """The submission of `work`, which ended FAILED by `ended`. Of a card it says only that there was one. The reason is the
+        last one other than that time was up; of one that was never tried it is `failing`: what its PMS has been failing with."""
         submission = work.submission if work.submission.card is None else replace(work.submission, card=GONE)
         last = ended.attempts[-1] if ended.attempts else None
-        reason = (last and last.reason) or "deadline_passed"
+        told = [each for each in ended.attempts if each.reason and each.reason not in _CLASSES[EXPIRED]]
+        reason, detail = (told[-1].reason, told[-1].detail) if told else (None, None)
+        if reason is None and failing is not None:
+            reason, detail = failing, "It was not tried before its deadline came: its PMS was failing, and left alone."
         message = encode_submission(submission, iso(submission.accepted_at), to_json(submission.reservation))
         headers = {name: value.decode() for name, value in message.headers}
         headers |= self._headers(work.partition, work.offset, work.timestamp_ms) | {
-            "dlt-exception-class": reason,
-            "dlt-exception-message": (last and last.detail) or "It had not been made when its deadline came.",
+            "dlt-exception-class": reason or "deadline_passed",
+            "dlt-exception-message": detail or "It had not been made when its deadline came.",
             "dlt-attempts": str(last.number if last else 0),
-            FAILURE_CLASS: _CLASS_OF.get(reason, OTHER),
+            FAILURE_CLASS: _CLASS_OF.get(reason or "deadline_passed", OTHER),
             EVENT_ID: ended.event.event_id,
         }
         return DeadLetter(message.key.decode(), message.value.decode(), headers)

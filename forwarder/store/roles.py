@@ -27,6 +27,7 @@ def _of(*columns: str) -> Sequence[str]:
 _RECORDS: Final = _of(
     *(
         "id",
+        "record_id",
         "request_id",
         "account_id",
         "status",
@@ -104,10 +105,10 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "grants": _CHANGE,
         "card_keys": _CHANGE,
         "sealing_keys": _CHANGE,
-        # For the retention sweeper.
+        # For the retention sweeper, and for the metrics of what stands.
         "workspaces": _of("id", "reservation_days", "delivery_days", "dead_letter_days"),
         "webhook_endpoints": _of("id", "workspace_id"),
-        "webhook_deliveries": (*_of("id", "endpoint_id", "event_id", "ended_at"), "DELETE"),
+        "webhook_deliveries": (*_of("id", "endpoint_id", "event_id", "due_at", "ended_at"), "DELETE"),
     },
     "query": _EVERY_STAGE
     | _CALLED_OVER_HTTP

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from forwarder.observability.metrics import UNREADABLE_RESULTS, WAITING
 from forwarder.process.clock import Clock
-from forwarder.process.loops import first_of
+from forwarder.process.loops import Outage, first_of
 from forwarder.reservation.outcome import Status
 from forwarder.topics.codec import Undecodable, decode_data, header, is_duplicate, subject
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Tail
@@ -71,6 +71,7 @@ class OutcomeListener:
     def __init__(self, tail: Tail, clock: Clock, *, max_waiting: int = 10_000, linger_seconds: float = 5.0) -> None:
         self._tail = tail
         self._clock = clock
+        self._outage = Outage("waiters", clock)
         self._max_waiting = max_waiting
         self._linger_seconds = linger_seconds
         self._waiting: dict[str, list[_Waiter]] = {}
@@ -139,9 +140,10 @@ class OutcomeListener:
         """Read from the topic's end on until nobody has waited for a while."""
         try:
             await self._tail.seek_to_end()
-        except LogUnavailable:
-            await self._pause()
+        except LogUnavailable as error:
+            await self._pause(error)
             return
+        self._outage.over()
         self._following.set()
         while self._count or self._clock.monotonic() - self._last_leave < self._linger_seconds:
             await self._receive()
@@ -152,14 +154,16 @@ class OutcomeListener:
     async def _receive(self) -> None:
         try:
             messages = await self._tail.receive(max_messages=_BATCH, wait_seconds=_RECEIVE_SECONDS)
-        except LogUnavailable:
-            await self._pause()
+        except LogUnavailable as error:
+            await self._pause(error)
             return
+        self._outage.over()
         for message in messages:
             self._dispatch(message)
 
-    async def _pause(self) -> None:
-        _log.warning("outcomes.unavailable", waiting=self._count)
+    async def _pause(self, error: LogUnavailable) -> None:
+        self._outage.failed(error)
+        # Not as long as others do: somebody waits for it.
         await self._clock.sleep(_PAUSE_SECONDS)
 
     def _dispatch(self, consumed: ConsumedMessage) -> None:

@@ -46,9 +46,11 @@ class Worker:
         self._outbox = OutboxPublisher(recorder, parts.publisher, parts.topics, clock, settings)
         cards = CardVault(parts.cards.keys, parts.cards.sealing_keys, parts.cards.wrapper)
         self._cards = CardKeeper(parts.cards, cards, parts.log, parts.topics.requests, settings.group, clock)
-        self._outcomes = OutcomeRecorder(recorder, self._outbox, letters, self._lease, clock, settings, cards)
-        self._intents: Batcher[int, bool] = Batcher(self._mark_pushing, max_items=settings.record_batch)
         throttles = self._throttles = Throttles(clock, parts.pms.limits)
+        self._outcomes = OutcomeRecorder(
+            recorder, self._outbox, letters, self._lease, clock, settings, cards, failing=throttles.failing
+        )
+        self._intents: Batcher[int, bool] = Batcher(self._mark_pushing, max_items=settings.record_batch)
         pusher = Pusher(
             parts.pms,
             parts.unsealer,

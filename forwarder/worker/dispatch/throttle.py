@@ -26,6 +26,7 @@ _log = structlog.get_logger(__name__)
 
 _NEVER = float("-inf")
 _IDLE: Final = "idle"
+_THROTTLED: Final = "pms_throttled"
 _IDLE_SECONDS: Final = 5.0
 _INSTANT = 1e-6
 """Seconds: nearer than clocks are exact."""
@@ -70,6 +71,7 @@ class Throttle:
         self._budget = rate_budget_of(clock, published(account.kind), account.rate_per_second)
         self._concurrency = ConcurrencyLimit(account.concurrency)
         self._held_off_until = _NEVER
+        self._opened_for: str | None = None
 
     def configure(self, account: Account) -> None:
         """Apply the account's current settings. A repaired address or credential is tried at once."""
@@ -85,6 +87,13 @@ class Throttle:
     def kind(self) -> str:
         """Of the account's PMS."""
         return self._account.kind
+
+    @property
+    def failing(self) -> str | None:
+        """The reason for which the PMS is being left alone; None where it is not."""
+        if self._breaker.state is not BreakerState.CLOSED:
+            return self._opened_for
+        return _THROTTLED if self._held_off() > 0.0 else None
 
     @property
     def shown(self) -> str | None:
@@ -153,6 +162,7 @@ class Throttle:
             _log.info("breaker.closed", account_id=account_id, kind=kind)
         elif signal.health is Health.FAILING:
             pause = round(self._breaker.pause, 3)
+            self._opened_for = signal.reason
             metrics.BREAKER_OPENINGS.labels(kind).inc()
             _log.warning("breaker.opened", account_id=account_id, kind=kind, reason=signal.reason, pause_seconds=pause)
 
@@ -171,6 +181,11 @@ class Throttles:
         if throttle is None:
             throttle = self._throttles[account.id] = Throttle(account, self._clock, self._published)
         return throttle
+
+    def failing(self, account_id: str) -> str | None:
+        """As `Throttle.failing`; None too of an account that nothing was pushed for."""
+        throttle = self._throttles.get(account_id)
+        return None if throttle is None else throttle.failing
 
     def show(self, *, max_accounts: int) -> None:
         """Tell the metrics whose breakers are not closed; by name no more than so many accounts."""

@@ -7,7 +7,7 @@ for that one in the outbox. A failure's dead letter goes out just before its eve
 """
 
 from collections import Counter as Counting
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
@@ -123,7 +123,8 @@ class OutcomeRecorder:
     """Records what was decided; through an outage of the store for as long as the lease that it was decided under lasts.
 
     Each push is released and logged, once, when that is dealt with: it is recorded, with a dead letter where it is FAILED; or the
-    row was no longer this worker's, or a bug kept it from being recorded.
+    row was no longer this worker's, or a bug kept it from being recorded. `failing`: for what reason an account's PMS is left
+    alone.
     """
 
     def __init__(
@@ -135,8 +136,10 @@ class OutcomeRecorder:
         clock: Clock,
         settings: WorkerSettings,
         cards: CardVault,
+        failing: Callable[[str], str | None] = lambda _account_id: None,
     ) -> None:
         self._recorder = recorder
+        self._failing = failing
         self._outbox = outbox
         self._cards = cards
         self._letters = letters
@@ -200,7 +203,9 @@ class OutcomeRecorder:
     def _add_dead_letter(self, push: PushContext) -> None:
         final = push.decision
         if isinstance(final, Ended) and final.status is Status.FAILED:
-            push.decision = replace(final, dead_letter=self._letters.failed(push.work, final))
+            push.decision = replace(
+                final, dead_letter=self._letters.failed(push.work, final, self._failing(push.account.id))
+            )
 
     def _log(self, push: PushContext, *, recorded: bool) -> None:
         """The one wide line about a push, with all that was learnt."""

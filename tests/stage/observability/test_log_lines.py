@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from forwarder.observability.logging import LineLogger, LogFormat, configure_logging, json_line
+from forwarder.observability.logging import LineLogger, LogFormat, Repeats, configure_logging, json_line
 from tests.support.cards import MASKED, NUMBER
 
 
@@ -54,6 +54,36 @@ def test_a_card_in_the_words_of_an_error_is_masked() -> None:
         json_line(None, "warning", {"event": "thing.failed", "error": f"cvv 987 of {NUMBER}", "count": 4})
     )
     assert (said["error"], said["count"]) == (f"cvv *** of {MASKED}", 4)
+
+
+def test_what_a_library_says_again_and_again_is_one_line_every_ten_seconds_with_a_count() -> None:
+    now, told = 0.0, io.StringIO()
+    logger, handler = logging.getLogger("a.library"), logging.StreamHandler(told)
+    handler.addFilter(Repeats(lambda: now))
+    logger.addHandler(handler)
+    try:
+        for second in range(25):
+            now = float(second)
+            for node in range(100):
+                logger.error("no answer from node %s", node)
+            if second == 12:
+                logger.error("something else")
+    finally:
+        logger.removeHandler(handler)
+    assert told.getvalue().splitlines() == [
+        "no answer from node 0",
+        "no answer from node 0 (and 999 more like it since the last line)",
+        "something else",
+        "no answer from node 0 (and 999 more like it since the last line)",
+    ]
+
+
+def test_libraries_are_held_to_that(capsys: pytest.CaptureFixture[str]) -> None:
+    """60 s without a broker were 222,000 lines."""
+    configure_logging("info", "json")
+    for node in range(1000):
+        logging.getLogger("aiokafka").error("Unable connect to node with id %s", node)
+    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("style", ["json", "pretty"])

@@ -233,8 +233,10 @@ async def test_a_repaired_account_is_tried_at_once(repaired: dict[str, Any]) -> 
 async def test_operators_see_it_open_and_close() -> None:
     site = _site(kind="a-kind-of-this-test")
     with capture_logs() as lines:
+        assert site.throttles.failing("acc") is None
         await site.open_breaker()
         assert _breakers(site) == (1.0, 0.0)
+        assert site.throttles.failing("acc") == "pms_unavailable"
         await site.clock.advance(30.0)
         assert _breakers(site) == (0.0, 1.0)  # nothing to probe with: it is nobody's trouble
         await site.offer(1)
@@ -245,6 +247,7 @@ async def test_operators_see_it_open_and_close() -> None:
         await site.clock.advance(2.0)
         await site.pushes.answer()
     assert _breakers(site) == (0.0, 0.0)
+    assert site.throttles.failing("acc") is None
     assert [line["event"] for line in lines] == ["breaker.opened", "breaker.opened", "breaker.closed"]
     assert all((line["account_id"], line["kind"]) == ("acc", "a-kind-of-this-test") for line in lines)
     assert lines[0]["reason"] == "pms_unavailable"
