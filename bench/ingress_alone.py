@@ -104,6 +104,9 @@ class _SilentTopic:
     async def seek_to_end(self) -> None:
         pass
 
+    async def seek(self, offsets: Mapping[int, int]) -> None:
+        pass
+
     async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
         return {}
 

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend, open_backend
 from forwarder.assembly.cards import card_parts
+from forwarder.assembly.recovery import recovery_check
 from forwarder.assembly.role import Listening, consuming_check, serve_role
 from forwarder.assembly.secrets import required_keyring
 from forwarder.http.health import Check, health_routes
@@ -60,6 +61,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         )
     )
     stack.push_async_callback(grants.finish)
+    ids = RequestIds(await request_id_key(backend.engine))
     parts = WorkerParts(
         log=backend.log,
         topics=settings.topics,
@@ -70,9 +72,10 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         pms=pms,
         clock=clock,
         settings=settings.worker,
-        vouches=RequestIds(await request_id_key(backend.engine)).vouches,
+        vouches=ids.vouches,
         cards=card_parts(backend),
         standing=standing_parts(backend),
+        lacking=recovery_check(backend, ids).lacking,
         sweeper=RetentionSweeper(SqlGuests(backend.engine), SqlRetentionPolicies(backend.engine), clock),
     )
     return Worker(parts)
@@ -90,8 +93,16 @@ def standing_parts(backend: Backend) -> StandingParts:
 
 
 def worker_checks(backend: Backend, worker: Worker) -> Mapping[str, Check]:
-    """Whether it consumes, and whether its store answers."""
-    return {"consuming": consuming_check(worker), "store": SqlReader(backend.engine).ready}
+    """Whether it consumes, whether its store answers, and whether that has all that the topics say was done."""
+
+    async def in_step() -> bool:
+        return worker.in_step
+
+    return {
+        "consuming": consuming_check(worker),
+        "store": SqlReader(backend.engine).ready,
+        "store_in_step_with_topics": in_step,
+    }
 
 
 async def _load_kinds(backend: Backend) -> None:

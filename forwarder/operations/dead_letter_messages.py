@@ -127,6 +127,15 @@ class DeadLetterWriter:
         }
 
 
+def unread_place(letter: Message) -> tuple[int, int] | None:
+    """Partition and offset of the message that became `letter` because it could not be read, or stored; None of any other."""
+    headers = {name: value.decode("utf-8", "replace") for name, value in letter.headers}
+    place = [headers.get(f"{_PREFIX}original-{name}", "") for name in ("partition", "offset")]
+    if headers.get(FAILURE_CLASS) != UNDECODABLE or not all(each.isdecimal() for each in place):
+        return None
+    return int(place[0]), int(place[1])
+
+
 def letter_message(letter: DeadLetter) -> Message:
     """`letter` as it goes on the dead-letter topic."""
     return _with_headers(Message(letter.key.encode(), letter.value.encode()), letter.headers)

@@ -157,6 +157,10 @@ class Tail(Protocol):
         """Skip what is there. Everything published after this returns will be received."""
         ...
 
+    async def seek(self, offsets: Mapping[int, int]) -> None:
+        """Continue, in these partitions, at these offsets, which the topic holds."""
+        ...
+
     async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
         """Continue, in each partition, at the first message appended at `moment` or later; if there is none, at what is published
         after this returns. The offset at which each partition continues."""

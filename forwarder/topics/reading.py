@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 
-from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, TopicAdmin
+from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable, Tail, TopicAdmin
 
 _BATCH = 500
 _WAIT_SECONDS = 0.5
@@ -23,19 +23,46 @@ async def read_to_end(
         if not ends:
             return
         left = dict(ends)
-        empty_reads = 0
         async with log.tail(topic, from_beginning=True) as tail:
             if since is not None:
                 first = await tail.seek_to_time(since)
                 left = {partition: end for partition, end in ends.items() if first.get(partition, 0) < end}
-            while left:
-                batch = await tail.receive(max_messages=_BATCH, wait_seconds=_WAIT_SECONDS)
-                empty_reads = 0 if batch else empty_reads + 1
-                if empty_reads == _MAX_EMPTY_READS:
-                    raise LogUnavailable(f"{topic}: the last messages of {len(left)} of its partitions did not come")
-                left = _after(left, batch) if batch else await _still_held(left, admin, topic)
-                if found := [each for each in batch if each.offset < ends.get(each.partition, 0)]:
-                    yield found
+            async for found in _until(left, tail, admin, topic):
+                yield found
+
+
+async def read_last(
+    log: Log, topic: str, count: int, *, before: Mapping[int, int] | None = None
+) -> Sequence[ConsumedMessage]:
+    """The last messages of each partition of `topic`, as many as `count`: of all that it holds, or of those before these offsets,
+    none of a partition that is not named. Raises as `read_to_end`."""
+    async with log.admin() as admin:
+        held = await admin.offsets(topic)
+        ends = {
+            part: kept.stop if before is None else min(before.get(part, 0), kept.stop) for part, kept in held.items()
+        }
+        firsts = {part: max(held[part].start, end - count) for part, end in ends.items()}
+        left = {part: end for part, end in ends.items() if firsts[part] < end}
+        if not left:
+            return []
+        async with log.tail(topic) as tail:
+            await tail.seek({part: firsts[part] for part in left})
+            return [each async for found in _until(left, tail, admin, topic) for each in found]
+
+
+async def _until(
+    ends: Mapping[int, int], tail: Tail, admin: TopicAdmin, topic: str
+) -> AsyncGenerator[Sequence[ConsumedMessage], None]:
+    """What `tail` has before `ends`, of the partitions that they name."""
+    left, empty_reads = dict(ends), 0
+    while left:
+        batch = await tail.receive(max_messages=_BATCH, wait_seconds=_WAIT_SECONDS)
+        empty_reads = 0 if batch else empty_reads + 1
+        if empty_reads == _MAX_EMPTY_READS:
+            raise LogUnavailable(f"{topic}: the last messages of {len(left)} of its partitions did not come")
+        left = _after(left, batch) if batch else await _still_held(left, admin, topic)
+        if found := [each for each in batch if each.offset < ends.get(each.partition, 0)]:
+            yield found
 
 
 def _after(left: Mapping[int, int], batch: Sequence[ConsumedMessage]) -> dict[int, int]:

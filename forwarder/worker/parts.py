@@ -1,6 +1,6 @@
 """What a worker is made of: its ports and its settings."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,6 +45,10 @@ class WorkerSettings:
     """How long a recorded event may stay unpublished before it is published again."""
 
 
+Lacking = Callable[[], Awaitable[Mapping[str, int]]]
+"""How much of what the topics say was done the store does not have; empty where it has all of it. Raises `StoreUnavailable`,
+`LogUnavailable`."""
+
 Vouches = Callable[[str, str], bool]
 """Whether this deployment issued a request id, its second argument, to an account, its first."""
 
@@ -68,3 +72,5 @@ class WorkerParts:
     """None where nobody asks for it."""
     sweeper: RetentionSweeper | None = None
     """None where somebody else removes guests' data, or nobody."""
+    lacking: Lacking | None = None
+    """None where the store is new with the log."""

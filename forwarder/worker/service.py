@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 import structlog
 
 from forwarder.operations.dead_letter_messages import DeadLetterWriter
+from forwarder.process.clock import Clock
 from forwarder.process.loops import Batcher, Outage, cancel_all, forever, keep_trying
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import TenancyUnavailable
@@ -33,6 +34,7 @@ _log = structlog.get_logger(__name__)
 _OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
 _BREAKERS_SECONDS = 5.0
 _LAST_SECONDS = 5.0
+_RESTORED_SECONDS = 5.0
 
 
 class Worker:
@@ -81,6 +83,8 @@ class Worker:
             if parts.standing is None
             else StandingTeller(parts.standing, parts.log, recorder, clock, lambda: self._lease.worker_id)
         )
+        self.in_step = parts.lacking is None
+        """Whether the store is known to have all that the topics say was done. Until then nothing is taken in or pushed."""
 
     def consuming(self) -> bool:
         """True while the requests topic is being read and the lease is held: ready to do its work."""
@@ -97,6 +101,8 @@ class Worker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then stop cleanly. Raises for bugs only; outages are waited out."""
+        if not await self._store_in_step(stop):
+            return
         await keep_trying(self._take_lease, name="lease", clock=self._parts.clock, outages=_OUTAGES)
         loops = [asyncio.create_task(self._forever(name, step), name=name) for name, step in self._loops().items()]
         stopping = asyncio.create_task(stop.wait())
@@ -107,6 +113,26 @@ class Worker:
         finally:
             await cancel_all([stopping, *loops])
             await self._wind_down()
+
+    async def _store_in_step(self, stop: asyncio.Event) -> bool:
+        """Wait until the store has all that the topics say was done, which one that was restored to an earlier state has not; False
+        where `stop` came first."""
+        outage, told = Outage("recovery_check", self._parts.clock), False
+        while not stop.is_set():
+            seconds = _RESTORED_SECONDS
+            try:
+                lacking = {} if self._parts.lacking is None else await self._parts.lacking()
+                outage.over()
+                if not lacking:
+                    self.in_step = True
+                    return True
+                if not told:
+                    _log.error("store.behind_the_log", **lacking)
+                    told = True
+            except _OUTAGES as error:
+                seconds = outage.failed(error)
+            await _within_pause(stop, self._parts.clock, seconds)
+        return False
 
     async def _forever(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
         outage = self._outages.get(name)
@@ -219,6 +245,15 @@ class Worker:
             await self._lease.end()
         except StoreUnavailable as error:
             _log.warning("lease.not_ended", error=str(error))
+
+
+async def _within_pause(stop: asyncio.Event, clock: Clock, seconds: float) -> None:
+    """Wait, but not after `stop`."""
+    ends = [asyncio.ensure_future(clock.sleep(seconds)), asyncio.ensure_future(stop.wait())]
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancel_all(ends)
 
 
 async def _within(work: Awaitable[None], seconds: float) -> None:

@@ -167,6 +167,9 @@ class EmbeddedTail:
     async def seek_to_end(self) -> None:
         self._reader.next = await self._reader.query(embedded_file.heads)
 
+    async def seek(self, offsets: Mapping[int, int]) -> None:
+        self._reader.next = {**self._reader.next, **offsets}
+
     async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
         since_ms = round(moment.timestamp() * 1000)
         self._reader.next = await self._reader.query(partial(embedded_file.offsets_since, since_ms=since_ms))

@@ -33,6 +33,11 @@ class KafkaTail:
         reader.discard()
         self._seek(reader.consumer, ends)
 
+    async def seek(self, offsets: Mapping[int, int]) -> None:
+        reader = self._reader or await self.open()
+        reader.discard()
+        self._seek(reader.consumer, {TopicPartition(self._topic, each): offset for each, offset in offsets.items()})
+
     async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
         reader = self._reader or await self.open()
         every, since = reader.consumer.assignment(), max(round(moment.timestamp() * 1000), 0)

@@ -69,6 +69,9 @@ class MemoryTail:
         self._log.require()
         self._next = len(self._log.topics[self._topic])
 
+    async def seek(self, offsets: Mapping[int, int]) -> None:
+        self._next = offsets.get(0, self._next)
+
     async def seek_to_time(self, moment: datetime) -> Mapping[int, int]:
         """All of its messages are as old as can be."""
         self._log.require()

@@ -1,0 +1,117 @@
+"""Whether the store has all that the topics say was done: a database that was restored to an earlier state has not. What was done
+since would be made anew, and what was taken in since would never be made."""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from forwarder.operations.dead_letter_messages import unread_place
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.record import RESULT_TYPES
+from forwarder.reservation.submission import Submission
+from forwarder.topics.codec import Undecodable, decode_data, decode_submission, header, is_cancellation
+from forwarder.topics.port import ConsumedMessage, Log, Topics
+from forwarder.topics.reading import read_last, read_to_end
+
+_LOOKED_AT: Final = 50
+_REVISION_DIGITS: Final = 9
+
+Vouches = Callable[[str, str], bool]
+Known = Callable[[Collection[str]], Awaitable[Collection[str]]]
+"""Those of these request ids that were ingested, under whichever name."""
+Statuses = Callable[[Collection[str]], Awaitable[Mapping[str, tuple[Status, int]]]]
+"""The status, and the revision of the last event, of those of these request ids that have a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedOutcome:
+    """A result event as the topic has it, of a request id that this deployment issued."""
+
+    request_id: str
+    revision: int
+    consumed: ConsumedMessage
+    data: Mapping[str, Any]
+
+
+class RecoveryCheck:
+    """Of one deployment. `group`: the workers'. Raises `LogUnavailable`, `StoreUnavailable`."""
+
+    def __init__(
+        self, log: Log, topics: Topics, group: str, *, known: Known, statuses: Statuses, vouches: Vouches
+    ) -> None:
+        self._log = log
+        self._topics = topics
+        self._group = group
+        self._known = known
+        self._statuses = statuses
+        self._vouches = vouches
+
+    async def lacking(self) -> Mapping[str, int]:
+        """How many submissions and outcomes that the newest messages of each partition tell of the store does not have: after a
+        restore it lacks the newest. Empty where it has all."""
+        counts = {"submissions": await self._submissions_lacking(), "outcomes": await self._outcomes_lacking()}
+        return {what: count for what, count in counts.items() if count}
+
+    async def committed(self) -> Mapping[int, int]:
+        """Up to where the workers have taken in the requests topic."""
+        async with self._log.admin() as admin:
+            return await admin.committed(self._topics.requests, group=self._group)
+
+    async def _submissions_lacking(self) -> int:
+        committed = await self.committed()
+        newest = await read_last(self._log, self._topics.requests, _LOOKED_AT, before=committed)
+        unknown = await self.unknown(self.submissions(newest))
+        if not unknown:
+            return 0
+        return len(unknown.keys() - await self._set_aside())
+
+    def submissions(self, messages: Sequence[ConsumedMessage]) -> Mapping[tuple[int, int], Submission]:
+        """What these messages submit, by where they are: those that workers take in."""
+        found = {}
+        for each in messages:
+            if is_cancellation(each.message):
+                continue
+            try:
+                submission = decode_submission(each.message)
+            except Undecodable:
+                continue
+            if self._vouches(submission.account_id, submission.request_id):
+                found[each.partition, each.offset] = submission
+        return found
+
+    async def unknown(self, submissions: Mapping[tuple[int, int], Submission]) -> Mapping[tuple[int, int], Submission]:
+        """Those of them that the store does not have."""
+        known = await self._known({each.request_id for each in submissions.values()}) if submissions else ()
+        return {place: each for place, each in submissions.items() if each.request_id not in known}
+
+    async def _set_aside(self) -> set[tuple[int, int]]:
+        """Where the messages are that became dead letters instead, because the store could not hold them."""
+        letters = [each async for batch in read_to_end(self._log, self._topics.dead_letters) for each in batch]
+        return {place for each in letters if (place := unread_place(each.message)) is not None}
+
+    async def _outcomes_lacking(self) -> int:
+        newest = self.outcomes(await read_last(self._log, self._topics.results, _LOOKED_AT))
+        return len(await self.behind(newest))
+
+    def outcomes(self, messages: Sequence[ConsumedMessage]) -> Sequence[PublishedOutcome]:
+        """The outcomes that these messages tell of."""
+        read = (self._outcome(each) for each in messages if header(each.message.headers, "ce_type") in RESULT_TYPES)
+        return [each for each in read if each is not None]
+
+    def _outcome(self, consumed: ConsumedMessage) -> PublishedOutcome | None:
+        request_id, _, revision = (header(consumed.message.headers, "ce_id") or "").rpartition(".")
+        if not revision.isdecimal() or len(revision) > _REVISION_DIGITS:
+            return None
+        try:
+            data = decode_data(consumed.message)
+        except Undecodable:
+            return None
+        account_id = data.get("integrationAccountId")
+        if not isinstance(account_id, str) or not self._vouches(account_id, request_id):
+            return None
+        return PublishedOutcome(request_id, int(revision), consumed, data)
+
+    async def behind(self, outcomes: Sequence[PublishedOutcome]) -> Sequence[PublishedOutcome]:
+        """Those of them that the store has not recorded."""
+        known = await self._statuses({each.request_id for each in outcomes}) if outcomes else {}
+        return [each for each in outcomes if each.request_id not in known or known[each.request_id][1] < each.revision]

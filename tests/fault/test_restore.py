@@ -1,0 +1,303 @@
+"""The database is restored to an earlier state, while the topics and the PMSs have what came after: nothing is lost or made twice."""
+
+import asyncio
+import shutil
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from forwarder.operations.recovery import LeasesInForce, Recovery, RecoveryParts
+from forwarder.store.submissions.recovery import SqlRecovery
+from pydantic_core import from_json
+
+from forwarder.operations.recovery_check import RecoveryCheck
+from forwarder.pms.port import AccountConnection, Capabilities, Limits
+from forwarder.process.clock import SystemClock
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import (
+    Absent,
+    Cancelled,
+    CancelOutcome,
+    Confirmed,
+    Deferred,
+    LookupOutcome,
+    Outcome,
+    Status,
+)
+from forwarder.reservation.submission import RequestIds, Submission
+from forwarder.store.database import Engine, open_engine
+from forwarder.store.lists.overview import SqlOverview
+from forwarder.store.lists.reader import SqlReader
+from forwarder.store.submissions.card_keys import SqlCardKeys
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.tenancy.port import Account
+from forwarder.tenancy.sealing.binding import with_credential
+from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
+from forwarder.topics.codec import decode_data
+from forwarder.topics.port import Log, Topics
+from forwarder.topics.reading import read_to_end
+from forwarder.worker.parts import WorkerParts, WorkerSettings
+from forwarder.worker.push_context import safeguards_of
+from forwarder.worker.service import Worker
+from tests.support.backends import Backend
+from tests.support.store.audited import audit_on
+from tests.support.worker.cards import card_parts
+from tests.support.worker.worker_bench import SECRET, SETTINGS, fresh, message_of
+from tools.servers.databases import new_database
+
+PATIENCE_SECONDS = 60.0
+ACCOUNTS = {
+    "keyed": Capabilities(idempotent_create=True, find_by_reference=False),
+    "searched": Capabilities(idempotent_create=False, find_by_reference=True),
+    "blind": Capabilities(idempotent_create=False, find_by_reference=False),
+}
+
+
+class Pmss:
+    """The PMSs of all accounts, as their directory too. `made` counts by our reference; what is in `silent` is made and never
+    answered; `down` ones make nothing."""
+
+    def __init__(self) -> None:
+        self.made: Counter[str] = Counter()
+        self.silent = asyncio.Event()
+        self.unanswered: set[str] = set()
+        self.down = False
+
+    def kinds(self) -> Sequence[str]:
+        return ["generic"]
+
+    def limits(self, kind: str) -> Limits:
+        return Limits()
+
+    def connect(self, connection: AccountConnection) -> "PmsOfAccount":
+        return PmsOfAccount(self, ACCOUNTS[connection.account_id])
+
+
+class PmsOfAccount:
+    def __init__(self, site: Pmss, capabilities: Capabilities) -> None:
+        self._site = site
+        self.capabilities = capabilities
+
+    def while_held(self, held: object) -> "PmsOfAccount":
+        return self
+
+    async def create(self, booking: Booking) -> Outcome:
+        site, reference = self._site, booking.reference
+        if site.down:
+            return Deferred("pms_unavailable", "Down.")
+        if not (self.capabilities.idempotent_create and site.made[reference]):
+            site.made[reference] += 1
+        if site.silent.is_set():
+            site.unanswered.add(reference)
+            await asyncio.Event().wait()
+        return Confirmed(f"pms-{reference}")
+
+    async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
+        return [await self.create(booking) for booking in bookings]
+
+    async def find(self, booking: Booking) -> LookupOutcome:
+        return Confirmed(f"pms-{booking.reference}") if self._site.made[booking.reference] else Absent()
+
+    async def cancel(self, booking: Booking, pms_reservation_id: str) -> CancelOutcome:
+        return Cancelled()
+
+
+class Accounts:
+    def __init__(self) -> None:
+        self._known = {
+            each: with_credential(Account(each, "demo", "generic", "https://pms.test", ""), "token", sealer_of(SECRET))
+            for each in ACCOUNTS
+        }
+
+    async def key(self, token: str) -> None:
+        raise AssertionError("a worker authenticates nobody")
+
+    async def account(self, account_id: str) -> Account | None:
+        return self._known.get(account_id)
+
+
+class House:
+    """The log and the PMSs, which no restore changes, and workers on one database or another."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.topics = Topics(f"{uuid.uuid4().hex[:12]}.")
+        self.pmss = Pmss()
+        self.ids = RequestIds(b"0123456789abcdef")
+        self.clock = SystemClock()
+        self.submitted: list[Submission] = []
+
+    async def submit(self, count: int) -> list[Submission]:
+        """So many to each account."""
+        new = []
+        for account_id in ACCOUNTS:
+            for _ in range(count):
+                one = fresh(len(self.submitted) + len(new) + 1, account=account_id)
+                new.append(replace(one, request_id=self.ids.issue(account_id, one.accepted_at)))
+        async with self.log.publisher() as publisher:
+            await publisher.publish(self.topics.requests, [message_of(each) for each in new])
+        self.submitted += new
+        return new
+
+    def check(self, engine: Engine) -> RecoveryCheck:
+        return RecoveryCheck(
+            self.log,
+            self.topics,
+            SETTINGS.group,
+            known=SqlCardKeys(engine).known,
+            statuses=SqlOverview(engine).statuses,
+            vouches=self.ids.vouches,
+        )
+
+    @asynccontextmanager
+    async def worker(self, engine: Engine, settings: WorkerSettings = SETTINGS) -> AsyncIterator[Worker]:
+        stop = asyncio.Event()
+        async with self.log.publisher() as publisher:
+            parts = WorkerParts(
+                log=self.log,
+                topics=self.topics,
+                publisher=publisher,
+                recorder=SqlRecorder(engine),
+                directory=Accounts(),
+                unsealer=SecretUnsealer([SECRET]),
+                pms=self.pmss,
+                clock=self.clock,
+                settings=settings,
+                vouches=self.ids.vouches,
+                cards=card_parts(engine),
+                lacking=self.check(engine).lacking,
+            )
+            worker = Worker(parts)
+            running = asyncio.create_task(worker.run(stop))
+            try:
+                yield worker
+            finally:
+                stop.set()
+                await running
+
+    @asynccontextmanager
+    async def recovery(self, engine: Engine) -> AsyncIterator[Recovery]:
+        async with self.log.publisher() as publisher:
+            yield Recovery(
+                RecoveryParts(
+                    log=self.log,
+                    topics=self.topics,
+                    publisher=publisher,
+                    recorder=SqlRecorder(engine),
+                    store=SqlRecovery(engine),
+                    directory=Accounts(),
+                    check=self.check(engine),
+                    safeguards=lambda account: str(safeguards_of(account.kind, account.base_url, ACCOUNTS[account.id])),
+                    audit=audit_on(engine, self.clock),
+                    clock=self.clock,
+                )
+            )
+
+    async def until(self, engine: Engine, submissions: Sequence[Submission], *statuses: Status) -> None:
+        """Return once each has one of these statuses."""
+        overview = SqlOverview(engine)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                known = await overview.statuses([each.request_id for each in submissions])
+                if len(known) == len(submissions) and all(status in statuses for status, _ in known.values()):
+                    return
+                await asyncio.sleep(0.02)
+
+    async def record_ids(self, engine: Engine) -> dict[str, int]:
+        found = {}
+        for each in self.submitted:
+            stored = await SqlReader(engine).submission(each.account_id, each.request_id)
+            if stored is not None:
+                found[each.request_id] = from_json(stored.record)["id"]
+        return found
+
+
+@asynccontextmanager
+async def copied(backend: Backend, url: str, server_url: str | None) -> AsyncIterator[str]:
+    """The URL of a copy of the database as it is now; nobody is connected to it."""
+    if backend == "embedded":
+        path = Path(url.removeprefix("sqlite+aiosqlite:///"))
+        copy = path.with_name("restored.sqlite3")
+        shutil.copy(path, copy)
+        yield f"sqlite+aiosqlite:///{copy}"
+    else:
+        assert server_url is not None
+        async with new_database(server_url, template=url) as copy_url:
+            yield copy_url
+
+
+def test_after_a_restore_nothing_is_lost_and_nothing_made_twice(
+    backend: Backend, log: Log, migrated_url: str, request: pytest.FixtureRequest
+) -> None:
+    server_url = request.getfixturevalue("postgres_url") if backend == "distributed" else None
+    asyncio.run(restored(House(log), backend, migrated_url, server_url))
+
+
+async def restored(house: House, backend: Backend, url: str, server_url: str | None) -> None:
+    async with house.log.admin() as admin:
+        await admin.create(dict.fromkeys(house.topics.all(), 2))
+    async with AsyncExitStack() as stack:
+        engine = open_engine(url)
+        before = await house.submit(3)
+        async with house.worker(engine):
+            await house.until(engine, before, Status.CONFIRMED)
+            house.pmss.down = True
+            waiting = await house.submit(2)
+            await house.until(engine, waiting, Status.PENDING)
+        await engine.dispose()
+        snapshot = await stack.enter_async_context(copied(backend, url, server_url))
+
+        engine = open_engine(url)
+        house.pmss.down = False
+        async with house.worker(engine, replace(SETTINGS, grace_seconds=0.2)):
+            await house.until(engine, waiting, Status.CONFIRMED)
+            await house.until(engine, await house.submit(3), Status.CONFIRMED)
+            ids = await house.record_ids(engine)
+            house.pmss.silent.set()
+            unanswered = await house.submit(2)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while len(house.pmss.unanswered) < len(unanswered):
+                    await asyncio.sleep(0.02)
+            late = [each for each in unanswered if each.account_id == "blind"]
+        await engine.dispose()
+        house.pmss.silent.clear()
+        await house.submit(1)  # that no worker has seen
+        made = Counter(house.pmss.made)
+
+        engine = open_engine(snapshot)
+        stack.push_async_callback(engine.dispose)
+        assert await house.check(engine).lacking()
+        async with house.worker(engine) as worker, house.recovery(engine) as recovery:
+            foreseen = await recovery.run(dry_run=True)
+            assert (worker.in_step, worker.consuming()) == (False, False)
+            assert house.pmss.made == made, "nothing is pushed before it is repaired"
+        async with house.recovery(engine) as recovery:
+            recovered = await recovery.run()
+        assert recovered == foreseen
+        assert (recovered.missing, recovered.behind, recovered.possibly_sent) == (15, 15, 6)
+        assert not await house.check(engine).lacking()
+        async with house.worker(engine) as worker:
+            certain = [each for each in house.submitted if each not in late]
+            await house.until(engine, certain, Status.CONFIRMED)
+            await house.until(engine, late, Status.IN_DOUBT)
+            async with house.recovery(engine) as recovery:
+                with pytest.raises(LeasesInForce, match=worker.worker_id):
+                    await recovery.run()
+        assert house.pmss.made == Counter({each.request_id: 1 for each in house.submitted})
+        after = await house.record_ids(engine)
+        assert {each: after[each] for each in ids} == ids
+        await told_once_each(house)
+
+
+async def told_once_each(house: House) -> None:
+    """No event id ever told of two outcomes."""
+    told: dict[bytes, object] = {}
+    async for batch in read_to_end(house.log, house.topics.results):
+        for each in batch:
+            event_id = dict(each.message.headers)["ce_id"]
+            data = decode_data(each.message)
+            assert told.setdefault(event_id, data) == data
