@@ -1,9 +1,19 @@
 """What compares the store with the topics, and brings it up with them after a restore."""
 
+from datetime import datetime
+
 from forwarder.assembly.backend import Backend
+from forwarder.operations.recovery import Recovered, Recovery, RecoveryParts
 from forwarder.operations.recovery_check import RecoveryCheck
+from forwarder.pms.port import AccountConnection
+from forwarder.pms.registry import registered
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.submissions.card_keys import SqlCardKeys
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.recovery import SqlRecovery
+from forwarder.tenancy.port import Account
+from forwarder.tenancy.sql.deployment import request_id_key
+from forwarder.worker.push_context import safeguards_of
 
 
 def recovery_check(backend: Backend, ids: RequestIds) -> RecoveryCheck:
@@ -16,3 +26,31 @@ def recovery_check(backend: Backend, ids: RequestIds) -> RecoveryCheck:
         statuses=backend.overview.statuses,
         vouches=ids.vouches,
     )
+
+
+async def recovery(backend: Backend, *, since: datetime | None, dry_run: bool) -> Recovered:
+    """As `Recovery.run`."""
+    kinds = registered().kinds
+
+    def safeguards(account: Account) -> str:
+        connection = AccountConnection(account.id, account.kind, account.base_url, "", options=account.options)
+        try:
+            can = kinds[account.kind](connection, backend.clock).capabilities
+        except (LookupError, ValueError):  # no such kind here, or not with these options
+            return ""
+        return str(safeguards_of(account.kind, account.base_url, can))
+
+    async with backend.log.publisher() as publisher:
+        parts = RecoveryParts(
+            log=backend.log,
+            topics=backend.settings.topics,
+            publisher=publisher,
+            recorder=SqlRecorder(backend.engine),
+            store=SqlRecovery(backend.engine),
+            directory=backend.directory,
+            check=recovery_check(backend, RequestIds(await request_id_key(backend.engine))),
+            safeguards=safeguards,
+            audit=backend.audit,
+            clock=backend.clock,
+        )
+        return await Recovery(parts).run(since=since, dry_run=dry_run)

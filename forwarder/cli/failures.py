@@ -2,6 +2,7 @@
 
 from forwarder.cli.output import Failed, WrongUsage
 from forwarder.operations.accounts import NotEncrypted
+from forwarder.operations.recovery import LeasesInForce
 from forwarder.process.data_dir import AlreadyRunning, NotPrivate
 from forwarder.settings import BadSettings
 from forwarder.store.migrate import NotMigrated
@@ -17,6 +18,7 @@ from forwarder.topics.port import LogUnavailable
 _WRONG = (BadSettings, NotEncrypted, WrongUsage)
 _FAILED = (
     Failed,
+    LeasesInForce,
     CannotMakeRoles,
     NotMigrated,
     NotReadable,

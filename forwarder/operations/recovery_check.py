@@ -6,15 +6,24 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from forwarder.operations.dead_letter_messages import unread_place
+from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.reservation.submission import Submission
-from forwarder.topics.codec import Undecodable, decode_data, decode_submission, header, is_cancellation
+from forwarder.topics.codec import (
+    Undecodable,
+    decode_cancellation,
+    decode_data,
+    decode_submission,
+    header,
+    is_cancellation,
+)
 from forwarder.topics.port import ConsumedMessage, Log, Topics
 from forwarder.topics.reading import read_last, read_to_end
 
 _LOOKED_AT: Final = 50
 _REVISION_DIGITS: Final = 9
+_STATUSES: Final = frozenset(status.value for status in Status)
 
 Vouches = Callable[[str, str], bool]
 Known = Callable[[Collection[str]], Awaitable[Collection[str]]]
@@ -29,6 +38,8 @@ class PublishedOutcome:
 
     request_id: str
     revision: int
+    status: Status
+    occurred_at: str
     consumed: ConsumedMessage
     data: Mapping[str, Any]
 
@@ -79,6 +90,16 @@ class RecoveryCheck:
                 found[each.partition, each.offset] = submission
         return found
 
+    def cancellation(self, consumed: ConsumedMessage) -> CancellationRequest | None:
+        """What this message asks to cancel, if that is what it is."""
+        if not is_cancellation(consumed.message):
+            return None
+        try:
+            request = decode_cancellation(consumed.message)
+        except Undecodable:
+            return None
+        return request if self._vouches(request.account_id, request.request_id) else None
+
     async def unknown(self, submissions: Mapping[tuple[int, int], Submission]) -> Mapping[tuple[int, int], Submission]:
         """Those of them that the store does not have."""
         known = await self._known({each.request_id for each in submissions.values()}) if submissions else ()
@@ -106,10 +127,12 @@ class RecoveryCheck:
             data = decode_data(consumed.message)
         except Undecodable:
             return None
-        account_id = data.get("integrationAccountId")
+        account_id, occurred_at = data.get("integrationAccountId"), header(consumed.message.headers, "ce_time")
         if not isinstance(account_id, str) or not self._vouches(account_id, request_id):
             return None
-        return PublishedOutcome(request_id, int(revision), consumed, data)
+        if not isinstance(data.get("reservation"), dict) or data.get("status") not in _STATUSES or occurred_at is None:
+            return None
+        return PublishedOutcome(request_id, int(revision), Status(data["status"]), occurred_at, consumed, data)
 
     async def behind(self, outcomes: Sequence[PublishedOutcome]) -> Sequence[PublishedOutcome]:
         """Those of them that the store has not recorded."""

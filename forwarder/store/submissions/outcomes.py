@@ -23,6 +23,7 @@ from sqlalchemy import (
     null,
     or_,
     select,
+    true,
     update,
 )
 from sqlalchemy.sql.elements import ColumnElement
@@ -77,6 +78,11 @@ def settle() -> Executable:
     return _finish(_in_doubt, _outcomes()).returning(_row.id)
 
 
+def restore() -> Executable:
+    """Like `finish`, for rows of an earlier revision, however much earlier, and whoever holds them."""
+    return _finish(true(), _outcomes(), following=False).returning(_row.id)
+
+
 def reopen() -> Executable:
     """Make a row pending again that is in doubt and unchanged since it was read. Not while a worker looks it up: the result would
     overwrite that of the push that follows."""
@@ -113,7 +119,7 @@ def _outcomes() -> TableValuedAlias:
     return batch_of(*own, *_EVENT, separate=_row.record)
 
 
-def _finish(condition: ColumnElement[bool], batch: FromClause) -> Update:
+def _finish(condition: ColumnElement[bool], batch: FromClause, *, following: bool = True) -> Update:
     # The cancellation came while the row was being pushed: now it can be cancelled.
     to_cancel = and_(batch.c.status == CONFIRMED, batch.c.cancel_problem.is_(None), CANCEL_REQUESTED)
     values: dict[str, Any] = {given.name: batch.c[given.name] for given in (*_OUTCOME, _row.record)} | {
@@ -128,7 +134,7 @@ def _finish(condition: ColumnElement[bool], batch: FromClause) -> Update:
         "due_at": case((to_cancel, batch.c.updated_at), else_=batch.c.due_at),
         "deadline_at": case((to_cancel, func.coalesce(batch.c.cancel_by, _row.deadline_at)), else_=_row.deadline_at),
     }
-    unchanged = _row.revision == batch.c.revision - 1
+    unchanged = _row.revision == batch.c.revision - 1 if following else _row.revision < batch.c.revision
     return update(reservations).where(same_key(_row.id, batch.c.id), unchanged, condition).values(values)
 
 

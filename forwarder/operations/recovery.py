@@ -1,0 +1,351 @@
+"""Brings a store that was restored to an earlier state up with what the topics tell: what was taken in since is there again, with
+the outcomes that were published, and what else may have been sent counts as possibly sent.
+
+It does as a worker that took everything in, and died: whatever it held is possibly sent, with what pushes to its account carry, and
+so is looked up, sent again under its key, or parked by those who take over. Broken off, it leaves the same, and can be run again.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import structlog
+
+from forwarder.operations.audit import Audit
+from forwarder.operations.recovery_check import PublishedOutcome, RecoveryCheck
+from forwarder.process.clock import Clock
+from forwarder.process.loops import by_halves
+from forwarder.reservation.cancellation import CancellationRequest
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.record import ResultEvent
+from forwarder.reservation.submission import Submission
+from forwarder.store.audit.port import AuditResult
+from forwarder.store.submissions.port import Recorder, Unstorable
+from forwarder.store.submissions.recovery import SqlRecovery
+from forwarder.store.submissions.work import Arrival, CancellationArrival, Ended
+from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, Directory
+from forwarder.tenancy.sealing.cards import GONE
+from forwarder.topics.codec import header
+from forwarder.topics.port import ConsumedMessage, Log, Publisher, Topics
+from forwarder.topics.reading import read_to_end
+
+_log = structlog.get_logger(__name__)
+
+_BATCH: Final = 200
+_LEASE_SECONDS: Final = 60.0
+_MAX_PARTITIONS: Final = 1000
+_MARGIN: Final = timedelta(hours=1)
+_ENDLESS: Final = datetime(8999, 1, 1, tzinfo=UTC)
+_UNMADE: Final = {Status.REJECTED, Status.FAILED, Status.CANCELLED}
+
+Safeguards = Callable[[Account], str]
+"""What workers' pushes to an account carry, as rows keep it; empty for nothing that they could be looked up by."""
+
+
+class LeasesInForce(ValueError):
+    """Workers are at work on this store. The message names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a recovery did, or would do. `missing`: submissions that the store did not have. `behind`: outcomes that it had not.
+    `possibly_sent`: submissions without an outcome, which count as possibly sent now. `published_again`: outcomes that it had,
+    whose webhooks it may not have. `without_request`: outcomes of submissions that neither the store nor the requests topic has."""
+
+    since: datetime | None
+    missing: int
+    behind: int
+    possibly_sent: int
+    cancellations: int
+    published_again: int
+    without_request: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryParts:
+    """What a recovery works with."""
+
+    log: Log
+    topics: Topics
+    publisher: Publisher
+    recorder: Recorder
+    store: SqlRecovery
+    directory: Directory
+    check: RecoveryCheck
+    safeguards: Safeguards
+    audit: Audit
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the topics tell since a time. `submissions` and `cancellations` in the order in which they were published."""
+
+    submissions: Sequence[tuple[ConsumedMessage, Submission]]
+    cancellations: Sequence[CancellationRequest]
+    outcomes: Mapping[str, PublishedOutcome]
+    """The last of each submission."""
+    known: Sequence[PublishedOutcome]
+
+
+class Recovery:
+    """One recovery. Raises `LeasesInForce`, `StoreUnavailable`, `TenancyUnavailable`, `LogUnavailable`."""
+
+    def __init__(self, parts: RecoveryParts) -> None:
+        self._parts = parts
+        self._worker_id = f"recovery-{secrets.token_hex(6)}"
+        self._accounts: dict[str, Account | None] = {}
+
+    async def run(self, *, since: datetime | None = None, dry_run: bool = False) -> Recovered:
+        """`since`: when the store was like this; by default an hour before its newest row. Counts alone where it is a `dry_run`."""
+        await self._require_no_leases()
+        since = since or await self._before_newest()
+        told = await self._told(since)
+        unknown = await self._unknown(told.submissions)
+        if dry_run:
+            return await self._foreseen(since, told, unknown)
+        async with self._parts.audit.request("store.recover", since=since and since.isoformat()) as operation:
+            recovered = await self._recover(since, told, unknown)
+            operation.details.update({name: count for name, count in asdict(recovered).items() if name != "since"})
+            await self._parts.audit.note(operation, AuditResult.DONE)
+        return recovered
+
+    async def _foreseen(
+        self, since: datetime | None, told: _Told, unknown: Sequence[tuple[ConsumedMessage, Submission]]
+    ) -> Recovered:
+        standing = await self._parts.store.standing(told.outcomes.keys()) if told.outcomes else {}
+        ids = {submission.request_id for _, submission in unknown}
+        behind = sum(each in standing or each in ids for each in told.outcomes)
+        pending = (await self._parts.recorder.backlog(now=_ENDLESS)).due
+        open_ones = pending + len(ids - told.outcomes.keys()) - len(standing.keys() & told.outcomes.keys())
+        return self._counts(since, told, unknown, behind=behind, possibly_sent=max(open_ones, 0))
+
+    async def _require_no_leases(self) -> None:
+        """Those of the snapshot's workers stand still."""
+        recorder = self._parts.recorder
+        before = {each.worker_id: each for each in await recorder.heartbeats()}
+        if not before:
+            return
+        await self._parts.clock.sleep(max(each.lease_seconds for each in before.values()) / 2)
+        now = await recorder.heartbeats()
+        alive = [each.worker_id for each in now if before.get(each.worker_id) != each]
+        if alive:
+            raise LeasesInForce(
+                f"Workers are at work on this store: {', '.join(sorted(alive))}. Stop them all, then run this again."
+            )
+
+    async def _before_newest(self) -> datetime | None:
+        newest = await self._parts.store.newest()
+        return None if newest is None else newest - _MARGIN
+
+    # --- what the topics tell -----------------------------------------------------------------------------------------
+
+    async def _told(self, since: datetime | None) -> _Told:
+        parts, check = self._parts, self._parts.check
+        committed = await check.committed()
+        messages = [
+            each
+            async for batch in read_to_end(parts.log, parts.topics.requests, since=since)
+            for each in batch
+            if each.offset < committed.get(each.partition, 0)
+        ]
+        messages.sort(key=lambda each: (each.timestamp_ms, each.partition, each.offset))
+        submitted = check.submissions(messages)
+        outcomes = [
+            outcome
+            async for batch in read_to_end(parts.log, parts.topics.results, since=since)
+            for outcome in check.outcomes(batch)
+        ]
+        behind = await check.behind(outcomes)
+        last = {each.request_id: each for each in sorted(behind, key=lambda each: each.revision)}
+        return _Told(
+            [
+                (each, submitted[each.partition, each.offset])
+                for each in messages
+                if (each.partition, each.offset) in submitted
+            ],
+            [request for each in messages if (request := check.cancellation(each)) is not None],
+            last,
+            [each for each in outcomes if each not in behind],
+        )
+
+    async def _unknown(
+        self, submitted: Sequence[tuple[ConsumedMessage, Submission]]
+    ) -> Sequence[tuple[ConsumedMessage, Submission]]:
+        places = {(message.partition, message.offset): submission for message, submission in submitted}
+        unknown = await self._parts.check.unknown(places)
+        first: dict[str, tuple[ConsumedMessage, Submission]] = {}
+        for message, submission in submitted:
+            if (message.partition, message.offset) in unknown:
+                first.setdefault(submission.request_id, (message, submission))
+        return list(first.values())
+
+    # --- bringing the store up with it --------------------------------------------------------------------------------
+
+    async def _recover(
+        self, since: datetime | None, told: _Told, unknown: Sequence[tuple[ConsumedMessage, Submission]]
+    ) -> Recovered:
+        recorder = self._parts.recorder
+        await recorder.take_over(await recorder.heartbeats(), now=self._parts.clock.now())
+        await self._hold_pending()
+        behind = 0
+        for some in _in_batches(unknown, told.outcomes):
+            await self._renew()
+            await by_halves(self._ingest, some, name="recovery", refusal=Unstorable, set_aside=_left_out)
+            behind += await self._restore(
+                [told.outcomes[each.request_id] for _, each in some if each.request_id in told.outcomes]
+            )
+        await self._cancel(told.cancellations)
+        ingested = {submission.request_id for _, submission in unknown}
+        behind += await self._restore([each for each in told.outcomes.values() if each.request_id not in ingested])
+        await self._hold_pending()
+        possibly_sent = len(await recorder.leased_ids(self._worker_id))
+        await recorder.end_lease(self._worker_id)
+        await recorder.take_over((), now=self._parts.clock.now())
+        await self._publish_again(told.known)
+        return self._counts(since, told, unknown, behind=behind, possibly_sent=possibly_sent)
+
+    async def _renew(self) -> None:
+        await self._parts.recorder.renew(self._worker_id, seconds=_LEASE_SECONDS)
+
+    async def _hold_pending(self) -> None:
+        """Everything that has something left to do, whenever that is due: whoever takes it over finds it possibly sent."""
+        await self._renew()
+        recorder, partitions = self._parts.recorder, range(_MAX_PARTITIONS)
+        for account_id in await recorder.accounts_due(partitions, now=_ENDLESS):
+            safeguards = await self._safeguards(account_id)
+            while True:
+                works = await recorder.claim(
+                    self._worker_id, account_id, partitions, now=_ENDLESS, limit=_BATCH, safeguards=safeguards
+                )
+                await recorder.mark_pushing(self._worker_id, [work.id for work in works])
+                if len(works) < _BATCH:
+                    break
+                await self._renew()
+
+    async def _ingest(self, some: Sequence[tuple[ConsumedMessage, Submission]]) -> None:
+        arrivals = [await self._arrival(message, submission) for message, submission in some]
+        works = await self._parts.recorder.ingest(self._worker_id, arrivals, now=self._parts.clock.now())
+        await self._parts.recorder.mark_pushing(self._worker_id, [work.id for work in works])
+
+    async def _arrival(self, message: ConsumedMessage, submission: Submission) -> Arrival:
+        # Its card could be opened by keys alone that a backup had better not have.
+        kept = submission if submission.card is None else replace(submission, card=GONE)
+        return Arrival(
+            kept,
+            message.partition,
+            self._parts.clock.now() + timedelta(seconds=await self._deadline_seconds(submission.account_id)),
+            held=True,
+            offset=message.offset,
+            timestamp_ms=message.timestamp_ms,
+            safeguards=await self._safeguards(submission.account_id),
+        )
+
+    async def _cancel(self, requests: Sequence[CancellationRequest]) -> None:
+        now = self._parts.clock.now()
+        arrivals = [
+            CancellationArrival(each, now + timedelta(seconds=await self._deadline_seconds(each.account_id)))
+            for each in requests
+        ]
+        await self._parts.recorder.request_cancellations(arrivals, now=now)
+
+    async def _restore(self, outcomes: Sequence[PublishedOutcome]) -> int:
+        standing = await self._parts.store.standing({each.request_id for each in outcomes}) if outcomes else {}
+        ended = [
+            await self._ended(each, standing[each.request_id].id) for each in outcomes if each.request_id in standing
+        ]
+        return await self._parts.store.restore(ended) if ended else 0
+
+    async def _ended(self, outcome: PublishedOutcome, work_id: int) -> Ended:
+        data, message, now = outcome.data, outcome.consumed.message, self._parts.clock.now()
+        status, record, in_doubt = outcome.status, data["reservation"], outcome.status is Status.IN_DOUBT
+        event = ResultEvent(
+            outcome.request_id,
+            outcome.revision,
+            status,
+            message.key.decode(),
+            outcome.occurred_at,
+            data,
+            header(message.headers, "traceparent"),
+        )
+        cancelled_at, account_id = record.get("cancelledAt"), data["integrationAccountId"]
+        return Ended(
+            work_id,
+            status,
+            (),
+            datetime.fromisoformat(outcome.occurred_at),
+            event,
+            record.get("pmsReservationId"),
+            record.get("problem"),
+            look_at=now if in_doubt else None,
+            cancelled_at=datetime.fromisoformat(cancelled_at) if cancelled_at else None,
+            cancel_problem=(data.get("cancellation") or {}).get("problem") if status is Status.CONFIRMED else None,
+            cancel_by=now + timedelta(seconds=await self._deadline_seconds(account_id)),
+            sent_safeguards=await self._safeguards(account_id) if in_doubt else "",
+        )
+
+    async def _publish_again(self, known: Sequence[PublishedOutcome]) -> None:
+        """What the store has, but perhaps not the deliveries of. Who has had such an event passes it over, by its id."""
+        for first in range(0, len(known), _BATCH):
+            messages = [each.consumed.message for each in known[first : first + _BATCH]]
+            await self._parts.publisher.publish(self._parts.topics.results, messages)
+
+    async def _account(self, account_id: str) -> Account | None:
+        if account_id not in self._accounts:
+            self._accounts[account_id] = await self._parts.directory.account(account_id)
+        return self._accounts[account_id]
+
+    async def _deadline_seconds(self, account_id: str) -> int:
+        account = await self._account(account_id)
+        return DEFAULT_DEADLINE_SECONDS if account is None else account.deadline_seconds
+
+    async def _safeguards(self, account_id: str) -> str:
+        account = await self._account(account_id)
+        return "" if account is None else self._parts.safeguards(account)
+
+    def _counts(
+        self,
+        since: datetime | None,
+        told: _Told,
+        unknown: Sequence[tuple[ConsumedMessage, Submission]],
+        *,
+        behind: int,
+        possibly_sent: int,
+    ) -> Recovered:
+        return Recovered(
+            since,
+            missing=len(unknown),
+            behind=behind,
+            possibly_sent=possibly_sent,
+            cancellations=len(told.cancellations),
+            published_again=len(told.known),
+            without_request=len(told.outcomes) - behind,
+        )
+
+
+def _in_batches(
+    unknown: Sequence[tuple[ConsumedMessage, Submission]], outcomes: Mapping[str, PublishedOutcome]
+) -> Iterator[Sequence[tuple[ConsumedMessage, Submission]]]:
+    """In their order. What came to nothing ends a batch: what asks for the same after it was a submission of its own."""
+    batch: list[tuple[ConsumedMessage, Submission]] = []
+    for each in unknown:
+        batch.append(each)
+        outcome = outcomes.get(each[1].request_id)
+        if len(batch) == _BATCH or (outcome is not None and outcome.status in _UNMADE):
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+async def _left_out(submitted: tuple[ConsumedMessage, Submission], error: Exception) -> None:
+    message, submission = submitted
+    _log.error(
+        "recovery.left_out",
+        request_id=submission.request_id,
+        partition=message.partition,
+        offset=message.offset,
+        error=str(error),
+    )

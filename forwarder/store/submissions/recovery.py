@@ -1,0 +1,56 @@
+"""Brings rows up with outcomes that were published before the store was restored to an earlier state, in SQL."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from forwarder.store.database import Database
+from forwarder.store.sql import BATCH, as_batch, batch_of, key_among
+from forwarder.store.submissions import outcomes
+from forwarder.store.submissions.rows import outcome_batch
+from forwarder.store.submissions.work import Ended
+from forwarder.store.tables import reservations
+
+_row = reservations.c
+
+
+class Standing(NamedTuple):
+    """A row's id, and the revision of its last event."""
+
+    id: int
+    revision: int
+
+
+class SqlRecovery:
+    """On PostgreSQL or SQLite. For a store that no worker works on. Raises `StoreUnavailable`."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+
+    async def newest(self) -> datetime | None:
+        """When the last row was ingested; None of an empty store."""
+        newest = select(func.max(_row.id)).scalar_subquery()
+        rows = await self._database.read(select(_row.created_at).where(_row.id == newest))
+        return rows[0].created_at if rows else None
+
+    async def standing(self, request_ids: Collection[str]) -> Mapping[str, Standing]:
+        """Of those of these that have a row."""
+        batch = batch_of(_row.request_id)
+        found = select(_row.request_id, _row.id, _row.revision).where(
+            key_among(_row.request_id, select(batch.c.request_id))
+        )
+        rows = await self._database.read(found, {BATCH: as_batch([{"request_id": each} for each in request_ids])})
+        return {row.request_id: Standing(row.id, row.revision) for row in rows}
+
+    async def restore(self, ended: Sequence[Ended]) -> int:
+        """Record these outcomes, each a row's last, with their events, whoever holds the rows; how many were later."""
+        batch = outcome_batch(self._database.dialect, ended)
+        async with self._database.transaction() as connection:
+            later = {row.id for row in await connection.execute(outcomes.restore(), batch)}
+            told = [each for each in ended if each.work_id in later]
+            if told:
+                await connection.execute(outcomes.insert_events(), outcome_batch(self._database.dialect, told))
+        return len(later)
