@@ -35,6 +35,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "status": (
         "forwarder.cli.operate.status:status",
         "Say how the deployment is: what is unwell, most urgent first, and the command that mends it.",
+    ),
     "recover": (
         "forwarder.cli.operate.recover:recover",
         "After a restore: bring the database up with what the topics tell.",

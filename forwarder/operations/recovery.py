@@ -123,12 +123,12 @@ class Recovery:
         return self._counts(since, told, unknown, behind=behind, possibly_sent=max(open_ones, 0))
 
     async def _require_no_leases(self) -> None:
-        """Those of the snapshot's workers stand still."""
+        """A worker that does not renew for a whole lease has lost it, as those have that the snapshot remembers."""
         recorder = self._parts.recorder
         before = {each.worker_id: each for each in await recorder.heartbeats()}
         if not before:
             return
-        await self._parts.clock.sleep(max(each.lease_seconds for each in before.values()) / 2)
+        await self._parts.clock.sleep(max(each.lease_seconds for each in before.values()))
         now = await recorder.heartbeats()
         alive = [each.worker_id for each in now if before.get(each.worker_id) != each]
         if alive:
