@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from unittest import mock
 
 from forwarder.settings import BadSettings, read_settings
@@ -23,9 +24,9 @@ HELD = (6, 2, 1)
 @cache
 def leases() -> Sequence[float]:
     """Lease seconds: the shortest two that are accepted, and the default where it is."""
-    accepted = [seconds for seconds in _LEASES if _accepts(lease_seconds=seconds)]
-    default = [seconds for seconds in accepted if seconds == WorkerSettings().lease_seconds]
-    return [*accepted[:2], *default]
+    accepted = islice((seconds for seconds in _LEASES if _accepts(lease_seconds=seconds)), 2)
+    default = WorkerSettings().lease_seconds
+    return [*accepted, *([default] if _accepts(lease_seconds=default) else [])]
 
 
 @cache

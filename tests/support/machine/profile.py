@@ -35,6 +35,6 @@ def lives(lives_by_profile: Mapping[Profile, int], phases: Sequence[Phase] = tup
     )
 
 
-def some(corners: Sequence[Any]) -> Sequence[Any]:
-    """Those that are gone through: every third for a change, else all."""
-    return corners[::3] if PROFILE == "change" else corners
+def some(corners: Sequence[Any], one_in: int) -> Sequence[Any]:
+    """Those that are gone through: one in so many for a change, else all."""
+    return corners[::one_in] if PROFILE == "change" else corners

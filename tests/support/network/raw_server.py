@@ -55,6 +55,7 @@ class RawServer:
 async def raw_server(script: Script, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[RawServer]:
     """A server that runs `script` for each connection, over TLS where `tls` is given, and closes it afterwards."""
     running = RawServer()
+    writers: list[asyncio.StreamWriter] = []
 
     async def serve(caller: Caller) -> None:
         try:
@@ -66,6 +67,7 @@ async def raw_server(script: Script, *, tls: ssl.SSLContext | None = None) -> As
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         running.connections += 1
+        writers.append(writer)
         running.called.set()
         task = asyncio.create_task(serve(Caller(reader, writer)))
         running.scripts.add(task)
@@ -80,3 +82,6 @@ async def raw_server(script: Script, *, tls: ssl.SSLContext | None = None) -> As
         for task in list(running.scripts):
             task.cancel()
         await asyncio.gather(*running.scripts, return_exceptions=True)
+        for writer in writers:  # of a script that was cancelled before it began, or that wrote more than anybody read
+            writer.transport.abort()
+        await asyncio.sleep(0)  # they are gone with the next turn of the loop, which may be the test's last

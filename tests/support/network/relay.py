@@ -30,17 +30,22 @@ class Relay:
 
     async def pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until either side ends it."""
-        with suppress(OSError):
-            await asyncio.sleep(self._delay())
-            server_reader, server_writer = await asyncio.open_connection(*self._server)
-            ends = {writer, server_writer}
-            self._open |= ends
-            try:
-                await asyncio.gather(_pump(reader, server_writer), _pump(server_reader, writer))
-            finally:
-                self._open -= ends
-                server_writer.transport.abort()
-        writer.transport.abort()
+        try:
+            with suppress(OSError):
+                await asyncio.sleep(self._delay())
+                await self._pass_on(reader, writer)
+        finally:
+            writer.transport.abort()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server_reader, server_writer = await asyncio.open_connection(*self._server)
+        ends = {writer, server_writer}
+        self._open |= ends
+        try:
+            await asyncio.gather(_pump(reader, server_writer), _pump(server_reader, writer))
+        finally:
+            self._open -= ends
+            server_writer.transport.abort()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -65,3 +70,4 @@ async def relay_to(url: str, delay: Callable[[], float]) -> AsyncIterator[tuple[
     finally:
         listening.close()
         relay.cut()
+        await asyncio.sleep(0)  # what is cut is gone with the next turn of the loop, which may be the last
