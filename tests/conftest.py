@@ -15,7 +15,7 @@ from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Log
 from tests.support.backends import BACKENDS, Backend, missing
-from tests.support.side_by_side import ByFile, Section, longest_first, pass_on, said, say, take_over
+from tests.support.side_by_side import ByFile, Section, longest_first, pass_on, said, say, spread_collecting, take_over
 from tools.servers.databases import EmptiedDatabases, new_database
 from tools.servers.kafka_process import KafkaCluster
 from tools.servers.ladder import Unavailable
@@ -32,6 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     servers = RealServers(for_tests=True, lent_by=lent_by)
     config.stash[_servers] = servers.__enter__()
     config.add_cleanup(servers.__exit__)
+    spread_collecting(config)
 
 
 @pytest.hookimpl(optionalhook=True)

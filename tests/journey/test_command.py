@@ -41,6 +41,12 @@ def _forked(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str
     return warm.run(arguments, {**clean, "FORWARDER_DATA_DIR": str(directory / ".forwarder")})
 
 
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where commands are refused: nothing is ever made there but the database."""
+    return tmp_path_factory.mktemp("unchanged")
+
+
 def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) -> None:
     assert json.loads(_forwarder(tmp_path, "workspace", "add", "acme", "--json").stdout) == {"id": "acme"}
     key = json.loads(_forwarder(tmp_path, "key", "add", "--workspace", "acme", "--json").stdout)
@@ -97,9 +103,9 @@ def test_a_workspace_a_key_and_an_account_are_made_and_listed(tmp_path: Path) ->
     ],
 )
 def test_what_cannot_be_done_is_said_in_words_and_by_exit_code(
-    tmp_path: Path, arguments: tuple[str, ...], code: int, says: str
+    unchanged: Path, arguments: tuple[str, ...], code: int, says: str
 ) -> None:
-    done = _forked(tmp_path, *arguments)
+    done = _forked(unchanged, *arguments)
     assert done.returncode == code, done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr

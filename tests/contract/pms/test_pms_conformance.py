@@ -15,10 +15,13 @@ from tests.support.simulator.accounts import ACCOUNTS, SimulatedAccount
 WAITING = {"keeps-its-time", "leaves-nothing-open"}
 """Checks that mostly wait, by their names: all accounts are put to them side by side."""
 
+_OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in sorted(set(ACCOUNTS) - set(KINDS))]
+"""With other settings than a kind's own: what these change has tests beside each kind."""
+
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=sorted(ACCOUNTS))
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=[*sorted(set(ACCOUNTS) & set(KINDS)), *_OTHERS])
 async def account(request: pytest.FixtureRequest) -> AsyncIterator[tuple[SimulatedAccount, Site]]:
     asked = ACCOUNTS[request.param]
     async with simulated_site(asked.speaks) as simulated:

@@ -139,7 +139,7 @@ async def test_pages_show_what_matches_once_and_lead_both_ways(
         expected = [row["id"] for row in rows if matches(row, filters)]
         if order == "desc":
             expected.reverse()
-        for limit in (1, 7) if len(expected) < 30 else (7, 200):
+        for limit in (1, 7) if len(expected) < 30 else (21, 200):
 
             async def read(cursor: int, limit: int = limit, filters: Filters = filters) -> Page:
                 return await reader.page("acc", cursor=cursor, limit=limit, filters=filters, order=order)
@@ -218,8 +218,8 @@ async def test_a_page_of_many_days_lacks_none_however_unlike_they_are(
         if order == "desc":
             expected.reverse()
         for limit, statuses in (
-            (1 if name == "one" else 3, LISTED_STATUSES),
-            (10, frozenset({Status.CONFIRMED, Status.FAILED})),
+            (1 if name == "one" else 11, LISTED_STATUSES),
+            (30, frozenset({Status.CONFIRMED, Status.FAILED})),
             (200, frozenset(Status)),
             (200, LISTED_STATUSES),
         ):

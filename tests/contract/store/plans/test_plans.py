@@ -49,7 +49,7 @@ FROM generate_series(1, :rows) AS n
 """
 
 
-@pytest.fixture(scope="module", params=["never analyzed", "analyzed"])
+@pytest.fixture(scope="module", params=[pytest.param("never analyzed", marks=pytest.mark.slow), "analyzed"])
 def full_url(request: pytest.FixtureRequest, postgres_url: str, migrated_template: str) -> Iterator[str]:
     """A database with 50,000 rows of five accounts, a third of them pending, with and without statistics. It stays as it is."""
     with asyncio.Runner() as runner:

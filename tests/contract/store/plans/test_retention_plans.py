@@ -20,7 +20,7 @@ FROM generate_series(1, :rows) AS n
 """
 
 
-@pytest.fixture(params=["never analyzed", "analyzed"])
+@pytest.fixture(params=[pytest.param("never analyzed", marks=pytest.mark.slow), "analyzed"])
 async def full(request: pytest.FixtureRequest, new_postgres_url: str) -> AsyncIterator[AsyncEngine]:
     """20,000 submissions, a third of them pending, and as many deliveries."""
     engine = open_engine(new_postgres_url)
