@@ -24,8 +24,8 @@ from tools.servers.postgres_process import PostgresServer
 from tools.servers.real_servers import RealServers
 
 _MEGABYTES = 256
-_ANSWERED_WITHIN_SECONDS = 12.0
-"""What the ingress gives the log, which is 10 s, and a little."""
+_ANSWERED_WITHIN_SECONDS = 40.0
+"""What the ingress gives the log, which is 10 s, and what a busy machine takes."""
 _ROOMS_BEYOND = 1_000_000
 """The load's own rooms end far below."""
 

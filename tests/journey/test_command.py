@@ -226,7 +226,7 @@ def _answers(port: int) -> bool:
 
 
 def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -35,7 +35,7 @@ from tools.servers.server_process import Command, ServerProcess, free_ports
 STAGES = ("ingress", "worker", "query", "notifier")
 ROLES = (*STAGES, "simulator")
 USERS = (*STAGES, "operator")
-HEALTHY_WITHIN_SECONDS = 30.0
+HEALTHY_WITHIN_SECONDS = 90.0
 BOOKING: dict[str, Any] = {
     "morChannel": "SELF",
     "propertyId": 123,

@@ -215,7 +215,7 @@ async def _has_struck(site: Site) -> None:
     """Return once a request has met the fault that is in force."""
     order = site.house.simulator.world.faults.at(site.name)
     assert order is not None
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await order.met.wait()
 
 

@@ -26,7 +26,7 @@ from tools.servers.ladder import Unavailable
 from tools.servers.postgres_process import PostgresServer
 from tools.servers.real_servers import RealServers
 
-SOON = 20.0  # seconds; a bound for failures, not a wait
+SOON = 60.0  # seconds; a bound for failures, not a wait
 
 
 async def use(recorder: SqlRecorder, number: int) -> None:
@@ -126,7 +126,7 @@ async def test_no_more_than_so_many_sessions_and_no_endless_wait_for_one(
     async with own_engine.connect(), own_engine.connect(), own_engine.connect():
         with pytest.raises(StoreUnavailable):
             await recorder.backlog(now=NOW)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < SOON
     await recorder.backlog(now=NOW)
 
 

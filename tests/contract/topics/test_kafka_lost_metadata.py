@@ -110,7 +110,7 @@ async def test_a_consumer_whose_driver_does_not_stop_is_closed_all_the_same(
         await going_on.wait()
 
     monkeypatch.setattr(GroupCoordinator, "close", close)
-    async with asyncio.timeout(10.0), log.consumer(topic, group="g", on_partitions=ignore_partitions):
+    async with asyncio.timeout(60.0), log.consumer(topic, group="g", on_partitions=ignore_partitions):
         pass
     assert open_connections() == 0
     going_on.set()

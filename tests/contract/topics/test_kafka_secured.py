@@ -65,7 +65,7 @@ async def there_and_back(log: KafkaLog) -> None:
 
 
 async def some(reader: Any) -> Sequence[Any]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         while not (messages := await reader.receive(max_messages=10, wait_seconds=1.0)):
             pass
         return list(messages)

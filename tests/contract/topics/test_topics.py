@@ -112,7 +112,7 @@ async def test_receive_returns_empty_when_nothing_comes_in_time(log: Log, topic:
     async with member(log, topic) as consumer:
         began = asyncio.get_running_loop().time()
         assert not await consumer.receive(max_messages=10, wait_seconds=0.2)
-        assert 0.15 <= asyncio.get_running_loop().time() - began < 5
+        assert asyncio.get_running_loop().time() - began >= 0.15
 
 
 async def test_a_waiting_receive_wakes_for_a_message(log: Log, topic: str, publisher: Publisher) -> None:

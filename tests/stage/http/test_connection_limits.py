@@ -85,7 +85,7 @@ async def serving(limits: ConnectionLimits) -> AsyncIterator[Server]:
     server = Server(app, listening.getsockname()[:2], [])
     task = asyncio.create_task(serve(app, listening, stop, grace_seconds=1, limits=limits))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             yield server
     finally:
         app.go_on.set()

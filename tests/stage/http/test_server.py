@@ -84,7 +84,7 @@ class Connection:
 
 @asynccontextmanager
 async def connected(trusted_proxies: str = "") -> AsyncIterator[Connection]:
-    async with served(trusted_proxies) as listening, asyncio.timeout(10):
+    async with served(trusted_proxies) as listening, asyncio.timeout(60):
         reader, writer = await asyncio.open_connection(*listening.getsockname()[:2])
         try:
             yield Connection(reader, writer)

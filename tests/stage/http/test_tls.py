@@ -100,7 +100,7 @@ async def serving(directory: Path, *, clients: bool = False, limits: ConnectionL
 
     task = asyncio.create_task(serve(app, listening, stop, grace_seconds=1, limits=limits, tls=tls))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             yield site
     finally:
         site.go_on.set()

@@ -31,7 +31,7 @@ SECRET = "the secret of these tests"
 TOPICS = Topics()
 EXAMPLE = result_messages()[0].example
 URL = "https://hook.example/"
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 90.0
 
 
 @dataclass

@@ -110,6 +110,6 @@ async def test_connections_and_followed_redirects_are_counted() -> None:
         await ask(out, proxy_at_root + TRAP, method="GET", content=b"")
         assert proxy.trapped == 1
         await out.aclose()
-        async with asyncio.timeout(20):  # idle ones end after a while
+        async with asyncio.timeout(90):  # idle ones end after a while
             while proxy.open_connections:
                 await asyncio.sleep(0.01)

@@ -160,11 +160,11 @@ async def test_a_refusal_is_told_and_may_be_asked_about_again(bench: Bench) -> N
 
 
 async def test_what_cannot_be_carried_out_in_time_is_told_and_stays_confirmed(bench: Bench) -> None:
-    bench.accounts.one = replace(bench.accounts.one, deadline_seconds=1)
     bench.pms.cancels = Deferred("pms_unavailable", "Down.")
     await bench.submit(fresh(1))
     async with bench.worker():
-        await bench.rows("CONFIRMED", 1)
+        await bench.rows("CONFIRMED", 1)  # for which a second may be too short
+        bench.accounts.one = replace(bench.accounts.one, deadline_seconds=1)
         await bench.cancel(cancellation(revision=1))
         failed = await standing(bench, CancellationStatus.FAILED)
         (_, event) = await bench.read(TOPICS.results, 2)

@@ -37,7 +37,7 @@ from tests.support.worker.cards import card_parts
 from tests.support.worker.worker_bench import SECRET, SETTINGS, Accounts, Pms, fresh, message_of, vouching_for_all
 
 URL = "https://hook.example/"
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 90.0
 WORKSPACE = "demo"
 
 

@@ -15,7 +15,7 @@ from forwarder.simulator.faults import Faults
 from forwarder.simulator.world import World
 from tests.support.simulator.server import served
 
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 90.0
 
 
 class Overheard(NamedTuple):

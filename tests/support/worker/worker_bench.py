@@ -42,7 +42,7 @@ SETTINGS = WorkerSettings(
     quiet_seconds=0.2,
     republish_seconds=0.2,
 )
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 90.0
 SECRET = "a secret of these tests alone"
 
 

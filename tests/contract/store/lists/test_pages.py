@@ -227,6 +227,6 @@ async def test_ids_become_visible_in_their_order(engine: AsyncEngine, reader: Sq
 
 async def _waits_for_its_turn(engine: AsyncEngine) -> None:
     waiting = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
-    async with engine.connect() as connection, asyncio.timeout(20):
+    async with engine.connect() as connection, asyncio.timeout(90):
         while (await connection.execute(waiting)).scalar_one() == 0:
             pass
