@@ -45,11 +45,12 @@ format: $(VENV)/.development ## put the sources into their one format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Two, because two cores are what there is at the least; they share one Kafka and one PostgreSQL.
-PROCESSES := 2
+# Two cores are what there is at the least, and a third process works while the others wait for what happens elsewhere. They share one
+# Kafka and one PostgreSQL.
+PROCESSES := 3
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 
-test: $(VENV)/.development ## what shows every guarantee, on every backend that can be had; ARGS='-k worker' selects, PROCESSES=4 is for more cores
+test: $(VENV)/.development ## what shows every guarantee, on every backend that can be had; ARGS='-k worker' selects, PROCESSES=6 is for more cores
 	$(TRIED_AGAIN) $(PYTEST) -m 'not slow' --durations=30 $(ARGS)
 
 test-all: $(VENV)/.development ## the slow suites and the long forms too: fuzzing of the HTTP contract, state machines, three brokers, guides' programs, compose
