@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 
+from tests.support.backends import slow_on
 from tests.support.deployment.deployment import Deployment, booking
 
 ITEMS = 200
@@ -26,6 +27,7 @@ def _item(number: int, **more: Any) -> dict[str, Any]:
     return {"operation": "booking-engine", "reservation": reservation, "idempotencyKey": f"order-{number}"}
 
 
+@slow_on("embedded")
 async def test_a_bulk_is_made_once_however_often_it_is_sent(deployment: Deployment) -> None:
     items = [_item(number) for number in range(ITEMS)]
     tried = (await _send(deployment, items, "?dryRun=true")).json()["data"]

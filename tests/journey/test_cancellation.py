@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.backends import slow_on
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Site, booking, deploy
 
 KINDS = {"generic": "generic", "website-builder": "website-builder", "booking-sync": "booking-sync/api/v3"}
@@ -49,6 +50,7 @@ async def test_a_cancelled_reservation_is_gone_from_the_pms_and_its_nights_are_f
     assert (await deployment.made())["cancelled"] == len(KINDS)
 
 
+@slow_on("embedded")
 async def test_what_is_cancelled_while_its_pms_is_away_is_never_sent_and_an_operator_cancels_too(
     deployment: Deployment,
 ) -> None:

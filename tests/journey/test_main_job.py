@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.backends import Backend
+from tests.support.backends import Backend, slow_on
 from tests.support.deployment.deployment import Deployment, booking
 
 CARD_NUMBER = "4242424242424242"
@@ -103,6 +103,7 @@ async def _an_outage_of_the_pms_is_survived(deployment: Deployment) -> None:
     assert len(settled["attempts"]) >= 2
 
 
+@slow_on("embedded")
 async def test_killed_in_the_middle_every_submission_is_made_exactly_once(deployment: Deployment) -> None:
     """kill -9 of the process that pushes, while it pushes; started again, it finishes: nothing lost, nothing twice."""
     count = 200

@@ -15,7 +15,7 @@ from forwarder.assembly.backend import open_backend
 from forwarder.operations.accounts import Accounts
 from forwarder.tenancy.port import Account
 from forwarder.topics.port import Message
-from tests.support.backends import Backend
+from tests.support.backends import Backend, slow_on
 from tests.support.cards import SPELLINGS, planted_card
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Said, Site, Typed, booking, deploy
 from tests.support.deployment.site import settings_of
@@ -51,6 +51,7 @@ async def running(site: Site, backend: Backend) -> AsyncIterator[Deployment]:
         yield deployment
 
 
+@slow_on("embedded")
 async def test_what_was_planted_is_nowhere(running: Deployment, tmp_path: Path) -> None:
     planted = Planted()
     planted.values.append(running.token)

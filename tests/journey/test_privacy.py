@@ -10,12 +10,14 @@ import pytest
 
 from forwarder.assembly.backend import open_backend
 from forwarder.topics.reading import read_to_end
+from tests.support.backends import slow_on
 from tests.support.deployment.deployment import Deployment, booking
 from tests.support.deployment.site import settings_of
 
 TRACES = ("Maria", "Gonzalez", "guest1@", "34600123456", "Alcala")
 
 
+@slow_on("embedded")
 async def test_an_erased_guest_is_gone_and_never_booked_again(deployment: Deployment) -> None:
     await deployment.add_account("twice", duplicate_window_seconds=300)
     body = booking(1, notes="Maria is allergic to nuts")

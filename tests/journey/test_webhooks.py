@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from tests.support.backends import Backend
+from tests.support.backends import Backend, slow_on
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, Site, booking, deploy
 from tests.support.network.receiver import Receiver, receiver
 
@@ -31,6 +31,7 @@ async def posting(site: Site, backend: Backend) -> AsyncIterator[Deployment]:
         yield running
 
 
+@slow_on("embedded")
 async def test_results_reach_the_endpoints_that_are_there(posting: Deployment) -> None:
     async with AsyncExitStack() as stack:
         good = await stack.enter_async_context(receiver())

@@ -33,14 +33,15 @@ from pg_class where relnamespace = 'public'::regnamespace and relkind in ('r', '
 
 _EMPTY = """
 select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid();
-do $$ declare each text; begin
+do $$ declare each text; refuses boolean; begin
   for each in select relname from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r'
     and relname <> 'alembic_version' order by oid desc loop  -- what refers to others was made after them
-    execute format('alter table %I disable trigger user', each);  -- the audit trail's refuses
+    refuses := exists (select from pg_trigger where tgrelid = each::regclass and not tgisinternal);  -- the audit trail does
+    if refuses then execute format('alter table %I disable trigger user', each); end if;
     execute format('delete from %I', each);
-    execute format('alter table %I enable trigger user', each);
+    if refuses then execute format('alter table %I enable trigger user', each); end if;
   end loop;
-  for each in select sequencename from pg_sequences where schemaname = 'public' loop
+  for each in select sequencename from pg_sequences where schemaname = 'public' and last_value is not null loop
     execute format('alter sequence %I restart', each);
   end loop;
 end $$;

@@ -10,6 +10,7 @@ from forwarder.assembly.backend import open_log
 from forwarder.settings import Distributed, Embedded
 from forwarder.topics.port import Message, Topics
 from forwarder.topics.reading import read_to_end
+from tests.support.backends import slow_on
 from tests.support.contracts.http_contract import HttpContract
 from tests.support.contracts.message_contract import check_dead_letter, check_message
 from tests.support.deployment.deployment import Deployment, Site, booking, deploy
@@ -52,6 +53,7 @@ async def _cancel(deployment: Deployment, request_id: str) -> int:
     return answer.status_code
 
 
+@slow_on("embedded")
 async def test_the_messages_of_a_run_are_as_published(running: Deployment, site: Site) -> None:
     confirmed = await running.submit("generic", booking(1), **WAIT)
     assert confirmed.status_code == 201
