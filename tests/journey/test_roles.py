@@ -73,7 +73,7 @@ FORBIDDEN: Mapping[str, tuple[str, ...]] = {
         "SELECT token_hash FROM api_keys",
         "SELECT secret FROM webhook_endpoints",
         "SELECT body FROM webhook_deliveries",
-        "SELECT value FROM deployment_secrets",
+        "UPDATE deployment_secrets SET value = ''",
         "UPDATE integration_accounts SET base_url = 'https://attacker.example'",
         "INSERT INTO secrets (id) VALUES ('x')",
     ),
