@@ -10,11 +10,15 @@ from forwarder.console.parts import ConsoleParts
 from forwarder.http.health import health_routes
 from forwarder.http.messages import Routes
 from forwarder.operations.accounts import Accounts
+from forwarder.operations.search import SubmissionSearch
+from forwarder.operations.standing import Group
 from forwarder.process.addresses import is_local
 from forwarder.process.loading import load
 from forwarder.process.supervision import Stop
 from forwarder.settings import BadSettings, Settings
 from forwarder.store.lists.reader import SqlReader
+from forwarder.store.standing.reader import SqlStanding
+from forwarder.store.webhooks.log import SqlDeliveryLog
 
 
 async def run_console(settings: Settings, listening: Listening, stop: Stop) -> None:
@@ -49,11 +53,17 @@ async def open_console(backend: Backend) -> Routes:
         clock=backend.clock,
         log=backend.log,
         topics=settings.topics,
-        groups={settings.worker.group: settings.topics.requests, settings.notifier.group: settings.topics.results},
+        groups=[
+            Group(settings.worker.group, settings.topics.requests),
+            Group(settings.notifier.group, settings.topics.results),
+        ],
         directory=backend.directory,
         tenancy=backend.tenancy,
         accounts=Accounts(backend.tenancy, backend.sealer, plaintext_cards=settings.environment.allow_plaintext_cards),
         overview=backend.overview,
+        search=SubmissionSearch(backend.overview, backend.request_ids),
+        standing=SqlStanding(backend.engine),
+        deliveries=SqlDeliveryLog(backend.engine),
         repairs=backend.repairs,
         audit=backend.audit,
         trail=backend.trail,

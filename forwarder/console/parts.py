@@ -1,16 +1,19 @@
 """What the console is made of: ports and operations, put in place by `assembly`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from forwarder.operations.accounts import Accounts
 from forwarder.operations.audit import Audit
+from forwarder.operations.search import SubmissionSearch
+from forwarder.operations.standing import Group
 from forwarder.process.clock import Clock
 from forwarder.store.audit.port import AuditTrail
 from forwarder.store.lists.port import Overview
+from forwarder.store.standing.port import StandingReader
 from forwarder.store.submissions.port import Repairs
-from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus
+from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, SubmissionDeliveries
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.port import Directory, TenancyAdmin
 from forwarder.tenancy.webhooks import Endpoint
@@ -40,17 +43,20 @@ class Webhooks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConsoleParts:
-    """The ports of the console. `groups`: the topic that each consumer group reads."""
+    """The ports of the console."""
 
     access: Access
     clock: Clock
     log: Log
     topics: Topics
-    groups: Mapping[str, str]
+    groups: Sequence[Group]
     directory: Directory
     tenancy: TenancyAdmin
     accounts: Accounts
     overview: Overview
+    search: SubmissionSearch
+    standing: StandingReader
+    deliveries: SubmissionDeliveries
     repairs: Repairs
     audit: Audit
     trail: AuditTrail

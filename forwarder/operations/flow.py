@@ -1,7 +1,6 @@
 """How much goes through, as the log itself tells it: messages by the minute from its own timestamps, and what the latest outcomes
 were. Nothing is stored for it, and nothing is read while nobody asks."""
 
-import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from forwarder.topics.port import ConsumedMessage, Log, Topics
 
 MINUTES: Final = 30
 """How far back `Flow` looks."""
-_FRESH_SECONDS: Final = 4.0
 _SAMPLE: Final = 2_000
 _BATCH: Final = 500
 _LONGEST_SAMPLE: Final = timedelta(minutes=15)
@@ -69,23 +67,15 @@ class FlowNow:
 
 
 class Flow:
-    """Reads it, at most every few seconds however many ask. Raises `LogUnavailable`."""
+    """Reads it; what is past is read once. Raises `LogUnavailable`."""
 
     def __init__(self, log: Log, topics: Topics, clock: Clock) -> None:
         self._log = log
         self._topics = topics
         self._clock = clock
         self._passed: defaultdict[str, dict[datetime, int]] = defaultdict(dict)
-        self._reading = asyncio.Lock()
-        self._latest: tuple[float, FlowNow] | None = None
 
     async def read(self) -> FlowNow:
-        async with self._reading:
-            if self._latest is None or self._clock.monotonic() - self._latest[0] >= _FRESH_SECONDS:
-                self._latest = (self._clock.monotonic(), await self._read())
-            return self._latest[1]
-
-    async def _read(self) -> FlowNow:
         topics = self._topics
         async with self._log.admin() as admin:
             known = await admin.list()

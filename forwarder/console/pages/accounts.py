@@ -4,9 +4,11 @@ from typing import Final
 
 from forwarder.console.guard import Form, Visit
 from forwarder.console.parts import ConsoleParts
+from forwarder.console.recent import Recent
 from forwarder.console.responses import Go, Page, address
 from forwarder.http.paging import is_digits
 from forwarder.operations.accounts import NotEncrypted
+from forwarder.operations.standing import read_work
 from forwarder.pms.port import BadOptions
 from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS
 from forwarder.tenancy.port import Account, NotKnown
@@ -20,13 +22,15 @@ class AccountPages:
     def __init__(self, parts: ConsoleParts) -> None:
         self._tenancy = parts.tenancy
         self._accounts = parts.accounts
+        self._work = Recent(lambda: read_work(parts.standing, parts.tenancy, parts.clock), parts.clock)
 
     async def list(self, _visit: Visit) -> Page:
-        return Page("accounts.html", {"accounts": await self._tenancy.accounts()})
+        return Page("accounts.html", {"work": await self._work.get()})
 
     async def show(self, visit: Visit) -> Page:
-        account = await self._account(visit)
-        return Page("account.html", {"account": account, "longest_window": MAX_WINDOW_SECONDS})
+        account, work = await self._account(visit), await self._work.get()
+        standing = next((each for each in work.accounts if each.account_id == account.id), None)
+        return Page("account.html", {"account": account, "standing": standing, "now": work.at})
 
     async def act(self, visit: Visit) -> Go:
         account = await self._account(visit)

@@ -1,19 +1,64 @@
-"""The first page: what wants attention, how much goes through, and how each PMS does."""
+"""The first page: what wants attention, how much goes through, and how each account's PMS does."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
 
 from forwarder.console.guard import Visit
 from forwarder.console.parts import ConsoleParts
-from forwarder.console.responses import Page
-from forwarder.operations.flow import AccountOutcomes, Flow
+from forwarder.console.recent import Recent
+from forwarder.console.responses import Page, address
+from forwarder.operations.flow import AccountOutcomes, Flow, FlowNow
+from forwarder.operations.standing import (
+    AccountStanding,
+    AccountState,
+    GroupLag,
+    StandingWork,
+    read_lag,
+    read_work,
+)
+from forwarder.tenancy.webhooks import Endpoint
+
+_LAG_SECONDS: Final = 60.0
+_OLD_SECONDS: Final = 300.0
+_SLOW_SECONDS: Final = 30.0
+_NAMED: Final = 20
+_ROWS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class _GroupLag:
-    group: str
-    topic: str
-    messages: int
+class Attention:
+    """Something that an operator should look at, and where. `bad`: now, rather than soon."""
+
+    who: str
+    what: str
+    where: str
+    bad: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _AccountRow:
+    standing: AccountStanding
+    outcomes: AccountOutcomes
+
+    @property
+    def failed(self) -> int:
+        return sum(each.count for each in self.standing.failed)
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """The higher, the more it wants to be looked at."""
+        work = self.standing.work
+        return (work.in_doubt + self.failed, work.pending, self.outcomes.kinds.total())
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    flow: FlowNow
+    lags: Sequence[GroupLag]
+    work: StandingWork
+    endpoints: Sequence[Endpoint]
 
 
 class OverviewPage:
@@ -22,31 +67,80 @@ class OverviewPage:
     def __init__(self, parts: ConsoleParts) -> None:
         self._parts = parts
         self._flow = Flow(parts.log, parts.topics, parts.clock)
+        self._recent = Recent(self._read, parts.clock)
 
     async def show(self, _visit: Visit) -> Page:
-        flow, lags = await self._flow.read(), await self._lags()
-        accounts = await self._parts.tenancy.accounts()
-        outcomes = sorted(flow.outcomes.items(), key=lambda each: -_failures(each[1]))
-        values = {
-            "flow": flow,
-            "lags": lags,
-            "outcomes": outcomes,
-            "paused": [each for each in accounts if each.paused],
-        }
-        return Page("overview.html", {**values, "now": self._parts.clock.now()})
+        seen = await self._recent.get()
+        outcomes = seen.flow.outcomes
+        rows = [_AccountRow(each, outcomes.get(each.account_id, AccountOutcomes())) for each in seen.work.accounts]
+        rows.sort(key=lambda row: row.rank, reverse=True)
+        attention = [*_attention(seen, rows)]
+        values = {"flow": seen.flow, "lags": seen.lags, "work": seen.work, "accounts": rows[:_ROWS]}
+        others = {"more_accounts": max(len(rows) - _ROWS, 0), "now": seen.work.at}
+        return Page(
+            "overview.html",
+            {
+                **values,
+                **others,
+                "attention": attention[:_NAMED],
+                "unnamed": max(len(attention) - _NAMED, 0),
+                "pending": sum(row.standing.work.pending for row in rows),
+                "in_doubt": sum(row.standing.work.in_doubt for row in rows),
+                "oldest": min((at for row in rows if (at := row.standing.work.oldest_pending_at)), default=None),
+            },
+        )
 
-    async def _lags(self) -> Sequence[_GroupLag]:
-        found = []
-        async with self._parts.log.admin() as admin:
-            for group, topic in self._parts.groups.items():
-                held = await admin.offsets(topic)
-                at = await admin.committed(topic, group=group)
-                behind = sum(each.stop - max(at.get(number, 0), each.start) for number, each in held.items())
-                found.append(_GroupLag(group, topic, behind))
-        return found
+    async def _read(self) -> _Seen:
+        parts = self._parts
+        return _Seen(
+            await self._flow.read(),
+            await read_lag(parts.log, parts.groups, parts.clock),
+            await read_work(parts.standing, parts.tenancy, parts.clock),
+            await parts.webhooks.endpoints(None),
+        )
 
 
-def _failures(outcomes: AccountOutcomes) -> float:
-    """The share of outcomes that are no business answer."""
-    total = outcomes.kinds.total()
-    return (outcomes.kinds["failed"] + outcomes.kinds["in_doubt"]) / total if total else 0.0
+def _attention(seen: _Seen, rows: Sequence[_AccountRow]) -> Iterator[Attention]:
+    """The worst first."""
+    now = seen.work.at
+    for each in seen.lags:
+        if each.seconds > _LAG_SECONDS:
+            what = f"is {each.messages:,} messages and {each.seconds:,.0f} s behind"
+            yield Attention(each.group.name, what, address("/topics"))
+    for row in rows:
+        if row.standing.work.in_doubt:
+            where = address("/in-doubt", account=row.standing.account_id)
+            yield Attention(row.standing.account_id, f"{row.standing.work.in_doubt:,} in doubt", where)
+    for row in rows:
+        for failed in row.standing.failed:
+            where = address("/dead-letters", account=failed.account_id, **{"class": failed.failure_class})
+            yield Attention(failed.account_id, f"{failed.count:,} failed: {failed.failure_class}", where)
+    for row in rows:
+        yield from _waiting(row, now)
+    known = {endpoint.id: endpoint for endpoint in seen.endpoints}
+    for due in seen.work.endpoints:
+        late = (now - due.first_due_at).total_seconds()
+        if late > _LAG_SECONDS and due.endpoint_id in known:
+            what = f"{due.pending:,} deliveries wait, the first {late:,.0f} s too long"
+            yield Attention(due.endpoint_id, what, address(f"/webhooks/{due.endpoint_id}"), bad=False)
+    for endpoint in seen.endpoints:
+        if not endpoint.enabled:
+            what = f"is disabled ({endpoint.disabled_reason or 'by hand'})"
+            yield Attention(endpoint.id, what, address(f"/webhooks/{endpoint.id}"), bad=False)
+
+
+def _waiting(row: _AccountRow, now: datetime) -> Iterator[Attention]:
+    """What of one account is not as it should be, though nothing failed yet."""
+    account, work = row.standing.account_id, row.standing.work
+    where = address(f"/accounts/{account}")
+    if row.standing.state is AccountState.PAUSED:
+        yield Attention(account, f"is paused; {work.pending:,} wait", where, bad=False)
+    elif row.standing.state is AccountState.UNKNOWN and work.pending:
+        yield Attention(account, f"is no account any more; {work.pending:,} wait", where)
+    elif work.oldest_pending_at is not None and (now - work.oldest_pending_at).total_seconds() > _OLD_SECONDS:
+        age = (now - work.oldest_pending_at).total_seconds() / 60
+        where = address("/submissions", account=account, status="PENDING")
+        yield Attention(account, f"{work.pending:,} pending, the oldest for {age:,.0f} min", where, bad=False)
+    typical = row.outcomes.typical_seconds
+    if typical is not None and typical > _SLOW_SECONDS:
+        yield Attention(account, f"is slow: typically {typical:,.0f} s to its outcome", where, bad=False)

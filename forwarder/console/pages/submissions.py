@@ -1,6 +1,9 @@
 """Submissions: searching them, one with its history, and settling, cancelling it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from pydantic_core import from_json
@@ -8,15 +11,22 @@ from pydantic_core import from_json
 from forwarder.console.guard import Form, Visit
 from forwarder.console.parts import ConsoleParts
 from forwarder.console.responses import Go, Page, address
+from forwarder.http.paging import LARGEST_ID, positive
 from forwarder.operations.cancellation import Cancellations, CannotCancel
+from forwarder.operations.search import SubmissionQuery
 from forwarder.operations.settle import NotInDoubt, Repair, account_deadline_seconds
+from forwarder.operations.timeline import History, history_of
 from forwarder.reservation.anonymous import anonymous_record
 from forwarder.reservation.cancellation import MAX_REASON
 from forwarder.reservation.outcome import Status
-from forwarder.store.lists.port import StoredSubmission, SubmissionSummary
+from forwarder.store.lists.port import SubmissionSummary
 from forwarder.tenancy.port import NotKnown
 
 _LONGEST_TEXT: Final = 500
+_ROWS: Final = 50
+_STEPS: Final = 4
+"""How much one page of a search looks through; then the operator says whether to go on."""
+_FIELDS: Final = ("account", "workspace", "property", "pms", "transaction", "guest", "reason", "status", "before")
 
 
 class SubmissionPages:
@@ -30,13 +40,39 @@ class SubmissionPages:
         )
 
     async def search(self, visit: Visit) -> Page | Go:
-        request_id = visit.query("id")
-        if request_id:
+        """Those that match what is given, newest first."""
+        if request_id := visit.query("id"):
             return Go(address(f"/submissions/{request_id}"))
-        return Page("submissions.html", {})
+        given = {name: visit.query(name) for name in _FIELDS}
+        query, problem = _query(given)
+        rows, following = ([], None) if problem else await self._page_of(query, visit.query("below"))
+        more = None if following is None else address("/submissions", **given, below=following)
+        values = {"given": given, "statuses": list(Status), "problem": problem, "rows": rows, "more": more}
+        return Page("submissions.html", values)
 
-    async def in_doubt(self, _visit: Visit) -> Page:
-        return Page("submissions.html", {})
+    async def in_doubt(self, visit: Visit) -> Page:
+        """Those that may have been made, and that somebody has to decide on."""
+        account = visit.query("account")
+        query = SubmissionQuery(frozenset({Status.IN_DOUBT}), account_id=account or None)
+        rows, following = await self._page_of(query, visit.query("below"))
+        more = None if following is None else address("/in-doubt", account=account, below=following)
+        return Page("in_doubt.html", {"rows": rows, "more": more, "account": account})
+
+    async def _page_of(self, query: SubmissionQuery, below: str) -> tuple[Sequence[SubmissionSummary], int | None]:
+        """Up to a page of what matches, and from where a next one would go on."""
+        found: list[SubmissionSummary] = []
+        steps = 0
+        following: int | None = None
+        search = self._parts.search.pages(query, page=_ROWS, before=positive(below, LARGEST_ID))
+        async with aclosing(search) as pages:
+            async for rows, next_below in pages:
+                found += rows
+                steps, following = steps + 1, next_below
+                if len(found) >= _ROWS or steps == _STEPS:
+                    break
+        if len(found) > _ROWS:
+            return found[:_ROWS], found[_ROWS - 1].id
+        return found, following
 
     async def show(self, visit: Visit) -> Page:
         return await self._page(visit, guest=False)
@@ -57,12 +93,14 @@ class SubmissionPages:
                 return Go(path, "There is no such action; nothing was changed.")
 
     async def _page(self, visit: Visit, *, guest: bool) -> Page:
-        summary, stored = await self._find(visit.request.path_params["request_id"])
-        record: Mapping[str, Any] = from_json(stored.record)
+        history = await self._find(visit.request.path_params["request_id"])
+        summary = history.summary
+        record: Mapping[str, Any] = from_json(history.stored.record)
         account = await self._parts.directory.account(summary.account_id)
         values = {
             "summary": summary,
-            "stored": stored,
+            "stored": history.stored,
+            "steps": history.steps(),
             "account": account,
             "record": record if guest else anonymous_record(record),
             "guest": guest,
@@ -71,8 +109,8 @@ class SubmissionPages:
         }
         return Page("submission.html", values)
 
-    async def _find(self, request_id: str) -> tuple[SubmissionSummary, StoredSubmission]:
-        found = await self._parts.overview.find(request_id)
+    async def _find(self, request_id: str) -> History:
+        found = await history_of(request_id, self._parts.overview, self._parts.deliveries)
         if found is None:
             raise NotKnown(
                 f"No submission {request_id!r} was taken in; if it was just accepted, a worker has yet to reach it."
@@ -111,3 +149,30 @@ class SubmissionPages:
         return (
             "It is cancelled already." if status is Status.CANCELLED else "A worker cancels it, within half a minute."
         )
+
+
+def _query(given: Mapping[str, str]) -> tuple[SubmissionQuery, str | None]:
+    """What is looked for, and what is wrong with it."""
+    query = SubmissionQuery(
+        account_id=given["account"] or None,
+        workspace_id=given["workspace"] or None,
+        property_id=given["property"] or None,
+        reason=given["reason"] or None,
+        transaction_id=given["transaction"] or None,
+        guest=given["guest"] or None,
+        pms_reservation_id=given["pms"] or None,
+    )
+    if any("\0" in text for text in given.values()):
+        return query, "The character U+0000 is in nothing that is stored."
+    if given["status"]:
+        if given["status"] not in set(Status):
+            return query, f"There is no status {given['status']!r}."
+        query = replace(query, statuses=frozenset({Status(given["status"])}))
+    if given["before"]:
+        try:
+            moment = datetime.fromisoformat(given["before"])
+            utc = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        except (ValueError, OverflowError):
+            return query, f"{given['before']!r} is no moment: write one in UTC as 2031-12-31T12:00."
+        query = replace(query, accepted_before=utc)
+    return query, None

@@ -57,16 +57,13 @@ class TopicPages:
         return Page("topics.html", {"topics": found, "missing": missing})
 
     async def _topic(self, admin: TopicAdmin, name: str) -> _Topic:
-        groups = [group for group, topic in self._groups.items() if topic == name]
-        held = await admin.offsets(name)
-        committed = {group: await admin.committed(name, group=group) for group in groups}
+        groups = [group.name for group in self._groups if group.topic == name]
+        lags = {
+            group: {each.partition: each.messages for each in await admin.lag(name, group=group)} for group in groups
+        }
         partitions = [
-            _Partition(
-                number,
-                offsets,
-                {group: offsets.stop - max(at.get(number, 0), offsets.start) for group, at in committed.items()},
-            )
-            for number, offsets in sorted(held.items())
+            _Partition(number, held, {group: behind.get(number, 0) for group, behind in lags.items()})
+            for number, held in sorted((await admin.offsets(name)).items())
         ]
         return _Topic(name, partitions, groups, await admin.retention(name))
 

@@ -1,0 +1,358 @@
+"""The console on the embedded log and store, called without a socket: who gets in, what is shown, and what its forms change."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+import pytest
+
+from forwarder.assembly.backend import Backend, open_backend
+from forwarder.assembly.console import console_refusal, open_console
+from forwarder.console.sessions import IDLE_SECONDS, LONGEST_SECONDS, Sessions
+from forwarder.http.server import http_app
+from forwarder.operations.dead_letter_messages import DeadLetterWriter, letter_message
+from forwarder.process.supervision import bind
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.request import SealedCard
+from forwarder.settings.environment import Environment
+from forwarder.settings.reading import settings_of
+from forwarder.store.audit.port import AuditEntry, AuditFilter
+from forwarder.store.submissions.recorder import SqlRecorder
+from forwarder.store.submissions.work import Arrival
+from forwarder.tenancy.access import Access
+from forwarder.tenancy.key_terms import Scope, read_networks
+from forwarder.tenancy.port import Account
+from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
+from forwarder.topics.codec import decode_cancellation, encode_submission, header, is_cancellation
+from forwarder.topics.port import Message
+from forwarder.topics.reading import read_to_end
+from tests.support.memory.clock import ManualClock
+from tests.support.store.stored import final
+from tests.support.worker.works import NOW, submission
+
+T = TypeVar("T")
+ORIGIN = "http://localhost:8080"
+HOSTILE = "<script>alert('x')</script>"
+
+
+@dataclass
+class Console:
+    """An operator's browser on a console."""
+
+    backend: Backend
+    http: httpx.AsyncClient
+    token: str
+    key_id: str
+
+    async def form_token(self, page: str) -> str:
+        shown = await self.http.get(page)
+        found = re.search(r'name="form_token" value="([^"]+)"', shown.text)
+        assert found is not None, shown.text
+        return found[1]
+
+    async def sign_in(self, token: str | None = None, **headers: str) -> httpx.Response:
+        fields = {
+            "key": token or self.token,
+            "next": "/console",
+            "form_token": await self.form_token("/console/sign-in"),
+        }
+        return await self.http.post("/console/sign-in", data=fields, headers={"Origin": ORIGIN, **headers})
+
+    async def send(self, page: str, **fields: str) -> httpx.Response:
+        """Send a form of that page."""
+        fields["form_token"] = await self.form_token(page)
+        return await self.http.post(page, data=fields, headers={"Origin": ORIGIN})
+
+    async def audited(self, action: str) -> list[AuditEntry]:
+        return [*await self.backend.trail.entries(AuditFilter(action=action), before=None, limit=10)]
+
+
+@pytest.fixture
+async def console(tmp_path: Path) -> AsyncIterator[Console]:
+    settings = settings_of(Environment(data_dir=tmp_path, partitions=1))
+    async with open_backend(settings) as backend:
+        await backend.create_topics()
+        await backend.tenancy.add_workspace("casa")
+        await backend.tenancy.put_account(Account("casa-1", "casa", "generic", "https://pms.test", ""))
+        key, token = await backend.tenancy.add_key("casa", scopes=frozenset[Scope]({"operate"}))
+        # A key that is revoked is remembered for no time at all.
+        directory = SqlDirectory(backend.engine, backend.clock, CacheTimes(known=0.0))
+        served = replace(backend, access=Access(directory, backend.clock))
+        transport = httpx.ASGITransport(http_app(await open_console(served), backend.clock), client=("203.0.113.7", 1))
+        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as http:
+            yield Console(backend, http, token, key.id)
+
+
+async def taken_in(console: Console, number: int, *, status: Status | None = None, **fields: object) -> str:
+    """A submission of the account, that ended so if that is given; a FAILED one with its dead letter. Its request id."""
+    recorder, backend = SqlRecorder(console.backend.engine), console.backend
+    await recorder.renew("w1", seconds=30.0)
+    arriving = Arrival(submission(number, account="casa-1", **fields), 0, NOW + timedelta(days=1), held=True)
+    (work,) = await recorder.ingest("w1", [arriving], now=NOW)
+    if status is None:
+        return work.submission.request_id
+    ended = final(work, status=status)
+    topics = backend.settings.topics
+    if status is Status.FAILED:
+        ended = replace(ended, dead_letter=DeadLetterWriter(topics, "workers").failed(work, ended))
+        async with backend.log.publisher() as publisher:
+            await publisher.publish(topics.dead_letters, [letter_message(not_none(ended.dead_letter))])
+    await recorder.record("w1", [ended], [])
+    return work.submission.request_id
+
+
+async def test_nobody_gets_in_without_a_key_that_may_operate(console: Console) -> None:
+    tenancy = console.backend.tenancy
+    _, of_an_engine = await tenancy.add_key("casa")
+    _, for_tests = await tenancy.add_key("casa", test=True, scopes=frozenset[Scope]({"operate"}))
+    away = frozenset[Scope]({"operate"})
+    _, from_elsewhere = await tenancy.add_key("casa", scopes=away, networks=read_networks(["198.51.100.0/24"]))
+    for path in ("", "/submissions", "/audit", "/accounts/casa-1", "/dead-letters", "/topics/reservations.requests"):
+        asked = await console.http.get(f"/console{path}")
+        assert asked.status_code == 303
+        assert asked.headers["location"].startswith("/console/sign-in")
+    for token, status in ((of_an_engine, 403), (for_tests, 401), (from_elsewhere, 403), ("fwd_live_guess", 401)):
+        refused = await console.sign_in(token)
+        assert (refused.status_code, "console_session" in console.http.cookies) == (status, False)
+
+    assert (await console.sign_in()).headers["location"] == "/console"
+    assert (await console.http.get("/console")).status_code == 200
+    live = await console.http.get("/console", headers={"X-Console-Live": "1"})
+    assert live.status_code == 200
+    out = await console.send("/console/accounts/casa-1", do="nothing that there is")
+    assert out.status_code == 303
+    token = await console.form_token("/console")
+    await console.http.post("/console/sign-out", data={"form_token": token}, headers={"Origin": ORIGIN})
+    assert (await console.http.get("/console")).status_code == 303
+
+
+async def test_guessing_keys_is_throttled(console: Console) -> None:
+    answers = [(await console.sign_in("fwd_live_guess")).status_code for _ in range(62)]
+    assert answers[0] == 401
+    assert answers[-1] == 429
+    assert (await console.sign_in()).status_code == 303  # the right one is let in from there all the same
+
+
+async def test_a_session_ends_with_its_key(console: Console) -> None:
+    await console.sign_in()
+    await console.backend.tenancy.revoke_key(console.key_id)
+    assert (await console.http.get("/console/audit")).headers["location"].startswith("/console/sign-in")
+    await console.sign_in()
+    assert (await console.http.get("/console/audit")).status_code == 303
+
+
+async def test_a_session_ends_by_itself() -> None:
+    clock = ManualClock()
+    sessions = Sessions(clock)
+    left, used = sessions.open("token", "key_1"), sessions.open("token", "key_1")
+    await clock.advance(IDLE_SECONDS - 1)
+    assert sessions.find(left, in_use=False) is not None
+    assert sessions.find(used, in_use=True) is not None
+    await clock.advance(2)
+    assert sessions.find(left, in_use=True) is None
+    for _ in range(int(LONGEST_SECONDS / IDLE_SECONDS) + 1):
+        sessions.find(used, in_use=True)
+        await clock.advance(IDLE_SECONDS - 1)
+    assert sessions.find(used, in_use=True) is None
+
+
+async def test_a_form_of_another_site_changes_nothing(console: Console) -> None:
+    await console.sign_in()
+    page = "/console/accounts/casa-1"
+    token = await console.form_token(page)
+    wrong: list[tuple[dict[str, str], dict[str, str]]] = [
+        ({"form_token": token}, {"Origin": "https://evil.example"}),
+        ({"form_token": token}, {"Origin": "null"}),
+        ({"form_token": token}, {}),
+        ({"form_token": "guess"}, {"Origin": ORIGIN}),
+        ({}, {"Origin": ORIGIN}),
+    ]
+    for fields, headers in wrong:
+        refused = await console.http.post(page, data={"do": "pause", **fields}, headers=headers)
+        assert refused.status_code == 403
+    assert not (await console.backend.tenancy.accounts())[0].paused
+    assert [each for each in await console.audited("account") if each.actor_kind == "key"] == []
+    # Nor is anybody signed in as somebody else by a form that comes from elsewhere.
+    fields = {"key": console.token, "form_token": await console.form_token("/console/sign-in")}
+    elsewhere = await console.http.post("/console/sign-in", data=fields, headers={"Origin": "https://evil.example"})
+    assert elsewhere.status_code == 403
+    large = await console.http.post(page, content=b"a" * 70_000, headers={"Origin": ORIGIN})
+    assert large.status_code == 413
+
+
+async def test_browsers_are_told_to_keep_and_run_nothing(console: Console) -> None:
+    signed_in = await console.sign_in()
+    cookie = signed_in.headers["set-cookie"]
+    assert "HttpOnly; SameSite=Strict" in cookie
+    assert "Secure" not in cookie  # localhost has no TLS
+    public = await console.http.get("/console/sign-in", headers={"Host": "console.example.com"})
+    assert public.headers["set-cookie"].endswith("; Secure")
+    page = await console.http.get("/console")
+    policy = page.headers["content-security-policy"]
+    assert "unsafe-inline" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert page.headers["cache-control"] == "no-store"
+    assert page.headers["x-content-type-options"] == "nosniff"
+    assert "style=" not in page.text
+    for asset in re.findall(r'(?:src|href)="(/console/static/[^"]+)"', page.text):
+        assert (await console.http.get(asset)).status_code == 200
+    assert (await console.http.get("/console/static/..%2fguard.py")).status_code == 404
+    outside = {"key": console.token, "next": "https://evil.example", "form_token": ""}
+    outside["form_token"] = await console.form_token("/console/sign-in")
+    onward = await console.http.post("/console/sign-in", data=outside, headers={"Origin": ORIGIN})
+    assert onward.headers["location"] == "/console"
+
+
+async def test_what_guests_and_pmss_say_is_text(console: Console) -> None:
+    guest = {"firstName": HOSTILE, "lastName": "Novak", "email": "novak@example.com"}
+    request_id = await taken_in(console, 1, status=Status.FAILED, guest=guest, propertyId=HOSTILE)
+    await console.sign_in()
+    for path in (
+        f"/submissions/{request_id}",
+        f"/submissions?guest=novak&account={HOSTILE}",
+        "/submissions?guest=novak",
+        f"/submissions?property={HOSTILE}",
+        "/dead-letters",
+        "/topics/reservations.requests-dlt?since=1970-01-02T00:00",
+        f"/submissions/{HOSTILE.replace('/', '')}",
+        "/topics/" + HOSTILE.replace("/", ""),
+    ):
+        page = await console.http.get(f"/console{path}")
+        assert page.status_code in {200, 404}
+        assert "<script>alert" not in page.text, path
+
+
+async def test_a_guest_is_shown_to_whoever_asks_and_that_is_on_the_trail(console: Console) -> None:
+    request_id = await taken_in(console, 1)
+    await console.sign_in()
+    page = f"/console/submissions/{request_id}"
+    assert "Gonzalez" not in (await console.http.get(page)).text
+    found = await console.http.get("/console/submissions", params={"guest": "gonzalez"})
+    assert request_id in found.text
+    assert request_id not in (await console.http.get("/console/submissions", params={"guest": "nobody"})).text
+    shown = await console.send(page, do="guest")
+    assert "Gonzalez" in shown.text
+    (entry,) = await console.audited("submission.show_guest")
+    assert (entry.actor_kind, entry.actor, entry.origin) == ("key", console.key_id, "203.0.113.7")
+    assert entry.target == request_id
+
+
+async def test_messages_are_shown_without_guests_and_cards(console: Console) -> None:
+    message = encode_submission(
+        submission(1, account="casa-1", card=SealedCard("0123456789abcdef", "c2VhbGVk")),
+        "2027-01-01T00:00:00.000Z",
+        b'{"propertyId":1,"guest":{"firstName":"Maria","lastName":"Gonzalez"},"notes":"call Maria","roomId":"A"}',
+    )
+    topic = console.backend.settings.topics.requests
+    async with console.backend.log.publisher() as publisher:
+        await publisher.publish(topic, [message, Message(b"k", b"not JSON: Gonzalez")])
+    await console.sign_in()
+    page = (await console.http.get(f"/console/topics/{topic}")).text
+    assert message.key.decode() in page
+    assert "0123456789abcdef" in page
+    for hidden in ("Gonzalez", "Maria", "c2VhbGVk"):
+        assert hidden not in page
+
+
+async def test_an_account_is_paused_resumed_and_changed(console: Console) -> None:
+    await console.sign_in()
+    page = "/console/accounts/casa-1"
+    await console.send(page, do="pause")
+    assert (await console.backend.tenancy.accounts())[0].paused
+    assert "It is paused" in (await console.http.get(page)).text
+    await console.send(page, do="resume")
+    await console.send(page, do="change", duplicate_window="120")
+    await console.send(page, do="change", duplicate_window="-1")
+    (account,) = await console.backend.tenancy.accounts()
+    assert (account.paused, account.duplicate_window_seconds) == (False, 120)
+    trail = [(each.action, each.actor) for each in await console.audited("account") if each.actor_kind == "key"]
+    assert trail == [(f"account.{each}", console.key_id) for each in ("change", "resume", "pause")]
+    assert (await console.http.get("/console/accounts/casa-2")).status_code == 404
+
+
+async def test_what_is_in_doubt_is_settled(console: Console) -> None:
+    made = await taken_in(console, 1, status=Status.IN_DOUBT)
+    not_made = await taken_in(console, 2, status=Status.IN_DOUBT)
+    await console.sign_in()
+    queue = (await console.http.get("/console/in-doubt")).text
+    assert made in queue
+    assert not_made in queue
+    await console.send(f"/console/submissions/{made}", do="settle", finding="confirmed", text="")
+    await console.send(f"/console/submissions/{made}", do="settle", finding="confirmed", text="PMS-77")
+    await console.send(f"/console/submissions/{not_made}", do="settle", finding="not_made")
+    known = await console.backend.overview.statuses([made, not_made])
+    assert {each: status for each, (status, _) in known.items()} == {made: Status.CONFIRMED, not_made: Status.PENDING}
+    page = (await console.http.get(f"/console/submissions/{made}")).text
+    assert "PMS-77" in page
+    assert {each.target for each in await console.audited("submission.settle")} == {made, not_made}
+    assert {each.actor for each in await console.audited("submission.settle")} == {console.key_id}
+
+
+async def test_a_cancellation_goes_the_way_of_a_callers(console: Console) -> None:
+    request_id = await taken_in(console, 1, status=Status.CONFIRMED)
+    await console.sign_in()
+    await console.send(f"/console/submissions/{request_id}", do="cancel", reason="the guest fell ill")
+    topic = console.backend.settings.topics.requests
+    messages = [each.message async for batch in read_to_end(console.backend.log, topic) for each in batch]
+    (asked,) = [decode_cancellation(each) for each in messages if is_cancellation(each)]
+    assert (asked.request_id, asked.reason) == (request_id, "the guest fell ill")
+    (entry,) = await console.audited("submission.cancel")
+    assert (entry.actor, entry.target) == (console.key_id, request_id)
+
+
+async def test_a_group_of_dead_letters_is_replayed_after_a_preview(console: Console) -> None:
+    ids = [await taken_in(console, each, status=Status.FAILED) for each in (1, 2)]
+    await console.sign_in()
+    groups = (await console.http.get("/console/dead-letters")).text
+    (link,) = set(re.findall(r'href="(/console/dead-letters/replay\?account=[^"]+)"', groups))
+    preview = await console.http.get(link.replace("&amp;", "&"))
+    assert "Replay 2 dead letters?" in preview.text
+    assert all(each in preview.text for each in ids)
+    fields = dict(re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', preview.text))
+    begun = await console.http.post("/console/dead-letters/replay", data=fields, headers={"Origin": ORIGIN})
+    while "It goes on." in (shown := await console.http.get(begun.headers["location"])).text:
+        await asyncio.sleep(0.02)  # as its page does
+    assert "2 of 2 are put back. It is done." in shown.text
+    topic = console.backend.settings.topics.requests
+    back = [each.message async for batch in read_to_end(console.backend.log, topic) for each in batch]
+    assert {header(each.headers, "replay-of") for each in back} == {f"{each}.1" for each in ids}
+    assert [(each.result, each.actor) for each in await console.audited("dead_letters.replay")] == [
+        ("done", console.key_id),
+        ("requested", console.key_id),
+    ]
+    assert (await console.http.get("/console/dead-letters/replays/unknown")).status_code == 404
+
+
+async def test_the_overview_names_what_wants_attention(console: Console) -> None:
+    await taken_in(console, 1, status=Status.IN_DOUBT)
+    await taken_in(console, 2, status=Status.FAILED)
+    await console.backend.tenancy.put_account(Account("idle", "casa", "generic", "https://pms.test", "", paused=True))
+    await console.sign_in()
+    page = (await console.http.get("/console")).text
+    attention = page[page.index('id="attention"') : page.index('id="flow"')]
+    assert re.findall(r'<li class="(\w+)"><a href="([^"]+)"', attention) == [
+        ("bad", "/console/in-doubt?account=casa-1"),
+        ("bad", "/console/dead-letters?account=casa-1&amp;class=other"),
+        ("warn", "/console/accounts/idle"),
+    ]
+    for path in ("/topics", "/webhooks", "/accounts", "/audit"):
+        assert (await console.http.get(f"/console{path}")).status_code == 200
+
+
+async def test_it_is_served_to_other_machines_over_tls_alone(tmp_path: Path) -> None:
+    here, plain = Environment(data_dir=tmp_path), Environment(data_dir=tmp_path, console_plaintext=True)
+    for host, environment, refused in (("127.0.0.1", here, False), ("0.0.0.0", here, True), ("0.0.0.0", plain, False)):
+        with bind(host, 0) as listening:
+            refusal = console_refusal(settings_of(environment), listening)
+            assert (refusal is not None) is refused
+            assert refusal is None or "FORWARDER_CONSOLE_PLAINTEXT" in refusal
+
+
+def not_none(value: T | None) -> T:
+    assert value is not None
+    return value
