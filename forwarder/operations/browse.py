@@ -25,6 +25,7 @@ _SHOWN: Final = frozenset(
 _HEADERS_HIDDEN: Final = frozenset({"dlt-exception-message"})
 """A PMS's own words, which may quote the guest."""
 _MAX_TEXT: Final = 300
+_MAX_READ: Final = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +42,28 @@ class SeenMessage:
     value: Mapping[str, Any] | None
 
 
-async def browse(
-    log: Log, topic: str, *, since: datetime, limit: int, partition: int | None = None
-) -> Sequence[SeenMessage]:
-    """The first `limit` messages of `topic` that were appended at `since` or later, in one partition if that is given. Raises
-    `LogUnavailable`."""
-    found: list[SeenMessage] = []
+@dataclass(frozen=True, slots=True)
+class Browsed:
+    """The messages found, the earliest first. `whole`: no other that was asked for was appended between them."""
+
+    messages: Sequence[SeenMessage]
+    whole: bool
+
+
+async def browse(log: Log, topic: str, *, since: datetime, limit: int, partition: int | None = None) -> Browsed:
+    """The first `limit` messages of `topic` that were appended at `since` or later, in one partition if that is given. Reads a few
+    thousand at the most, some of each partition. Raises `LogUnavailable`."""
+    found: list[ConsumedMessage] = []
+    read, whole = 0, True
     async with aclosing(read_to_end(log, topic, since=since)) as batches:
         async for batch in batches:
-            found += [_seen(each) for each in batch if partition in {None, each.partition}]
-            if len(found) >= limit:
+            read += len(batch)
+            found += [each for each in batch if partition in {None, each.partition}]
+            if read >= _MAX_READ or (partition is not None and len(found) >= limit):
+                whole = partition is not None and len(found) >= limit
                 break
-    return sorted(found[:limit], key=lambda each: (each.at, each.partition, each.offset))
+    found.sort(key=lambda each: (each.timestamp_ms, each.partition, each.offset))
+    return Browsed([_seen(each) for each in found[:limit]], whole)
 
 
 def _seen(consumed: ConsumedMessage) -> SeenMessage:

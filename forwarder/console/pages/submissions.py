@@ -102,7 +102,7 @@ class SubmissionPages:
             "stored": history.stored,
             "steps": history.steps(),
             "account": account,
-            "record": record if guest else anonymous_record(record),
+            "record": record if guest else _without_guest(record),
             "guest": guest,
             "letter_id": f"{summary.request_id}.{summary.revision}" if summary.status is Status.FAILED else None,
             "longest_reason": MAX_REASON,
@@ -149,6 +149,12 @@ class SubmissionPages:
         return (
             "It is cancelled already." if status is Status.CANCELLED else "A worker cancels it, within half a minute."
         )
+
+
+def _without_guest(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is left of the record, without the members that would be blank."""
+    kept = anonymous_record(record)
+    return {name: each for name, each in kept.items() if name not in {"primaryGuest", "problem"}}
 
 
 def _query(given: Mapping[str, str]) -> tuple[SubmissionQuery, str | None]:

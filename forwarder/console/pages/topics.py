@@ -76,7 +76,8 @@ class TopicPages:
         problem = f"{text!r} is no moment: write one in UTC as 2031-12-31T12:00." if text and since is None else None
         since = since or self._clock.now() - _AGO
         partition = int(wanted) if is_digits(wanted) and (wanted == "0" or positive(wanted, LARGEST_ID)) else None
-        messages = await browse(self._log, name, since=since, limit=_ROWS, partition=partition)
+        found = await browse(self._log, name, since=since, limit=_ROWS, partition=partition)
+        messages = found.messages
         values = {
             "topic": name,
             "since": since.strftime("%Y-%m-%dT%H:%M:%S"),
@@ -84,7 +85,7 @@ class TopicPages:
             "problem": problem,
         }
         following = messages[-1].at.strftime("%Y-%m-%dT%H:%M:%S.%f") if len(messages) == _ROWS else None
-        return Page("messages.html", {**values, "messages": messages, "following": following})
+        return Page("messages.html", {**values, "messages": messages, "whole": found.whole, "following": following})
 
 
 def _moment(text: str) -> datetime | None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 import pytest
@@ -88,7 +88,7 @@ async def console(tmp_path: Path) -> AsyncIterator[Console]:
             yield Console(backend, http, token, key.id)
 
 
-async def taken_in(console: Console, number: int, *, status: Status | None = None, **fields: object) -> str:
+async def taken_in(console: Console, number: int, *, status: Status | None = None, **fields: Any) -> str:
     """A submission of the account, that ended so if that is given; a FAILED one with its dead letter. Its request id."""
     recorder, backend = SqlRecorder(console.backend.engine), console.backend
     await recorder.renew("w1", seconds=30.0)

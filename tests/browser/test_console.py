@@ -1,0 +1,149 @@
+"""The console in a real browser, on a whole forwarder in one process: by keyboard, with scripts and without, light and dark, wide
+and narrow."""
+
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, async_playwright, expect
+
+from tests.support.deployment.deployment import Deployment, Site, booking, deploy, site_settings
+from tools.servers.real_servers import RealServers
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium in PATH: on Debian, apt-get install chromium"),
+]
+
+PATIENCE_MS = 60_000
+HOSTILE = "<img src=x onerror=document.title='taken'>"
+PAGES = (
+    "",
+    "/submissions",
+    "/in-doubt",
+    "/dead-letters",
+    "/accounts",
+    "/accounts/generic",
+    "/topics",
+    "/topics/reservations.results",
+    "/webhooks",
+    "/audit",
+)
+
+UNLABELLED = """() => [...document.querySelectorAll("input:not([type=hidden]), select, textarea")]
+  .filter((each) => !each.labels.length).map((each) => each.outerHTML)"""
+
+TOO_FAINT = """() => {
+  const channels = (text) => text.match(/[0-9.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((each) => each / 255)
+    .map((each) => (each <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, each, index) => sum + each * [0.2126, 0.7152, 0.0722][index], 0);
+  const behind = (node) => {
+    for (let each = node; each; each = each.parentElement) {
+      const colour = channels(getComputedStyle(each).backgroundColor);
+      if (colour.length < 4 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const faint = [];
+  for (const node of document.querySelectorAll("body *")) {
+    const own = [...node.childNodes].some((each) => each.nodeType === 3 && each.textContent.trim());
+    if (!own || !node.getClientRects().length) continue;
+    const [a, b] = [light(channels(getComputedStyle(node).color)), light(behind(node))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) faint.push(`${node.tagName} ${node.textContent.trim().slice(0, 30)}: ${ratio.toFixed(2)}`);
+  }
+  return faint;
+}"""
+"""Texts whose contrast is below that of WCAG 2.2, level AA."""
+
+
+@pytest.fixture
+async def deployment(tmp_path: Path, real_servers: RealServers) -> AsyncIterator[Deployment]:
+    site = Site("embedded", tmp_path, site_settings("embedded", tmp_path, None, None), real_servers.reaper)
+    async with deploy(site) as running:
+        await running.add_account("generic")
+        yield running
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        launched = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        await launched.close()
+
+
+async def visitor(browser: Browser, deployment: Deployment, **how: Any) -> tuple[Page, list[str]]:
+    """Somebody who has signed in, by the keyboard alone; and whatever their browser complains of, a breach of the policy too."""
+    context = await browser.new_context(base_url=deployment.url("up"), **how)
+    context.set_default_timeout(PATIENCE_MS)
+    page, complaints = await context.new_page(), list[str]()
+    page.on("console", lambda said: complaints.append(said.text) if said.type in {"error", "warning"} else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    await page.goto("/console/accounts/generic")
+    await page.keyboard.type(deployment.token)  # the field has the focus
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/console/accounts/generic")
+    return page, complaints
+
+
+async def test_an_operator_sees_and_acts(deployment: Deployment, browser: Browser) -> None:
+    page, complaints = await visitor(browser, deployment)
+    await page.goto("/console")
+    body = booking(1)
+    body["guest"] |= {"name": f"{HOSTILE} Novak", "firstName": HOSTILE, "lastName": "Novak"}
+    accepted = await deployment.submit("generic", body)
+    assert accepted.status_code == 202, accepted.text
+    request_id = accepted.json()["data"]["requestId"]
+    await deployment.settled("generic", request_id)
+    # It refreshes itself.
+    await expect(page.locator("#accounts")).to_contain_text("generic", timeout=PATIENCE_MS)
+    await expect(page.locator("#flow .figure").first).to_have_text("1", timeout=PATIENCE_MS)
+
+    await page.goto("/console/submissions?guest=novak")
+    await page.get_by_role("link", name=request_id).click()
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("CONFIRMED")
+    await expect(page.locator("body")).not_to_contain_text("Novak")
+    await page.get_by_role("button", name="Show the guest").click()
+    await expect(page.locator("pre")).to_contain_text(HOSTILE)
+    assert await page.title() != "taken"
+
+    await page.goto("/console/accounts/generic")
+    await page.get_by_role("button", name="Pause").click()
+    await expect(page.get_by_role("status").first).to_contain_text("It is paused")
+    await page.goto("/console/audit")
+    await expect(page.locator("tbody tr").first).to_contain_text("account.pause")
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    assert complaints == []
+
+
+async def test_every_page_can_be_read_by_everybody(deployment: Deployment, browser: Browser) -> None:
+    await deployment.settled("generic", (await deployment.submit("generic", booking(1))).json()["data"]["requestId"])
+    for scheme, width in (("light", 1280), ("dark", 390)):
+        viewport = {"width": width, "height": 844}
+        page, complaints = await visitor(browser, deployment, viewport=viewport, color_scheme=scheme)
+        for path in PAGES:
+            answer = await page.goto(f"/console{path}")
+            assert answer is not None
+            assert answer.status == 200
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
+            assert await page.evaluate(UNLABELLED) == [], path
+            assert await page.evaluate(TOO_FAINT) == [], (path, scheme)
+            assert await page.locator("main").count() == await page.locator("h1").count() == 1
+            await page.keyboard.press("Tab")
+            assert await page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        assert complaints == []
+
+
+async def test_it_works_without_scripts(deployment: Deployment, browser: Browser) -> None:
+    page, _ = await visitor(browser, deployment, java_script_enabled=False)
+    await page.get_by_role("button", name="Pause").click()
+    await expect(page.get_by_role("status").first).to_contain_text("It is paused")
+    (account,) = [each for each in await deployment.command("account", "list") if each["id"] == "generic"]
+    assert account["paused"] is True
