@@ -1,8 +1,10 @@
 """How much goes through, as the log itself tells it: messages by the minute from its own timestamps, and what the latest outcomes
 were. Nothing is stored for it, and nothing is read while nobody asks."""
 
+import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -14,13 +16,12 @@ from pydantic_core import from_json
 from forwarder.process.clock import Clock
 from forwarder.topics.codec import header, is_duplicate
 from forwarder.topics.port import ConsumedMessage, Log, Topics
+from forwarder.topics.reading import read_to_end
 
 MINUTES: Final = 30
 """How far back `Flow` looks."""
 _SAMPLE: Final = 2_000
-_BATCH: Final = 500
 _LONGEST_SAMPLE: Final = timedelta(minutes=15)
-_WAIT_SECONDS: Final = 0.2
 _LEADING: Final = "reservation."
 
 
@@ -84,7 +85,7 @@ class Flow:
                 for name in topics.all()
                 if name in known
             }
-        accepted, results, dead = [await self._topic(each, ends.get(each)) for each in topics.all()]
+        accepted, results, dead = await asyncio.gather(*(self._topic(each, ends.get(each)) for each in topics.all()))
         # As far back as some 2,000 results reach at the rate of the last minute.
         reach = timedelta(minutes=_SAMPLE / max(results.last_minute, 1))
         since = self._clock.now() - min(reach, _LONGEST_SAMPLE)
@@ -109,16 +110,14 @@ class Flow:
 
     async def _outcomes(self, since: datetime) -> Mapping[str, AccountOutcomes]:
         found: defaultdict[str, AccountOutcomes] = defaultdict(AccountOutcomes)
-        async with self._log.tail(self._topics.results) as tail:
-            await tail.seek_to_time(since)
-            left = 2 * _SAMPLE
-            while left > 0:
-                batch = await tail.receive(max_messages=_BATCH, wait_seconds=_WAIT_SECONDS)
-                if not batch:
-                    break
-                left -= len(batch)
+        left = 2 * _SAMPLE
+        async with aclosing(read_to_end(self._log, self._topics.results, since=since)) as batches:
+            async for batch in batches:
                 for consumed in batch:
                     _count(found, consumed)
+                left -= len(batch)
+                if left <= 0:
+                    break
         return found
 
 

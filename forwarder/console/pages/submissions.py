@@ -1,4 +1,4 @@
-"""Submissions: searching them, one with its history, and settling, cancelling it."""
+"""Submissions: searching them, one with its history, and settling, cancelling it, or having it tried now."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
@@ -12,14 +12,18 @@ from forwarder.console.guard import Form, Visit
 from forwarder.console.parts import ConsoleParts
 from forwarder.console.responses import Go, Page, address
 from forwarder.http.paging import LARGEST_ID, positive
+from forwarder.operations.bulk import Retries, plan_retry
 from forwarder.operations.cancellation import Cancellations, CannotCancel
 from forwarder.operations.search import SubmissionQuery
 from forwarder.operations.settle import NotInDoubt, Repair, account_deadline_seconds
 from forwarder.operations.timeline import History, history_of
+from forwarder.process.clock import iso
+from forwarder.process.supervision import Stop
 from forwarder.reservation.anonymous import anonymous_record
 from forwarder.reservation.cancellation import MAX_REASON
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import SubmissionSummary
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import NotKnown
 
 _LONGEST_TEXT: Final = 500
@@ -35,6 +39,7 @@ class SubmissionPages:
     def __init__(self, parts: ConsoleParts) -> None:
         self._parts = parts
         self._repair = Repair(parts.repairs, parts.clock, parts.audit)
+        self._retries = Retries(parts.repairs, parts.clock, parts.audit)
         self._cancellations = Cancellations(
             parts.overview, parts.directory, parts.log, parts.topics.requests, parts.clock, parts.audit
         )
@@ -87,6 +92,8 @@ class SubmissionPages:
                     return await self._page(visit, guest=True)
             case "settle":
                 return Go(path, await self._settle(request_id, form))
+            case "retry":
+                return Go(path, await self._retry(request_id))
             case "cancel":
                 return Go(path, await self._cancel(request_id, form.text("reason")))
             case _:
@@ -136,6 +143,19 @@ class SubmissionPages:
         except NotInDoubt:
             return "Nothing was changed: it is not in doubt any more, or a worker was just looking for it."
         return "It is settled. A worker publishes its result, or pushes it again, within half a minute."
+
+    async def _retry(self, request_id: str) -> str:
+        """Make its next try, or its look-up in the PMS, due now."""
+        summary = (await self._find(request_id)).summary
+        plan = plan_retry([summary], now=iso(self._parts.clock.now()))
+        if plan.refused:
+            return (
+                f"Nothing was changed: {summary.status.value}, and no time is set at which a worker would come to it."
+            )
+        outcome = await self._retries.run(plan, stop=Stop())
+        if outcome.outage is not None:
+            raise StoreUnavailable(outcome.outage)
+        return "A worker comes to it within seconds." if outcome.done else "It is due already, or a worker has it."
 
     async def _cancel(self, request_id: str, reason: str) -> str:
         if len(reason) > MAX_REASON or "\0" in reason:

@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from forwarder.assembly.console import console_refusal, open_console
 from forwarder.console.sessions import IDLE_SECONDS, LONGEST_SECONDS, Sessions
 from forwarder.http.server import http_app
 from forwarder.operations.dead_letter_messages import DeadLetterWriter, letter_message
+from forwarder.process.clock import iso
 from forwarder.process.supervision import bind
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import SealedCard
@@ -32,7 +33,7 @@ from forwarder.topics.codec import decode_cancellation, encode_submission, heade
 from forwarder.topics.port import Message
 from forwarder.topics.reading import read_to_end
 from tests.support.memory.clock import ManualClock
-from tests.support.store.stored import final
+from tests.support.store.stored import final, postponed
 from tests.support.worker.works import NOW, submission
 
 T = TypeVar("T")
@@ -88,12 +89,17 @@ async def console(tmp_path: Path) -> AsyncIterator[Console]:
             yield Console(backend, http, token, key.id)
 
 
-async def taken_in(console: Console, number: int, *, status: Status | None = None, **fields: Any) -> str:
-    """A submission of the account, that ended so if that is given; a FAILED one with its dead letter. Its request id."""
+async def taken_in(
+    console: Console, number: int, *, status: Status | None = None, due_at: datetime | None = None, **fields: Any
+) -> str:
+    """A submission of the account, that ended so if that is given; a FAILED one with its dead letter. `due_at`: when it is tried
+    again. Its request id."""
     recorder, backend = SqlRecorder(console.backend.engine), console.backend
     await recorder.renew("w1", seconds=30.0)
     arriving = Arrival(submission(number, account="casa-1", **fields), 0, NOW + timedelta(days=1), held=True)
     (work,) = await recorder.ingest("w1", [arriving], now=NOW)
+    if due_at is not None:
+        await recorder.record("w1", [], [postponed(work, due_at=due_at)])
     if status is None:
         return work.submission.request_id
     ended = final(work, status=status)
@@ -291,6 +297,19 @@ async def test_what_is_in_doubt_is_settled(console: Console) -> None:
     assert "PMS-77" in page
     assert {each.target for each in await console.audited("submission.settle")} == {made, not_made}
     assert {each.actor for each in await console.audited("submission.settle")} == {console.key_id}
+
+
+async def test_what_waits_is_tried_now(console: Console) -> None:
+    request_id = await taken_in(console, 1, due_at=NOW + timedelta(days=30_000))
+    await console.sign_in()
+    page = f"/console/submissions/{request_id}"
+    assert "Try now" in (await console.http.get(page)).text
+    await console.send(page, do="retry")
+    assert "A worker comes to it" in (await console.http.get(page)).text
+    (summary, _) = not_none(await console.backend.overview.find(request_id))
+    assert not_none(summary.due_at) <= iso(console.backend.clock.now())
+    (entry,) = await console.audited("submissions.retry")
+    assert entry.actor == console.key_id
 
 
 async def test_a_cancellation_goes_the_way_of_a_callers(console: Console) -> None:
