@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from statistics import median
 from typing import Final
 
@@ -20,6 +20,7 @@ from forwarder.topics.reading import read_to_end
 
 MINUTES: Final = 30
 """How far back `Flow` looks."""
+_MARKS_AT_ONCE: Final = 6
 _SAMPLE: Final = 2_000
 _LONGEST_SAMPLE: Final = timedelta(minutes=15)
 _LEADING: Final = "reservation."
@@ -27,7 +28,8 @@ _LEADING: Final = "reservation."
 
 @dataclass(frozen=True, slots=True)
 class TopicFlow:
-    """The messages of a topic in each of the last `MINUTES` whole minutes, oldest first, and in the last 60 seconds."""
+    """The messages of a topic in each of the last whole minutes, oldest first, and in the last 60 seconds. Of the minutes some are
+    known at first, and more with each read, up to `MINUTES`."""
 
     by_minute: Sequence[int]
     last_minute: int
@@ -101,11 +103,12 @@ class Flow:
         for old in passed.keys() - set(marks):
             del passed[old]
         async with self._log.tail(topic) as tail:
-            for mark in marks:
-                if mark not in passed:
-                    passed[mark] = sum((await tail.seek_to_time(mark)).values())
+            # The latest first: Kafka takes a time for each, and who looks wants to see something.
+            for mark in [each for each in reversed(marks) if each not in passed][:_MARKS_AT_ONCE]:
+                passed[mark] = sum((await tail.seek_to_time(mark)).values())
             minute_ago = sum((await tail.seek_to_time(now - timedelta(minutes=1))).values())
-        by_minute = [max(passed[later] - passed[earlier], 0) for earlier, later in pairwise(marks)]
+        known = [*takewhile(passed.__contains__, reversed(marks))][::-1]
+        by_minute = [max(passed[later] - passed[earlier], 0) for earlier, later in pairwise(known)]
         return TopicFlow(by_minute, max(end - minute_ago, 0))
 
     async def _outcomes(self, since: datetime) -> Mapping[str, AccountOutcomes]:
