@@ -51,7 +51,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
     keyring = required_keyring(backend)
     await _load_kinds(backend)
     push_seconds = settings.environment.push_timeout_seconds
-    grants = _grants(backend, keyring, push_seconds)
+    grants = grants_of(backend, keyring, push_seconds)
     pms = await stack.enter_async_context(
         open_directory(
             clock,
@@ -112,7 +112,7 @@ async def _load_kinds(backend: Backend) -> None:
         kinds.get(kind)
 
 
-def _grants(backend: Backend, keyring: Keyring, push_seconds: float) -> SharedGrantKeeper:
+def grants_of(backend: Backend, keyring: Keyring, push_seconds: float) -> SharedGrantKeeper:
     """Grants are sealed to the secret that all workers share."""
     rows = SqlGrants(backend.engine, keyring, keyring)
     outages = (TenancyUnavailable, CannotOpen)

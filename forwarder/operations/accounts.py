@@ -3,15 +3,15 @@ needs no more than `TenancyAdmin`."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from forwarder.pms.auth.shared_grants import credential_digest
 from forwarder.pms.encryption import is_encrypted
 from forwarder.pms.http.trust import trust_of
-from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
+from forwarder.pms.port import SYSTEM_TLS, UNPACED, AccountConnection, BadOptions, ClientTls, Pace
 from forwarder.pms.registry import check_options
 from forwarder.pms.traits import traits_of
-from forwarder.tenancy.port import Account, NotKnown, Sealer, TenancyAdmin
+from forwarder.tenancy.port import Account, NotKnown, Sealer, TenancyAdmin, Unsealer
 from forwarder.tenancy.sealing.binding import of_client_key, of_credential, with_credential
 
 
@@ -23,6 +23,40 @@ class NotEncrypted(ValueError):
             "Cards of this kind would be sent by plain http: the base URL and every address among the options must be https, or of "
             "this machine; or set FORWARDER_ALLOW_PLAINTEXT_CARDS=true where the network between is private."
         )
+
+
+class AccountSettings(TypedDict, total=False):
+    """What of an `Account` may be changed, besides its credential, options and TLS."""
+
+    base_url: str
+    concurrency: int
+    rate_per_second: float | None
+    deadline_seconds: int
+    duplicate_window_seconds: int
+    skipped_checks: tuple[str, ...]
+
+
+async def account_of(tenancy: TenancyAdmin, account_id: str) -> Account:
+    """The account. Raises `NotKnown`."""
+    account = next((known for known in await tenancy.accounts() if known.id == account_id), None)
+    if account is None:
+        raise NotKnown(f"There is no account {account_id!r}.")
+    return account
+
+
+def connection_of(account: Account, unsealer: Unsealer, pace: Pace = UNPACED) -> AccountConnection:
+    """Where the account's PMS is and how it lets us in, with the credential in the clear. Raises `CannotOpen`."""
+    sealed = account.client_key
+    key = None if sealed is None else unsealer.open_text(sealed, of_client_key(account.id))
+    return AccountConnection(
+        account.id,
+        account.kind,
+        account.base_url,
+        unsealer.open_text(account.credential, of_credential(account)),
+        pace,
+        account.options,
+        tls=ClientTls(account.authorities, account.client_certificate, key),
+    )
 
 
 class Accounts:
@@ -50,28 +84,22 @@ class Accounts:
         credential: str | None,
         options: Mapping[str, Any],
         all_options: bool,
-        duplicate_window_seconds: int | None = None,
-        skipped_checks: tuple[str, ...] | None = None,
         tls: ClientTls | None = None,
+        **settings: Unpack[AccountSettings],
     ) -> Account:
-        """The account with another credential, duplicate window and other skipped checks, where they are given, and other options:
-        `options` replaces all of them, or only those that it names; None removes one. `tls` replaces all that it had. Grants
-        obtained with an old credential are forgotten. Raises `BadOptions`, `NotEncrypted`, `NotKnown`."""
-        account = next((known for known in await self._tenancy.accounts() if known.id == account_id), None)
-        if account is None:
-            raise NotKnown(f"There is no account {account_id!r}.")
+        """The account with another credential and `settings`, where they are given, and other options: `options` replaces all of
+        them, or only those that it names; None removes one. `tls` replaces all that it had. Grants obtained with an old credential
+        are forgotten. Raises `BadOptions`, `NotEncrypted`, `NotKnown`."""
+        account = await account_of(self._tenancy, account_id)
         wanted = dict(options) if all_options else {**account.options, **options}
-        changed = replace(account, options={name: value for name, value in wanted.items() if value is not None})
+        kept = {name: value for name, value in wanted.items() if value is not None}
+        changed = replace(account, options=kept, **settings)
         self._check(changed)
         if tls is not None:
             changed = await self._with_tls(changed, tls)
-        if duplicate_window_seconds is not None:
-            changed = replace(changed, duplicate_window_seconds=duplicate_window_seconds)
-        if skipped_checks is not None:
-            changed = replace(changed, skipped_checks=skipped_checks)
         if credential is None and of_credential(changed) != of_credential(account):
             raise BadOptions(
-                "They send the credential elsewhere, and it is sealed for where it goes now: give it again."
+                "That sends the credential elsewhere, and it is sealed for where it goes now: give it again."
             )
         if credential is not None:
             changed = await self._with_credential(changed, credential)

@@ -265,7 +265,7 @@ def _of_account(account: AccountStatus, now: datetime) -> Iterator[Finding]:
         yield Finding(f"{name}: paused, and {work.pending:,} wait", f"forwarder account resume {name}")
     elif account.next_try is not None and account.next_try.reason is not None:
         says = f"{name}: {work.pending:,} wait, {account.next_try.reason}"
-        yield Finding(says, f"forwarder submissions list --status pending --account {name}")
+        yield Finding(says, f"forwarder account probe {name}")
     elif work.oldest_due_at is not None and now - work.oldest_due_at > LATE:
         says = f"{name}: {work.due:,} are due, the oldest for {_for(now - work.oldest_due_at)}, and no worker has them"
         yield Finding(says, "start more: forwarder worker")

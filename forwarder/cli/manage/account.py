@@ -1,8 +1,10 @@
 """`forwarder account …`: integration accounts, each one PMS as one workspace uses it."""
 
+import math
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,14 +12,20 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.pms_catalog import pms_kinds
+from forwarder.assembly.probe import open_prober
 from forwarder.cli.backend import with_backend
 from forwarder.cli.options import credential_from, options_from, tls_from
-from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
-from forwarder.operations.accounts import Accounts
+from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json, show_one, show_rows, show_table
+from forwarder.operations.accounts import Accounts, AccountSettings, account_of
+from forwarder.operations.probe import FAILED, ProbeStep
 from forwarder.pms.port import SYSTEM_TLS, BadOptions
+from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, MAX_WINDOW_SECONDS
 from forwarder.reservation.plausibility import CHECKS
 from forwarder.reservation.submission import SHADOW_MARK
+from forwarder.store.lists.port import NextTry
+from forwarder.store.standing.port import AccountWork
+from forwarder.store.standing.reader import SqlStanding
 from forwarder.tenancy.port import Account
 
 _COLUMNS = (
@@ -64,15 +72,21 @@ _CertificateFile = Annotated[
     typer.Option(help="The client certificate (PEM, with its chain) to show to its PMS. The contents are stored."),
 ]
 _KeyFile = Annotated[Path | None, typer.Option(help="The certificate's key (PEM, without a password), stored sealed.")]
+_PUBLISHED = "published"
+_CONCURRENCY = typer.Option(min=1, help="Maximum concurrent pushes.")
+_RATE = typer.Option(metavar="N", help=f"Maximum requests per second; {_PUBLISHED}: the limit that its kind publishes.")
+_DEADLINE = typer.Option(min=1, metavar="SECONDS", help="How long a submission is tried.")
 _Id = Annotated[str, typer.Argument(metavar="ID", help="The account's identifier.")]
 
 
 def commands() -> typer.Typer:
-    """add, set, list, pause, resume"""
+    """add, set, list, show, probe, pause, resume"""
     group = typer.Typer(help="Integration accounts: which PMS, and how it may be used.", no_args_is_help=True)
     group.command("add")(add)
     group.command("set")(change)
     group.command("list")(list_accounts)
+    group.command("show")(show)
+    group.command("probe")(probe)
     group.command("pause")(pause)
     group.command("resume")(resume)
     return group
@@ -86,13 +100,11 @@ def add(
     credential_file: _CredentialFile = None,
     option: _Option = None,
     options_file: _OptionsFile = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Maximum concurrent pushes.")] = 64,
-    rate: Annotated[
-        float | None, typer.Option(help="Maximum requests per second. By default the limit that its kind publishes.")
-    ] = None,
-    deadline: Annotated[int, typer.Option(min=1, help="How many seconds a submission is tried.")] = 24 * 60 * 60,
+    concurrency: Annotated[int, _CONCURRENCY] = 64,
+    rate: Annotated[str, _RATE] = _PUBLISHED,
+    deadline: Annotated[int, _DEADLINE] = 24 * 60 * 60,
     duplicate_window: Annotated[int, _DUPLICATE_WINDOW] = DEFAULT_WINDOW_SECONDS,
-    skip_checks: _SkipChecks = None,
+    skip_checks: _SkipChecks = "none",
     ca_file: _CaFile = None,
     certificate_file: _CertificateFile = None,
     key_file: _KeyFile = None,
@@ -104,45 +116,36 @@ def add(
     """Add an integration account."""
     if kind not in pms_kinds():
         raise WrongUsage(f"There is no PMS kind {kind!r}; there are: {', '.join(pms_kinds())}.")
-    if not base_url.startswith(("http://", "https://")):
-        raise WrongUsage(f"--base-url must begin with http:// or https://; it is {base_url!r}.")
-    if rate is not None and rate <= 0:
-        raise WrongUsage("--rate must be more than 0; leave it out for the kind's published limit.")
     new_id = account_id or f"acc_{secrets.token_hex(6)}"
     if SHADOW_MARK in new_id or "," in new_id or len(new_id) > _LONGEST_ID:
         raise WrongUsage(
             f"--id must be without {SHADOW_MARK}, which tells shadows, and without a comma, which parts headers, and of at most "
             f"{_LONGEST_ID} characters."
         )
+    settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, skip_checks)
     options = options_from(option, options_file)
-    account = Account(
-        new_id,
-        workspace,
-        kind,
-        base_url.rstrip("/"),
-        "",
-        concurrency,
-        rate,
-        deadline,
-        options=options,
-        duplicate_window_seconds=duplicate_window,
-        skipped_checks=_checks_from(skip_checks or "none"),
-    )
+    account = replace(Account(new_id, workspace, kind, base_url, "", options=options), **settings)
     secret, tls = credential_from(credential, credential_file), tls_from(ca_file, certificate_file, key_file)
     with _options_in_words(kind):
         with_backend(lambda backend: _accounts(backend).add(account, secret, tls))
     if as_json:
         show_json({"id": new_id})
     else:
-        say(f"Account {new_id} added.")
+        say(f"Account {new_id} added. `forwarder account probe {new_id}` tells whether its PMS lets us in.")
 
 
 def change(
     account_id: _Id,
+    base_url: Annotated[
+        str | None, typer.Option(help="Where the PMS's API is. Another host wants the credential again.")
+    ] = None,
     credential: _Credential = None,
     credential_file: _CredentialFile = None,
     option: _Option = None,
     options_file: _OptionsFile = None,
+    concurrency: Annotated[int | None, _CONCURRENCY] = None,
+    rate: Annotated[str | None, _RATE] = None,
+    deadline: Annotated[int | None, _DEADLINE] = None,
     duplicate_window: Annotated[int | None, _DUPLICATE_WINDOW] = None,
     skip_checks: _SkipChecks = None,
     ca_file: _CaFile = None,
@@ -153,19 +156,21 @@ def change(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Change an account's settings. Of its options, --options-file replaces all, --option sets one, NAME=null removes it."""
+    """Change an account's settings. Of its options, --options-file replaces all, --option sets one, NAME=null removes it.
+
+    Workers go by them within seconds. Another deadline holds for what is submitted from then on.
+    """
     given = credential is not None or credential_file is not None
     options = options_from(option, options_file)
     tls = tls_from(ca_file, certificate_file, key_file)
     if system_tls and tls != SYSTEM_TLS:
         raise WrongUsage("Give either --system-tls, or the files with which TLS is to be.")
-    wanted = (given, option, options_file, system_tls, tls != SYSTEM_TLS)
-    if not (any(wanted) or skip_checks is not None or duplicate_window is not None):
+    settings = _settings_from(base_url, concurrency, rate, deadline, duplicate_window, skip_checks)
+    if not (settings or given or option or options_file or system_tls or tls != SYSTEM_TLS):
         raise WrongUsage(
-            "Say what is to change: --ca-file, --certificate-file and --key-file, --credential-file, --duplicate-window, --option, "
-            "--options-file, --skip-checks or --system-tls."
+            "Say what is to change: --base-url, --ca-file, --certificate-file and --key-file, --concurrency, --credential-file, "
+            "--deadline, --duplicate-window, --option, --options-file, --rate, --skip-checks or --system-tls."
         )
-    skipped_checks = None if skip_checks is None else _checks_from(skip_checks)
     secret = credential_from(credential, credential_file) if given else None
     with _options_in_words(account_id):
         changed = with_backend(
@@ -174,15 +179,107 @@ def change(
                 credential=secret,
                 options=options,
                 all_options=options_file is not None,
-                duplicate_window_seconds=duplicate_window,
-                skipped_checks=skipped_checks,
                 tls=tls if system_tls or tls != SYSTEM_TLS else None,
+                **settings,
             )
         )
     if as_json:
         show_json(_row(changed))
     else:
         say(f"Account {account_id} changed; all processes see it within seconds.")
+
+
+def _settings_from(
+    base_url: str | None,
+    concurrency: int | None,
+    rate: str | None,
+    deadline: int | None,
+    duplicate_window: int | None,
+    skip_checks: str | None,
+) -> AccountSettings:
+    """Those that are given. Raises `WrongUsage`."""
+    settings: AccountSettings = {}
+    if base_url is not None:
+        if not base_url.startswith(("http://", "https://")):
+            raise WrongUsage(f"--base-url must begin with http:// or https://; it is {base_url!r}.")
+        settings["base_url"] = base_url.rstrip("/")
+    if concurrency is not None:
+        settings["concurrency"] = concurrency
+    if rate is not None:
+        settings["rate_per_second"] = _rate_from(rate)
+    if deadline is not None:
+        settings["deadline_seconds"] = deadline
+    if duplicate_window is not None:
+        settings["duplicate_window_seconds"] = duplicate_window
+    if skip_checks is not None:
+        settings["skipped_checks"] = _checks_from(skip_checks)
+    return settings
+
+
+def _rate_from(text: str) -> float | None:
+    """None: the limit that its kind publishes."""
+    if text == _PUBLISHED:
+        return None
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < math.inf:
+        raise WrongUsage(
+            f"--rate must be a number that is more than 0, or {_PUBLISHED} for the kind's published limit."
+        )
+    return rate
+
+
+def show(account_id: _Id, as_json: AsJson = False) -> None:
+    """Show one account: its settings and options, what waits for it, and when it is tried next. Its credential is not shown."""
+
+    async def run(backend: Backend) -> tuple[Account, AccountWork | None, NextTry | None]:
+        found = await account_of(backend.tenancy, account_id)
+        works = await SqlStanding(backend.engine).accounts(now=backend.clock.now())
+        work = next((each for each in works if each.account_id == account_id), None)
+        return found, work, await backend.overview.next_try(account_id)
+
+    account, work, tried = with_backend(run)
+    standing = {
+        "pending": 0 if work is None else work.pending,
+        "oldestPendingAt": work and work.oldest_pending_at and iso(work.oldest_pending_at),
+        "inDoubt": 0 if work is None else work.in_doubt,
+        "nextTryAt": tried and iso(tried.due_at),
+        "lastReason": tried and tried.reason,
+    }
+    show_one({**_row(account), **standing}, as_json=as_json)
+
+
+def probe(
+    account_id: _Id,
+    property_id: Annotated[
+        str, typer.Option("--property", help="A property of it, for PMSs that look for reservations by property.")
+    ] = "0",
+    as_json: AsJson = False,
+) -> None:
+    """Ask the account's PMS whether it is there and lets us in: DNS, TLS, and a look-up of a reservation that cannot exist.
+
+    Nothing is made in the PMS. Exit code 1 where a step fails.
+    """
+
+    async def run(backend: Backend) -> Sequence[ProbeStep]:
+        account = await account_of(backend.tenancy, account_id)
+        async with open_prober(backend) as prober:
+            return await prober.probe(account, property_id)
+
+    steps = with_backend(run)
+    if as_json:
+        show_json({"id": account_id, "steps": [asdict(step) for step in steps]})
+    else:
+        show_table([_told(step) for step in steps])
+    failed = [step for step in steps if step.ended == FAILED]
+    if failed:
+        raise Failed(f"{account_id} cannot be pushed to as it is. What would help: {failed[0].mend}")
+
+
+def _told(step: ProbeStep) -> tuple[str, ...]:
+    return (step.ended, step.name, "" if step.seconds is None else f"{step.seconds * 1000:.0f} ms", step.says)
 
 
 def _accounts(backend: Backend) -> Accounts:

@@ -17,13 +17,12 @@ import structlog
 from prometheus_client import Counter, Histogram
 
 from forwarder.observability import metrics
+from forwarder.operations.accounts import connection_of
 from forwarder.operations.completion import AnyOutcome, with_attempt
 from forwarder.pms.port import (
     CANCELLED_IN_PMS,
     UNPACED,
-    AccountConnection,
     BadOptions,
-    ClientTls,
     Pace,
     Pms,
     PmsDirectory,
@@ -52,7 +51,6 @@ from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.work import Attempt, PmsReservation, Work
 from forwarder.tenancy.port import Account, CannotOpen, NotBound, Unsealer
-from forwarder.tenancy.sealing.binding import of_client_key, of_credential
 from forwarder.worker.cards.vault import CardGone, CodeGone
 from forwarder.worker.push_context import (
     NO_SAFEGUARDS,
@@ -239,25 +237,11 @@ class Pusher:
         # Nearly always it is the very same, and need not be compared.
         if known is not None and (known.account is account or known.account == account):
             return known
-        credential = self._unsealer.open_text(account.credential, of_credential(account))
-        connection = AccountConnection(
-            account.id,
-            account.kind,
-            account.base_url,
-            credential,
-            self._pace(account),
-            account.options,
-            tls=self._tls(account),
-        )
+        connection = connection_of(account, self._unsealer, self._pace(account))
         pms = self._pms.connect(connection)
         safeguards = safeguards_of(account.kind, account.base_url, pms.capabilities)
         connected = self._connected[account.id] = _ConnectedAccount(account, pms, safeguards, str(safeguards))
         return connected
-
-    def _tls(self, account: Account) -> ClientTls:
-        sealed = account.client_key
-        key = None if sealed is None else self._unsealer.open_text(sealed, of_client_key(account.id))
-        return ClientTls(account.authorities, account.client_certificate, key)
 
     async def _open_card(self, account: Account, work: Work) -> CardDetails | Deferred | None:
         """The card, None where none is sent; or why there is none."""

@@ -249,3 +249,23 @@ def test_a_check_that_there_is_none_of_is_named_with_those_that_there_are(comman
     assert ended.code == 2
     assert "no check 'guests'" in ended.err
     assert "guest-counts" in ended.err
+
+
+def test_whatever_an_account_is_added_with_can_be_changed(command: Command) -> None:
+    assert command.add("--credential", OAUTH).code == 0
+    changed = command("account", "set", "acc", "--concurrency", "3", "--rate", "2.5", "--deadline", "60", "--json")
+    assert changed.code == 0, changed.err
+    assert {"concurrency": 3, "ratePerSecond": 2.5, "deadlineSeconds": 60}.items() <= json.loads(changed.out).items()
+    moved = ("account", "set", "acc", "--base-url", "https://other.test/api/v3/")
+    refused = command(*moved)
+    assert (refused.code, "give it again" in refused.err) == (2, True)
+    assert command(*moved, "--credential", OAUTH).code == 0
+    assert command("account", "set", "acc", "--rate", "published").code == 0
+    account = stored(command)
+    assert (account.base_url, account.rate_per_second) == ("https://other.test/api/v3", None)
+    assert unsealer(command).open_text(account.credential, of_credential(account)) == OAUTH
+    for option, value in (("--rate", "nan"), ("--rate", "0"), ("--base-url", "ftp://pms"), ("--concurrency", "0")):
+        assert command("account", "set", "acc", option, value).code == 2
+    shown = json.loads(command("account", "show", "acc", "--json").out)
+    assert (shown["concurrency"], shown["pending"], shown["nextTryAt"]) == (3, 0, None)
+    assert command("account", "show", "none").code == 1

@@ -74,7 +74,7 @@ ACCOUNTS = [
             [
                 ("doubtful: 2 in doubt, the oldest for 2.0 h", "--status in_doubt --account doubtful"),
                 ("paused: paused, and 7 wait", "account resume paused"),
-                ("failing: 3 wait, pms_unreachable", "--account failing"),
+                ("failing: 3 wait, pms_unreachable", "account probe failing"),
                 ("left: 5 are due", "forwarder worker"),
                 ("4 submissions are FAILED", "dead-letters replay --class expired"),
             ],
