@@ -8,10 +8,10 @@ from typing import Any, TypedDict, Unpack
 from forwarder.pms.auth.shared_grants import credential_digest
 from forwarder.pms.encryption import is_encrypted
 from forwarder.pms.http.trust import trust_of
-from forwarder.pms.port import SYSTEM_TLS, UNPACED, AccountConnection, BadOptions, ClientTls, Pace
+from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.pms.registry import check_options
 from forwarder.pms.traits import traits_of
-from forwarder.tenancy.port import Account, NotKnown, Sealer, TenancyAdmin, Unsealer
+from forwarder.tenancy.port import Account, NotKnown, Sealer, TenancyAdmin
 from forwarder.tenancy.sealing.binding import of_client_key, of_credential, with_credential
 
 
@@ -42,21 +42,6 @@ async def account_of(tenancy: TenancyAdmin, account_id: str) -> Account:
     if account is None:
         raise NotKnown(f"There is no account {account_id!r}.")
     return account
-
-
-def connection_of(account: Account, unsealer: Unsealer, pace: Pace = UNPACED) -> AccountConnection:
-    """Where the account's PMS is and how it lets us in, with the credential in the clear. Raises `CannotOpen`."""
-    sealed = account.client_key
-    key = None if sealed is None else unsealer.open_text(sealed, of_client_key(account.id))
-    return AccountConnection(
-        account.id,
-        account.kind,
-        account.base_url,
-        unsealer.open_text(account.credential, of_credential(account)),
-        pace,
-        account.options,
-        tls=ClientTls(account.authorities, account.client_certificate, key),
-    )
 
 
 class Accounts:
