@@ -60,9 +60,9 @@ async def _draft(bodies: Sequence[bytes]) -> float:
     caller, terms = Caller("bench", ACCOUNT, "key-bench"), Terms(None, None, None)
     began = time.process_time()
     for body in bodies:
-        request = read_request("booking-engine", body)
-        assert not isinstance(request, list)
-        submission = builder.build(caller, "booking-engine", request, terms, now=datetime.now(UTC))
+        read = read_request("booking-engine", body)
+        assert not isinstance(read, list)
+        submission = builder.build(caller, "booking-engine", read.request, terms, now=datetime.now(UTC))
         assert isinstance(submission, NewSubmission)
         submission.message(submission.accepted_at)
     return time.process_time() - began

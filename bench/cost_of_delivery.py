@@ -124,9 +124,9 @@ def _messages(*, recognised: bool) -> Callable[[int], Message]:
     caller, terms = Caller(_WORKSPACE, _OWNER, "key-bench"), Terms(None, None, None)
 
     def message(number: int) -> Message:
-        request = read_request("booking-engine", reservation("cost", number))
-        assert not isinstance(request, list)
-        submission = builder.build(caller, "booking-engine", request, terms, now=SystemClock().now())
+        read = read_request("booking-engine", reservation("cost", number))
+        assert not isinstance(read, list)
+        submission = builder.build(caller, "booking-engine", read.request, terms, now=SystemClock().now())
         assert isinstance(submission, NewSubmission)
         known = submission if recognised else submission._replace(natural=None)
         return known.message(submission.accepted_at)

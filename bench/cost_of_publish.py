@@ -48,9 +48,9 @@ def _messages(count: int) -> list[Message]:
     caller, terms = Caller("bench", ACCOUNT, "key-bench"), Terms(None, None, None)
     messages = []
     for number in range(count):
-        request = read_request("booking-engine", reservation("publish", number))
-        assert not isinstance(request, list)
-        submission = builder.build(caller, "booking-engine", request, terms, now=datetime.now(UTC))
+        read = read_request("booking-engine", reservation("publish", number))
+        assert not isinstance(read, list)
+        submission = builder.build(caller, "booking-engine", read.request, terms, now=datetime.now(UTC))
         assert isinstance(submission, NewSubmission)
         messages.append(submission.message(submission.accepted_at))
     return messages

@@ -1,21 +1,19 @@
 """Section 8 of the contract, for every list over HTTP: the numbers that a page is asked for by, and how a page is written. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pydantic_core import to_json
 
-from forwarder.reservation.problems import requests
-from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.http.query_string import Parameters
+from forwarder.reservation.problems.problem import Fault
 
 DEFAULT_LIMIT: Final = 10
 LARGEST_LIMIT: Final = 200
 LARGEST_ID: Final = 2**63 - 1
 FIRST: Final = 1
-
-Parameters = Mapping[str, Sequence[str]]
-"""Query parameters by name, each with all of its values."""
+PAGE_PARAMETERS: Final = frozenset({"limit", "cursor", "cursors"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +49,6 @@ def read_cursor(parameters: Parameters) -> int | Fault:
     return positive(given[0], LARGEST_ID) or Fault(
         "/cursor", "out_of_range", f"must be a whole number from 1 to {LARGEST_ID}, or empty for the first page"
     )
-
-
-def invalid_query(faults: Sequence[Fault]) -> Problem:
-    """Every fault in one problem."""
-    detail = "; ".join(f"{fault.pointer[1:]} {fault.detail}" for fault in faults)
-    return requests.INVALID_QUERY.problem(f"{detail}.", faults=faults)
 
 
 def _contradictory(name: str) -> Fault:

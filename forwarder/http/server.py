@@ -8,6 +8,7 @@ reservations.
 import asyncio
 import contextlib
 import functools
+import re
 import secrets
 import socket
 import traceback
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from http import HTTPStatus
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 import structlog
 import uvicorn
@@ -35,13 +36,16 @@ from forwarder.http.connection_limits import (
     LimitedConfig,
     LimitedProtocol,
 )
-from forwarder.http.messages import DirectEndpoint, Response, Routes, problem_response
+from forwarder.http.messages import REQUEST_ID, DirectEndpoint, Response, Routes, problem_response
 from forwarder.http.tls import SecuredListener, ServerTls
 from forwarder.observability.metrics import DEFERRED, REQUEST_SECONDS
 from forwarder.process.clock import Clock
 from forwarder.process.supervision import BACKLOG, Stop
+from forwarder.reservation.card_numbers import find
 from forwarder.reservation.problems import requests, service
 
+_REQUEST_ID_FIELDS: Final = frozenset({b"request-id", b"x-request-id"})
+_SANE_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _CLIENT_GONE = 499
 """The status that is counted, and seen by nobody, when the client left before a response."""
@@ -70,7 +74,10 @@ class _Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._framework(scope, receive, send)
-        elif _head_bytes(scope) > MAX_HEAD_BYTES:
+            return
+        scope[REQUEST_ID] = request_id = _request_id(scope)
+        structlog.contextvars.bind_contextvars(http_request_id=request_id.decode())
+        if _head_bytes(scope) > MAX_HEAD_BYTES:
             await HEAD_TOO_LARGE(scope, receive, send)
         elif (endpoint := self._direct.get((scope["method"], scope["path"]))) is not None:
             await self._respond_directly(endpoint, scope, receive, send)
@@ -86,7 +93,8 @@ class _Application:
                 status = _CLIENT_GONE
                 return
             except Exception as error:  # noqa: BLE001 - the last resort
-                response = _internal_error(_log_failure(scope["path"], error))
+                _log_failure(scope["path"], error)
+                response = _internal_error(scope)
             status = response.status
             # The responses of one iteration of the event loop leave together. Clients that wake one by one ask one by one: each
             # iteration then serves few, which costs a tenth more a reservation.
@@ -109,10 +117,10 @@ class _Application:
         except ClientDisconnect:
             status = _CLIENT_GONE
         except Exception as error:
-            reference = _log_failure(getattr(scope.get("route"), "path", "unmatched"), error)
+            _log_failure(getattr(scope.get("route"), "path", "unmatched"), error)
             if status:  # the response has begun: only closing the connection tells the client that it is not whole
                 raise
-            await _internal_error(reference)(scope, receive, noting)
+            await _internal_error(scope)(scope, receive, noting)
         finally:
             route = scope.get("route")
             template = "unmatched" if route is None else getattr(route, "path", "other")
@@ -141,6 +149,17 @@ def _direct_endpoints(routes: Routes) -> Mapping[tuple[str, str], DirectEndpoint
                 if next(each for each in routes if each.matches(request)[0] is Match.FULL) is route:
                     found[method, route.path] = route.app
     return found
+
+
+def _request_id(scope: Scope) -> bytes:
+    """The caller's own, where that is one word of a moderate length and no card number; else a new one."""
+    for name, field in scope["headers"]:
+        if name in _REQUEST_ID_FIELDS:
+            given: bytes = field
+            if _SANE_REQUEST_ID.fullmatch(given) and not find(given.decode()):
+                return given
+            break
+    return b"req_%b" % secrets.token_hex(12).encode()
 
 
 def _head_bytes(scope: Scope) -> int:
@@ -177,19 +196,15 @@ def _timer(route: str, method: str, status: int) -> Histogram:
     return REQUEST_SECONDS.labels(route, method, str(status))
 
 
-def _log_failure(template: str, error: Exception) -> str:
-    """Write down where a bug showed, under a reference that the client is given. Without the errors' own words, which may
-    quote a guest or a card."""
-    reference = secrets.token_hex(8)
+def _log_failure(template: str, error: Exception) -> None:
+    """Write down where a bug showed. Without the errors' own words, which may quote a guest or a card."""
     chain = list(_chain(error))
     _log.error(
         "request.failed",
-        reference=reference,
         route=template,
         errors=[type(link).__qualname__ for link in chain],
         frames=[frame for link in chain for frame in traceback.format_tb(link.__traceback__)],
     )
-    return reference
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -198,9 +213,10 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _internal_error(reference: str) -> Response:
-    detail = f"This is a fault of the service, noted as {reference}. It is not known whether the request took effect."
-    return problem_response(service.INTERNAL_ERROR.problem(detail, extra={"reference": reference}))
+def _internal_error(scope: Scope) -> Response:
+    noted = scope[REQUEST_ID].decode()
+    detail = f"This is a fault of the service, noted as {noted}. It is not known whether the request took effect."
+    return problem_response(service.INTERNAL_ERROR.problem(detail))
 
 
 # --- on a socket ---

@@ -6,7 +6,7 @@ apart into items, too many of them, or no log to take them.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, assert_never
@@ -17,7 +17,7 @@ from pydantic_core import to_json
 from forwarder.http.messages import JSON_BODY, NDJSON_BODY, NO_STORE, BodyFault, HttpRequest, Response
 from forwarder.ingress.bulk_items import begins_array, elements, lines
 from forwarder.ingress.card_text import CardTextCheck
-from forwarder.ingress.dry_run import DryRun, asks_for_dry_run, dry_run, rehearsed
+from forwarder.ingress.dry_run import DRY_RUN, DryRun, asks_for_dry_run, dry_run, rehearsed
 from forwarder.ingress.guard import ItemLimit
 from forwarder.ingress.idempotency import Receipt
 from forwarder.ingress.losses import Losses
@@ -40,10 +40,10 @@ from forwarder.ingress.problems import (
 from forwarder.ingress.submit import SubmissionPublisher, receipt_json
 from forwarder.observability.metrics import submissions
 from forwarder.process.loops import TimeSlice, yield_to_loop
-from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS, RESERVATION, BulkItem, read_item
+from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS, RESERVATION, BulkItem, ItemReading, read_item
 from forwarder.reservation.plausibility import Plausibility, plausibility
 from forwarder.reservation.problems.problem import Fault, Problem
-from forwarder.reservation.validation import MalformedJson
+from forwarder.reservation.validation import MalformedJson, Reading
 from forwarder.tenancy.callers import Caller
 
 _REHEARSED_BYTES: Final = 4_096
@@ -73,7 +73,7 @@ Result = SafeItem | DryRun | Problem
 class _Item(NamedTuple):
     """What a text was read as, and how many bytes it has."""
 
-    read: BulkItem | Problem
+    read: ItemReading | Problem
     size: int
 
 
@@ -81,6 +81,8 @@ class BulkEndpoint:
     """Reads bodies of at most `max_bytes`. Nobody waits for outcomes here: it responds as soon as all items are safe, 200 with what
     became of each; 202 would say of all that they were accepted. Expected failures come back as problems; none is raised but
     `ClientDisconnect`, before anything was published."""
+
+    parameters: Collection[str] = frozenset({DRY_RUN})
 
     def __init__(self, parts: IngressParts, publisher: SubmissionPublisher, *, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -121,13 +123,14 @@ class BulkEndpoint:
         now = self._clock.now()
         check = plausibility(now, caller.account.skipped_checks)
 
-        def build(item: BulkItem) -> NewSubmission | Problem:
+        def build(read: ItemReading) -> NewSubmission | Problem:
+            item = read.item
             refused = implausible(check, item.reservation)
             its = _terms_of(item, terms)
             built = self._builder.build(caller, item.operation, item.reservation, its, now=now, refused=refused)
             if isinstance(built, Problem):
                 return built
-            warnings = self._losses.warnings(caller.account, item.reservation)
+            warnings = self._losses.warnings(caller.account, item.reservation, read.unknown)
             return built._replace(warnings=warnings) if warnings else built
 
         built = await self._each(request, admit, check, build)
@@ -150,9 +153,10 @@ class BulkEndpoint:
         now = self._clock.now()
         check = plausibility(now, caller.account.skipped_checks)
 
-        def try_out(item: BulkItem) -> DryRun | Problem:
-            refused = implausible(check, item.reservation)
-            return refused or dry_run(caller.account, item.reservation, now, self._losses, self._card_text)
+        def try_out(read: ItemReading) -> DryRun | Problem:
+            refused = implausible(check, read.item.reservation)
+            reading = Reading(read.item.reservation, read.unknown)
+            return refused or dry_run(caller.account, reading, now, self._losses, self._card_text)
 
         tried = await self._each(request, admit, check, try_out)
         if isinstance(tried, Problem):
@@ -166,7 +170,7 @@ class BulkEndpoint:
         return results
 
     async def _each(
-        self, request: HttpRequest, admit: Admit, check: Plausibility, make: Callable[[BulkItem], T | Problem]
+        self, request: HttpRequest, admit: Admit, check: Plausibility, make: Callable[[ItemReading], T | Problem]
     ) -> list[T | Problem] | Problem:
         items = await self._items(request, check)
         if isinstance(items, Problem):
@@ -242,8 +246,8 @@ def _read(text: bytes, check: Plausibility) -> _Item:
     size = len(text)
     if size > MAX_ITEM_BYTES:
         return _Item(ITEM_TOO_LARGE, size)
-    item = read_item(text, check)
-    return _Item(_refused(item) if isinstance(item, list) else item, size)
+    read = read_item(text, check)
+    return _Item(_refused(read) if isinstance(read, list) else read, size)
 
 
 def _read_line(text: bytes, check: Plausibility) -> _Item:

@@ -5,6 +5,7 @@ A worker that ingests the cancellation first keeps it for the submission.
 """
 
 import re
+from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -92,6 +93,8 @@ class _Ends:
 class CancelEndpoint:
     """The path names a submission by its request id, or a reservation by its id. Expected failures come back as problems; none is
     raised but `ClientDisconnect`, before anything was published."""
+
+    parameters: Collection[str] = ()
 
     def __init__(self, parts: IngressParts) -> None:
         self._parts = parts

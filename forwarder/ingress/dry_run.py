@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
-from urllib.parse import parse_qs
 
 from pydantic_core import from_json
 
 from forwarder.http.messages import HttpRequest
+from forwarder.http.query_string import parameters_of
 from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.losses import CallerWarning, Losses, connection_to
 from forwarder.ingress.message import card_of, published_form
@@ -21,9 +21,12 @@ from forwarder.reservation.booking import Booking, booking_of
 from forwarder.reservation.outcome import Deferred, Rejected
 from forwarder.reservation.problems import endings, requests
 from forwarder.reservation.problems.problem import Fault, Problem
-from forwarder.reservation.request import ReservationRequest
 from forwarder.reservation.rules import refusals
+from forwarder.reservation.validation import Reading
 from forwarder.tenancy.port import Account
+
+DRY_RUN: Final = "dryRun"
+"""The query parameter that asks for one."""
 
 _REFERENCE: Final = "the-request-id"
 """What stands for the request id, by which the PMS would know the reservation: none is given to what is only tried."""
@@ -32,11 +35,10 @@ _VALUES: Final[Mapping[str, bool]] = {"true": True, "false": False}
 
 
 def asks_for_dry_run(request: HttpRequest) -> bool | Problem:
-    """Whether the query says `dryRun=true`. Other parameters are left alone."""
-    query: bytes = request.scope["query_string"]
-    if not query:
+    """Whether the query says `dryRun=true`."""
+    if not request.scope["query_string"]:
         return False
-    given = set(parse_qs(query.decode("latin-1"), keep_blank_values=True).get("dryRun", ("false",)))
+    given = set(parameters_of(request.scope).get(DRY_RUN, ("false",)))
     if len(given) > 1:
         return _invalid("contradictory", "is given more than once, with different values")
     dry_run = _VALUES.get(given.pop())
@@ -84,10 +86,11 @@ def _requests(rehearsal: Rehearsal) -> dict[str, Any]:
 
 
 def dry_run(
-    account: Account, request: ReservationRequest, now: datetime, losses: Losses, card_text: CardTextCheck
+    account: Account, read: Reading, now: datetime, losses: Losses, card_text: CardTextCheck
 ) -> DryRun | Problem:
-    """What the rules say of `request` for this account, or why none is asked. What would be sent then is for `rehearsed` to find
-    out."""
+    """What the rules say of what was `read`, for this account, or why none is asked. What would be sent then is for `rehearsed` to
+    find out."""
+    request, unknown = read
     card = card_of(request)
     checked = card_text.check(request, published_form(request, card), account.skipped_checks)
     if checked.refused is not None:
@@ -95,7 +98,7 @@ def dry_run(
     reservation = from_json(checked.published)
     traits = traits_of(account.kind)
     refused = tuple(refusals(traits, reservation, card, now))
-    warnings = losses.warnings(account, request)
+    warnings = losses.warnings(account, request, unknown)
     booking = None if refused else booking_of(traits, _REFERENCE, reservation, card)
     return DryRun(account, booking, refused, warnings)
 

@@ -4,12 +4,14 @@
 """
 
 import functools
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from starlette import types
 
 from forwarder.http.messages import DirectEndpoint, HttpRequest, Response, client_address, problem_response, retry_after
+from forwarder.http.query_string import refuse_unknown
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import OVERLOADED, TENANCY_UNAVAILABLE, TEST_MODE_UNAVAILABLE
 from forwarder.process.clock import Clock
@@ -29,7 +31,9 @@ _FLOOD: Final = requests.TOO_MANY_BAD_TOKENS.code
 
 
 class Endpoint(Protocol):
-    """What responds to the requests to one address."""
+    """What responds to the requests to one address. `parameters`: the query parameters that it takes."""
+
+    parameters: Collection[str]
 
     async def respond(self, caller: Caller, request: HttpRequest) -> Response:
         """The response to one that was admitted. Raises nothing but `ClientDisconnect`."""
@@ -80,6 +84,10 @@ class Guard:
                 refused = forbidden(caller, scope, client_address(request.scope))
                 if refused is not None:
                     return endpoint.refuse(refused, caller)
+            if request.scope["query_string"]:
+                misspelt = refuse_unknown(request.scope, endpoint.parameters)
+                if misspelt is not None:
+                    return endpoint.refuse(misspelt, caller)
             allowance = self._limits.take(caller.key_id, caller.limit) if limited else None
             if allowance is None:
                 return await endpoint.respond(caller, request)

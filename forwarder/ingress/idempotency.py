@@ -17,12 +17,13 @@ from forwarder.topics.outcomes import OutcomeEvent
 
 class Receipt(NamedTuple):
     """A submission that is safe, and how it ended, if it has. `duplicate`: it is the receipt of an earlier one, that was sent again
-    without its key."""
+    without its key; `replayed`: of the one that had the same key before."""
 
     request_id: str
     accepted_at: str
     settled: OutcomeEvent | None = None
     duplicate: bool = False
+    replayed: bool = False
 
     @property
     def status(self) -> Status:
@@ -104,7 +105,8 @@ class IdempotencyCache:
     def _decide(self, submission: NewSubmission, stored: StoredSubmission | None) -> Receipt | Problem | Attempt:
         if stored is not None:
             same = stored.fingerprint == submission.fingerprint
-            receipt = receipt_of(stored)._replace(duplicate=stored.request_id != submission.request_id)
+            duplicate = stored.request_id != submission.request_id
+            receipt = receipt_of(stored)._replace(duplicate=duplicate, replayed=True)
             return receipt if same else key_reused(submission.request_id)
         if submission.refused is not None and submission.request_id not in self._recent:
             return submission.refused
@@ -112,7 +114,7 @@ class IdempotencyCache:
         if recent.fingerprint != submission.fingerprint:
             return key_reused(submission.request_id)
         if recent.acknowledged_as is not None:
-            return Receipt(submission.request_id, recent.acknowledged_as)
+            return Receipt(submission.request_id, recent.acknowledged_as, replayed=True)
         return submission.refused or Attempt(recent, submission.accepted_at)
 
     def _remembered(self, submission: NewSubmission) -> _Recent:

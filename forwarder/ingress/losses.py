@@ -1,14 +1,18 @@
-"""What a caller is told beside the answer: what of a request its integration account sends nowhere."""
+"""What a caller is told beside the answer: what of a request is no field, and what its integration account sends nowhere."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from forwarder.http.query_string import nearest
 from forwarder.pms.port import AccountConnection, Loss, Preview
+from forwarder.reservation.card_numbers import mask
 from forwarder.reservation.request import ReservationRequest
+from forwarder.reservation.validation import UnknownField
 from forwarder.tenancy.port import Account
 
 _MAX_ACCOUNTS: Final = 4_096
 _CARD: Final = "cardDetails"
+_MAX_NAME: Final = 64
 
 
 class CallerWarning(NamedTuple):
@@ -30,11 +34,14 @@ class Losses:
         self._preview = preview
         self._known: dict[str, tuple[Account, Sequence[Loss]]] = {}
 
-    def warnings(self, account: Account, request: ReservationRequest) -> tuple[CallerWarning, ...]:
-        """What of `request` does not reach the account's PMS."""
+    def warnings(
+        self, account: Account, request: ReservationRequest, unknown: Sequence[UnknownField] = ()
+    ) -> tuple[CallerWarning, ...]:
+        """What of `request` does not reach the account's PMS, and what was `unknown` in its body."""
         known = self._known.get(account.id)
         losses = known[1] if known is not None and known[0] is account else self._look_up(account)
-        return _warnings(account.kind, losses, request) if losses else ()
+        lost = _warnings(account.kind, losses, request) if losses else ()
+        return (*map(_ignored, unknown), *lost) if unknown else lost
 
     def _look_up(self, account: Account) -> Sequence[Loss]:
         if len(self._known) >= _MAX_ACCOUNTS:
@@ -74,6 +81,15 @@ def _of_field(kind: str, loss: Loss) -> CallerWarning:
         return CallerWarning("card_not_sent", f"/{_CARD}", detail)
     detail = f"The PMS of this {kind} account is not sent this field. {_sentence(loss.reason)}"
     return CallerWarning("field_not_sent", "/" + loss.field.replace(".", "/"), detail)
+
+
+def _ignored(field: UnknownField) -> CallerWarning:
+    # The name may be anything, a card number too.
+    name = mask(field.name[:_MAX_NAME])
+    meant = nearest(field.name, field.known)
+    hint = "" if meant is None else f" Did you mean {meant}?"
+    pointer = f"{field.place}/{name.replace('~', '~0').replace('/', '~1')}"
+    return CallerWarning("unknown_field", pointer, f"There is no such field; it was ignored.{hint}")
 
 
 def _sentence(reason: str) -> str:

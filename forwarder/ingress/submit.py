@@ -1,7 +1,7 @@
 """A submission that was admitted: read the terms → validate → identify and seal → publish → respond. What is counted and logged of
 it, and the response. What came before under its idempotency key is not published again, but given its receipt again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, assert_never
@@ -22,7 +22,7 @@ from forwarder.http.messages import (
     retry_after,
 )
 from forwarder.ingress.card_text import CardTextCheck
-from forwarder.ingress.dry_run import DryRun, asks_for_dry_run, dry_run, rehearsed
+from forwarder.ingress.dry_run import DRY_RUN, DryRun, asks_for_dry_run, dry_run, rehearsed
 from forwarder.ingress.duplicates import KeyHint, RecentSubmissions
 from forwarder.ingress.idempotency import Attempt, IdempotencyCache, Receipt, receipt_of
 from forwarder.ingress.losses import CallerWarning, Losses
@@ -46,8 +46,8 @@ from forwarder.reservation.plausibility import Plausibility, plausibility
 from forwarder.reservation.problems import endings
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.record import pending_record
-from forwarder.reservation.request import MAX_BODY_BYTES, Operation, ReservationRequest
-from forwarder.reservation.validation import MalformedJson, read_request
+from forwarder.reservation.request import MAX_BODY_BYTES, Operation
+from forwarder.reservation.validation import MalformedJson, Reading, read_request
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.callers import Caller
 from forwarder.topics.outcomes import DuplicateOf, OutcomeEvent
@@ -57,6 +57,7 @@ _SUBMISSIONS: Final = "/api/v1/vrs/submissions/"
 _KEY_HELP: Final = (b"link", b'</docs#submitBookingEngineReservation>; rel="help"; title="Idempotency-Key"')
 """Where a caller who sends no Idempotency-Key reads what it does."""
 
+_REPLAYED: Final = (b"idempotent-replayed", b"true")
 _REJECTED: Final = endings.REJECTED.problem("The PMS gave no reason. Ask the property.")
 
 _log = structlog.get_logger()
@@ -192,6 +193,8 @@ class SubmitEndpoint:
     """The endpoint of one operation. Expected failures come back as problems; none is raised but `ClientDisconnect`, before
     anything was published."""
 
+    parameters: Collection[str] = frozenset({DRY_RUN})
+
     def __init__(self, operation: Operation, parts: IngressParts, publisher: SubmissionPublisher) -> None:
         self._operation = operation
         self._parts = parts
@@ -227,17 +230,18 @@ class SubmitEndpoint:
             return terms
         now = self._parts.clock.now()
         check = plausibility(now, caller.account.skipped_checks)
-        reservation = await self._read(request, check)
-        if isinstance(reservation, Problem):
-            return reservation
+        read = await self._read(request, check)
+        if isinstance(read, Problem):
+            return read
+        reservation, unknown = read
         refused = implausible(check, reservation)
         built = self._builder.build(caller, self._operation, reservation, terms, now=now, refused=refused)
         if isinstance(built, Problem):
             return built
-        warnings = self._losses.warnings(caller.account, reservation)
+        warnings = self._losses.warnings(caller.account, reservation, unknown)
         return built._replace(warnings=warnings) if warnings else built
 
-    async def _read(self, request: HttpRequest, check: Plausibility) -> ReservationRequest | Problem:
+    async def _read(self, request: HttpRequest, check: Plausibility) -> Reading | Problem:
         """What the body asks for, right in its form."""
         if not request.is_sent_as(JSON_BODY):
             return UNSUPPORTED_MEDIA_TYPE
@@ -245,10 +249,10 @@ class SubmitEndpoint:
         if isinstance(body, BodyFault):
             return unread_body(body)
         try:
-            reservation = read_request(self._operation, body, check)
+            read = read_request(self._operation, body, check)
         except MalformedJson as error:
             return malformed_json(str(error))
-        return validation_failed(reservation) if isinstance(reservation, list) else reservation
+        return validation_failed(read) if isinstance(read, list) else read
 
     async def _publish_and_wait(self, submission: NewSubmission, wait: Wait, request: HttpRequest) -> Receipt | Problem:
         async with self._parts.outcomes.expecting(submission.request_id) as expected:
@@ -270,7 +274,7 @@ class SubmitEndpoint:
             except StoreUnavailable:
                 return receipt
             if stored is not None:
-                receipt = receipt_of(stored)._replace(duplicate=True)
+                receipt = receipt_of(stored)._replace(duplicate=True, replayed=receipt.replayed)
             if expected is None or receipt.settled is not None:
                 return receipt
             heard = await expected.within(self._left(wait, request), request.client_left)
@@ -307,11 +311,11 @@ class SubmitEndpoint:
             return terms
         now = self._parts.clock.now()
         check = plausibility(now, caller.account.skipped_checks)
-        reservation = await self._read(request, check)
-        if isinstance(reservation, Problem):
-            return reservation
-        refused = implausible(check, reservation)
-        tried = refused or dry_run(caller.account, reservation, now, self._losses, self._card_text)
+        read = await self._read(request, check)
+        if isinstance(read, Problem):
+            return read
+        refused = implausible(check, read.request)
+        tried = refused or dry_run(caller.account, read, now, self._losses, self._card_text)
         return tried if isinstance(tried, Problem) else await rehearsed(tried, self._parts.preview())
 
     def _confirm(self, accepted: Accepted, caller: Caller, request: HttpRequest) -> Response:
@@ -370,6 +374,8 @@ def receipt_response(
     applied = ((b"preference-applied", wait.applied.encode()),) if wait.applied else ()
     if receipt.duplicate:
         applied = (*applied, (b"duplicate-of", receipt.request_id.encode()))
+    if receipt.replayed:
+        applied = (*applied, _REPLAYED)
     if not wait.seconds or receipt.settled is None:
         return _accepted(receipt, origin, reservation, retry_after(retry_after_seconds), *applied)
     match receipt.settled.status:

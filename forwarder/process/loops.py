@@ -42,9 +42,8 @@ class Outage:
         if self._failures == 1:
             self._began = self._next_log = now
         if now >= self._next_log:
-            while (
-                self._next_log <= now
-            ):  # From the beginning on, not from the last line: those minutes would grow by the pauses.
+            # Counted from the beginning, not from the last line: those minutes would grow by the pauses.
+            while self._next_log <= now:
                 self._next_log += _STILL_SECONDS
             seconds = round(now - self._began, 1)
             error_of = {"error": str(error), "kind": type(error).__name__}

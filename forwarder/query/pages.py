@@ -13,19 +13,25 @@ from typing import Final, TypeVar, cast
 from forwarder.http.paging import (
     DEFAULT_LIMIT,
     FIRST,
+    PAGE_PARAMETERS,
     Cursors,
-    Parameters,
-    invalid_query,
     read_cursor,
     read_limit,
     write_list,
 )
+from forwarder.http.query_string import Parameters, invalid_query
 from forwarder.reservation.outcome import LISTED_STATUSES, Status
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import NOT_BLANK
 from forwarder.store.lists.port import DEFAULT_FILTERS, Days, Filters, Order, Page
 
 LONGEST_PROPERTY_ID: Final = 128
+PARAMETERS: Final = PAGE_PARAMETERS | {
+    *("order", "status", "propertyId", "updatedSince"),
+    *("arrivalFrom", "arrivalTo", "departureFrom", "departureTo"),
+}
+"""What a list of reservations may be asked for."""
+
 _STATUSES: Final = frozenset(status.value for status in Status)
 _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 _LATEST: Final = datetime.max.replace(tzinfo=UTC)
@@ -50,7 +56,7 @@ class PageRequest:
 
 
 def read_page_request(parameters: Parameters) -> PageRequest | Problem:
-    """The page that the query parameters ask for; every fault in one problem. Parameters that we do not know are left alone."""
+    """The page that the query parameters ask for; every fault in one problem."""
     limit, cursor, order = read_limit(parameters), read_cursor(parameters), read_order(parameters)
     filters = read_filters(parameters)
     if isinstance(limit, Fault) or isinstance(cursor, Fault) or isinstance(order, Fault) or isinstance(filters, list):

@@ -1,9 +1,8 @@
 """The query stage over HTTP: status of a submission, one reservation, pages of reservations."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
-from urllib.parse import parse_qs
 
 from starlette.requests import Request
 from starlette.routing import Route
@@ -19,9 +18,10 @@ from forwarder.http.messages import (
     problem_response,
 )
 from forwarder.http.paging import LARGEST_ID, positive
+from forwarder.http.query_string import parameters_of, refuse_unknown
 from forwarder.query.conditional import NotModified, conditional_response
 from forwarder.query.long_poll import LongPoll
-from forwarder.query.pages import read_page_request, write_page
+from forwarder.query.pages import PARAMETERS, read_page_request, write_page
 from forwarder.query.parts import QueryParts
 from forwarder.reservation.problems import requests, service
 from forwarder.reservation.problems.problem import Problem
@@ -50,7 +50,7 @@ _Read = Callable[[str, Request], Awaitable[Response | NotModified | Problem]]
 def query_routes(parts: QueryParts) -> Routes:
     """The routes of the query stage; HEAD wherever GET is."""
     queries = _Queries(parts)
-    pages = queries.endpoint(queries.page)
+    pages = queries.endpoint(queries.page, PARAMETERS)
     return [
         Route("/api/v1/vrs/submissions/{request_id}", queries.endpoint(queries.status)),
         *(Route(path + slash, pages) for path in _LIST_PATHS for slash in ("", "/")),
@@ -67,21 +67,27 @@ class _Queries:
         self._long_poll = LongPoll(parts)
         self._retry_after_seconds = parts.retry_after_seconds
 
-    def endpoint(self, read: _Read) -> Callable[[Request], Awaitable[Response | NotModified]]:
-        """The endpoint that responds with what `read` reads for the account of the caller."""
+    def endpoint(
+        self, read: _Read, parameters: Collection[str] = ()
+    ) -> Callable[[Request], Awaitable[Response | NotModified]]:
+        """The endpoint that responds with what `read` reads for the account of the caller. It takes these query `parameters`."""
 
         async def respond(request: Request) -> Response | NotModified:
-            result = await self._read_as_caller(read, request)
+            result = await self._read_as_caller(read, request, parameters)
             if isinstance(result, Problem):
                 return problem_response(result, retry_after_seconds=self._retry_after_seconds)
             return result
 
         return respond
 
-    async def _read_as_caller(self, read: _Read, request: Request) -> Response | NotModified | Problem:
+    async def _read_as_caller(
+        self, read: _Read, request: Request, parameters: Collection[str]
+    ) -> Response | NotModified | Problem:
         try:
             caller = await self._caller(request)
-            return caller if isinstance(caller, Problem) else await read(caller.account.id, request)
+            if isinstance(caller, Problem):
+                return caller
+            return refuse_unknown(request.scope, parameters) or await read(caller.account.id, request)
         except TenancyUnavailable:
             return _TENANCY_UNAVAILABLE
         except StoreUnavailable:
@@ -109,7 +115,7 @@ class _Queries:
 
     async def page(self, account_id: str, request: Request) -> Response | Problem:
         """A page of the account's reservations, those that the filters let through."""
-        asked = read_page_request(_parameters(request))
+        asked = read_page_request(parameters_of(request.scope))
         if isinstance(asked, Problem):
             return asked
         page = await self._reader.page(
@@ -125,7 +131,3 @@ class _Queries:
             return _NO_RESERVATION
         body = envelope(stored.status.success, stored.record.encode())
         return conditional_response(body, header_map(request.scope).get("if-none-match"))
-
-
-def _parameters(request: Request) -> Mapping[str, Sequence[str]]:
-    return parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)

@@ -1,6 +1,7 @@
 """Bulk submission: what an item is, and how its text is read, with every fault it has. Pure."""
 
-from typing import Annotated, Final, Literal
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
@@ -18,11 +19,13 @@ from forwarder.reservation.request import (
 )
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
 from forwarder.reservation.validation import (
+    UnknownField,
     between_fields,
     cross_faults,
     field_faults,
     read_exactly,
     refuse_hidden,
+    unknown_fields,
 )
 
 MAX_ITEMS: Final = 1_000
@@ -64,7 +67,14 @@ BulkItem = BookingEngineItem | GeneralItem
 _ITEM: Final[TypeAdapter[BulkItem]] = TypeAdapter(Annotated[BulkItem, Field(discriminator="operation")])
 
 
-def read_item(text: bytes, check: Plausibility | None = None) -> BulkItem | list[Fault]:
+class ItemReading(NamedTuple):
+    """An item, and what its reservation has beside the fields that there are."""
+
+    item: BulkItem
+    unknown: Sequence[UnknownField] = ()
+
+
+def read_item(text: bytes, check: Plausibility | None = None) -> ItemReading | list[Fault]:
     """The item in `text`, or its faults: all of them, each with its JSON Pointer into the item. Where there are any, those that
     `check` finds are named with them. Raises `MalformedJson`."""
     try:
@@ -72,8 +82,10 @@ def read_item(text: bytes, check: Plausibility | None = None) -> BulkItem | list
         item: BulkItem = read_exactly(_ITEM.validator.validate_json, _ITEM.validator.validate_python, text)
     except ValidationError as error:
         return _faults(error, text, check)
-    refuse_hidden(text, len(item.model_fields_set) + fields_given(item.reservation))
-    return [_in_item(fault) for fault in between_fields(item.reservation, check)] or item
+    skipped = refuse_hidden(text, len(item.model_fields_set) + fields_given(item.reservation))
+    unknown = unknown_fields(type(item.reservation), from_json(text)["reservation"]) if skipped else ()
+    faults = between_fields(item.reservation, check)
+    return [_in_item(fault) for fault in faults] or ItemReading(item, unknown)
 
 
 def _faults(error: ValidationError, text: bytes, check: Plausibility | None) -> list[Fault]:

@@ -8,7 +8,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
-from typing import Any, Final, TypeVar
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
@@ -43,9 +44,23 @@ class MalformedJson(ValueError):
     """The body is not a JSON document. The message says where it stops being one."""
 
 
-def read_request(
-    operation: Operation, body: bytes, check: Plausibility | None = None
-) -> ReservationRequest | list[Fault]:
+class UnknownField(NamedTuple):
+    """A name in a request that is no field of it, and is dropped. `place`: the JSON Pointer of the object that has it; `known`:
+    the fields there are in such an object."""
+
+    place: str
+    name: str
+    known: Sequence[str]
+
+
+class Reading(NamedTuple):
+    """A request, and what its body has beside it."""
+
+    request: ReservationRequest
+    unknown: Sequence[UnknownField] = ()
+
+
+def read_request(operation: Operation, body: bytes, check: Plausibility | None = None) -> Reading | list[Fault]:
     """The request in `body`, or its faults: all of them, each with its JSON Pointer. Where there are any, those that `check` finds
     are named with them; alone they leave it a request. Raises `MalformedJson`."""
     model = MODELS[operation]
@@ -54,8 +69,9 @@ def read_request(
         request = read_exactly(read_json, model.model_validate, body)
     except ValidationError as error:
         return _faults(error, body, check)
-    refuse_hidden(body, fields_given(request))
-    return between_fields(request, check) or request
+    skipped = refuse_hidden(body, fields_given(request))
+    unknown = unknown_fields(model, from_json(body)) if skipped else ()
+    return between_fields(request, check) or Reading(request, unknown)
 
 
 T = TypeVar("T")
@@ -86,12 +102,33 @@ def _exact(text: str) -> int | float:
     return int(exact) if exact == exact.to_integral_value() else nearest
 
 
-def refuse_hidden(body: bytes, given: int) -> None:
+def refuse_hidden(body: bytes, given: int) -> bool:
     """Refuse what is not JSON in the parts of a valid `body` that its reader skipped. `given`: how many fields it read; if there
-    are no more names than that, it skipped nothing. Raises `MalformedJson`."""
-    if max_names(body) != given:
-        refuse_what_is_no_number(body)
-        refuse_names_given_twice(body)
+    are no more names than that, it skipped nothing. Whether it may have. Raises `MalformedJson`."""
+    if max_names(body) == given:
+        return False
+    refuse_what_is_no_number(body)
+    refuse_names_given_twice(body)
+    return True
+
+
+_MAX_UNKNOWN: Final = 20
+
+
+def unknown_fields(model: type[BaseModel], document: Mapping[str, Any]) -> Sequence[UnknownField]:
+    """What in a valid `document` is no field of the `model`: the first of them, where there are many."""
+    return tuple(islice(_unknown(model, document, ""), _MAX_UNKNOWN))
+
+
+def _unknown(model: type[BaseModel], document: Mapping[str, Any], place: str) -> Iterator[UnknownField]:
+    fields = {field.alias or name: field for name, field in model.model_fields.items()}
+    for name, value in document.items():
+        if name not in fields:
+            yield UnknownField(place, name, tuple(fields))
+        elif isinstance(value, dict):
+            for part in (fields[name].annotation, *get_args(fields[name].annotation)):
+                if isinstance(part, type) and issubclass(part, BaseModel):
+                    yield from _unknown(part, value, f"{place}/{name}")
 
 
 def between_fields(request: ReservationRequest, check: Plausibility | None) -> list[Fault]:

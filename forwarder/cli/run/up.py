@@ -52,7 +52,7 @@ class DemoWorld:
         return f"""curl -s {self.url}/api/v1/vrs/reservations \\
   -H 'Authorization: Bearer {self.token}' \\
   -H 'workspaceId: {WORKSPACE}' -H 'integrationAccountId: demo-generic' \\
-  -H 'Content-Type: application/json' \\
+  -H 'Content-Type: application/json' -H "Idempotency-Key: \\"try-$(date +%s)\\"" \\
   -d '{{"propertyId": 1001, "roomId": "room-'$(date +%s)'", "arrivalDate": "{arrival}", "departureDate": "{departure}",
        "guest": {{"firstName": "Maria", "lastName": "Gonzalez", "email": "maria@example.com"}},
        "numberOfGuests": 2, "totalPrice": 480.50, "currency": "EUR"}}'"""
@@ -113,7 +113,7 @@ Then:
   make demo                                  a short guided tour: a rejection, an outage survived
   . {Path(world.data_dir) / DEMO_ENV}                     FORWARDER_URL, FORWARDER_TOKEN, FORWARDER_WORKSPACE for your own calls
   .venv/bin/forwarder submissions list       what became of everything
-  {world.url}/metrics   /readyz   /healthz
+  {world.url}/docs   the API; also /openapi.json   /metrics   /readyz   /healthz
 """
     )
 

@@ -13,7 +13,8 @@ from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
 from forwarder.http.messages import JSON_BODY, BodyFault, HttpRequest
-from forwarder.http.paging import invalid_query, read_cursor, read_limit
+from forwarder.http.paging import PAGE_PARAMETERS, read_cursor, read_limit
+from forwarder.http.query_string import invalid_query, parameters_of
 from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SECONDS
 from forwarder.reservation.card_numbers import find
 from forwarder.reservation.problems import requests
@@ -127,6 +128,10 @@ def read_body(model: type[Body], content: bytes) -> Body | list[Fault]:
     return body if isinstance(body, list) else body.faults() or body
 
 
+DELIVERY_PARAMETERS: Final = PAGE_PARAMETERS | {"status"}
+"""What a list of deliveries may be asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class PageQuery:
     """Which page to return. `status` selects deliveries."""
@@ -161,8 +166,8 @@ def invalid(faults: Sequence[Fault]) -> Problem:
 
 
 def read_page_query(request: Request, *, of_status: bool = False) -> PageQuery | Problem:
-    """The page that the query parameters ask for. Unknown parameters are ignored."""
-    parameters = {name: request.query_params.getlist(name) for name in request.query_params}
+    """The page that the query parameters ask for."""
+    parameters = parameters_of(request.scope)
     limit, cursor = read_limit(parameters), read_cursor(parameters)
     status = _status(parameters.get("status", ())) if of_status else None
     if isinstance(limit, Fault) or isinstance(cursor, Fault) or isinstance(status, Fault):

@@ -1,6 +1,6 @@
 """Managing a workspace's webhooks over HTTP: the routes, authentication, and how refusals become problems."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Final, get_args
 
@@ -9,8 +9,10 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from forwarder.http.messages import Response, Routes, client_address, header_map, problem_response
+from forwarder.http.paging import PAGE_PARAMETERS
+from forwarder.http.query_string import refuse_unknown
 from forwarder.notifier.api.actions import DeliveryActions, NoDelivery, WebhookActions
-from forwarder.notifier.api.requests import invalid
+from forwarder.notifier.api.requests import DELIVERY_PARAMETERS, invalid
 from forwarder.notifier.webhooks import EndpointDisabled, Webhooks
 from forwarder.operations.audit import Actor, acting_as
 from forwarder.reservation.problems import requests, service, webhooks
@@ -60,13 +62,13 @@ def webhook_routes(parts: WebhookApiParts) -> Routes:
     hooks, deliveries = WebhookActions(parts.webhooks), DeliveryActions(parts.webhooks)
     return [
         Route(_PATH, endpoints.make("add", hooks.add), methods=["POST"]),
-        Route(_PATH, endpoints.make("list", hooks.page)),
+        Route(_PATH, endpoints.make("list", hooks.page, PAGE_PARAMETERS)),
         Route(_ONE, endpoints.make("show", hooks.show)),
         Route(_ONE, endpoints.make("change", hooks.change), methods=["PATCH"]),
         Route(_ONE, endpoints.make("remove", hooks.remove), methods=["DELETE"]),
         Route(_ONE + "/test", endpoints.make("test", hooks.test), methods=["POST"]),
         Route(_ONE + "/rotate", endpoints.make("rotate", hooks.rotate), methods=["POST"]),
-        Route(_DELIVERIES, endpoints.make("deliveries", deliveries.page)),
+        Route(_DELIVERIES, endpoints.make("deliveries", deliveries.page, DELIVERY_PARAMETERS)),
         Route(_DELIVERY, endpoints.make("delivery", deliveries.show)),
         Route(_DELIVERY + "/resend", endpoints.make("resend", deliveries.resend), methods=["POST"]),
     ]
@@ -77,12 +79,18 @@ class _Endpoints:
         self._access = parts.access
         self._retry_after_seconds = parts.retry_after_seconds
 
-    def make(self, name: str, action: Action) -> Callable[[Request], Awaitable[Response]]:
-        """An endpoint that runs `action` for the caller's workspace."""
+    def make(
+        self, name: str, action: Action, parameters: Collection[str] = ()
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """An endpoint that runs `action` for the caller's workspace. It takes these query `parameters`."""
 
         async def endpoint(request: Request) -> Response:
             key = await self._authenticate(request)
-            result = key if isinstance(key, Problem) else await _call(action, key, request)
+            result: Response | Problem
+            if isinstance(key, Problem):
+                result = key
+            else:
+                result = refuse_unknown(request.scope, parameters) or await _call(action, key, request)
             _log_change(name, key, request, result)
             return self._problem_response(result) if isinstance(result, Problem) else result
 

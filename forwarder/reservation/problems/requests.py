@@ -138,7 +138,8 @@ INVALID_QUERY: Final = ProblemType(
     "invalid_query",
     "The query parameters are not valid",
     400,
-    "A parameter is none of the values that it takes, is given twice with different ones, or ends a range before it begins.",
+    "A parameter is none that the operation takes, has none of the values that it takes, is given twice with different ones, or "
+    "ends a range before it begins.",
     "Follow `meta.cursors.next` as it is; ask for at most 200 items a page; write days as `YYYY-MM-DD`, moments with their offset.",
 )
 INVALID_KEY: Final = ProblemType(

@@ -1,5 +1,6 @@
 """What every HTTP process shares: each error is a problem, each request is measured, and nothing is given away."""
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -82,6 +83,7 @@ async def test_an_unknown_path_is_a_404_problem(client: httpx.AsyncClient) -> No
         "status": 404,
         "detail": "There is nothing at this path.",
         "code": "not_found",
+        "httpRequestId": answer.headers["request-id"],
     }
     assert _count("unmatched", 404) == before + 1
 
@@ -110,6 +112,30 @@ async def test_another_refusal_of_the_framework_is_a_fault_of_ours(client: httpx
     assert answer.json()["code"] == "internal_error"
 
 
+@pytest.mark.parametrize("name", ["Request-Id", "X-Request-Id"])
+async def test_a_request_keeps_the_name_that_its_caller_gave_it(client: httpx.AsyncClient, name: str) -> None:
+    answer = await client.get("/fine/1", headers={name: "checkout-7f3a:1"})
+    assert answer.headers["request-id"] == "checkout-7f3a:1"
+    refused = await client.get("/nothing", headers={name: "checkout-7f3a:2"})
+    assert refused.json()["httpRequestId"] == refused.headers["request-id"] == "checkout-7f3a:2"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "two words", '"quoted"', "<script>", "x" * 129, CARD_NUMBER, "card-4111.1111.1111.1111"]
+)
+async def test_a_name_that_is_no_word_or_a_card_is_replaced(client: httpx.AsyncClient, name: str) -> None:
+    answers = [await client.get("/fine/1", headers={"Request-Id": name}) for _ in range(2)]
+    given = [answer.headers["request-id"] for answer in answers]
+    assert all(re.fullmatch("req_[0-9a-f]{24}", each) for each in given)
+    assert given[0] != given[1]
+
+
+async def test_every_log_line_of_a_request_has_its_name(client: httpx.AsyncClient) -> None:
+    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as logged:
+        answer = await client.get("/broken")
+    assert {entry.get("http_request_id") for entry in logged} == {answer.headers["request-id"]}
+
+
 async def test_what_nobody_foresaw_is_a_500_with_a_reference_and_nothing_else(client: httpx.AsyncClient) -> None:
     with structlog.testing.capture_logs() as logged:
         answer = await client.get("/broken")
@@ -117,7 +143,8 @@ async def test_what_nobody_foresaw_is_a_500_with_a_reference_and_nothing_else(cl
     problem = answer.json()
     assert problem["code"] == "internal_error"
     [failure] = [entry for entry in logged if entry["event"] == "request.failed"]
-    assert problem["reference"] == failure["reference"]
+    assert problem["httpRequestId"] == answer.headers["request-id"]
+    assert problem["httpRequestId"] in problem["detail"]
     assert failure["errors"] == ["_CardError", "ValueError"]
     assert any("_broken" in frame for frame in failure["frames"])
     assert CARD_NUMBER not in f"{answer.text}{answer.headers}{logged}"

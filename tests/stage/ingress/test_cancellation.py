@@ -23,6 +23,7 @@ from tests.support.stages.http_stages import (
     OTHER_WORKSPACE,
     REQUESTS,
     Stages,
+    refused,
     stages,
 )
 
@@ -278,7 +279,7 @@ async def test_who_waits_is_told_why_it_came_to_nothing(
     await house.log.holds(REQUESTS, 2)
     await house.settle(submitted, Status.CONFIRMED, revision=2, cancellation=standing(came_to, problem))
     answer = await posted
-    assert (answer.status_code, answer.json()) == (problem["status"], {"success": False, **problem})
+    assert (answer.status_code, answer.json()) == (problem["status"], refused(problem))
     assert answer.headers["content-type"] == "application/problem+json"
     assert ("retry-after" in answer.headers) == (problem["status"] == 503)
 

@@ -256,7 +256,7 @@ async def test_a_dry_run_is_asked_for_by_true_or_not_at_all(house: Stages, path:
     assert [(fault["pointer"], fault["code"]) for fault in answer.json()["errors"]] == [("/dryRun", code)]
 
 
-@pytest.mark.parametrize("query", ["dryRun=false", "dryRun=false&dryRun=false", "other=true", "dryrun=true", "&"])
+@pytest.mark.parametrize("query", ["dryRun=false", "dryRun=false&dryRun=false", "&"])
 async def test_anything_else_is_no_dry_run(query: str) -> None:
     async with stages() as house:
         answer = await house.client.post(f"{BOOKING_ENGINE_PATH}?{query}", json=BOOKING_ENGINE)

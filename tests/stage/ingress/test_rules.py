@@ -10,7 +10,7 @@ import structlog
 
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, CARD, GENERAL, changed
 from tests.support.stages.contract_stages import contract_stages
-from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, BULK_PATH, GENERAL_PATH, Stages
+from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, BULK_PATH, GENERAL_PATH, Stages, refused
 
 TRY = {"dryRun": "true"}
 WHOLE = BOOKING_ENGINE | {"roomId": BOOKING_ENGINE["propertyId"]}
@@ -66,9 +66,9 @@ async def test_a_rule_is_refused_at_once_by_its_pointer(
     assert (answer.status_code, answer.json()["code"]) == (422, code)
     assert [fault["pointer"] for fault in answer.json()["errors"]] == pointers
     bulk = await house.client.post(BULK_PATH, json=[{"operation": operation, "reservation": body}])
-    assert {"success": False, **bulk.json()["data"]["results"][0]["problem"]} == answer.json()
+    assert refused(bulk.json()["data"]["results"][0]["problem"]) == answer.json()
     tried = await house.client.post(path, json=body, params=TRY)
-    assert [{"success": False, **problem} for problem in tried.json()["data"]["refusals"]] == [answer.json()]
+    assert [refused(problem) for problem in tried.json()["data"]["refusals"]] == [answer.json()]
     assert not house.log.attempts
 
 

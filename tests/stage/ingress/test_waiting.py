@@ -10,7 +10,7 @@ import pytest
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL
-from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, GENERAL_PATH, Stages, stages
+from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, GENERAL_PATH, Stages, refused, stages
 
 SOLD_OUT = Problem("room_unavailable", "The room is taken", 409, "The nights were taken meanwhile.")
 CARD_REQUIRED = Problem("card_required", "The reservation needs a card", 422, "Pass cardDetails.")
@@ -53,7 +53,7 @@ async def test_rejected_within_the_wait_is_the_problem(house: Stages, problem: P
     answer = await posted
     assert answer.status_code == problem.status
     assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.json() == {"success": False, **problem.as_json()}
+    assert answer.json() == refused(problem.as_json())
 
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.IN_DOUBT])

@@ -26,9 +26,9 @@ NOON = datetime(2027, 6, 10, 12, tzinfo=UTC)
 
 def _faults(body: dict[str, Any], now: datetime, *skipped: str) -> list[Fault]:
     """Those of a request whose form is right."""
-    request = read_request("general", json.dumps(body).encode())
-    assert not isinstance(request, list), request
-    return plausibility(now, skipped).faults(request)
+    read = read_request("general", json.dumps(body).encode())
+    assert not isinstance(read, list), read
+    return plausibility(now, skipped).faults(read.request)
 
 
 def _from(arrival: date) -> dict[str, Any]:

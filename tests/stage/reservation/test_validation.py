@@ -31,7 +31,8 @@ POINTER = re.compile(r"(/[A-Za-z0-9]+)*")
 
 
 def _read(operation: Operation, body: Any) -> BookingEngineRequest | GeneralRequest | list[Fault]:
-    return read_request(operation, json.dumps(body).encode())
+    read = read_request(operation, json.dumps(body).encode())
+    return read if isinstance(read, list) else read.request
 
 
 def _faults(operation: Operation, body: Any) -> list[Fault]:

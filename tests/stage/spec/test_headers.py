@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.support.stages.bodies import BOOKING_ENGINE, GENERAL
-from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, GENERAL_PATH, HEADERS, Stages, stages
+from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, GENERAL_PATH, HEADERS, NAMED, Stages, stages
 
 ENDPOINTS: list[tuple[str, str, Any]] = [
     ("POST", BOOKING_ENGINE_PATH, BOOKING_ENGINE),
@@ -30,7 +30,9 @@ async def house() -> AsyncIterator[Stages]:
 
 
 async def _send(house: Stages, method: str, path: str, body: Any, headers: Mapping[str, str]) -> httpx.Response:
-    answer = await house.client.request(method, path, json=body, headers={**headers, "Prefer": "respond-async"})
+    answer = await house.client.request(
+        method, path, json=body, headers={**headers, **NAMED, "Prefer": "respond-async"}
+    )
     if answer.status_code >= 400:
         assert answer.headers["content-type"] == "application/problem+json"
     return answer

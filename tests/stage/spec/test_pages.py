@@ -135,8 +135,11 @@ async def test_nobody_else_sees_them(house: Stages, headers: dict[str, str]) -> 
     assert (await house.client.get(PATH, headers=headers)).json()["data"] == []
 
 
-async def test_parameters_that_mean_nothing_here_change_nothing(house: Stages) -> None:
-    assert _ids(await _page(house, "?page=3&Status=CONFIRMED&sort=id")) == list(range(1, 11))
+async def test_parameters_that_mean_nothing_here_are_refused(house: Stages) -> None:
+    """Passed over, a misspelt filter would let everything through."""
+    answer = await house.client.get("/api/vrs/reservations?page=3&Status=CONFIRMED&sort=id")
+    assert answer.status_code == 400
+    assert [fault["pointer"] for fault in answer.json()["errors"]] == ["/page", "/Status", "/sort"]
 
 
 BAD_NUMBERS = [

@@ -49,8 +49,15 @@ SECRET = "a secret of these tests alone"
 REQUESTS, RESULTS = "reservations.requests", "reservations.results"
 
 HEADERS = {"Authorization": "Bearer token-alpha", "workspaceId": "alpha", "integrationAccountId": "alpha-1"}
+NAMED = {"Request-Id": "named-by-its-caller"}
+"""What every request of these tests is called, so that answers can be compared."""
 OTHER_ACCOUNT = {**HEADERS, "integrationAccountId": "alpha-2"}
 OTHER_WORKSPACE = {"Authorization": "Bearer token-beta", "workspaceId": "beta", "integrationAccountId": "beta-1"}
+
+
+def refused(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """The body that refuses with `problem`."""
+    return {"success": False, **problem, "httpRequestId": NAMED["Request-Id"]}
 
 
 @dataclass
@@ -125,7 +132,7 @@ class Stages:
         self.routes = [*ingress_routes(ingress), *query_routes(query), *hooks, *contract_routes()]
         self.app: ASGIApp = http_app(self.routes, self.clock)
         self.client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(self.app), base_url="http://forwarder.test", headers=HEADERS
+            transport=httpx.ASGITransport(self.app), base_url="http://forwarder.test", headers=HEADERS | NAMED
         )
 
     @property

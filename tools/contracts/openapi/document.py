@@ -15,7 +15,7 @@ from tools.contracts.openapi.parameters import PARAMETERS
 from tools.contracts.openapi.reading import reading_paths
 from tools.contracts.openapi.request_bodies import body_schemas
 from tools.contracts.openapi.response_examples import response_examples
-from tools.contracts.openapi.responses import HEADERS, Json, limited, problem_examples, problems, references
+from tools.contracts.openapi.responses import HEADERS, Json, limited, problem_examples, problems, references, traced
 from tools.contracts.openapi.submitting import submitting_paths
 from tools.contracts.openapi.webhook_events import webhook_events, webhook_examples
 from tools.contracts.openapi.webhooks import webhook_paths, webhook_schemas
@@ -90,7 +90,7 @@ def _paths() -> Json:
     for part in (limited(submitting_paths()), reading_paths(), webhook_paths(), about_paths()):
         for path, operations in part.items():
             paths.setdefault(path, {}).update(operations)
-    return paths
+    return traced(paths)
 
 
 def _examples() -> Json:

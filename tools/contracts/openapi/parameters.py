@@ -101,6 +101,13 @@ PARAMETERS: Final[Mapping[str, Json]] = {
         {"type": "integer", "minimum": 1, "maximum": MAX_DEADLINE_SECONDS},
         3600,
     ),
+    "RequestId": _header(
+        "Request-Id",
+        "A name of yours for this request, by which its answer and our log lines are found: letters, digits, `.`, `_`, `:`, `-`. "
+        "`X-Request-Id` is taken too. One that is not such a word is replaced.",
+        {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"},
+        "checkout-7f3a",
+    ),
     "traceparent": _header(
         "traceparent",
         "W3C Trace Context, carried through to the events. What is none is passed over.",
@@ -181,7 +188,7 @@ PARAMETERS: Final[Mapping[str, Json]] = {
         "status", "Only those that stand so.", {"type": "string", "enum": list(DeliveryStatus)}, "FAILED"
     ),
 }
-CALLER: Final = ("workspaceId", "integrationAccountId")
+CALLER: Final = ("workspaceId", "integrationAccountId", "RequestId")
 """With the API key: who calls, and for which account."""
 
 

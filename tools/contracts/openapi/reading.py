@@ -5,10 +5,10 @@ from typing import Final
 from forwarder.reservation.problems import requests, service
 from forwarder.reservation.problems.problem import ProblemType
 from tools.contracts.openapi.parameters import CALLER, references
-from tools.contracts.openapi.responses import ACCESS_PROBLEMS, Json, needs, not_modified, problems, success
+from tools.contracts.openapi.responses import COMMON_PROBLEMS, Json, needs, not_modified, problems, success
 
 _COMMON: Final = (
-    *ACCESS_PROBLEMS,
+    *COMMON_PROBLEMS,
     requests.ACCOUNT_NOT_FOUND,
     service.STORE_UNAVAILABLE,
     service.TENANCY_UNAVAILABLE,
@@ -76,7 +76,6 @@ def _page(operation_id: str) -> Json:
         "all the while, comes exactly once, whatever is added and changed meanwhile. The four addresses are one.",
         ("limit", "cursor", "order", *_FILTERS),
         success("A page.", "ReservationPage", ("page",), "Cache-Control"),
-        requests.INVALID_QUERY,
     )
 
 

@@ -62,7 +62,7 @@ class Submission(Part):
 class SubmissionWarning(Part):
     """Something to know about a submission that is accepted all the same."""
 
-    code: Annotated[str, Field(description="`card_not_sent`, `field_not_sent`; others may come.")]
+    code: Annotated[str, Field(description="`unknown_field`, `card_not_sent`, `field_not_sent`; others may come.")]
     pointer: Annotated[str, Field(description="JSON Pointer (RFC 6901) of what it speaks of, from the reservation on.")]
     detail: str
 
@@ -177,6 +177,7 @@ class ProblemBody(Problem):
     """What answers a request that is refused: the problem, and `success` for who looks at that alone."""
 
     success: Literal[False]
+    http_request_id: str = maybe("The `Request-Id` of the answer. Left out where the request could not even be read.")
 
 
 class ReservationEnvelope(Part):

@@ -26,6 +26,7 @@ from forwarder.reservation.cancellation import CancellationStatus
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import BookingEngineRequest
+from forwarder.reservation.validation import Reading
 from forwarder.store.lists.port import Page, StoredSubmission
 from forwarder.store.submissions.work import Attempt
 from forwarder.tenancy.port import Account
@@ -153,7 +154,7 @@ def _tried(**fields: Any) -> DryRun:
     request = BookingEngineRequest.model_validate_json(to_json({**examples.BOOKING_ENGINE, **rental, **fields}))
     previews = Previews(SystemClock())
     now = datetime(2027, 1, 15, 9, 30, tzinfo=UTC)
-    tried = dry_run(account, request, now, Losses(lambda: previews), CardTextCheck())
+    tried = dry_run(account, Reading(request), now, Losses(lambda: previews), CardTextCheck())
     if isinstance(tried, Problem):
         raise TypeError(tried.detail)
     with ThreadPoolExecutor(1) as aside:  # tests write the document from within an event loop

@@ -15,6 +15,7 @@ from forwarder.reservation.problems.requests import (
     BODY_TIMED_OUT,
     BODY_TOO_LARGE,
     INSUFFICIENT_SCOPE,
+    INVALID_QUERY,
     KEY_EXPIRED,
     MALFORMED_JSON,
     MISSING_HEADER,
@@ -48,7 +49,19 @@ ACCESS_PROBLEMS: Final = (
 )
 """What can be wrong with who calls, wherever an API key is asked for."""
 
+COMMON_PROBLEMS: Final = (*ACCESS_PROBLEMS, INVALID_QUERY)
+"""What can be wrong with any request for which an API key is asked: a query parameter that the operation does not take, too."""
+
 HEADERS: Final[Mapping[str, Json]] = {
+    "Request-Id": {
+        "description": "Names this request in the service's log: quote it when you ask about it. Yours, if you sent one.",
+        "schema": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"},
+        "example": "req_6f1d8c0be2a94c57d3e8a1b0",
+    },
+    "Idempotent-Replayed": {
+        "description": "`true` where the `Idempotency-Key` came before: nothing new was made, and this answers for what was.",
+        "schema": {"type": "string", "const": "true"},
+    },
     "Location": {
         "description": "Where what this is about is read: a path.",
         "schema": {"type": "string", "format": "uri-reference"},
@@ -149,7 +162,7 @@ def references(headers: Sequence[str]) -> Json:
 
 def problems(types: Sequence[ProblemType], *, headers: Mapping[int, tuple[str, ...]] | None = None) -> Json:
     """The responses that refuse with `types`. `headers`: those that only some of a status have."""
-    by_status = groupby(sorted(types, key=lambda one: one.status), key=lambda one: one.status)
+    by_status = groupby(sorted(dict.fromkeys(types), key=lambda one: one.status), key=lambda one: one.status)
     return {str(status): _refusal(status, list(group), (headers or {}).get(status, ())) for status, group in by_status}
 
 
@@ -175,7 +188,17 @@ def problem_examples() -> Json:
     """An example of each problem, by its code."""
     shown = {code: one.problem(one.when) for code, one in CATALOGUE.items()}
     shown |= {VALIDATION_FAILED.code: examples.invalid()}
-    return {code: from_json(problem_body(problem.as_json())) for code, problem in shown.items()}
+    named = {"httpRequestId": HEADERS["Request-Id"]["example"]}
+    return {code: from_json(problem_body(problem.as_json() | named)) for code, problem in shown.items()}
+
+
+def traced(paths: Json) -> Json:
+    """`paths`, each of whose responses names its request."""
+    for operations in paths.values():
+        for operation in operations.values():
+            for response in operation["responses"].values():
+                response["headers"] = references(("Request-Id",)) | response.get("headers", {})
+    return paths
 
 
 _FIELDS: Final = ("RateLimit-Policy", "RateLimit")

@@ -8,10 +8,10 @@ from forwarder.reservation.problems.problem import ProblemType
 from forwarder.reservation.request import MAX_BODY_BYTES
 from tools.contracts import examples
 from tools.contracts.openapi.parameters import CALLER, references
-from tools.contracts.openapi.responses import ACCESS_PROBLEMS, BODY_PROBLEMS, Json, needs, problems, success
+from tools.contracts.openapi.responses import BODY_PROBLEMS, COMMON_PROBLEMS, Json, needs, problems, success
 
 _CALLER: Final = (
-    *ACCESS_PROBLEMS,
+    *COMMON_PROBLEMS,
     requests.ACCOUNT_NOT_FOUND,
     requests.TEST_MODE_UNAVAILABLE,
 )
@@ -25,7 +25,6 @@ _SERVICE: Final = (
 _TERMS: Final = (
     requests.INVALID_KEY,
     requests.INVALID_DEADLINE,
-    requests.INVALID_QUERY,
     requests.KEY_REUSED,
     requests.TRANSACTION_REUSED,
 )
@@ -42,7 +41,7 @@ _REJECTIONS: Final = (
     endings.REJECTED_BY_OPERATOR,
 )
 _APPLIED: Final = ("Cache-Control", "Preference-Applied")
-_AGAIN: Final = ("Duplicate-Of", "Link")
+_AGAIN: Final = ("Duplicate-Of", "Idempotent-Replayed", "Link")
 
 
 def submit_operation(
@@ -83,7 +82,7 @@ def bulk_operation() -> Json:
         "items": {"$ref": "#/components/schemas/BulkItem"},
     }
     shown = {"example": {"value": [*examples.BULK]}}
-    refused = (requests.INVALID_BULK_SIZE, requests.INVALID_KEY, requests.INVALID_DEADLINE, requests.INVALID_QUERY)
+    refused = (requests.INVALID_BULK_SIZE, requests.INVALID_KEY, requests.INVALID_DEADLINE)
     return {
         "operationId": "submitReservations",
         "tags": ["Submitting"],

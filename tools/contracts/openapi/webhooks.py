@@ -5,18 +5,18 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from forwarder.notifier.api.requests import NewWebhook, Rotation, WebhookChange
-from forwarder.reservation.problems import requests, service, webhooks
+from forwarder.reservation.problems import service, webhooks
 from forwarder.reservation.problems.problem import ProblemType
 from forwarder.reservation.request import MAX_BODY_BYTES
 from tools.contracts.json_schema import schema_of
 from tools.contracts.openapi import webhook_bodies as shapes
 from tools.contracts.openapi.parameters import references
-from tools.contracts.openapi.responses import ACCESS_PROBLEMS, BODY_PROBLEMS, Json, needs, problems, success
+from tools.contracts.openapi.responses import BODY_PROBLEMS, COMMON_PROBLEMS, Json, needs, problems, success
 
 TAG: Final = "Webhooks"
 _PATH: Final = "/api/v1/vrs/webhooks"
 _COMMON: Final = (
-    *ACCESS_PROBLEMS,
+    *COMMON_PROBLEMS,
     webhooks.LIVE_KEY_NEEDED,
     service.STORE_UNAVAILABLE,
     service.TENANCY_UNAVAILABLE,
@@ -88,7 +88,6 @@ def _list() -> Json:
         about,
         parameters,
         {"200": found},
-        requests.INVALID_QUERY,
     )
 
 
@@ -157,7 +156,7 @@ def _deliveries() -> Json:
         "The newest first, kept for 30 days.",
         ("webhookId", "deliveryStatus", "limit", "cursor"),
         {"200": found},
-        *(requests.INVALID_QUERY, webhooks.WEBHOOK_NOT_FOUND),
+        webhooks.WEBHOOK_NOT_FOUND,
     )
 
 
@@ -202,7 +201,7 @@ def _operation(
         "summary": summary,
         **({"description": about} if about else {}),
         **needs("webhooks"),
-        "parameters": references((*parameters, "workspaceId")),
+        "parameters": references((*parameters, "workspaceId", "RequestId")),
         **said,
         "responses": {**done, **problems((*refusals, *_COMMON))},
     }

@@ -304,3 +304,21 @@ async def test_only_so_many_recent_keys_are_remembered() -> None:
         _assert_reused(await _post(house, "three", notes="another"))
         _assert_reused(await _post(house, "two", notes="another"))
         assert (await _post(house, "one", notes="another")).status_code == 202
+
+
+@pytest.mark.parametrize("path", [BOOKING_ENGINE_PATH, GENERAL_PATH])
+async def test_who_sends_a_key_again_is_told_so(path: str) -> None:
+    """Before the worker ingested the first, and after."""
+    house: Stages
+    async with stages() as house:
+        body = BOOKING_ENGINE if path == BOOKING_ENGINE_PATH else GENERAL
+        keyed = ASYNC | {"Idempotency-Key": '"order-42"'}
+        first = await house.client.post(path, json=body, headers=keyed)
+        assert "idempotent-replayed" not in first.headers
+        again = await house.client.post(path, json=body, headers=keyed)
+        house.ingest(house.requests[0], Status.CONFIRMED)
+        later = await house.client.post(path, json=body, headers=keyed | WAIT)
+        assert [each.headers["idempotent-replayed"] for each in (again, later)] == ["true", "true"]
+        assert (first.status_code, again.status_code, later.status_code) == (202, 202, 201)
+        other = await house.client.post(path, json=body | {"propertyId": 77}, headers=ASYNC)
+        assert "idempotent-replayed" not in other.headers

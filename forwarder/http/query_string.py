@@ -1,0 +1,63 @@
+"""Query parameters: what was given, and the refusal of any that an operation does not take. Pure.
+
+A misspelt `dryRun` would book, and a misspelt filter would let everything through: so what is unknown is refused.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final
+from urllib.parse import parse_qs
+
+from starlette.types import Scope
+
+from forwarder.reservation.card_numbers import mask
+from forwarder.reservation.problems import requests
+from forwarder.reservation.problems.problem import Fault, Problem
+
+Parameters = Mapping[str, Sequence[str]]
+"""Query parameters by name, each with all of its values."""
+
+_MAX_SHOWN: Final = 64
+_MAX_FAULTS: Final = 10
+
+
+def parameters_of(scope: Scope) -> Parameters:
+    """What the address of the request gives, empty values too."""
+    query: bytes = scope["query_string"]
+    return parse_qs(query.decode("latin-1"), keep_blank_values=True) if query else {}
+
+
+def refuse_unknown(scope: Scope, known: Collection[str]) -> Problem | None:
+    """The refusal where a parameter is not `known`, with the name that was probably meant."""
+    if not scope["query_string"]:
+        return None
+    unknown = [name for name in parameters_of(scope) if name not in known]
+    return invalid_query([_unknown(name, known) for name in unknown[:_MAX_FAULTS]]) if unknown else None
+
+
+def invalid_query(faults: Sequence[Fault]) -> Problem:
+    """Every fault in one problem."""
+    detail = "; ".join(f"{fault.pointer[1:]} {fault.detail}" for fault in faults)
+    return requests.INVALID_QUERY.problem(detail if detail.endswith("?") else f"{detail}.", faults=faults)
+
+
+def nearest(name: str, known: Collection[str]) -> str | None:
+    """Which of `known` was probably meant by `name`: capitals, hyphens and underscores count for nothing."""
+    by_letters = {_letters(each): each for each in known}
+    close = get_close_matches(_letters(name[:_MAX_SHOWN]), by_letters, n=1, cutoff=0.7)
+    return by_letters[close[0]] if close else None
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name)).lower()
+
+
+def _unknown(name: str, known: Collection[str]) -> Fault:
+    meant = nearest(name, known)
+    if meant is not None:
+        hint = f"did you mean {meant}?"
+    else:
+        hint = f"there are {', '.join(sorted(known))}" if known else "this operation takes none"
+    # The name may be anything, a card number too.
+    shown = mask(name[:_MAX_SHOWN]).replace("~", "~0").replace("/", "~1")
+    return Fault(f"/{shown}", "unknown_parameter", f"is no query parameter of this operation: {hint}")
