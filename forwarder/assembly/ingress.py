@@ -36,10 +36,10 @@ async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> N
         publisher = await stack.enter_async_context(backend.log.publisher())
         outcomes = await open_outcomes(stack, backend, stop)
         routes = await open_ingress(stack, backend, publisher, outcomes, stop)
-        checks = {"log": publisher.ready}
-        await serve_role(
-            "ingress", [*routes, *contract_routes(), *health_routes(checks, "ingress")], backend, listening, stop
-        )
+        # Without the store it refuses what is keyed, and cancellations; the rest is accepted, and must not be turned away.
+        lesser = {"store": SqlReader(backend.engine).ready}
+        health = health_routes({"log": publisher.ready}, "ingress", lesser=lesser)
+        await serve_role("ingress", [*routes, *contract_routes(), *health], backend, listening, stop)
 
 
 async def open_ingress(

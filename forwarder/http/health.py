@@ -17,15 +17,21 @@ Check = Callable[[], Awaitable[bool]]
 _CHECK_SECONDS = 2.0
 
 
-def health_routes(checks: Mapping[str, Check], role: str | None = None) -> Routes:
+def health_routes(
+    checks: Mapping[str, Check], role: str | None = None, *, lesser: Mapping[str, Check] | None = None
+) -> Routes:
     """`/healthz`: the process runs. `/readyz`: it can do its job, which every one of `checks` confirms; else 503 with the
-    names of those that do not. `/metrics`: Prometheus, what `role` has to tell, or everything."""
+    names of those that do not. Degraded, and 200, where only some of `lesser` do not: it does the rest. `/metrics`: Prometheus,
+    what `role` has to tell, or everything."""
+    every = {**checks, **(lesser or {})}
 
     async def ready(_request: Request) -> Response:
-        confirmed = dict(zip(checks, await asyncio.gather(*map(_confirms, checks.values())), strict=True))
+        confirmed = dict(zip(every, await asyncio.gather(*map(_confirms, every.values())), strict=True))
         failed = [name for name, good in confirmed.items() if not good]
-        body = {"status": "not ready" if failed else "ready", "checks": confirmed, "failed": failed}
-        return Response(503 if failed else 200, to_json(body), (NO_STORE,))
+        unready = any(name in checks for name in failed)
+        status = "not ready" if unready else "degraded" if failed else "ready"
+        body = {"status": status, "checks": confirmed, "failed": failed}
+        return Response(503 if unready else 200, to_json(body), (NO_STORE,))
 
     async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))

@@ -56,6 +56,25 @@ async def test_not_ready_names_what_is_not(check: Check, monkeypatch: pytest.Mon
     assert "secret" not in answer.text
 
 
+@pytest.mark.parametrize(
+    ("log", "store", "status", "code"),
+    [
+        (_good, _good, "ready", 200),
+        (_good, _bad, "degraded", 200),
+        (_bad, _good, "not ready", 503),
+        (_bad, _bad, "not ready", 503),
+    ],
+)
+async def test_what_only_some_of_the_work_needs_leaves_it_ready_and_degraded(
+    log: Check, store: Check, status: str, code: int
+) -> None:
+    transport = httpx.ASGITransport(http_app(health_routes({"log": log}, lesser={"store": store}), ManualClock()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://forwarder.test") as client:
+        answer = await client.get("/readyz")
+    assert (answer.status_code, answer.json()["status"]) == (code, status)
+    assert answer.json()["checks"] == {"log": log is _good, "store": store is _good}
+
+
 async def test_the_numbers_are_prometheus() -> None:
     answer = await _get("/metrics", {})
     assert answer.headers["content-type"].startswith("text/plain")
