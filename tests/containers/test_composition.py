@@ -43,6 +43,7 @@ class Load:
         self.accepted: dict[int, str] = {}
         self.refused = 0
         self.stop = asyncio.Event()
+        self.stopped = asyncio.Event()
 
     async def run(self) -> None:
         number = 0
@@ -50,6 +51,13 @@ class Load:
             number += 1
             await self.book(number)
             await asyncio.sleep(PAUSE_SECONDS)
+        self.stopped.set()
+
+    async def outcomes(self) -> list[str]:
+        """Of all that were accepted, once no more come in."""
+        self.stop.set()
+        await self.stopped.wait()
+        return await asyncio.gather(*map(self.outcome, self.accepted))
 
     async def book(self, number: int) -> str:
         """Until it is accepted; its request id."""
@@ -212,8 +220,8 @@ async def test_containers_die_and_are_replaced_and_nothing_is_lost_or_booked_twi
                 told(f"engine restarted; {len(load.accepted)} accepted, {load.refused} sent again")
             else:
                 told(f"engine not restarted: {RESTART_ENGINE} names no command")
+            outcomes = await load.outcomes()
 
-        outcomes = await asyncio.gather(*map(load.outcome, load.accepted))
         async with httpx.AsyncClient() as client:
             made = (await client.get(f"{containers.pms}/stats")).json()
         twice = made["duplicates"]["surplus"]
