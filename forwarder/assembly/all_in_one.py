@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 from forwarder.assembly.backend import Backend, open_backend
 from forwarder.assembly.console import console_refusal, open_console
@@ -15,6 +16,7 @@ from forwarder.assembly.worker import open_worker, worker_checks
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
 from forwarder.http.server import http_app, serve
+from forwarder.process.addresses import is_local
 from forwarder.process.data_dir import alone_in
 from forwarder.process.supervision import Stop, bind, own_url, side_by_side
 from forwarder.settings import Embedded, Settings
@@ -30,7 +32,9 @@ _SIMULATOR = "/simulator"
 async def run_everything(settings: Settings, listening: Listening, stop: Stop, ready: Ready) -> None:
     """All stages and simulated PMSs in this process, on one port, until `stop`. `ready` is called once they run."""
     # Its own simulator's certificate would have to be trusted: it is asked over plain HTTP, of this machine alone.
-    aside = None if settings.tls is None else bind("127.0.0.1", 0)
+    # And by plain HTTP to another address than a loopback one nothing is sent.
+    here = settings.tls is None and is_local(urlsplit(own_url(listening)).hostname or "")
+    aside = None if here else bind("127.0.0.1", 0)
     simulator = own_url(aside or listening) + _SIMULATOR
     settings = _with_simulator(settings, simulator)
     with _alone(settings), aside or nullcontext():

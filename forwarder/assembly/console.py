@@ -59,7 +59,7 @@ async def open_console(backend: Backend) -> Routes:
         ],
         directory=backend.directory,
         tenancy=backend.tenancy,
-        accounts=Accounts(backend.tenancy, backend.sealer, plaintext_cards=settings.environment.allow_plaintext_cards),
+        accounts=Accounts(backend.tenancy, backend.sealer, plaintext=settings.environment.plaintext_to_pms),
         overview=backend.overview,
         search=SubmissionSearch(backend.overview, backend.request_ids),
         standing=SqlStanding(backend.engine),

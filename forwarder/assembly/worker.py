@@ -57,7 +57,7 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
             clock,
             policy=PushPolicy(push_seconds=push_seconds),
             grants=grants,
-            plaintext_cards=settings.environment.allow_plaintext_cards,
+            plaintext=settings.environment.plaintext_to_pms,
         )
     )
     stack.push_async_callback(grants.finish)

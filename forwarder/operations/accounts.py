@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
 from forwarder.pms.auth.shared_grants import credential_digest
-from forwarder.pms.encryption import is_encrypted
+from forwarder.pms.encryption import Plaintext, is_encrypted
 from forwarder.pms.http.trust import trust_of
 from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
 from forwarder.pms.registry import check_options
@@ -16,12 +16,13 @@ from forwarder.tenancy.sealing.binding import of_client_key, of_credential, with
 
 
 class NotEncrypted(ValueError):
-    """The account's cards would go to another machine by plain http."""
+    """What is sent to the account's PMS would go to another machine by plain http."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, cards: bool) -> None:
+        what, setting = ("Cards", "CARDS") if cards else ("The credential and reservations", "PMS")
         super().__init__(
-            "Cards of this kind would be sent by plain http: the base URL and every address among the options must be https, or of "
-            "this machine; or set FORWARDER_ALLOW_PLAINTEXT_CARDS=true where the network between is private."
+            f"{what} would be sent by plain http: the base URL and every address among the options must be https, or of this "
+            f"machine; or set FORWARDER_ALLOW_PLAINTEXT_{setting}=true where the network between is private."
         )
 
 
@@ -45,15 +46,19 @@ async def account_of(tenancy: TenancyAdmin, account_id: str) -> Account:
 
 
 class Accounts:
-    """Adds and changes the accounts of `tenancy`. `sealer` fetches what seals to the workers' key. `plaintext_cards`: cards may go
-    by plain http to other machines."""
+    """Adds and changes the accounts of `tenancy`. `sealer` fetches what seals to the workers' key. `plaintext`: what may go by
+    plain http to other machines."""
 
     def __init__(
-        self, tenancy: TenancyAdmin, sealer: Callable[[], Awaitable[Sealer]], *, plaintext_cards: bool = False
+        self,
+        tenancy: TenancyAdmin,
+        sealer: Callable[[], Awaitable[Sealer]],
+        *,
+        plaintext: Plaintext = Plaintext.NOTHING,
     ) -> None:
         self._tenancy = tenancy
         self._sealer = sealer
-        self._plaintext_cards = plaintext_cards
+        self._plaintext = plaintext
 
     async def add(self, account: Account, credential: str, tls: ClientTls = SYSTEM_TLS) -> None:
         """Add `account` with this credential, and what it has of its own for TLS. Raises `UnknownKind`, `BadOptions`,
@@ -95,9 +100,10 @@ class Accounts:
 
     def _check(self, account: Account) -> None:
         check_options(account.kind, account.options)
-        carries_cards = traits_of(account.kind).cards != "none"
-        if carries_cards and not self._plaintext_cards and not is_encrypted(account.base_url, account.options):
-            raise NotEncrypted
+        cards = traits_of(account.kind).cards != "none"
+        needed = Plaintext.EVERYTHING if cards else Plaintext.ALL_BUT_CARDS
+        if self._plaintext < needed and not is_encrypted(account.base_url, account.options):
+            raise NotEncrypted(cards=cards)
 
     async def _with_tls(self, account: Account, tls: ClientTls) -> Account:
         trust_of(tls)  # or `BadOptions`

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from forwarder.pms.adapter import Adapter, BatchAdapter
 from forwarder.pms.auth.grants import GrantKeeper
 from forwarder.pms.card_data import without_card_data
-from forwarder.pms.encryption import is_encrypted
-from forwarder.pms.http.client import PmsClient, PushPolicy, Reuse, Send, Transport, always
+from forwarder.pms.encryption import Plaintext, is_encrypted
+from forwarder.pms.http.client import PmsClient, PushPolicy, Request, Reuse, Send, Transport, always
 from forwarder.pms.http.connections import ConnectionPool, PoolLimits
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import harmless, outcome_of
+from forwarder.pms.http.response import Response
 from forwarder.pms.http.trust import trust_of
 from forwarder.pms.port import SYSTEM_TLS, AccountConnection, Capabilities, Limits, Pace, Pms, PmsDirectory
 from forwarder.pms.registry import Registry, check_options, registered
@@ -24,17 +25,30 @@ from forwarder.reservation.outcome import CancelOutcome, Confirmed, Deferred, In
 @dataclass(frozen=True, slots=True)
 class Way:
     """How an account's requests go out. `owner`: who keeps connections; None: nobody. `trust`: what they are secured with, None for
-    what all are. `for_cards`: whether a card may."""
+    what all are. `bears`: what may be sent."""
 
     owner: str | None = None
     trust: ssl.SSLContext | None = None
-    for_cards: bool = True
+    bears: Plaintext = Plaintext.EVERYTHING
+
+    @property
+    def for_cards(self) -> bool:
+        return self.bears is Plaintext.EVERYTHING
 
 
-def _not_encrypted() -> Deferred:
-    return Deferred(
-        "pms_not_encrypted", "A card is not sent by plain http to another machine: the base URL must be https."
+def _not_encrypted(what: str) -> NotSent:
+    return NotSent(
+        "pms_not_encrypted",
+        f"{what} by plain http to another machine: the base URL, and every address among the options, must be https.",
     )
+
+
+def _card_not_encrypted() -> Deferred | InDoubt:
+    return outcome_of(_not_encrypted("A card is not sent"))
+
+
+async def _refuse(_: Request) -> Response:
+    raise _not_encrypted("No credential and no reservation is sent")
 
 
 class ConnectedPms:
@@ -65,10 +79,10 @@ class ConnectedPms:
 
     async def _create(self, booking: Booking) -> Outcome:
         if booking.card is not None and not self._way.for_cards:
-            return _not_encrypted()
+            return _card_not_encrypted()
         reuse, named = Reuse(self._way.owner, self._way.trust), False
         try:
-            outcome = await self._adapter.create(booking, self._client.push(self._pace, self._held, reuse))
+            outcome = await self._adapter.create(booking, self._send(reuse))
             named = isinstance(outcome, Confirmed) and outcome.named
         except (NotSent, NoResponse) as failure:
             return outcome_of(failure)
@@ -86,7 +100,7 @@ class ConnectedPms:
         if not isinstance(self._adapter, BatchAdapter):
             return [await self.create(booking) for booking in bookings]
         if not self._way.for_cards and any(booking.card is not None for booking in bookings):
-            return [_not_encrypted()] * len(bookings)
+            return [_card_not_encrypted()] * len(bookings)
         try:
             with self._alone() as send:
                 outcomes = await self._adapter.create_many(bookings, send)
@@ -117,9 +131,12 @@ class ConnectedPms:
         """A way to send requests each of which has a connection of its own."""
         reuse = Reuse(None, self._way.trust)
         try:
-            yield self._client.push(self._pace, self._held, reuse)
+            yield self._send(reuse)
         finally:
             reuse.end(keep=False)
+
+    def _send(self, reuse: Reuse) -> Send:
+        return _refuse if self._way.bears is Plaintext.NOTHING else self._client.push(self._pace, self._held, reuse)
 
 
 class Directory:
@@ -132,9 +149,9 @@ class Directory:
         registry: Registry,
         grants: GrantKeeper | None = None,
         *,
-        plaintext_cards: bool = False,
+        plaintext: Plaintext = Plaintext.NOTHING,
     ) -> None:
-        self._plaintext_cards = plaintext_cards
+        self._plaintext = plaintext
         self._client = client
         self._clock = clock
         self._registry = registry
@@ -155,8 +172,8 @@ class Directory:
         # The second answer to a push's first request would be taken for its next one's.
         owner = connection.account_id if adapter.limits.requests_per_push == 1 else None
         trust = None if connection.tls == SYSTEM_TLS else trust_of(connection.tls)
-        for_cards = self._plaintext_cards or is_encrypted(connection.base_url, connection.options)
-        way = Way(owner, trust, for_cards)
+        encrypted = is_encrypted(connection.base_url, connection.options)
+        way = Way(owner, trust, Plaintext.EVERYTHING if encrypted else self._plaintext)
         return ConnectedPms(adapter(connection, self._clock), self._client, connection.pace, way)
 
 
@@ -169,11 +186,11 @@ async def open_directory(
     transport: Transport | None = None,
     registry: Registry | None = None,
     grants: GrantKeeper | None = None,
-    plaintext_cards: bool = False,
+    plaintext: Plaintext = Plaintext.NOTHING,
 ) -> AsyncIterator[PmsDirectory]:
     """The directory; its connections are closed in the end. `grants`: where those of accounts are kept, instead of in their
-    connection. `plaintext_cards`: cards may go by plain http to other machines. `transport` stands in for the network,
+    connection. `plaintext`: what may go by plain http to other machines. `transport` stands in for the network,
     and `registry` for the kinds of this process, in tests."""
     async with aclosing(transport or ConnectionPool(limits or PoolLimits())) as opened:
         client = PmsClient(opened, clock, policy or PushPolicy())
-        yield Directory(client, clock, registry or registered(), grants, plaintext_cards=plaintext_cards)
+        yield Directory(client, clock, registry or registered(), grants, plaintext=plaintext)

@@ -7,6 +7,7 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from forwarder.observability.logging import LogFormat
+from forwarder.pms.encryption import Plaintext
 from forwarder.reservation.card_numbers import CardNumbersInText
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.settings.access import AccessVariables
@@ -67,8 +68,10 @@ class Environment(AccessVariables, BaseSettings):
     """A file with it, instead of `FORWARDER_DATABASE_PASSWORD`."""
     allow_plaintext: bool = False
     """Kafka and PostgreSQL may be reached without encryption anywhere. By default only on this machine."""
+    allow_plaintext_pms: bool = False
+    """Credentials and reservations may be sent to PMSs by plain http anywhere, cards not. By default only on this machine."""
     allow_plaintext_cards: bool = False
-    """Cards may be sent to PMSs by plain http anywhere. By default only on this machine."""
+    """Cards, and all else, may be sent to PMSs by plain http anywhere. By default only on this machine."""
     data_dir: Path = Path(".forwarder")
     """Where the embedded log and store are kept."""
     host: str = "127.0.0.1"
@@ -151,6 +154,10 @@ class Environment(AccessVariables, BaseSettings):
     """`debug`, `info`, `warning` or `error`."""
     log_format: LogFormat = "auto"
     """`json`, `pretty`, or `auto`: pretty on a terminal, JSON otherwise."""
+
+    @property
+    def plaintext_to_pms(self) -> Plaintext:
+        return Plaintext.allowed(pms=self.allow_plaintext_pms, cards=self.allow_plaintext_cards)
 
 
 def variable(name: str) -> str:

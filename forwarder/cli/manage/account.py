@@ -283,8 +283,7 @@ def _told(step: ProbeStep) -> tuple[str, ...]:
 
 
 def _accounts(backend: Backend) -> Accounts:
-    allowed = backend.settings.environment.allow_plaintext_cards
-    return Accounts(backend.tenancy, backend.sealer, plaintext_cards=allowed)
+    return Accounts(backend.tenancy, backend.sealer, plaintext=backend.settings.environment.plaintext_to_pms)
 
 
 def _checks_from(names: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from forwarder.pms.conformance.faults import LOST, Disruption, after
 from forwarder.pms.conformance.proxy import FaultyProxy, faulty_proxy
 from forwarder.pms.conformance.site import Site
 from forwarder.pms.directory import open_directory
+from forwarder.pms.encryption import Plaintext
 from forwarder.pms.fields import FieldTable
 from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.port import CANCELLED_IN_PMS, UNPACED, AccountConnection, Capabilities, Pace, Pms, PmsDirectory
@@ -90,7 +91,7 @@ class Trial:
     def directory(self, push_seconds: float) -> AbstractAsyncContextManager[PmsDirectory]:
         """A directory of this adapter alone, to be entered."""
         policy = PushPolicy(push_seconds=push_seconds, max_pause_seconds=0.01)
-        return open_directory(SystemClock(), policy=policy, registry=self.registry)
+        return open_directory(SystemClock(), policy=policy, registry=self.registry, plaintext=Plaintext.EVERYTHING)
 
     @cached_property
     def pms(self) -> Pms:

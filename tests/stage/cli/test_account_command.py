@@ -229,17 +229,21 @@ def test_certificates_are_stored_and_the_key_sealed(command: Command) -> None:
     assert (listed(command)["ownAuthorities"], listed(command)["clientCertificate"]) == (False, False)
 
 
-def test_a_kind_that_takes_cards_has_no_plain_http_to_another_machine(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_account_has_no_plain_http_to_another_machine(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def added(kind: str, url: str) -> Ended:
         return command("account", "add", "--workspace", "acme", "--kind", kind, "--base-url", url)
 
     refused = added("generic", "http://pms.example/api")
     assert refused.code == 2
     assert "FORWARDER_ALLOW_PLAINTEXT_CARDS=true" in refused.err
-    for kind, url in (("generic", "http://127.0.0.1:1/api"), ("hostaway", "http://pms.example/v1")):
-        assert added(kind, url).code == 0
+    refused = added("hostaway", "http://pms.example/v1")
+    assert refused.code == 2
+    assert "FORWARDER_ALLOW_PLAINTEXT_PMS=true" in refused.err
+    assert added("generic", "http://127.0.0.1:1/api").code == 0
+    monkeypatch.setenv("FORWARDER_ALLOW_PLAINTEXT_PMS", "true")
+    assert added("hostaway", "http://pms.example/v1").code == 0
+    assert added("generic", "http://pms.example/api").code == 2
+    monkeypatch.delenv("FORWARDER_ALLOW_PLAINTEXT_PMS")
     monkeypatch.setenv("FORWARDER_ALLOW_PLAINTEXT_CARDS", "true")
     assert added("generic", "http://pms.example/api").code == 0
 

@@ -16,7 +16,7 @@ from tests.support.pms.beds24 import open_api
 from tests.support.pms.httpx_transport import in_process
 from tests.support.simulator.server import QuickClock, booking
 
-BASE_URL = "http://simulator/acme/beds24/v2"
+BASE_URL = "https://simulator/acme/beds24/v2"
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ async def test_another_base_url_is_another_pms(world: World) -> None:
     async with simulated(world) as pms:
         made = await pms.create(booking(1))
         assert isinstance(made, Confirmed)
-    async with simulated(world, base_url="http://simulator/beds24/v2") as pms:
+    async with simulated(world, base_url="https://simulator/beds24/v2") as pms:
         assert await pms.find(booking(1)) == Absent()
         assert await pms.cancel(booking(1), made.pms_reservation_id) == Cancelled()
     assert world.stats()["cancelled"] == 0

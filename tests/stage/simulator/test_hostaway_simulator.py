@@ -14,7 +14,7 @@ from forwarder.simulator.world import World
 from tests.support.pms.httpx_transport import in_process
 from tests.support.simulator.server import QuickClock, booking
 
-BASE_URL = "http://simulator/acme/hostaway/v1"
+BASE_URL = "https://simulator/acme/hostaway/v1"
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_a_cancellation_below_a_wrong_base_url_is_none(world: World) -> No
     async with simulated(world) as pms:
         made = await pms.create(booking(1))
         assert isinstance(made, Confirmed)
-    async with simulated(world, credential="token-1", base_url="http://simulator/acme/hostaway/v9") as pms:
+    async with simulated(world, credential="token-1", base_url="https://simulator/acme/hostaway/v9") as pms:
         assert isinstance(await pms.cancel(booking(1), made.pms_reservation_id), Deferred)
     assert world.stats()["cancelled"] == 0
 
@@ -105,5 +105,5 @@ async def test_a_listing_of_more_than_a_page() -> None:
 async def test_another_base_url_is_another_pms(world: World) -> None:
     async with simulated(world) as pms:
         await pms.create(booking(1))
-    async with simulated(world, base_url="http://simulator/hostaway/v1") as pms:
+    async with simulated(world, base_url="https://simulator/hostaway/v1") as pms:
         assert await pms.find(booking(1)) == Absent()

@@ -11,15 +11,18 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import httpx
 import pytest
 import uvloop
 
 from forwarder.pms.directory import open_directory
+from forwarder.pms.encryption import Plaintext
 from forwarder.pms.port import SYSTEM_TLS, AccountConnection, BadOptions, ClientTls, PmsDirectory
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Confirmed, Deferred, Outcome
 from tests.support.backends import missing
 from tests.support.network.raw_server import Caller, raw_server
+from tests.support.pms.httpx_transport import replying
 from tests.support.simulator.server import CARD, QuickClock, booking
 from tools.servers.certificates import Authority, Certificate
 from tools.servers.ladder import Unavailable
@@ -222,14 +225,43 @@ async def test_a_card_goes_by_no_plain_http_to_another_machine(url: str) -> None
         assert outcome.reason == "pms_not_encrypted"
         [outcome] = await pms.create_many([booking(card=CARD)])
         assert isinstance(outcome, Deferred)
-        without = await pms.create(booking())
-        assert isinstance(without, Deferred)
-        assert without.reason != "pms_not_encrypted"
+
+
+@pytest.mark.parametrize("kind", ["generic", "hostaway"])
+async def test_nor_does_a_credential_or_a_reservation(kind: str) -> None:
+    """Of a row, too, that was stored when it was allowed: whatever is asked of the PMS, nothing is sent."""
+    sent: list[httpx.Request] = []
+
+    def answered(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return httpx.Response(503)
+
+    async with open_directory(QuickClock(), transport=replying(answered)) as directory:
+        pms = directory.connect(AccountConnection("a", kind, "http://pms.example", "123:secret"))
+        for asked in (pms.create(booking()), pms.find(booking()), pms.cancel(booking(), "1")):
+            outcome = await asked
+            assert isinstance(outcome, Deferred)
+            assert outcome.reason == "pms_not_encrypted"
+    assert not sent
+
+
+async def test_a_reservation_may_where_a_setting_allows_that_much() -> None:
+    pms = TlsPms()
+    allowed = Plaintext.allowed(pms=True, cards=False)
+    async with raw_server(pms) as server, open_directory(QuickClock(), plaintext=allowed) as directory:
+        there = directory.connect(AccountConnection("a", "generic", server.url, "secret"))
+        assert isinstance(await there.create(booking()), Confirmed)
+        away = directory.connect(AccountConnection("a", "generic", "http://no-such-host.invalid", "secret"))
+        for card, reason in ((None, "pms_unreachable"), (CARD, "pms_not_encrypted")):
+            outcome = await away.create(booking(2, card=card))
+            assert isinstance(outcome, Deferred)
+            assert outcome.reason == reason
 
 
 async def test_unless_a_setting_allows_it_or_it_stays_on_this_machine() -> None:
     pms = TlsPms()
-    async with raw_server(pms) as server, open_directory(QuickClock(), plaintext_cards=True) as directory:
+    allowed = Plaintext.allowed(pms=False, cards=True)
+    async with raw_server(pms) as server, open_directory(QuickClock(), plaintext=allowed) as directory:
         there = directory.connect(AccountConnection("a", "generic", server.url, "secret"))
         assert isinstance(await there.create(booking(card=CARD)), Confirmed)
         away = directory.connect(AccountConnection("a", "generic", "http://no-such-host.invalid", "secret"))

@@ -25,7 +25,7 @@ async def client() -> AsyncIterator[SimulatorClient]:
 
 @pytest.fixture
 async def pms(client: SimulatorClient) -> AsyncIterator[Pms]:
-    base_url = "http://simulator.test/acme/api/v1.3"
+    base_url = "https://simulator.test/acme/api/v1.3"
     options = {"mapping": CLOUDBEDS_LIKE}
     async with pms_that(
         base_url=base_url, transport=in_process(simulator_app(client.world)), options=options
