@@ -171,7 +171,7 @@ class SubmissionBuilder:
             return refused
         request_id = self.ids.issue(account_id, now) if key is None else self.ids.derive(account_id, key)
         sealed: SealedCard | None = None
-        if card is not None and refused is None and any(value for _, value in card):
+        if card is not None and refused is None and _is_used(caller.account, reservation, card):
             sealed = self.sealer.seal_card(card, of_card(request_id, account_id, caller.account.base_url), now)
             if sealed is None:
                 return CARDS_UNAVAILABLE
@@ -213,6 +213,11 @@ class SubmissionBuilder:
         if key is None or card is None or not card.card_number:
             return b""
         return self.ids.card_mark(account_id, key, digits_of(card.card_number))
+
+
+def _is_used(account: Account, reservation: bytes, card: CardDetails) -> bool:
+    """Whether anything of the card goes to the PMS. Nobody is to keep what nobody needs: it ends here, and shows masked."""
+    return any(value for _, value in card) and traits_of(account.kind).sends_card(from_json(reservation))
 
 
 def refused_by_rules(account: Account, reservation: bytes, card: CardDetails | None, now: datetime) -> Problem | None:

@@ -3,6 +3,7 @@
 import gc
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,6 +86,37 @@ async def test_while_the_log_is_waited_for_the_card_is_not_open_in_memory(house:
 @pytest.mark.parametrize("card", [{}, {"cardNumber": None}, {"cardNumber": "", "cvv": ""}])
 async def test_a_card_without_content_is_not_sealed(house: Stages, card: dict[str, Any]) -> None:
     assert (await _publish(house, card))["card"] is None
+
+
+def _is(house: Stages, kind: str) -> None:
+    """Make the caller's account one of this kind."""
+    accounts = house.directory.accounts
+    house.directory.accounts = {**accounts, "alpha-1": replace(accounts["alpha-1"], kind=kind)}
+
+
+WHOLE = BOOKING_ENGINE | {"roomId": BOOKING_ENGINE["propertyId"]}
+"""For kinds that have no rooms, too."""
+
+
+@pytest.mark.parametrize("kind", ["beds24", "cloudbeds", "hostaway", "booking-sync"])
+async def test_a_card_that_its_pms_is_not_sent_ends_at_the_door(house: Stages, kind: str) -> None:
+    """So that it lies nowhere to be stolen. Its caller is answered as ever."""
+    _is(house, kind)
+    with structlog.testing.capture_logs() as logged:
+        answer = await house.client.post(BOOKING_ENGINE_PATH, json=WHOLE | {"cardDetails": CARD})
+    assert answer.status_code == 202, answer.text
+    assert house.published()["card"] is None
+    assert house.published()["reservation"]["cardDetails"] == {"cardNumber": "411111******1111"}
+    shown = f"{house.requests[0]}{answer.headers}{answer.text}{logged}"
+    assert not [secret for secret in SECRETS if secret in shown]
+
+
+@pytest.mark.parametrize(("kind", "channel"), [("website-builder", "SELF"), ("booking-sync", "PMS")])
+async def test_a_card_that_its_pms_is_sent_is_sealed_for_it(house: Stages, kind: str, channel: str) -> None:
+    _is(house, kind)
+    answer = await house.client.post(BOOKING_ENGINE_PATH, json=WHOLE | {"cardDetails": CARD, "morChannel": channel})
+    assert answer.status_code == 202, answer.text
+    assert house.published()["card"]["keyId"] == house.key_id
 
 
 async def test_no_card_is_no_card(house: Stages) -> None:
