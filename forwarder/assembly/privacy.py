@@ -14,4 +14,7 @@ def retention_of(backend: Backend) -> Retention:
 
 def guests_of(backend: Backend) -> Guests:
     """Finds and erases guests."""
-    return Guests(SqlGuests(backend.engine), backend.log, backend.settings.topics, backend.clock, backend.audit)
+    accounts = SqlRetentionPolicies(backend.engine).account_workspaces
+    return Guests(
+        SqlGuests(backend.engine), accounts, backend.log, backend.settings.topics, backend.clock, backend.audit
+    )

@@ -5,7 +5,7 @@ outcome, and never made again. Messages on topics cannot be changed: they end wi
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from forwarder.operations.audit import Audit
 from forwarder.process.clock import Clock
-from forwarder.store.retention.port import GuestRecord, GuestStore, Standing
+from forwarder.reservation.submission import live_account_id
+from forwarder.store.retention.port import GuestRecord, GuestStore, ParkedReason, Standing
 from forwarder.topics.codec import Undecodable, decode_data
 from forwarder.topics.port import Log, Topics
 from forwarder.topics.reading import read_to_end
@@ -70,17 +71,29 @@ class TopicRemains:
 
 @dataclass(slots=True)
 class Found:
-    """Where a guest's data is. `deliveries`: webhook deliveries, by request id."""
+    """Where a guest's data is. `deliveries`: webhook deliveries, by request id. `parked`: the reasons of cancellations whose
+    submissions were not ingested."""
 
     records: Sequence[GuestRecord] = ()
     deliveries: dict[str, int] = field(default_factory=dict)
+    parked: Sequence[ParkedReason] = ()
     remains: Sequence[TopicRemains] = ()
 
 
 class Guests:
-    """Finds and erases guests. Raises `StoreUnavailable`, `LogUnavailable`."""
+    """Finds and erases guests. `accounts` looks up the workspaces of accounts. Raises `StoreUnavailable`, `TenancyUnavailable`,
+    `LogUnavailable`."""
 
-    def __init__(self, store: GuestStore, log: Log, topics: Topics, clock: Clock, audit: Audit) -> None:
+    def __init__(
+        self,
+        store: GuestStore,
+        accounts: Callable[[], Awaitable[Mapping[str, str]]],
+        log: Log,
+        topics: Topics,
+        clock: Clock,
+        audit: Audit,
+    ) -> None:
+        self._accounts = accounts
         self._store = store
         self._log = log
         self._topics = topics
@@ -96,6 +109,7 @@ class Guests:
         found = Found(records=await self._records(query, on_page))
         for record in found.records:
             found.deliveries[record.request_id] = await self._store.deliveries(record.request_id)
+        found.parked = await self._parked(query)
         found.remains = await self._remains(query, {record.request_id for record in found.records})
         return found
 
@@ -111,7 +125,25 @@ class Guests:
                 ids = [record.request_id for record in some]
                 async with self._audit.operation("guests.erase", workspace=workspace_id, by=query.by, submissions=ids):
                     erased += await self._store.erase(some, now=self._clock.now())
-        return erased
+        return [*erased, *await self._erase_parked(query, [parked.request_id for parked in found.parked])]
+
+    async def _erase_parked(self, query: GuestQuery, ids: Sequence[str]) -> Sequence[str]:
+        if not ids:
+            return ()
+        async with self._audit.operation(
+            "guests.erase", workspace=query.workspace_id, by=query.by, submissions=list(ids)
+        ):
+            return await self._store.erase_parked_reasons(ids)
+
+    async def _parked(self, query: GuestQuery) -> Sequence[ParkedReason]:
+        parked = await self._store.parked_reasons()
+        accounts = await self._accounts() if parked and query.workspace_id is not None else {}
+        return [
+            each
+            for each in parked
+            if (each.request_id == query.request_id or query.is_in(each.reason))
+            and query.workspace_id in {None, accounts.get(live_account_id(each.account_id))}
+        ]
 
     async def _records(self, query: GuestQuery, on_page: OnPage) -> Sequence[GuestRecord]:
         if query.request_id is not None:

@@ -35,6 +35,10 @@ class RetentionPolicies(Protocol):
         """Raises `NotKnown` where there is no such workspace."""
         ...
 
+    async def account_workspaces(self) -> dict[str, str]:
+        """The workspace of each integration account, by the account's id."""
+        ...
+
     async def endpoint_workspaces(self) -> dict[str, str]:
         """The workspace of each webhook endpoint, by the endpoint's id."""
         ...

@@ -12,6 +12,7 @@ import structlog
 
 from forwarder.process.clock import Clock
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.submission import shadow_id
 from forwarder.store.retention.port import SweptStore
 from forwarder.tenancy.retention import RetentionPolicies, RetentionPolicy
 
@@ -43,6 +44,7 @@ class RetentionSweeper:
         policies = await self._policies.policies()
         for policy in policies:
             await self._sweep_submissions(policy)
+        await self._sweep_parked({policy.workspace_id: policy.reservation_days for policy in policies})
         await self._sweep_deliveries({policy.workspace_id: policy.delivery_days for policy in policies})
 
     async def _sweep_submissions(self, policy: RetentionPolicy) -> None:
@@ -58,6 +60,19 @@ class RetentionSweeper:
             count = await self._in_batches(anonymize)
             if count:
                 _log.info("guests.removed", workspace_id=policy.workspace_id, status=status.value, count=count)
+
+    async def _sweep_parked(self, days: dict[str, int | None]) -> None:
+        """The reasons of cancellations whose submissions never came: a caller may have named the guest in one."""
+        accounts = await self._policies.account_workspaces()
+        for workspace_id, kept in days.items():
+            owned = [account_id for account_id, owner in accounts.items() if owner == workspace_id]
+            if kept is None or not owned:
+                continue
+            ids = [*owned, *map(shadow_id, owned)]
+            before = self._clock.now() - timedelta(days=kept)
+            count = await self._in_batches(partial(self._store.forget_parked_reasons, ids, before=before, limit=BATCH))
+            if count:
+                _log.info("guests.removed", workspace_id=workspace_id, status="PARKED", count=count)
 
     async def _sweep_deliveries(self, days: dict[str, int | None]) -> None:
         endpoints = await self._store.endpoints_with_deliveries()

@@ -78,7 +78,10 @@ async def _erase(query: GuestQuery, yes: bool, backend: Backend) -> tuple[Found,
 def _tell(found: Found, erased: frozenset[str], *, dry_run: bool) -> None:
     if found.records:
         show_rows([_row(record, found, erased) for record in found.records], _COLUMNS, as_json=False)
-    ready = sum(record.standing is Standing.ERASABLE for record in found.records)
+    if found.parked:
+        named = ", ".join(parked.request_id for parked in found.parked)
+        say(f"Named in the reason of a cancellation whose submission never arrived: {named}.")
+    ready = sum(record.standing is Standing.ERASABLE for record in found.records) + len(found.parked)
     if dry_run:
         say(f"{ready} would be erased; --yes erases." if ready else "There is nothing to erase.")
     else:
@@ -119,6 +122,7 @@ def _as_json(found: Found, erased: frozenset[str], *, dry_run: bool) -> dict[str
         "dryRun": dry_run,
         "erased": len(erased),
         "submissions": [_row(record, found, erased) for record in found.records],
+        "parkedCancellations": [parked.request_id for parked in found.parked],
         "topics": [
             {
                 "topic": remains.topic,

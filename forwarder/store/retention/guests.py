@@ -30,15 +30,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
-from forwarder.store.retention.port import GuestRecord, Standing
+from forwarder.store.retention.port import GuestRecord, ParkedReason, Standing
 from forwarder.store.retention.rows import anonymous_delivery, anonymous_row, guest_record
 from forwarder.store.sql import BATCH, Moment, as_batch, batch_of, distinct, key_among, same_key
 from forwarder.store.submissions.duplicates import original_of
 from forwarder.store.submissions.outcomes import unpublished_of
-from forwarder.store.tables import FINISHED_DAY, IS_IDENTIFIABLE, reservations, webhook_deliveries
+from forwarder.store.tables import FINISHED_DAY, IS_IDENTIFIABLE, parked_cancellations, reservations, webhook_deliveries
 
 _row = reservations.c
 _delivery = webhook_deliveries.c
+_parked = parked_cancellations.c
 _limit = bindparam("limit", type_=Integer)
 _ZERO: Final[ColumnElement[int]] = literal_column("0")
 
@@ -74,6 +75,10 @@ class SqlGuests:
         async with self._database.transaction() as connection:
             rows = (await connection.execute(self._finished, asked)).all()
             return len(await self._anonymize(connection, rows, now))
+
+    async def forget_parked_reasons(self, account_ids: Collection[str], *, before: datetime, limit: int) -> int:
+        asked = {"before": before, "limit": limit, BATCH: as_batch([{"account_id": each} for each in account_ids])}
+        return len(await self._forget_reasons(_old_reasons(), asked))
 
     async def endpoints_with_deliveries(self) -> Sequence[str]:
         endpoints = distinct(true(), _delivery.endpoint_id, _delivery.event_id)
@@ -131,6 +136,25 @@ class SqlGuests:
                 await _anonymize_deliveries(connection, endpoints, request_id)
         return request_ids
 
+    async def parked_reasons(self) -> Sequence[ParkedReason]:
+        found = select(_parked.request_id, _parked.account_id, _parked.reason).where(_parked.reason.is_not(None))
+        return [
+            ParkedReason(row.request_id, row.account_id, row.reason)
+            for row in await self._database.read(found.order_by(_parked.request_id))
+        ]
+
+    async def erase_parked_reasons(self, request_ids: Collection[str]) -> Sequence[str]:
+        named = select(batch_of(_parked.request_id).c.request_id)
+        return await self._forget_reasons(named, {BATCH: as_batch([{"request_id": each} for each in request_ids])})
+
+    async def _forget_reasons(self, named: Select[Any], asked: dict[str, Any]) -> Sequence[str]:
+        forgotten = update(parked_cancellations).where(
+            key_among(_parked.request_id, named), _parked.reason.is_not(None)
+        )
+        async with self._database.transaction() as connection:
+            rows = await connection.execute(forgotten.values(reason=null()).returning(_parked.request_id), asked)
+            return [row.request_id for row in rows]
+
     async def _anonymize(self, connection: AsyncConnection, rows: Sequence[Row[Any]], now: datetime) -> set[int]:
         """Those of the locked `rows` that were; not those whose events are still to be published."""
         if not rows:
@@ -169,6 +193,13 @@ def _rewrite() -> Executable:
     batch = batch_of(_row.id, *(_row[name] for name in names))
     values = {name: batch.c[name] for name in names} | {"cancel_reason": null()}
     return update(reservations).where(same_key(_row.id, batch.c.id)).values(values)
+
+
+def _old_reasons() -> Select[Any]:
+    """The request ids of parked cancellations of a batch of accounts, requested before some time."""
+    theirs = key_among(_parked.account_id, select(batch_of(_parked.account_id).c.account_id))
+    old = _parked.requested_at < bindparam("before", type_=Moment())
+    return select(_parked.request_id).where(theirs, old, _parked.reason.is_not(None)).limit(_limit)
 
 
 def ended_deliveries() -> Executable:

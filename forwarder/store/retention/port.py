@@ -35,6 +35,15 @@ class GuestRecord:
     record: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class ParkedReason:
+    """Why a submission that was not ingested yet, or never comes, is to be cancelled, in its caller's words."""
+
+    request_id: str
+    account_id: str
+    reason: str
+
+
 class SweptStore(Protocol):
     """What the retention sweeper needs. Each call is one short transaction, and skips what others are just working on."""
 
@@ -43,6 +52,11 @@ class SweptStore(Protocol):
     ) -> int:
         """Remove the guest's data of up to `limit` submissions of this status that were finished on that day or before, oldest
         first; of how many. Fewer than `limit`: there are no more for now."""
+        ...
+
+    async def forget_parked_reasons(self, account_ids: Collection[str], *, before: datetime, limit: int) -> int:
+        """Remove the reasons of up to `limit` cancellations that were requested before that and whose submissions never came; of
+        how many. They stay in force."""
         ...
 
     async def endpoints_with_deliveries(self) -> Sequence[str]:
@@ -75,6 +89,14 @@ class GuestStore(Protocol):
     async def erase(self, records: Collection[GuestRecord], *, now: datetime) -> Sequence[str]:
         """Remove the guest's data of those that can be erased, and from the webhook deliveries about them, in one transaction;
         the request ids of these."""
+        ...
+
+    async def parked_reasons(self) -> Sequence[ParkedReason]:
+        """All there are."""
+        ...
+
+    async def erase_parked_reasons(self, request_ids: Collection[str]) -> Sequence[str]:
+        """Remove those of these submissions' cancellations; the request ids of these. They stay in force."""
         ...
 
     async def last_id(self) -> int:

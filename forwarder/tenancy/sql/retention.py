@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.tenancy.port import NotKnown
 from forwarder.tenancy.retention import RetentionPolicy
 from forwarder.tenancy.sql.database import transaction
-from forwarder.tenancy.sql.tables import webhook_endpoints, workspaces
+from forwarder.tenancy.sql.tables import integration_accounts, webhook_endpoints, workspaces
 
 _DAYS = (workspaces.c.reservation_days, workspaces.c.delivery_days, workspaces.c.dead_letter_days)
 
@@ -36,6 +36,11 @@ class SqlRetentionPolicies:
         async with transaction(self._engine, writes=True) as connection:
             if (await connection.execute(changed)).rowcount == 0:
                 raise NotKnown(f"There is no workspace {policy.workspace_id!r}.")
+
+    async def account_workspaces(self) -> dict[str, str]:
+        wanted = select(integration_accounts.c.id, integration_accounts.c.workspace_id)
+        async with transaction(self._engine, writes=False) as connection:
+            return {row.id: row.workspace_id for row in await connection.execute(wanted)}
 
     async def endpoint_workspaces(self) -> dict[str, str]:
         wanted = select(webhook_endpoints.c.id, webhook_endpoints.c.workspace_id)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,22 +15,28 @@ from sqlalchemy import Connection, func, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.notifier.events import body_of
+from forwarder.operations.audit import Audit
+from forwarder.operations.erase import GuestQuery, Guests
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.outcome import Status
+from forwarder.store.audit.trail import SqlAuditTrail
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.retention.guests import SqlGuests
 from forwarder.store.retention.port import Standing
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Arrival, CancellationArrival, Duplicate, Work
-from forwarder.store.tables import reservations, webhook_deliveries
+from forwarder.store.tables import parked_cancellations, reservations, webhook_deliveries
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.port import NewDelivery
+from forwarder.tenancy.port import Account
 from forwarder.tenancy.retention import RetentionPolicy
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.retention import SqlRetentionPolicies
+from forwarder.topics.embedded.log import EmbeddedLog
+from forwarder.topics.port import Topics
 from forwarder.worker.retention import BATCH, RetentionSweeper
 from tests.support.memory.clock import ManualClock
 from tests.support.store.stored import DEADLINE, LATER, arrival, final, lease, row
@@ -218,6 +225,68 @@ async def test_an_anonymous_reservation_can_be_cancelled_and_is_swept_again(desk
 async def _request_cancellation(desk: Desk, work: Work) -> None:
     request = CancellationRequest(work.submission.request_id, "acc", "acc:1", NOW, "Maria is ill", revision=1)
     await desk.recorder.request_cancellations([CancellationArrival(request, DEADLINE)], now=NOW)
+
+
+async def _parked(desk: Desk, *reasons: tuple[int, str, str]) -> None:
+    """Cancellations whose submissions did not come: the number, the account, the reason of each."""
+    asked = [
+        CancellationRequest(submission(number).request_id, account, f"{account}:1", NOW, reason, revision=0)
+        for number, account, reason in reasons
+    ]
+    await desk.recorder.request_cancellations([CancellationArrival(each, DEADLINE) for each in asked], now=NOW)
+
+
+async def _reasons(desk: Desk) -> dict[str, str | None]:
+    async with desk.engine.connect() as connection:
+        rows = await connection.execute(select(parked_cancellations.c.request_id, parked_cancellations.c.reason))
+        return {row.request_id: row.reason for row in rows}
+
+
+async def test_the_reason_of_a_parked_cancellation_goes_with_its_workspaces_days(desk: Desk) -> None:
+    tenancy = SqlTenancyAdmin(desk.engine)
+    await tenancy.add_workspace("other")
+    await tenancy.put_account(Account("acc", "demo", "generic", "https://pms.example", "c"))
+    await tenancy.put_account(Account("theirs", "other", "generic", "https://pms.example", "c"))
+    await _parked(desk, (1, "acc", "Maria is ill"), (2, "test~acc", "Maria again"), (3, "theirs", "Maria, too"))
+    ids = [submission(number).request_id for number in (1, 2, 3)]
+    for moment, kept in ((NOW + timedelta(days=29), 3), (NOW + timedelta(days=31), 1)):
+        desk.clock = HurriedClock(moment)
+        await desk.sweep()
+        reasons = await _reasons(desk)
+        assert sorted(reasons) == sorted(ids), "it stays in force"
+        assert sum(reason is not None for reason in reasons.values()) == kept
+    assert (await _reasons(desk))[ids[2]] == "Maria, too", "another workspace keeps its own for ever"
+
+
+async def test_the_reason_of_a_parked_cancellation_is_erased_and_the_cancellation_stays(desk: Desk) -> None:
+    await _parked(desk, (1, "acc", "maria@example.com is ill"), (2, "acc", "somebody else"))
+    ids = [submission(number).request_id for number in (1, 2)]
+    assert [each.reason for each in await desk.guests.parked_reasons()] == ["maria@example.com is ill", "somebody else"]
+    assert await desk.guests.erase_parked_reasons(ids[:1]) == ids[:1]
+    assert await _reasons(desk) == {ids[0]: None, ids[1]: "somebody else"}
+    await desk.recorder.ingest("w1", [arrival(1, **GUEST)], now=NOW)
+    stored = await desk.reader.submission("acc", ids[0])
+    assert stored is not None
+    assert stored.cancellation is not None
+
+
+async def test_erase_looks_through_them_too(desk: Desk, tmp_path: Path) -> None:
+    await SqlTenancyAdmin(desk.engine).put_account(Account("acc", "demo", "generic", "https://pms.example", "c"))
+    await _parked(desk, (1, "acc", "maria@example.com is ill"), (2, "acc", "somebody else"))
+    ids = [submission(number).request_id for number in (1, 2)]
+    log, topics = EmbeddedLog(tmp_path / "log.sqlite3", partitions=1), Topics()
+    async with log.admin() as admin:
+        await admin.create(dict.fromkeys(topics.all(), 1))
+    audit = Audit(SqlAuditTrail(desk.engine), desk.clock)
+    guests = Guests(desk.guests, desk.policies.account_workspaces, log, topics, desk.clock, audit)
+    for query, named in (
+        (GuestQuery(email="maria@example.com", workspace_id="other"), []),
+        (GuestQuery(request_id=ids[1], workspace_id="demo"), ids[1:]),
+    ):
+        assert [each.request_id for each in (await guests.find(query)).parked] == named
+    maria = GuestQuery(email="maria@example.com", workspace_id="demo")
+    assert await guests.erase(maria, await guests.find(maria)) == ids[:1]
+    assert not (await guests.find(maria)).parked
 
 
 # --- deliveries -------------------------------------------------------------------------------------------------------
