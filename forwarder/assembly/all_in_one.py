@@ -52,7 +52,7 @@ async def run_everything(settings: Settings, listening: Listening, stop: Stop, r
             reading = [*await open_query(backend, outcomes), *await open_webhook_api(backend)]
             callers = [*ingress, *reading, *contract_routes()]
             operators = [] if console_refusal(settings, listening) else await open_console(backend)
-            routes = [*callers, *operators, *health_routes(checks)]
+            routes = [*callers, *operators, *health_routes(checks, metrics_token=settings.metrics_token)]
             simulated = simulator_below(_SIMULATOR, world)
             if aside is None:
                 routes.append(simulated)

@@ -38,7 +38,7 @@ async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> N
         routes = await open_ingress(stack, backend, publisher, outcomes, stop)
         # Without the store it refuses what is keyed, and cancellations; the rest is accepted, and must not be turned away.
         lesser = {"store": SqlReader(backend.engine).ready}
-        health = health_routes({"log": publisher.ready}, "ingress", lesser=lesser)
+        health = health_routes({"log": publisher.ready}, "ingress", settings.metrics_token, lesser=lesser)
         await serve_role("ingress", [*routes, *contract_routes(), *health], backend, listening, stop)
 
 

@@ -23,8 +23,9 @@ async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> 
         notifier = await open_notifier(stack, backend)
         routes = [*await open_webhook_api(backend), *contract_routes()]
         checks = {"consuming": consuming_check(notifier), "store": SqlReader(backend.engine).ready}
+        token = settings.metrics_token
         async with side_by_side(notifier.run(stop), stop):
-            await serve_role("notifier", [*routes, *health_routes(checks, "notifier")], backend, listening, stop)
+            await serve_role("notifier", [*routes, *health_routes(checks, "notifier", token)], backend, listening, stop)
 
 
 async def open_webhook_api(backend: Backend) -> Routes:

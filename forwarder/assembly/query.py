@@ -22,9 +22,9 @@ async def run_query(settings: Settings, listening: Listening, stop: Stop) -> Non
     async with AsyncExitStack() as stack:
         backend = await stack.enter_async_context(open_backend(settings))
         routes = await open_query(backend, await open_outcomes(stack, backend, stop))
-        checks = {"store": SqlReader(backend.engine).ready}
+        checks, token = {"store": SqlReader(backend.engine).ready}, settings.metrics_token
         await serve_role(
-            "query", [*routes, *contract_routes(), *health_routes(checks, "query")], backend, listening, stop
+            "query", [*routes, *contract_routes(), *health_routes(checks, "query", token)], backend, listening, stop
         )
 
 

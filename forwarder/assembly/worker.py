@@ -39,7 +39,9 @@ async def run_worker(settings: Settings, listening: Listening, stop: Stop) -> No
         backend = await stack.enter_async_context(open_backend(settings))
         publisher = await stack.enter_async_context(backend.log.publisher())
         worker = await open_worker(stack, backend, publisher)
-        routes = health_routes({**worker_checks(backend, worker), "log": publisher.ready}, "worker")
+        routes = health_routes(
+            {**worker_checks(backend, worker), "log": publisher.ready}, "worker", settings.metrics_token
+        )
         async with side_by_side(worker.run(stop), stop):
             await serve_role("worker", routes, backend, listening, stop)
 

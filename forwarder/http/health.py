@@ -1,6 +1,7 @@
 """What every process says about itself: alive, ready, and its numbers. May touch the web framework and the metrics."""
 
 import asyncio
+import hmac
 from collections.abc import Awaitable, Callable, Mapping
 
 from prometheus_client.exposition import choose_encoder
@@ -8,21 +9,29 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.routing import Route
 
-from forwarder.http.messages import NO_STORE, Response, Routes
+from forwarder.http.messages import NO_STORE, Response, Routes, problem_response
 from forwarder.observability.metrics import registry
+from forwarder.reservation.problems import requests
 
 Check = Callable[[], Awaitable[bool]]
 """True when the part that it asks can do its work now. One that raises, or takes too long, counts as False."""
 
 _CHECK_SECONDS = 2.0
+_NOT_FOR_ALL = requests.UNAUTHENTICATED.problem(
+    "Metrics are for who sends Authorization: Bearer <FORWARDER_METRICS_TOKEN of this process>; API keys open none."
+)
 
 
 def health_routes(
-    checks: Mapping[str, Check], role: str | None = None, *, lesser: Mapping[str, Check] | None = None
+    checks: Mapping[str, Check],
+    role: str | None = None,
+    metrics_token: str | None = None,
+    *,
+    lesser: Mapping[str, Check] | None = None,
 ) -> Routes:
     """`/healthz`: the process runs. `/readyz`: it can do its job, which every one of `checks` confirms; else 503 with the
     names of those that do not. Degraded, and 200, where only some of `lesser` do not: it does the rest. `/metrics`: Prometheus,
-    what `role` has to tell, or everything."""
+    what `role` has to tell, or everything; only for the bearer of `metrics_token`, if there is one."""
     every = {**checks, **(lesser or {})}
 
     async def ready(_request: Request) -> Response:
@@ -34,10 +43,17 @@ def health_routes(
         return Response(503 if unready else 200, to_json(body), (NO_STORE,))
 
     async def metrics(request: Request) -> Response:
+        if metrics_token is not None and not _bears(metrics_token, request):
+            return problem_response(_NOT_FOR_ALL)
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(200, encode(registry(role)), media_type=content_type.encode())
 
     return [Route("/healthz", _alive), Route("/readyz", ready), Route("/metrics", metrics)]
+
+
+def _bears(token: str, request: Request) -> bool:
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
 
 
 async def _confirms(check: Check) -> bool:

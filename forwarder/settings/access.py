@@ -1,8 +1,9 @@
 """The settings of who may call, and from where: a part of the environment's variables."""
 
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, SecretStr
 
 from forwarder.tenancy.bad_tokens import DEFAULT_PER_MINUTE
 from forwarder.tenancy.key_terms import read_networks
@@ -23,3 +24,8 @@ class AccessVariables(BaseModel):
     nobody's."""
     bad_tokens_per_minute: Annotated[int, Field(ge=1)] = DEFAULT_PER_MINUTE
     """Requests with unknown API keys that are answered 401 to one address; more get 429. Right keys from there are let in."""
+    metrics_token: Annotated[SecretStr, Field(min_length=16)] | None = None
+    """What `/metrics` must be asked with, as `Authorization: Bearer …`; at least 16 characters. Unset: whoever reaches the port may
+    ask."""
+    metrics_token_file: Path | None = None
+    """A file with the token, instead of `FORWARDER_METRICS_TOKEN`."""

@@ -15,7 +15,7 @@ from forwarder.notifier.settings import GROUP as NOTIFIER_GROUP
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.process.supervision import SHARED_ADDRESS
 from forwarder.settings.backend import Distributed, Embedded, backend_of
-from forwarder.settings.environment import PREFIX, BadSettings, Environment, variable
+from forwarder.settings.environment import PREFIX, BadSettings, Environment, secret, variable
 from forwarder.settings.inbound import check_tls, tls_files
 from forwarder.settings.secrets import GivenSecrets, given_secrets
 from forwarder.tenancy.limits import read_limit
@@ -43,6 +43,7 @@ _IN_FILES: Final = (
     "database_password",
     "kafka_sasl_password",
     "kafka_sasl_oauth_client_secret",
+    "metrics_token",
 )
 """What may be read from the file that `…_file` names."""
 _MAY_BE_EMPTY: Final = "earlier_secret_keys"
@@ -66,6 +67,11 @@ class Settings:
         """Of each API key that has none of its own."""
         written = self.environment.rate_limit
         return None if written is None else read_limit(written)
+
+    @property
+    def metrics_token(self) -> str | None:
+        """What metrics are shown for; None for to everybody."""
+        return secret(self.environment.metrics_token)
 
     @property
     def tls(self) -> TlsFiles | None:

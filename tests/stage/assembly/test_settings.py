@@ -123,3 +123,17 @@ def test_another_database_than_postgresql_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(DATABASE, "mysql://x")
     with pytest.raises(BadSettings, match="PostgreSQL"):
         read_settings()
+
+
+def test_the_token_of_metrics_is_long_and_may_be_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert read_settings().metrics_token is None
+    file = tmp_path / "token"
+    for written, refused in (("token-of-prometheus\n", False), ("too-short\n", True)):
+        file.write_text(written)
+        monkeypatch.setenv("FORWARDER_METRICS_TOKEN_FILE", str(file))
+        if refused:
+            with pytest.raises(BadSettings, match="FORWARDER_METRICS_TOKEN") as error:
+                read_settings()
+            assert "too-short" not in str(error.value)
+        else:
+            assert read_settings().metrics_token == "token-of-prometheus"

@@ -81,6 +81,35 @@ async def test_the_numbers_are_prometheus() -> None:
     assert "# TYPE forwarder_submissions_total counter" in answer.text
 
 
+TOKEN = "token-of-prometheus"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        TOKEN,
+        f"Basic {TOKEN}",
+        "Bearer ",
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN[:-1]}",
+        "Bearer \xff",
+        "Bearer a, b",
+    ],
+)
+async def test_the_numbers_are_for_the_bearer_of_their_token_alone(given: str | None) -> None:
+    headers = [] if given is None else [(b"Authorization", given.encode("latin-1"))]
+    routes = health_routes({}, metrics_token=TOKEN)
+    transport = httpx.ASGITransport(http_app(routes, ManualClock()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://forwarder.test") as client:
+        refused = await client.get("/metrics", headers=headers)
+        assert (refused.status_code, refused.json()["code"]) == (401, "unauthenticated")
+        assert (refused.headers["www-authenticate"], "forwarder_" in refused.text) == ("Bearer", False)
+        let_in = await client.get("/metrics", headers={"Authorization": f"bearer {TOKEN}"})
+        assert "# TYPE forwarder_submissions_total counter" in let_in.text
+        assert (await client.get("/readyz")).status_code == 200, "probes have no token"
+
+
 async def test_the_numbers_as_open_metrics_where_asked() -> None:
     answer = await _get("/metrics", {}, accept="application/openmetrics-text; version=1.0.0")
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
