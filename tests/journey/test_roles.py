@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ import asyncpg
 import pytest
 
 from forwarder.store import tables as store_tables
+from forwarder.store.lists.reader import LISTED, SUBMISSION
 from forwarder.store.roles import ROLES
 from forwarder.tenancy.sql import tables as tenancy_tables
 from tests.support.backends import only
@@ -216,6 +218,14 @@ async def _refused(stage: str, url: str) -> None:
 
 def _logs(running: Deployment, role: str) -> str:
     return "".join(each.read_text() for each in Path(running.site.directory).glob(f"{role}*.log"))
+
+
+def test_who_answers_callers_may_read_what_the_reader_reads() -> None:
+    """A column that is read and not granted is found here, before real servers find it."""
+    read = {column.name for column in SUBMISSION + LISTED}
+    for stage in ("ingress", "query"):
+        (granted,) = ROLES[stage]["reservations"]
+        assert read <= set(re.findall(r"\w+", granted))
 
 
 def test_every_table_is_somebodys() -> None:

@@ -60,7 +60,7 @@ _SHOWN = (
 LISTED: Final = (_row.id, _row.record, *map(_unless_recorded, (_row.request, *_SHOWN)))
 """The columns of a record in a list, the id and the record first."""
 
-_SUBMISSION = (
+SUBMISSION = (
     _row.id,
     _row.record,
     _unless_recorded(_row.request),
@@ -83,7 +83,7 @@ def _by_request_id() -> Select[Any]:
     """By its own request id, or that of a duplicate, which has a fingerprint of its own."""
     asked_as = bindparam("request_id", type_=_row.request_id.type)
     fingerprint = func.coalesce(fingerprint_of(asked_as), _row.fingerprint).label("fingerprint")
-    return select(*_SUBMISSION, fingerprint).where(_OF_ACCOUNT, _row.request_id == original_of(asked_as))
+    return select(*SUBMISSION, fingerprint).where(_OF_ACCOUNT, _row.request_id == original_of(asked_as))
 
 
 def _by_request_ids() -> Select[Any]:
@@ -94,12 +94,12 @@ def _by_request_ids() -> Select[Any]:
     ).subquery("asked")
     fingerprint = func.coalesce(asked.c.fingerprint, _row.fingerprint).label("fingerprint")
     found = asked.join(reservations, same_key(_row.request_id, asked.c.original))
-    return select(asked.c.asked_as, *_SUBMISSION, fingerprint).select_from(found).where(_OF_ACCOUNT)
+    return select(asked.c.asked_as, *SUBMISSION, fingerprint).select_from(found).where(_OF_ACCOUNT)
 
 
 _BY_REQUEST_ID: Final = _by_request_id()
 _BY_REQUEST_IDS: Final = _by_request_ids()
-_BY_ID: Final = select(*_SUBMISSION, _row.fingerprint).where(
+_BY_ID: Final = select(*SUBMISSION, _row.fingerprint).where(
     _OF_ACCOUNT, _row.record_id == bindparam("id", type_=_row.record_id.type)
 )
 _PROBE: Final = select(_ONE).select_from(reservations).limit(_ONE)
