@@ -12,6 +12,7 @@ from pydantic_core import to_json
 
 from forwarder.reservation.booking import full_name
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
+from forwarder.reservation.card_numbers import passes_luhn
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import json_number
 from forwarder.reservation.submission import is_test
@@ -52,7 +53,12 @@ def record_id_of(request_id: str, *, taken: int = 0) -> int:
     nothing of how many others there are. From 1 to 2**53 - 1, exact in every JSON reader. `taken`: so many that it would have had
     before were those of other submissions."""
     digest = blake2b(f"{request_id}#{taken}".encode(), digest_size=8, person=b"record-id").digest()
-    return int.from_bytes(digest, "big") % _MAX_EXACT_INTEGER + 1
+    record_id = int.from_bytes(digest, "big") % _MAX_EXACT_INTEGER + 1
+    if not passes_luhn(str(record_id)):
+        return record_id
+    # Most have as many digits as a card, and one that could be a card's is taken for it, by scans for cards too. With another last
+    # digit none can.
+    return record_id - 1 if record_id % 10 else record_id + 1
 
 
 def compose_record(request: Mapping[str, Any], state: SubmissionState) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from forwarder.reservation.card_numbers import find
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.record import SubmissionState, can_compose, compose_record
+from forwarder.reservation.record import SubmissionState, can_compose, compose_record, record_id_of
 from forwarder.reservation.request import json_number
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 
@@ -203,3 +204,9 @@ def test_what_surely_composes_does(base: dict[str, Any]) -> None:
             else:
                 refused.add(field)
     assert refused >= {"arrivalDate", "departureDate", "propertyId", "guest", "totalPrice"}
+
+
+def test_no_id_of_a_record_can_be_a_card_number() -> None:
+    """They have as many digits: one in ten could be one, and a scan for cards found them."""
+    ids = [record_id_of(f"rsv_{number}") for number in range(500)]
+    assert not [each for each in ids if find(f'{{"id":{each}}}')]
