@@ -2,7 +2,7 @@
 
 from forwarder.cli.output import Failed, WrongUsage
 from forwarder.operations.accounts import NotEncrypted
-from forwarder.operations.recovery import LeasesInForce
+from forwarder.operations.recovery.recover import LeasesInForce
 from forwarder.process.data_dir import AlreadyRunning, NotPrivate
 from forwarder.settings import BadSettings
 from forwarder.store.migrate import NotMigrated

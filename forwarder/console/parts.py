@@ -6,8 +6,8 @@ from typing import Protocol
 
 from forwarder.operations.accounts import Accounts
 from forwarder.operations.audit import Audit
-from forwarder.operations.search import SubmissionSearch
-from forwarder.operations.standing import Group
+from forwarder.operations.show.search import SubmissionSearch
+from forwarder.operations.show.standing import Group
 from forwarder.process.clock import Clock
 from forwarder.store.audit.port import AuditTrail
 from forwarder.store.lists.port import Overview

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import structlog
 
-from forwarder.operations.dead_letter_messages import DeadLetterWriter
+from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter
 from forwarder.process.clock import Clock
 from forwarder.process.loops import Batcher, Outage, cancel_all, forever, keep_trying
 from forwarder.store.submissions.port import StoreUnavailable

@@ -12,7 +12,7 @@ from typing import Final
 
 from forwarder.observability import metrics
 from forwarder.observability.snapshots import SnapshotGauge
-from forwarder.operations.standing import (
+from forwarder.operations.show.standing import (
     Accounts,
     AccountStanding,
     AccountState,

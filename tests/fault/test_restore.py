@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pydantic_core import from_json
 
-from forwarder.operations.recovery import LeasesInForce, Recovery, RecoveryParts
-from forwarder.operations.recovery_check import RecoveryCheck
+from forwarder.operations.recovery.check import RecoveryCheck
+from forwarder.operations.recovery.recover import LeasesInForce, Recovery, RecoveryParts
 from forwarder.pms.port import AccountConnection, Capabilities, Limits
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.booking import Booking

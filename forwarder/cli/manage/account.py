@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from forwarder.assembly.backend import Backend
+from forwarder.assembly.commands.probe import open_prober
 from forwarder.assembly.pms_catalog import pms_kinds
-from forwarder.assembly.probe import open_prober
 from forwarder.cli.backend import with_backend
 from forwarder.cli.options import credential_from, options_from, tls_from
 from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json, show_one, show_rows, show_table

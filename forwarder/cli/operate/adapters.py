@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from forwarder.assembly.conformance import CHECKS, Check, Result, Site, is_simulated, pause_for, results
+from forwarder.assembly.commands.conformance import CHECKS, Check, Result, Site, is_simulated, pause_for, results
 from forwarder.assembly.pms_catalog import adapters, fields, pms_kinds
 from forwarder.cli.options import credential_from, options_from
 from forwarder.cli.output import AsJson, Failed, WrongUsage, progress, say, show_json, show_rows

@@ -10,8 +10,8 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.cli.output import Failed, WrongUsage, note, say, show_json, show_rows
-from forwarder.operations.bulk import Outcome, Plan
-from forwarder.operations.search import SubmissionQuery, SubmissionSearch
+from forwarder.operations.repair.bulk import Outcome, Plan
+from forwarder.operations.show.search import SubmissionQuery, SubmissionSearch
 from forwarder.store.lists.port import SubmissionSummary
 
 RequestIds = Annotated[

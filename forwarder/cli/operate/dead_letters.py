@@ -25,8 +25,8 @@ from forwarder.cli.output import (
     show_one,
     show_rows,
 )
-from forwarder.operations.dead_letter_messages import FAILURE_CLASSES, UNDECODABLE
-from forwarder.operations.dead_letters import (
+from forwarder.operations.repair.dead_letter_messages import FAILURE_CLASSES, UNDECODABLE
+from forwarder.operations.repair.dead_letters import (
     DeadLetterReader,
     Letter,
     LetterFilter,
@@ -35,7 +35,7 @@ from forwarder.operations.dead_letters import (
     row,
     value_of,
 )
-from forwarder.operations.replay import Replay, ReplayPlan, plan_replay
+from forwarder.operations.repair.replay import Replay, ReplayPlan, plan_replay
 from forwarder.process.clock import SystemClock
 from forwarder.topics.port import LogUnavailable, Message
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.privacy import guests_of
+from forwarder.assembly.commands.privacy import guests_of
 from forwarder.cli.backend import with_backend
 from forwarder.cli.output import AsJson, Failed, WrongUsage, progress, say, show_json, show_rows
 from forwarder.operations.erase import Found, GuestQuery, TopicRemains, is_phone

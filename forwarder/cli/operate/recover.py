@@ -5,11 +5,11 @@ from typing import Annotated, Final
 
 import typer
 
-from forwarder.assembly.recovery import recovery
+from forwarder.assembly.commands.recovery import recovery
 from forwarder.cli.backend import with_backend
 from forwarder.cli.options import moment
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json
-from forwarder.operations.recovery import Recovered
+from forwarder.operations.recovery.recover import Recovered
 from forwarder.process.clock import SystemClock, iso
 
 _IN_WORDS: Final = {

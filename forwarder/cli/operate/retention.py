@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from forwarder.assembly.privacy import retention_of
+from forwarder.assembly.commands.privacy import retention_of
 from forwarder.cli.backend import with_backend
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
 from forwarder.tenancy.retention import MAX_DAYS, MAX_DELIVERY_DAYS, RetentionPolicy

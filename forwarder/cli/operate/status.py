@@ -10,11 +10,11 @@ from rich.console import Group as Lines
 from rich.live import Live
 from rich.text import Text
 
-from forwarder.assembly.status import open_status
+from forwarder.assembly.commands.status import open_status
 from forwarder.cli.backend import stop_on_signal
 from forwarder.cli.output import AsJson, console, printable, show_json, show_lines
 from forwarder.cli.run.serve import settings_and_logging
-from forwarder.operations.status import AccountStatus, DeploymentStatus, LogStatus, StatusReader, StoreStatus
+from forwarder.operations.show.status import AccountStatus, DeploymentStatus, LogStatus, StatusReader, StoreStatus
 from forwarder.process.clock import iso
 from forwarder.settings import Settings
 

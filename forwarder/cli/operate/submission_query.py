@@ -6,7 +6,7 @@ import typer
 
 from forwarder.cli.options import moment
 from forwarder.cli.output import WrongUsage
-from forwarder.operations.search import SubmissionQuery
+from forwarder.operations.show.search import SubmissionQuery
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import SubmissionSummary

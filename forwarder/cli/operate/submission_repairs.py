@@ -26,11 +26,11 @@ from forwarder.cli.operate.submission_query import (
 )
 from forwarder.cli.options import text_from
 from forwarder.cli.output import AsJson, Failed, WrongUsage, progress, say, show_json
-from forwarder.operations.bulk import Plan, Retries, plan_retry
-from forwarder.operations.cancellation import Cancellations, CannotCancel, plan_cancel
-from forwarder.operations.search import SubmissionQuery
-from forwarder.operations.settle import NotInDoubt, Repair, account_deadline_seconds
-from forwarder.operations.settle_many import Settlement, Settlements, read_settlements
+from forwarder.operations.repair.bulk import Plan, Retries, plan_retry
+from forwarder.operations.repair.cancellation import Cancellations, CannotCancel, plan_cancel
+from forwarder.operations.repair.settle import NotInDoubt, Repair, account_deadline_seconds
+from forwarder.operations.repair.settle_many import Settlement, Settlements, read_settlements
+from forwarder.operations.show.search import SubmissionQuery
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import MAX_REASON
 from forwarder.reservation.outcome import Status

@@ -25,8 +25,8 @@ from forwarder.cli.operate.submission_query import (
     row,
 )
 from forwarder.cli.output import AsJson, json_line, say, show_json, show_lines, show_rows, show_table, while_read
-from forwarder.operations.search import SubmissionQuery, SubmissionSearch
-from forwarder.operations.timeline import History, Step, history_of, seconds_between
+from forwarder.operations.show.search import SubmissionQuery, SubmissionSearch
+from forwarder.operations.show.timeline import History, Step, history_of, seconds_between
 from forwarder.store.webhooks.log import SqlDeliveryLog
 
 _COLUMNS = ("acceptedAt", "status", "requestId", "account", "attempts", "reason", "dueAt", "pmsReservationId")

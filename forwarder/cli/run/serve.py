@@ -21,11 +21,11 @@ Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen
 Processes = Annotated[int, typer.Option(min=1, help="How many processes share the port.")]
 
 STAGES: Final[Mapping[str, str]] = {
-    "ingress": "forwarder.assembly.ingress:run_ingress",
-    "worker": "forwarder.assembly.worker:run_worker",
-    "query": "forwarder.assembly.query:run_query",
-    "notifier": "forwarder.assembly.notifier:run_notifier",
-    "console": "forwarder.assembly.console:run_console",
+    "ingress": "forwarder.assembly.roles.ingress:run_ingress",
+    "worker": "forwarder.assembly.roles.worker:run_worker",
+    "query": "forwarder.assembly.roles.query:run_query",
+    "notifier": "forwarder.assembly.roles.notifier:run_notifier",
+    "console": "forwarder.assembly.roles.console:run_console",
 }
 """What runs each stage, as `load` takes it."""
 

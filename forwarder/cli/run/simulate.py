@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from forwarder.assembly.simulator import run_simulator, simulated_world
+from forwarder.assembly.roles.simulator import run_simulator, simulated_world
 from forwarder.cli.run.serve import Host, Port, listen, settings_and_logging
 from forwarder.process.supervision import run_until_signalled
 

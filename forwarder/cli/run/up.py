@@ -12,10 +12,10 @@ import structlog
 import typer
 from dotenv import dotenv_values
 
-from forwarder.assembly.all_in_one import run_everything
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.console import console_refusal
-from forwarder.assembly.role import Listening
+from forwarder.assembly.roles.all_in_one import run_everything
+from forwarder.assembly.roles.console import console_refusal
+from forwarder.assembly.roles.role import Listening
 from forwarder.cli.output import say
 from forwarder.cli.run.serve import Host, Port, listen, settings_and_logging
 from forwarder.process.supervision import Stop, own_url, run_until_signalled

@@ -8,7 +8,7 @@ from forwarder.console.recent import Recent
 from forwarder.console.responses import Go, Page, address
 from forwarder.http.paging import is_digits
 from forwarder.operations.accounts import NotEncrypted
-from forwarder.operations.standing import read_work
+from forwarder.operations.show.standing import read_work
 from forwarder.pms.port import BadOptions
 from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS
 from forwarder.tenancy.port import Account, NotKnown

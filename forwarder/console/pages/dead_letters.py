@@ -15,8 +15,8 @@ import structlog
 from forwarder.console.guard import Visit
 from forwarder.console.parts import ConsoleParts
 from forwarder.console.responses import Go, Page, address
-from forwarder.operations.dead_letters import DeadLetterReader, Letter, LetterFilter, LetterState
-from forwarder.operations.replay import Replay, ReplayPlan, plan_replay
+from forwarder.operations.repair.dead_letters import DeadLetterReader, Letter, LetterFilter, LetterState
+from forwarder.operations.repair.replay import Replay, ReplayPlan, plan_replay
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import NotKnown
 from forwarder.topics.port import LogUnavailable

@@ -9,8 +9,8 @@ from forwarder.console.guard import Visit
 from forwarder.console.parts import ConsoleParts
 from forwarder.console.recent import Recent
 from forwarder.console.responses import Page, address
-from forwarder.operations.flow import AccountOutcomes, Flow, FlowNow
-from forwarder.operations.standing import (
+from forwarder.operations.show.flow import AccountOutcomes, Flow, FlowNow
+from forwarder.operations.show.standing import (
     AccountStanding,
     AccountState,
     GroupLag,

@@ -12,11 +12,11 @@ from forwarder.console.guard import Form, Visit
 from forwarder.console.parts import ConsoleParts
 from forwarder.console.responses import Go, Page, address
 from forwarder.http.paging import LARGEST_ID, positive
-from forwarder.operations.bulk import Retries, plan_retry
-from forwarder.operations.cancellation import Cancellations, CannotCancel
-from forwarder.operations.search import SubmissionQuery
-from forwarder.operations.settle import NotInDoubt, Repair, account_deadline_seconds
-from forwarder.operations.timeline import History, history_of
+from forwarder.operations.repair.bulk import Retries, plan_retry
+from forwarder.operations.repair.cancellation import Cancellations, CannotCancel
+from forwarder.operations.repair.settle import NotInDoubt, Repair, account_deadline_seconds
+from forwarder.operations.show.search import SubmissionQuery
+from forwarder.operations.show.timeline import History, history_of
 from forwarder.process.clock import iso
 from forwarder.process.supervision import Stop
 from forwarder.reservation.anonymous import anonymous_record

@@ -9,7 +9,7 @@ from forwarder.console.guard import Visit
 from forwarder.console.parts import ConsoleParts
 from forwarder.console.responses import Page
 from forwarder.http.paging import LARGEST_ID, is_digits, positive
-from forwarder.operations.browse import browse
+from forwarder.operations.show.browse import browse
 from forwarder.tenancy.port import NotKnown
 from forwarder.topics.port import TopicAdmin
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from forwarder.observability import metrics
-from forwarder.operations.dead_letter_messages import OTHER, DeadLetterWriter, Forged
+from forwarder.operations.repair.dead_letter_messages import OTHER, DeadLetterWriter, Forged
 from forwarder.process.clock import iso
 from forwarder.process.loops import CROWD, by_halves, keep_trying
 from forwarder.reservation.cancellation import CancellationRequest

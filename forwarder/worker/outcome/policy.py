@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
-from forwarder.operations.completion import cancellation_of, completed, event_of
+from forwarder.operations.repair.completion import cancellation_of, completed, event_of
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import cancellation_failed
 from forwarder.reservation.outcome import Cancelled, Confirmed, Deferred, InDoubt, Rejected, Status

@@ -16,8 +16,8 @@ import structlog
 from prometheus_client import Counter, Histogram
 
 from forwarder.observability import metrics
-from forwarder.operations.completion import describe
-from forwarder.operations.dead_letter_messages import OTHER, DeadLetterWriter, letter_message
+from forwarder.operations.repair.completion import describe
+from forwarder.operations.repair.dead_letter_messages import OTHER, DeadLetterWriter, letter_message
 from forwarder.process.clock import Clock
 from forwarder.process.loops import Batcher, keep_trying
 from forwarder.reservation.outcome import Status

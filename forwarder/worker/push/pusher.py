@@ -17,8 +17,8 @@ import structlog
 from prometheus_client import Counter, Histogram
 
 from forwarder.observability import metrics
-from forwarder.operations.completion import AnyOutcome, with_attempt
 from forwarder.operations.connections import connection_of
+from forwarder.operations.repair.completion import AnyOutcome, with_attempt
 from forwarder.pms.port import (
     CANCELLED_IN_PMS,
     UNPACED,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from forwarder.assembly.conformance import simulated_site
+from forwarder.assembly.commands.conformance import simulated_site
 from forwarder.pms.conformance import CHECKS, Site, averify, behaviour, examine
 from forwarder.pms.conformance.site import Stays
 from forwarder.pms.conformance.trial import trial

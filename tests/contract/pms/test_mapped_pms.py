@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from forwarder.assembly.conformance import simulated_site
+from forwarder.assembly.commands.conformance import simulated_site
 from forwarder.pms.conformance import CHECKS, Check, averify
 from forwarder.pms.kinds.generic.adapter import GENERIC
 from tests.support.pms.mapped import CLOUDBEDS_LIKE

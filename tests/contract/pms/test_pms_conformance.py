@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 import pytest_asyncio
 
-from forwarder.assembly.conformance import simulated_site
+from forwarder.assembly.commands.conformance import simulated_site
 from forwarder.pms.conformance import CHECKS, Check, Site, averify
 from forwarder.pms.registry import KINDS
 from tests.support.simulator.accounts import ACCOUNTS, SimulatedAccount

@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.operations.audit import Actor, Audit, acting_as, verify_trail
-from forwarder.operations.settle import NotInDoubt, Repair
+from forwarder.operations.repair.settle import NotInDoubt, Repair
 from forwarder.operations.tenancy import AuditedTenancy
 from forwarder.store.audit.chain import chained
 from forwarder.store.audit.port import AuditEntry, AuditFilter, AuditHead, AuditResult, NewEntry

@@ -7,9 +7,9 @@ from datetime import timedelta
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.operations.audit import Audit
-from forwarder.operations.bulk import Retries, plan_retry
-from forwarder.operations.settle import Repair
-from forwarder.operations.settle_many import Settlements, read_settlements
+from forwarder.operations.repair.bulk import Retries, plan_retry
+from forwarder.operations.repair.settle import Repair
+from forwarder.operations.repair.settle_many import Settlements, read_settlements
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.store.audit.port import AuditFilter

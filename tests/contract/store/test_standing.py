@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from forwarder.operations.standing import AccountStanding, AccountState, read_work
+from forwarder.operations.show.standing import AccountStanding, AccountState, read_work
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import shadow_id
 from forwarder.store.standing.port import AccountWork, EndpointWork, FailedWork

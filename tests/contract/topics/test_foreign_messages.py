@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from forwarder.cli.operate.results import EventFilter, ReadRange, print_events
 from forwarder.cli.output import json_line
-from forwarder.operations.dead_letter_messages import DeadLetterWriter
-from forwarder.operations.dead_letters import (
+from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter
+from forwarder.operations.repair.dead_letters import (
     DeadLetterReader,
     LetterFilter,
     LetterState,
@@ -27,7 +27,7 @@ from forwarder.operations.dead_letters import (
     row,
     value_of,
 )
-from forwarder.operations.replay import Replay, plan_replay
+from forwarder.operations.repair.replay import Replay, plan_replay
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import RequestIds

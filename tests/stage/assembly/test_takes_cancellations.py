@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.operations.cancellation import takes_cancellations
+from forwarder.operations.repair.cancellation import takes_cancellations
 from forwarder.pms.registry import registered
 from tests.support.memory.clock import ManualClock
 from tests.support.worker.works import account

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from forwarder.operations.completion import with_attempt
-from forwarder.operations.dead_letter_messages import DeadLetterWriter, letter_message, replayed
-from forwarder.operations.dead_letters import (
+from forwarder.operations.repair.completion import with_attempt
+from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter, letter_message, replayed
+from forwarder.operations.repair.dead_letters import (
     DeadLetterReader,
     Letter,
     LetterFilter,
@@ -20,7 +20,7 @@ from forwarder.operations.dead_letters import (
     row,
     value_of,
 )
-from forwarder.operations.replay import plan_replay
+from forwarder.operations.repair.replay import plan_replay
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Deferred, Status
 from forwarder.reservation.request import SealedCard

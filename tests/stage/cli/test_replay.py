@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from forwarder.operations.dead_letter_messages import DeadLetterWriter, replayed
-from forwarder.operations.replay import Replay
+from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter, replayed
+from forwarder.operations.repair.replay import Replay
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Topics
 from tests.support.memory.clock import ManualClock, settle

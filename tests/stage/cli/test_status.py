@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from forwarder.assembly.backend import open_backend
-from forwarder.assembly.status import open_status
+from forwarder.assembly.commands.status import open_status
 from forwarder.cli.operate.status import lines_of, status_json
-from forwarder.operations.standing import AccountStanding, AccountState, Group, GroupLag
-from forwarder.operations.status import AccountStatus, DeploymentStatus, EndpointStatus, LogStatus, StoreStatus
+from forwarder.operations.show.standing import AccountStanding, AccountState, Group, GroupLag
+from forwarder.operations.show.status import AccountStatus, DeploymentStatus, EndpointStatus, LogStatus, StoreStatus
 from forwarder.settings import BadSettings, Environment, Settings, settings_of
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.port import NextTry

@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from forwarder.assembly.backend import Backend, open_backend
-from forwarder.assembly.console import console_refusal, open_console
+from forwarder.assembly.roles.console import console_refusal, open_console
 from forwarder.console.sessions import IDLE_SECONDS, LONGEST_SECONDS, Sessions
 from forwarder.http.server import http_app
-from forwarder.operations.dead_letter_messages import DeadLetterWriter, letter_message
+from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter, letter_message
 from forwarder.process.clock import iso
 from forwarder.process.supervision import bind
 from forwarder.reservation.outcome import Status

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from openapi_spec_validator import validate
 
-from forwarder.assembly import role as serving
+from forwarder.assembly.roles import role as serving
 from forwarder.http.connection_limits import ConnectionLimits
 from forwarder.http.contract import DEPRECATED, NOTICE, Deprecation, announcing
 from forwarder.http.server import http_app

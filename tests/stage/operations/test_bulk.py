@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from forwarder.operations.bulk import CannotRepair, plan_retry, run_each
-from forwarder.operations.cancellation import plan_cancel
-from forwarder.operations.settle_many import Decision, LineFault, Settlement, read_settlements
+from forwarder.operations.repair.bulk import CannotRepair, plan_retry, run_each
+from forwarder.operations.repair.cancellation import plan_cancel
+from forwarder.operations.repair.settle_many import Decision, LineFault, Settlement, read_settlements
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import SubmissionSummary

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic_core import from_json
 
-from forwarder.operations.dead_letter_messages import replayed
-from forwarder.operations.dead_letters import DeadLetterReader, LetterFilter, LetterState
-from forwarder.operations.replay import plan_replay
+from forwarder.operations.repair.dead_letter_messages import replayed
+from forwarder.operations.repair.dead_letters import DeadLetterReader, LetterFilter, LetterState
+from forwarder.operations.repair.replay import plan_replay
 from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.submission import Submission
 from forwarder.store.lists.overview import SqlOverview

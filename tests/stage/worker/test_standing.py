@@ -8,7 +8,7 @@ import pytest
 
 from forwarder.observability.metrics import registry
 from forwarder.observability.snapshots import SnapshotGauge
-from forwarder.operations.standing import Group
+from forwarder.operations.show.standing import Group
 from forwarder.store.standing.port import AccountWork, EndpointWork, FailedWork
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import SqlRecorder

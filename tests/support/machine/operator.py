@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
-from forwarder.operations.dead_letter_messages import EVENT_ID, replayed
-from forwarder.operations.settle import NotInDoubt, Repair
+from forwarder.operations.repair.dead_letter_messages import EVENT_ID, replayed
+from forwarder.operations.repair.settle import NotInDoubt, Repair
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.topics.port import Message
 from tests.support.machine.worlds.log import TOPICS, GroupLog

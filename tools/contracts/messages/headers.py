@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from forwarder.operations.dead_letter_messages import EVENT_ID, FAILURE_CLASSES
+from forwarder.operations.repair.dead_letter_messages import EVENT_ID, FAILURE_CLASSES
 from forwarder.store.submissions.work import FAILURE_CLASS
 from forwarder.topics.codec import REPLAY_OF, TEST_MODE
 from forwarder.topics.port import Message

@@ -8,8 +8,8 @@ import pytest
 from pydantic_core import from_json, to_json
 
 import forwarder
-from forwarder.operations.completion import with_attempt
-from forwarder.operations.dead_letter_messages import FAILURE_CLASSES, DeadLetterWriter, letter_message, replayed
+from forwarder.operations.repair.completion import with_attempt
+from forwarder.operations.repair.dead_letter_messages import FAILURE_CLASSES, DeadLetterWriter, letter_message, replayed
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Deferred, Status
 from forwarder.reservation.request import SealedCard

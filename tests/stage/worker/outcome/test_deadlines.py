@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.operations.dead_letter_messages import EVENT_ID, DeadLetterWriter
+from forwarder.operations.repair.dead_letter_messages import EVENT_ID, DeadLetterWriter
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.overview import SqlOverview

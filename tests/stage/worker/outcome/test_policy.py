@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from forwarder.operations.completion import with_attempt
+from forwarder.operations.repair.completion import with_attempt
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected, Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.work import Ended, Postponed, Work

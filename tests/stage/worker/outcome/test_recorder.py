@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
-from forwarder.operations.dead_letter_messages import DeadLetterWriter
+from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter
 from forwarder.reservation.outcome import Deferred
 from forwarder.store.submissions.port import Recorder
 from forwarder.store.submissions.work import Ended, OutboxEvent, Postponed

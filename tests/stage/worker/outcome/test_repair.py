@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic_core import from_json
 
-from forwarder.operations.completion import with_attempt
-from forwarder.operations.settle import NotInDoubt, Repair
+from forwarder.operations.repair.completion import with_attempt
+from forwarder.operations.repair.settle import NotInDoubt, Repair
 from forwarder.reservation.outcome import InDoubt, Status
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.port import StoredSubmission

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 import forwarder.pms
-from forwarder.operations.completion import describe
+from forwarder.operations.repair.completion import describe
 from forwarder.pms.http.outcomes import outcome_of
 from forwarder.pms.port import CANCELLED_IN_PMS, LEASE_LOST, NOT_ABOUT_THE_PMS
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from forwarder.operations.completion import describe
+from forwarder.operations.repair.completion import describe
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome
 from forwarder.store.submissions.work import Attempt, Postponed, Work
 from forwarder.tenancy.port import Account

@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from forwarder.operations.audit import Audit
-from forwarder.operations.recovery_check import PublishedOutcome, RecoveryCheck
+from forwarder.operations.recovery.check import PublishedOutcome, RecoveryCheck
 from forwarder.process.clock import Clock
 from forwarder.process.loops import by_halves
 from forwarder.reservation.cancellation import CancellationRequest

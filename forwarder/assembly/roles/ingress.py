@@ -6,7 +6,7 @@ from typing import Final
 
 from forwarder.assembly.backend import Backend, open_backend
 from forwarder.assembly.cards import open_card_sealer
-from forwarder.assembly.role import Listening, open_outcomes, serve_role
+from forwarder.assembly.roles.role import Listening, open_outcomes, serve_role
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
 from forwarder.http.messages import Routes
@@ -23,7 +23,7 @@ from forwarder.tenancy.sql.usage import SqlUsage
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher
 
-_CAN_CANCEL: Final = "forwarder.operations.cancellation:takes_cancellations"
+_CAN_CANCEL: Final = "forwarder.operations.repair.cancellation:takes_cancellations"
 _PREVIEW: Final = "forwarder.pms.rehearsal:Previews"
 """Loaded with the first cancellation and submission, with the adapters of their accounts: no command that starts an ingress waits
 for them."""

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from forwarder.operations.dead_letter_messages import unread_place
+from forwarder.operations.repair.dead_letter_messages import unread_place
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import RESULT_TYPES

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from forwarder.operations.audit import Audit
-from forwarder.operations.dead_letter_messages import replayed
-from forwarder.operations.dead_letters import Letter, LetterState
+from forwarder.operations.repair.dead_letter_messages import replayed
+from forwarder.operations.repair.dead_letters import Letter, LetterState
 from forwarder.process.clock import Clock
 from forwarder.store.audit.port import AuditResult
 from forwarder.topics.port import Message, Publisher

@@ -6,13 +6,13 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from forwarder.assembly.backend import Backend, open_backend
-from forwarder.assembly.console import console_refusal, open_console
-from forwarder.assembly.ingress import open_ingress
-from forwarder.assembly.notifier import open_webhook_api
-from forwarder.assembly.query import open_query
-from forwarder.assembly.role import Listening, open_outcomes, serve_role
+from forwarder.assembly.roles.console import console_refusal, open_console
+from forwarder.assembly.roles.ingress import open_ingress
+from forwarder.assembly.roles.notifier import open_webhook_api
+from forwarder.assembly.roles.query import open_query
+from forwarder.assembly.roles.role import Listening, open_outcomes, serve_role
+from forwarder.assembly.roles.worker import open_worker, worker_checks
 from forwarder.assembly.webhooks import open_notifier
-from forwarder.assembly.worker import open_worker, worker_checks
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
 from forwarder.http.server import http_app, serve

@@ -3,8 +3,8 @@
 from datetime import datetime
 
 from forwarder.assembly.backend import Backend
-from forwarder.operations.recovery import Recovered, Recovery, RecoveryParts
-from forwarder.operations.recovery_check import RecoveryCheck
+from forwarder.operations.recovery.check import RecoveryCheck
+from forwarder.operations.recovery.recover import Recovered, Recovery, RecoveryParts
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import registered
 from forwarder.reservation.submission import RequestIds

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from forwarder.operations.audit import Audit
-from forwarder.operations.completion import completed, with_attempt
+from forwarder.operations.repair.completion import completed, with_attempt
 from forwarder.process.clock import Clock, iso
 from forwarder.reservation.card_numbers import mask
 from forwarder.reservation.outcome import Absent, Confirmed, LookupOutcome, Rejected, Status

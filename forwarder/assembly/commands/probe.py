@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from forwarder.assembly.backend import Backend
-from forwarder.assembly.worker import grants_of
+from forwarder.assembly.roles.worker import grants_of
 from forwarder.operations.probe import Prober
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import PushPolicy

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from forwarder.operations.bulk import CannotRepair, OnDone, Outcome, Plan, run_each
-from forwarder.operations.settle import NotInDoubt, Repair, account_deadline_seconds
+from forwarder.operations.repair.bulk import CannotRepair, OnDone, Outcome, Plan, run_each
+from forwarder.operations.repair.settle import NotInDoubt, Repair, account_deadline_seconds
 from forwarder.process.supervision import Stop
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import Overview, SubmissionSummary

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from forwarder.operations.dead_letter_messages import CUT, EVENT_ID, FORGED, UNDECODABLE, replayed
+from forwarder.operations.repair.dead_letter_messages import CUT, EVENT_ID, FORGED, UNDECODABLE, replayed
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import Overview

@@ -3,7 +3,7 @@
 from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend, open_backend
-from forwarder.assembly.role import Listening, open_outcomes, serve_role
+from forwarder.assembly.roles.role import Listening, open_outcomes, serve_role
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
 from forwarder.http.messages import Routes

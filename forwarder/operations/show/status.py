@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol, TypeVar
 
-from forwarder.operations.standing import Accounts, AccountStanding, AccountState, Group, GroupLag, read_lag, read_work
+from forwarder.operations.show.standing import (
+    Accounts,
+    AccountStanding,
+    AccountState,
+    Group,
+    GroupLag,
+    read_lag,
+    read_work,
+)
 from forwarder.process.clock import Clock
 from forwarder.store.audit.port import AuditHead, AuditTrail
 from forwarder.store.lists.port import NextTry, Overview

@@ -4,14 +4,14 @@ from contextlib import AsyncExitStack
 from importlib.util import find_spec
 
 from forwarder.assembly.backend import Backend, open_backend
-from forwarder.assembly.role import Listening, serve_role
+from forwarder.assembly.roles.role import Listening, serve_role
 from forwarder.assembly.webhooks import webhooks_of
 from forwarder.console.parts import ConsoleParts
 from forwarder.http.health import health_routes
 from forwarder.http.messages import Routes
 from forwarder.operations.accounts import Accounts
-from forwarder.operations.search import SubmissionSearch
-from forwarder.operations.standing import Group
+from forwarder.operations.show.search import SubmissionSearch
+from forwarder.operations.show.standing import Group
 from forwarder.process.addresses import is_local
 from forwarder.process.loading import load
 from forwarder.process.supervision import Stop

@@ -5,11 +5,11 @@ from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend, open_backend
 from forwarder.assembly.cards import card_parts
-from forwarder.assembly.recovery import recovery_check
-from forwarder.assembly.role import Listening, consuming_check, serve_role
+from forwarder.assembly.commands.recovery import recovery_check
+from forwarder.assembly.roles.role import Listening, consuming_check, serve_role
 from forwarder.assembly.secrets import required_keyring
 from forwarder.http.health import Check, health_routes
-from forwarder.operations.standing import Group
+from forwarder.operations.show.standing import Group
 from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import PushPolicy

@@ -6,8 +6,8 @@ from datetime import datetime
 
 from forwarder.assembly.backend import database_of, open_log
 from forwarder.notifier.settings import GROUP as NOTIFIER
-from forwarder.operations.standing import Group
-from forwarder.operations.status import StatusReader, StoreParts
+from forwarder.operations.show.standing import Group
+from forwarder.operations.show.status import StatusReader, StoreParts
 from forwarder.process.clock import SystemClock
 from forwarder.settings import BadSettings, Embedded, Settings
 from forwarder.store.audit.trail import SqlAuditTrail

@@ -3,7 +3,7 @@
 from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend, open_backend
-from forwarder.assembly.role import Listening, consuming_check, serve_role
+from forwarder.assembly.roles.role import Listening, consuming_check, serve_role
 from forwarder.assembly.webhooks import open_notifier, webhooks_of
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes

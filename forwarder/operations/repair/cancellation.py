@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forwarder.operations.audit import Audit
-from forwarder.operations.bulk import CannotRepair, OnDone, Outcome, Plan, run_each
+from forwarder.operations.repair.bulk import CannotRepair, OnDone, Outcome, Plan, run_each
 from forwarder.pms.port import AccountConnection, BadOptions, UnknownKind
 from forwarder.pms.registry import check_options, registered
 from forwarder.process.clock import Clock
