@@ -9,7 +9,9 @@ from forwarder.process.clock import Clock
 from forwarder.reservation.outcome import InDoubt, Outcome
 from forwarder.store.submissions.work import Work
 from forwarder.tenancy.port import Account
-from forwarder.worker.push.pusher import Attempts, PreparedPush, Pusher
+from forwarder.worker.push.attempts import Attempts
+from forwarder.worker.push.pusher import Pusher
+from forwarder.worker.push.run import PreparedPush
 from forwarder.worker.push_context import LeaseLost, PushResult, is_lease_lost, too_late
 
 _log = structlog.get_logger(__name__)

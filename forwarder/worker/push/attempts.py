@@ -1,0 +1,55 @@
+"""The attempts of one submission: each exchange with the PMS is timed, noted, counted, and survived where an adapter has a bug."""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import cache
+from typing import TypeVar
+
+import structlog
+from prometheus_client import Counter, Histogram
+
+from forwarder.observability import metrics
+from forwarder.operations.repair.completion import AnyOutcome, with_attempt
+from forwarder.process.clock import Clock, iso
+from forwarder.reservation.outcome import CancelOutcome, LookupOutcome, Outcome
+from forwarder.store.submissions.work import Attempt
+
+_log = structlog.get_logger(__name__)
+
+R = TypeVar("R", Outcome, LookupOutcome, CancelOutcome)
+
+
+class Attempts:
+    """What was tried with one submission, `earlier` attempts first. Each exchange with the PMS is timed, noted and counted."""
+
+    def __init__(self, clock: Clock, kind: str, request_id: str, earlier: tuple[Attempt, ...]) -> None:
+        self._clock = clock
+        self._kind = kind
+        self._request_id = request_id
+        self.all = earlier
+
+    async def make(self, action: str, asking: Awaitable[R], after_a_bug: Callable[[str, str], R]) -> R:
+        """What `asking` comes to. An adapter's bug costs one row, not all: it is `after_a_bug`, of a reason and a detail."""
+        began = self._clock.now(), self._clock.monotonic()
+        try:
+            outcome = await asking
+        except Exception as error:  # noqa: BLE001 - as said
+            _log.exception("adapter.failed", action=action, request_id=self._request_id)
+            outcome = after_a_bug("adapter_failed", type(error).__name__)
+        self.note(action, began, outcome)
+        return outcome
+
+    def note(self, action: str, began: tuple[datetime, float], outcome: AnyOutcome) -> None:
+        """That `action` came to `outcome` now. `began`: when, on the wall and on the monotonic clock."""
+        started_at, since = began
+        seconds = self._clock.monotonic() - since
+        self.all = with_attempt(self.all, action, iso(started_at), seconds, outcome)
+        pushes, took = _pushes(self._kind, action, self.all[-1].outcome)
+        pushes.inc()
+        took.observe(seconds)
+
+
+@cache
+def _pushes(kind: str, action: str, outcome: str) -> tuple[Counter, Histogram]:
+    """What counts and times them, kept: to look it up by its labels costs more than to count."""
+    return metrics.PUSHES.labels(kind, action, outcome), metrics.PUSH_SECONDS.labels(kind, action)
