@@ -19,7 +19,6 @@ from forwarder.ingress.bulk_items import begins_array, elements, lines
 from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.dry_run import DRY_RUN, DryRun, asks_for_dry_run, dry_run, rehearsed
 from forwarder.ingress.guard import ItemLimit
-from forwarder.ingress.idempotency import Receipt
 from forwarder.ingress.losses import Losses
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms, read_terms
 from forwarder.ingress.parts import IngressParts
@@ -37,7 +36,9 @@ from forwarder.ingress.problems import (
     unread_body,
     validation_failed,
 )
-from forwarder.ingress.submit import SubmissionPublisher, receipt_json
+from forwarder.ingress.publish.idempotency import Receipt
+from forwarder.ingress.publish.publisher import SubmissionPublisher
+from forwarder.ingress.receipts import receipt_json
 from forwarder.observability.metrics import submissions
 from forwarder.process.loops import TimeSlice, yield_to_loop
 from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS, RESERVATION, BulkItem, ItemReading, read_item

@@ -7,7 +7,8 @@ from forwarder.ingress.bulk import BulkEndpoint
 from forwarder.ingress.cancel import CancelEndpoint
 from forwarder.ingress.guard import Guard
 from forwarder.ingress.parts import IngressParts
-from forwarder.ingress.submit import SubmissionPublisher, SubmitEndpoint
+from forwarder.ingress.publish.publisher import SubmissionPublisher
+from forwarder.ingress.submit import SubmitEndpoint
 from forwarder.reservation.bulk import MAX_BULK_BYTES
 
 

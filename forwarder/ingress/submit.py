@@ -1,37 +1,20 @@
 """A submission that was admitted: read the terms → validate → identify and seal → publish → respond. What is counted and logged of
 it, and the response. What came before under its idempotency key is not published again, but given its receipt again."""
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, assert_never
+from typing import Final, NamedTuple
 
 import structlog
-from pydantic_core import from_json, to_json
 
 from forwarder.http.fields import Wait, read_wait
-from forwarder.http.messages import (
-    JSON_BODY,
-    NO_STORE,
-    PROBLEM_JSON,
-    BodyFault,
-    HttpRequest,
-    Response,
-    envelope,
-    problem_body,
-    retry_after,
-)
+from forwarder.http.messages import JSON_BODY, BodyFault, HttpRequest, Response
 from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.dry_run import DRY_RUN, DryRun, asks_for_dry_run, dry_run, rehearsed
-from forwarder.ingress.duplicates import KeyHint, RecentSubmissions
-from forwarder.ingress.idempotency import Attempt, IdempotencyCache, Receipt, receipt_of
-from forwarder.ingress.losses import CallerWarning, Losses
+from forwarder.ingress.losses import Losses
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, read_terms
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import (
-    LOG_UNAVAILABLE,
-    OVERLOADED,
-    STORE_UNAVAILABLE,
     UNSUPPORTED_MEDIA_TYPE,
     implausible,
     malformed_json,
@@ -39,146 +22,23 @@ from forwarder.ingress.problems import (
     unread_body,
     validation_failed,
 )
-from forwarder.observability.metrics import DEFERRED, PUBLISH_SECONDS, submissions
-from forwarder.process.loops import TimeSlice, yield_to_loop
-from forwarder.reservation.outcome import Status
+from forwarder.ingress.publish.idempotency import Receipt, receipt_of
+from forwarder.ingress.publish.publisher import SubmissionPublisher
+from forwarder.ingress.receipts import dry_run_response, receipt_response, with_warnings
+from forwarder.observability.metrics import DEFERRED, submissions
 from forwarder.reservation.plausibility import Plausibility, plausibility
-from forwarder.reservation.problems import endings
 from forwarder.reservation.problems.problem import Problem
-from forwarder.reservation.record import pending_record
 from forwarder.reservation.request import MAX_BODY_BYTES, Operation
 from forwarder.reservation.validation import MalformedJson, Reading, read_request
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.callers import Caller
-from forwarder.topics.outcomes import DuplicateOf, OutcomeEvent
-from forwarder.topics.port import LogUnavailable, Message
+from forwarder.topics.outcomes import DuplicateOf
 
-_SUBMISSIONS: Final = "/api/v1/vrs/submissions/"
 _KEY_HELP: Final = (b"link", b'</docs#submitBookingEngineReservation>; rel="help"; title="Idempotency-Key"')
 """Where a caller who sends no Idempotency-Key reads what it does."""
 
-_REPLAYED: Final = (b"idempotent-replayed", b"true")
-_REJECTED: Final = endings.REJECTED.problem("The PMS gave no reason. Ask the property.")
 
 _log = structlog.get_logger()
-
-
-class SubmissionPublisher:
-    """Publishes submissions to the log. No more than `max_in_flight` are not yet acknowledged, in however few requests they
-    came."""
-
-    def __init__(self, parts: IngressParts) -> None:
-        self._publisher = parts.publisher
-        self._requests_topic = parts.requests_topic
-        self._idempotency = IdempotencyCache(parts.reader, parts.settings.max_keys_remembered)
-        self._recent = RecentSubmissions(parts.reader, parts.settings.max_keys_remembered)
-        self.hint = KeyHint()
-        self._max_in_flight = parts.settings.max_in_flight
-        self._clock = parts.clock
-        self._in_flight = 0
-
-    async def publish(self, submission: NewSubmission) -> Receipt | Problem:
-        """Publish it, unless its idempotency key, or what it asks for, says that this was done before."""
-        if not submission.keyed:
-            return await self._publish_keyless(submission)
-        try:
-            found = await self._idempotency.look_up(submission)
-        except StoreUnavailable:
-            return STORE_UNAVAILABLE
-        if not isinstance(found, Attempt):
-            return found
-        with found:
-            problem = await self._send((submission.message(found.accepted_at),))
-            return problem or Receipt(submission.request_id, found.acknowledged())
-
-    async def _publish_keyless(self, submission: NewSubmission) -> Receipt | Problem:
-        earlier = self._recent.find(submission)
-        known = None if earlier is None else await self._recent.decide(submission, earlier)
-        if known is not None:
-            return known
-        problem = await self._send((submission.message(submission.accepted_at),))
-        if problem is not None:
-            return problem
-        self._recent.remember(submission)
-        return Receipt(submission.request_id, submission.accepted_at)
-
-    async def publish_all(
-        self, account_id: str, submissions: Sequence[NewSubmission]
-    ) -> Sequence[Receipt | Problem] | Problem:
-        """What `publish` says to each of the account's `submissions`, in their order; or the problem that kept all of them
-        from the log. Their keys are looked up by one statement, and what is new is published as one batch, no request id
-        twice."""
-        try:
-            known = await self._idempotency.look_up_all(
-                account_id, [submission for submission in submissions if submission.keyed]
-            )
-        except StoreUnavailable:
-            return STORE_UNAVAILABLE
-        with ExitStack() as attempts:
-            for found in known:
-                if isinstance(found, Attempt):
-                    attempts.enter_context(found)
-            keyless = await self._keyless(account_id, [each for each in submissions if not each.keyed])
-            return await self._publish_new(submissions, iter(known), iter(keyless))
-
-    async def _keyless(
-        self, account_id: str, submissions: Sequence[NewSubmission]
-    ) -> Sequence[Receipt | Problem | None]:
-        """What is known of those without a key that were sent before, or come twice in this bulk; None of those that are new."""
-        found = [(each, earlier) for each in submissions if (earlier := self._recent.find(each)) is not None]
-        decided = iter(await self._recent.decide_all(account_id, found)) if found else iter(())
-        sent_before = {each.request_id: next(decided) for each, _ in found}
-        first: dict[str, Receipt | Problem] = {}
-        known: list[Receipt | Problem | None] = []
-        for each in submissions:
-            receipt = sent_before.get(each.request_id)
-            if receipt is None and each.natural is not None:
-                receipt = first.get(each.natural.key)
-                first.setdefault(each.natural.key, Receipt(each.request_id, each.accepted_at, duplicate=True))
-            known.append(receipt)
-        return known
-
-    async def _publish_new(
-        self,
-        submissions: Sequence[NewSubmission],
-        known: Iterator[Receipt | Problem | Attempt],
-        keyless: Iterator[Receipt | Problem | None],
-    ) -> Sequence[Receipt | Problem] | Problem:
-        """`known`: what is known of those that have a key, in their order; `keyless`: of those that have none."""
-        results: list[Receipt | Problem | Attempt | None] = []
-        messages: dict[str, Message] = {}
-        time_slice = TimeSlice()
-        for submission in submissions:
-            found = next(known) if submission.keyed else next(keyless)
-            results.append(found)
-            if found is None or isinstance(found, Attempt):
-                accepted_at = submission.accepted_at if found is None else found.accepted_at
-                message = messages.setdefault(submission.request_id, submission.message(accepted_at))
-                if time_slice.used_up(len(message.value)):
-                    await yield_to_loop()
-        problem = await self._send([*messages.values()]) if messages else None
-        return problem or [self._receipt(*each) for each in zip(submissions, results, strict=True)]
-
-    def _receipt(self, submission: NewSubmission, found: Receipt | Problem | Attempt | None) -> Receipt | Problem:
-        """Of one of a bulk that is safe now."""
-        if found is None:
-            self._recent.remember(submission)
-            return Receipt(submission.request_id, submission.accepted_at)
-        return Receipt(submission.request_id, found.acknowledged()) if isinstance(found, Attempt) else found
-
-    async def _send(self, messages: Sequence[Message]) -> Problem | None:
-        if self._in_flight + len(messages) > self._max_in_flight:
-            return OVERLOADED
-        self._in_flight += len(messages)
-        began = self._clock.monotonic()
-        try:
-            await self._publisher.publish(self._requests_topic, messages)
-        except LogUnavailable:
-            return LOG_UNAVAILABLE
-        finally:
-            self._in_flight -= len(messages)
-            DEFERRED.observe(PUBLISH_SECONDS, self._clock.monotonic() - began)
-        return None
 
 
 class Accepted(NamedTuple):
@@ -359,76 +219,3 @@ class SubmitEndpoint:
             faults=[(fault.pointer, fault.code) for fault in problem.faults],
         )
         return refusal(problem, self._parts.settings.retry_after_seconds)
-
-
-def dry_run_response(tried: DryRun) -> Response:
-    """The response to who tried a submission out."""
-    return Response(200, envelope(tried.success, to_json(tried.as_json())), (NO_STORE,))
-
-
-def receipt_response(
-    receipt: Receipt, wait: Wait, origin: str, retry_after_seconds: int, reservation: bytes | None = None
-) -> Response:
-    """The response on the caller's terms: to one who waits, the outcome where there is one; else where to follow it, with the
-    record of `reservation` as far as it is known, where that is given."""
-    applied = ((b"preference-applied", wait.applied.encode()),) if wait.applied else ()
-    if receipt.duplicate:
-        applied = (*applied, (b"duplicate-of", receipt.request_id.encode()))
-    if receipt.replayed:
-        applied = (*applied, _REPLAYED)
-    if not wait.seconds or receipt.settled is None:
-        return _accepted(receipt, origin, reservation, retry_after(retry_after_seconds), *applied)
-    match receipt.settled.status:
-        case Status.CONFIRMED | Status.CANCELLED:
-            return _created(receipt.settled, *applied)
-        case Status.REJECTED:
-            return _rejected(receipt.settled, *applied)
-        case Status.PENDING | Status.FAILED | Status.IN_DOUBT:
-            return _accepted(receipt, origin, reservation, retry_after(retry_after_seconds), *applied)
-        case _:
-            assert_never(receipt.settled.status)
-
-
-def with_warnings(response: Response, warnings: Sequence[CallerWarning]) -> Response:
-    """The same, with what its caller is warned of beside the answer. A refusal says what is wrong by itself."""
-    if response.status >= 300:  # noqa: PLR2004 - HTTP's successes
-        return response
-    shown = to_json([warning.as_json() for warning in warnings])
-    return replace(response, body=b'%b,"warnings":%b}' % (response.body[:-1], shown))
-
-
-def receipt_json(receipt: Receipt, origin: str) -> dict[str, Any]:
-    """The receipt as a caller reads it who does not wait."""
-    # In the header a path, which stays true behind any proxy; here the address to paste.
-    shown: dict[str, Any] = {
-        "requestId": receipt.request_id,
-        "status": receipt.status,
-        "acceptedAt": receipt.accepted_at,
-        "statusUrl": f"{origin}{_SUBMISSIONS}{receipt.request_id}",
-    }
-    return {**shown, "duplicate": True} if receipt.duplicate else shown
-
-
-def _accepted(receipt: Receipt, origin: str, reservation: bytes | None, *headers: tuple[bytes, bytes]) -> Response:
-    shown = receipt_json(receipt, origin)
-    if reservation is not None:
-        shown = _known_record(receipt, reservation) | shown
-    location = (b"location", f"{_SUBMISSIONS}{receipt.request_id}".encode())
-    return Response(202, envelope(receipt.status.success, to_json(shown)), (location, NO_STORE, *headers))
-
-
-def _known_record(receipt: Receipt, reservation: bytes) -> dict[str, Any]:
-    if receipt.settled is None:
-        return pending_record(from_json(reservation), receipt.request_id, receipt.accepted_at)
-    record: dict[str, Any] = from_json(receipt.settled.record)
-    return record
-
-
-def _created(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Response:
-    location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
-    return Response(201, envelope(settled.status.success, settled.record), (location, NO_STORE, *headers))
-
-
-def _rejected(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Response:
-    problem = settled.problem or _REJECTED.as_json()
-    return Response(problem["status"], problem_body(problem), (NO_STORE, *headers), PROBLEM_JSON)

@@ -9,8 +9,8 @@ from pathlib import Path
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.http.fields import Wait
-from forwarder.ingress.idempotency import Receipt
-from forwarder.ingress.submit import receipt_response
+from forwarder.ingress.publish.idempotency import Receipt
+from forwarder.ingress.receipts import receipt_response
 from forwarder.notifier.service import Notifier, NotifierParts
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts

@@ -13,11 +13,11 @@ from forwarder.ingress.bulk import SafeItem, bulk_body
 from forwarder.ingress.cancel import Requested, cancellation_response
 from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.dry_run import DryRun, dry_run, rehearsed
-from forwarder.ingress.idempotency import Receipt
 from forwarder.ingress.losses import Losses
 from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.problems import validation_failed
-from forwarder.ingress.submit import dry_run_response, receipt_response
+from forwarder.ingress.publish.idempotency import Receipt
+from forwarder.ingress.receipts import dry_run_response, receipt_response
 from forwarder.pms.rehearsal import Previews
 from forwarder.process.clock import SystemClock
 from forwarder.query.pages import write_page

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from forwarder.ingress.idempotency import Receipt, receipt_of
 from forwarder.ingress.message import NewSubmission
+from forwarder.ingress.publish.idempotency import Receipt, receipt_of
 from forwarder.reservation.duplicates import Earlier, NaturalKey, transaction_reused
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem

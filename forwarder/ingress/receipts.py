@@ -1,0 +1,102 @@
+"""The responses to submissions: receipts, outcomes within the wait, warnings beside them, dry runs."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, assert_never
+
+from pydantic_core import from_json, to_json
+
+from forwarder.http.fields import Wait
+from forwarder.http.messages import (
+    NO_STORE,
+    PROBLEM_JSON,
+    Response,
+    envelope,
+    problem_body,
+    retry_after,
+)
+from forwarder.ingress.dry_run import DryRun
+from forwarder.ingress.losses import CallerWarning
+from forwarder.ingress.publish.idempotency import Receipt
+from forwarder.reservation.outcome import Status
+from forwarder.reservation.problems import endings
+from forwarder.reservation.record import pending_record
+from forwarder.topics.outcomes import OutcomeEvent
+
+_SUBMISSIONS: Final = "/api/v1/vrs/submissions/"
+
+_REPLAYED: Final = (b"idempotent-replayed", b"true")
+_REJECTED: Final = endings.REJECTED.problem("The PMS gave no reason. Ask the property.")
+
+
+def dry_run_response(tried: DryRun) -> Response:
+    """The response to who tried a submission out."""
+    return Response(200, envelope(tried.success, to_json(tried.as_json())), (NO_STORE,))
+
+
+def receipt_response(
+    receipt: Receipt, wait: Wait, origin: str, retry_after_seconds: int, reservation: bytes | None = None
+) -> Response:
+    """The response on the caller's terms: to one who waits, the outcome where there is one; else where to follow it, with the
+    record of `reservation` as far as it is known, where that is given."""
+    applied = ((b"preference-applied", wait.applied.encode()),) if wait.applied else ()
+    if receipt.duplicate:
+        applied = (*applied, (b"duplicate-of", receipt.request_id.encode()))
+    if receipt.replayed:
+        applied = (*applied, _REPLAYED)
+    if not wait.seconds or receipt.settled is None:
+        return _accepted(receipt, origin, reservation, retry_after(retry_after_seconds), *applied)
+    match receipt.settled.status:
+        case Status.CONFIRMED | Status.CANCELLED:
+            return _created(receipt.settled, *applied)
+        case Status.REJECTED:
+            return _rejected(receipt.settled, *applied)
+        case Status.PENDING | Status.FAILED | Status.IN_DOUBT:
+            return _accepted(receipt, origin, reservation, retry_after(retry_after_seconds), *applied)
+        case _:
+            assert_never(receipt.settled.status)
+
+
+def with_warnings(response: Response, warnings: Sequence[CallerWarning]) -> Response:
+    """The same, with what its caller is warned of beside the answer. A refusal says what is wrong by itself."""
+    if response.status >= 300:  # noqa: PLR2004 - HTTP's successes
+        return response
+    shown = to_json([warning.as_json() for warning in warnings])
+    return replace(response, body=b'%b,"warnings":%b}' % (response.body[:-1], shown))
+
+
+def receipt_json(receipt: Receipt, origin: str) -> dict[str, Any]:
+    """The receipt as a caller reads it who does not wait."""
+    # In the header a path, which stays true behind any proxy; here the address to paste.
+    shown: dict[str, Any] = {
+        "requestId": receipt.request_id,
+        "status": receipt.status,
+        "acceptedAt": receipt.accepted_at,
+        "statusUrl": f"{origin}{_SUBMISSIONS}{receipt.request_id}",
+    }
+    return {**shown, "duplicate": True} if receipt.duplicate else shown
+
+
+def _accepted(receipt: Receipt, origin: str, reservation: bytes | None, *headers: tuple[bytes, bytes]) -> Response:
+    shown = receipt_json(receipt, origin)
+    if reservation is not None:
+        shown = _known_record(receipt, reservation) | shown
+    location = (b"location", f"{_SUBMISSIONS}{receipt.request_id}".encode())
+    return Response(202, envelope(receipt.status.success, to_json(shown)), (location, NO_STORE, *headers))
+
+
+def _known_record(receipt: Receipt, reservation: bytes) -> dict[str, Any]:
+    if receipt.settled is None:
+        return pending_record(from_json(reservation), receipt.request_id, receipt.accepted_at)
+    record: dict[str, Any] = from_json(receipt.settled.record)
+    return record
+
+
+def _created(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Response:
+    location = (b"location", b"/api/v1/vrs/reservations/%d" % settled.reservation_id)
+    return Response(201, envelope(settled.status.success, settled.record), (location, NO_STORE, *headers))
+
+
+def _rejected(settled: OutcomeEvent, *headers: tuple[bytes, bytes]) -> Response:
+    problem = settled.problem or _REJECTED.as_json()
+    return Response(problem["status"], problem_body(problem), (NO_STORE, *headers), PROBLEM_JSON)
