@@ -223,7 +223,7 @@ async def _sent(
     running: Deployment, method: str, path: str, headers: Mapping[str, str], body: bytes | None
 ) -> httpx.Response:
     role = "notifier" if "/webhooks" in path else "ingress" if method == "POST" else "query"
-    sent = {**headers, "Content-Type": "application/json"} if body else dict(headers)
+    sent = {**headers, "Request-Id": "one-name-for-all", **({"Content-Type": "application/json"} if body else {})}
     return await running.client.request(method, running.url(role) + path, headers=sent, content=body)
 
 

@@ -31,9 +31,9 @@ def status(
     every: Annotated[float, typer.Option(min=0.5, help="With --watch: after how many seconds.")] = 3.0,
     as_json: AsJson = False,
 ) -> None:
-    """Say how the deployment is: what is unwell, most urgent first, and the command that mends it; then its log and its store.
+    """Say how the deployment is: what is unwell, most urgent first, and the command that mends it.
 
-    Exit code 1 when something is unwell. Where Kafka or PostgreSQL is away, the rest is told.
+    Then its log and its store. Exit code 1 when something is unwell. Where Kafka or PostgreSQL is away, the rest is told.
     """
     settings = settings_and_logging("error")
     well = asyncio.run(_watch(settings, every, as_json=as_json) if watch else _once(settings, as_json=as_json))

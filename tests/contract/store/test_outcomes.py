@@ -58,7 +58,7 @@ async def test_an_outcome_is_recorded_with_its_event(
     kept = await row(engine, works[0].id)
     assert (kept["status"], kept["leased_by"], kept["due_at"], kept["pushing"]) == ("CONFIRMED", None, None, False)
     assert (kept["pms_reservation_id"], kept["problem"], kept["revision"]) == ("pms-1", None, 1)
-    stored = await SqlReader(engine).reservation("acc", works[0].id)
+    stored = await SqlReader(engine).reservation("acc", works[0].record_id)
     assert stored is not None
     assert from_json(stored.record) == outcome.record
     assert list(from_json(stored.record)) == list(outcome.record)

@@ -86,7 +86,7 @@ def test_a_key_is_given_scopes_an_expiry_and_addresses_and_others_later(
     (listed,) = asked("list")
     assert listed == changed | {"from": []}
     code, out, _ = _forwarder(monkeypatch, capsys, "key", "list")
-    assert (code, " submit " in out) == (0, True)
+    assert (code, "\tsubmit\t" in out) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 Script = Callable[["Caller"], Awaitable[None]]
@@ -83,5 +83,6 @@ async def raw_server(script: Script, *, tls: ssl.SSLContext | None = None) -> As
             task.cancel()
         await asyncio.gather(*running.scripts, return_exceptions=True)
         for writer in writers:  # of a script that was cancelled before it began, or that wrote more than anybody read
-            writer.transport.abort()
+            with suppress(AttributeError):  # of Python 3.11.2, where a TLS connection is gone already
+                writer.transport.abort()
         await asyncio.sleep(0)  # they are gone with the next turn of the loop, which may be the test's last

@@ -222,7 +222,7 @@ async def test_ids_become_visible_in_their_order(engine: AsyncEngine, reader: Sq
     (later,) = await overtaking
     page = await reader.page("acc", cursor=1, limit=10)
     assert len(page.records) == 2
-    assert shown(page)[1] == later.id
+    assert shown(page)[1] == later.record_id
 
 
 async def _waits_for_its_turn(engine: AsyncEngine) -> None:
