@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from forwarder.http.messages import NO_STORE, Response, Routes, problem_response
 from forwarder.observability.metrics import registry
+from forwarder.process.supervision import Stop
 from forwarder.reservation.problems import requests
 
 Check = Callable[[], Awaitable[bool]]
@@ -28,15 +29,19 @@ def health_routes(
     metrics_token: str | None = None,
     *,
     lesser: Mapping[str, Check] | None = None,
+    leaving: Stop | None = None,
 ) -> Routes:
     """`/healthz`: the process runs. `/readyz`: it can do its job, which every one of `checks` confirms; else 503 with the
-    names of those that do not. Degraded, and 200, where only some of `lesser` do not: it does the rest. `/metrics`: Prometheus,
-    what `role` has to tell, or everything; only for the bearer of `metrics_token`, if there is one."""
+    names of those that do not. Degraded, and 200, where only some of `lesser` do not: it does the rest. Not ready once it is
+    `leaving`. `/metrics`: Prometheus, what `role` has to tell, or everything; only for the bearer of `metrics_token`, if there
+    is one."""
     every = {**checks, **(lesser or {})}
 
     async def ready(_request: Request) -> Response:
         confirmed = dict(zip(every, await asyncio.gather(*map(_confirms, every.values())), strict=True))
         failed = [name for name, good in confirmed.items() if not good]
+        if leaving is not None and leaving.is_set():
+            return Response(503, to_json({"status": "stopping", "checks": confirmed, "failed": failed}), (NO_STORE,))
         unready = any(name in checks for name in failed)
         status = "not ready" if unready else "degraded" if failed else "ready"
         body = {"status": status, "checks": confirmed, "failed": failed}

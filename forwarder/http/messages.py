@@ -183,8 +183,9 @@ def _joined(lines: Sequence[Header]) -> dict[bytes, bytes]:
 
 JSON: Final = b"application/json"
 PROBLEM_JSON: Final = b"application/problem+json"
-REQUEST_ID: Final = "forwarder.request_id"
-"""Where in its scope a request has the id by which its response and its log lines are found."""
+ADDED: Final = "forwarder.added_headers"
+"""Where in its scope a request has the headers that the application adds to its response: first the id by which that and the log
+lines of the request are found."""
 NO_STORE: Final = (b"cache-control", b"no-store")
 """For responses with guests in them: no cache on the way may keep them."""
 
@@ -214,23 +215,23 @@ class Response:
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Send it, with the `Request-Id` that the application gave to the request, which a problem says in its body too."""
-        body, named = self.body, request_id_header(scope)
-        if named and self.media_type is PROBLEM_JSON:
-            body = b'%b,"httpRequestId":"%b"}' % (body[:-1], named[0][1])
+        body, added = self.body, added_headers(scope)
+        if added and self.media_type is PROBLEM_JSON:
+            body = b'%b,"httpRequestId":"%b"}' % (body[:-1], added[0][1])
         headers = [
             (b"content-type", self.media_type),
             (b"content-length", b"%d" % len(body)),
             *self.headers,
-            *named,
+            *added,
         ]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
 
-def request_id_header(scope: Scope) -> tuple[Header, ...]:
-    """The header that names the request; none where the application did not name it."""
-    request_id = scope.get(REQUEST_ID)
-    return () if request_id is None else ((b"request-id", request_id),)
+def added_headers(scope: Scope) -> Sequence[Header]:
+    """What the application adds to the response; nothing where the request did not come through one."""
+    added: Sequence[Header] = scope.get(ADDED, ())
+    return added
 
 
 def problem_response(problem: Problem, *headers: Header, retry_after_seconds: int = 1) -> Response:

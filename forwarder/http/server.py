@@ -36,7 +36,7 @@ from forwarder.http.connection_limits import (
     LimitedConfig,
     LimitedProtocol,
 )
-from forwarder.http.messages import REQUEST_ID, DirectEndpoint, Response, Routes, problem_response
+from forwarder.http.messages import ADDED, DirectEndpoint, Response, Routes, problem_response
 from forwarder.http.tls import SecuredListener, ServerTls
 from forwarder.observability.metrics import DEFERRED, REQUEST_SECONDS
 from forwarder.process.clock import Clock
@@ -47,22 +47,25 @@ from forwarder.reservation.problems import requests, service
 _REQUEST_ID_FIELDS: Final = frozenset({b"request-id", b"x-request-id"})
 _SANE_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_CLOSE: Final = (b"connection", b"close")
 _CLIENT_GONE = 499
 """The status that is counted, and seen by nobody, when the client left before a response."""
 
 _log = structlog.get_logger()
 
 
-def http_app(routes: Routes, clock: Clock) -> ASGIApp:
-    """One application of these routes. Every error that leaves it is a problem; every request is measured by its route."""
-    return _Application(routes, clock)
+def http_app(routes: Routes, clock: Clock, *, leaving: Stop | None = None) -> ASGIApp:
+    """One application of these routes. Every error that leaves it is a problem; every request is measured by its route. Once
+    `leaving` is set, each response ends its connection, so that its client opens the next one elsewhere."""
+    return _Application(routes, clock, leaving or Stop())
 
 
 class _Application:
     """A `DirectEndpoint` at an address without parameters is found in a table; the framework routes all other requests: what it
     does for each costs more than some responses."""
 
-    def __init__(self, routes: Routes, clock: Clock) -> None:
+    def __init__(self, routes: Routes, clock: Clock, leaving: Stop) -> None:
+        self._leaving = leaving
         self._direct = _direct_endpoints(routes)
         handlers: dict[Any, Any] = {HTTPException: _refused}
         self._framework = _Framework(routes=routes, exception_handlers=handlers)
@@ -75,7 +78,9 @@ class _Application:
         if scope["type"] != "http":
             await self._framework(scope, receive, send)
             return
-        scope[REQUEST_ID] = request_id = _request_id(scope)
+        request_id = _request_id(scope)
+        named = (b"request-id", request_id)
+        scope[ADDED] = (named, _CLOSE) if self._leaving.is_set() else (named,)
         structlog.contextvars.bind_contextvars(http_request_id=request_id.decode())
         if _head_bytes(scope) > MAX_HEAD_BYTES:
             await HEAD_TOO_LARGE(scope, receive, send)
@@ -214,7 +219,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _internal_error(scope: Scope) -> Response:
-    noted = scope[REQUEST_ID].decode()
+    noted = scope[ADDED][0][1].decode()
     detail = f"This is a fault of the service, noted as {noted}. It is not known whether the request took effect."
     return problem_response(service.INTERNAL_ERROR.problem(detail))
 

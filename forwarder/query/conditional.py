@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from starlette.types import Receive, Scope, Send
 
-from forwarder.http.messages import NO_STORE, Header, Response, request_id_header
+from forwarder.http.messages import NO_STORE, Header, Response, added_headers
 
 _TAG = re.compile(r'(?:W/)?("[!#-~\x80-\xff]*")')
 _TAGS = re.compile(rf"[\t ,]*(?:{_TAG.pattern}[\t ]*(?:,[\t ,]*|$))+")
@@ -26,7 +26,7 @@ class NotModified:
     headers: tuple[Header, ...]
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        headers = [*self.headers, *request_id_header(scope)]
+        headers = [*self.headers, *added_headers(scope)]
         await send({"type": "http.response.start", "status": 304, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 

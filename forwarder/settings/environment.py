@@ -146,6 +146,9 @@ class Environment(AccessVariables, BaseSettings):
     """How many accounts, and webhook endpoints, metrics name: those with the most that stands. The others together are `other`."""
     revision: str = ""
     """What `forwarder_build_info` says was built. The container image sets it."""
+    lame_duck_seconds: Annotated[float, Field(ge=0, le=60)] = 5.0
+    """For how long a stopping process still takes requests: it is not ready any more, and ends each connection with its response.
+    As long as balancers take to notice. `forwarder up` does not wait."""
     grace_seconds: Annotated[float, Field(ge=0)] = 20.0
     """How long a stopping process lets work in progress finish."""
     core_dumps: bool = False

@@ -6,7 +6,7 @@ from typing import Final
 
 from forwarder.assembly.backend import Backend, open_backend
 from forwarder.assembly.cards import open_card_sealer
-from forwarder.assembly.roles.role import Listening, open_outcomes, serve_role
+from forwarder.assembly.roles.role import Listening, lame_duck, open_outcomes, serve_role
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
 from forwarder.http.messages import Routes
@@ -33,13 +33,14 @@ async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> N
     """Serve the ingress until `stop`."""
     async with AsyncExitStack() as stack:
         backend = await stack.enter_async_context(open_backend(settings))
+        closing = await stack.enter_async_context(lame_duck(backend, stop))
         publisher = await stack.enter_async_context(backend.log.publisher())
-        outcomes = await open_outcomes(stack, backend, stop)
-        routes = await open_ingress(stack, backend, publisher, outcomes, stop)
+        outcomes = await open_outcomes(stack, backend, closing)
+        routes = await open_ingress(stack, backend, publisher, outcomes, closing)
         # Without the store it refuses what is keyed, and cancellations; the rest is accepted, and must not be turned away.
         lesser = {"store": SqlReader(backend.engine).ready}
-        health = health_routes({"log": publisher.ready}, "ingress", settings.metrics_token, lesser=lesser)
-        await serve_role("ingress", [*routes, *contract_routes(), *health], backend, listening, stop)
+        health = health_routes({"log": publisher.ready}, "ingress", settings.metrics_token, lesser=lesser, leaving=stop)
+        await serve_role("ingress", [*routes, *contract_routes(), *health], backend, listening, closing, leaving=stop)
 
 
 async def open_ingress(

@@ -3,7 +3,7 @@
 from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend, open_backend
-from forwarder.assembly.roles.role import Listening, consuming_check, serve_role
+from forwarder.assembly.roles.role import Listening, consuming_check, lame_duck, serve_role, then_set
 from forwarder.assembly.webhooks import open_notifier, webhooks_of
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
@@ -23,9 +23,15 @@ async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> 
         notifier = await open_notifier(stack, backend)
         routes = [*await open_webhook_api(backend), *contract_routes()]
         checks = {"consuming": consuming_check(notifier), "store": SqlReader(backend.engine).ready}
-        token = settings.metrics_token
-        async with side_by_side(notifier.run(stop), stop):
-            await serve_role("notifier", [*routes, *health_routes(checks, "notifier", token)], backend, listening, stop)
+        health = health_routes(checks, "notifier", settings.metrics_token, leaving=stop)
+        closing, done = await stack.enter_async_context(lame_duck(backend, stop)), Stop()
+
+        async def work() -> None:
+            await notifier.run(stop)
+            await closing.wait()  # webhooks are managed here until then
+
+        async with side_by_side(then_set(done, work()), stop):
+            await serve_role("notifier", [*routes, *health], backend, listening, done, leaving=stop)
 
 
 async def open_webhook_api(backend: Backend) -> Routes:

@@ -3,7 +3,7 @@
 from contextlib import AsyncExitStack
 
 from forwarder.assembly.backend import Backend, open_backend
-from forwarder.assembly.roles.role import Listening, open_outcomes, serve_role
+from forwarder.assembly.roles.role import Listening, lame_duck, open_outcomes, serve_role
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
 from forwarder.http.messages import Routes
@@ -21,11 +21,11 @@ async def run_query(settings: Settings, listening: Listening, stop: Stop) -> Non
     """Serve the query stage until `stop`."""
     async with AsyncExitStack() as stack:
         backend = await stack.enter_async_context(open_backend(settings))
-        routes = await open_query(backend, await open_outcomes(stack, backend, stop))
-        checks, token = {"store": SqlReader(backend.engine).ready}, settings.metrics_token
-        await serve_role(
-            "query", [*routes, *contract_routes(), *health_routes(checks, "query", token)], backend, listening, stop
-        )
+        closing = await stack.enter_async_context(lame_duck(backend, stop))
+        routes = await open_query(backend, await open_outcomes(stack, backend, closing))
+        checks = {"store": SqlReader(backend.engine).ready}
+        health = health_routes(checks, "query", settings.metrics_token, leaving=stop)
+        await serve_role("query", [*routes, *contract_routes(), *health], backend, listening, closing, leaving=stop)
 
 
 async def open_query(backend: Backend, outcomes: OutcomeListener) -> Routes:

@@ -1,7 +1,9 @@
 """What the processes of all stages share: listening for outcomes, the health check of a consumer, serving routes."""
 
+import asyncio
 import socket
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Protocol
 
 import structlog
@@ -13,6 +15,7 @@ from forwarder.http.messages import Routes
 from forwarder.http.server import http_app, serve
 from forwarder.http.tls import ServerTls
 from forwarder.observability.metrics import tell_build
+from forwarder.process.loops import cancel_all
 from forwarder.process.supervision import BACKLOG, Stop, side_by_side
 from forwarder.tenancy.key_uses import write_uses
 from forwarder.tenancy.port import TenancyUnavailable
@@ -47,12 +50,40 @@ async def open_outcomes(stack: AsyncExitStack, backend: Backend, stop: Stop) -> 
     return outcomes
 
 
-async def serve_role(role: str, routes: Routes, backend: Backend, listening: Listening, stop: Stop) -> None:
-    """Serve `routes` until `stop`, then let requests finish within the grace period."""
+@asynccontextmanager
+async def lame_duck(backend: Backend, stop: Stop) -> AsyncIterator[Stop]:
+    """An event that is set some seconds after `stop`: so long requests are still taken, while readiness and the end of each
+    connection tell balancers and clients to go elsewhere. Otherwise what is on its way when a process stops is refused."""
+    closing, seconds = Stop(), backend.settings.environment.lame_duck_seconds
+
+    async def follow() -> None:
+        await stop.wait()
+        await backend.clock.sleep(seconds)
+        closing.set()
+
+    following = asyncio.create_task(follow())
+    try:
+        yield closing
+    finally:
+        await cancel_all([following])
+
+
+async def then_set(done: Stop, work: Awaitable[None]) -> None:
+    """Set `done` when `work` is over, or has failed. Raises what it raises."""
+    try:
+        await work
+    finally:
+        done.set()
+
+
+async def serve_role(
+    role: str, routes: Routes, backend: Backend, listening: Listening, stop: Stop, *, leaving: Stop | None = None
+) -> None:
+    """Serve `routes` until `stop`, then let requests finish within the grace period. `leaving`: set before, see `lame_duck`."""
     listening.listen(BACKLOG)  # one of several on a port does so only now that it serves
     tell_build(role, backend.settings.environment.revision)
     _log.info("process.listening", role=role, port=listening.getsockname()[1])
-    app = http_app(announcing(routes), backend.clock)
+    app = http_app(announcing(routes), backend.clock, leaving=leaving)
     settings = backend.settings
     uses = SqlKeyUses(backend.engine)
     async with side_by_side(write_uses(backend.access.uses, uses, backend.clock), stop, until_stopped=True):

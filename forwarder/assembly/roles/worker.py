@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from forwarder.assembly.backend import Backend, open_backend
 from forwarder.assembly.cards import card_parts
 from forwarder.assembly.commands.recovery import recovery_check
-from forwarder.assembly.roles.role import Listening, consuming_check, serve_role
+from forwarder.assembly.roles.role import Listening, consuming_check, serve_role, then_set
 from forwarder.assembly.secrets import required_keyring
 from forwarder.http.health import Check, health_routes
 from forwarder.operations.show.standing import Group
@@ -40,10 +40,12 @@ async def run_worker(settings: Settings, listening: Listening, stop: Stop) -> No
         publisher = await stack.enter_async_context(backend.log.publisher())
         worker = await open_worker(stack, backend, publisher)
         routes = health_routes(
-            {**worker_checks(backend, worker), "log": publisher.ready}, "worker", settings.metrics_token
+            {**worker_checks(backend, worker), "log": publisher.ready}, "worker", settings.metrics_token, leaving=stop
         )
-        async with side_by_side(worker.run(stop), stop):
-            await serve_role("worker", routes, backend, listening, stop)
+        # Health and metrics are served until the work in progress is done.
+        done = Stop()
+        async with side_by_side(then_set(done, worker.run(stop)), stop):
+            await serve_role("worker", routes, backend, listening, done, leaving=stop)
 
 
 async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publisher) -> Worker:

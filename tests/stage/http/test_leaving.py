@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+from forwarder.http.health import health_routes
 from forwarder.http.server import http_app, serve
 from forwarder.process.supervision import Stop, bind
 from tests.support.stages.bodies import GENERAL
@@ -60,3 +61,37 @@ async def test_who_leaves_is_no_error(reset: bool, caplog: pytest.LogCaptureFixt
     assert [record.getMessage() for record in caplog.records] == []
     left = [line["event"] for line in logged if line["event"] != "request.completed"]
     assert set(left) <= {"submission.accepted", "submission.answered"}, left
+
+
+async def test_a_server_that_is_leaving_serves_and_sends_elsewhere_until_it_closes() -> None:
+    """So a rolling restart refuses nobody: who has a connection is told to open another, who comes meanwhile is served."""
+    house: Stages
+    async with stages() as house:
+        listening, leaving, closing = bind("127.0.0.1", 0), Stop(), Stop()
+        place = listening.getsockname()[:2]
+        routes = [*house.routes, *health_routes({}, leaving=leaving)]
+        app = http_app(routes, house.clock, leaving=leaving)
+        serving = asyncio.create_task(serve(app, listening, closing, grace_seconds=1))
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str = "/problems") -> bytes:
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next(line for line in head.split(b"\r\n") if line.startswith(b"content-length: "))
+            await reader.readexactly(int(length.partition(b" ")[2]))
+            return head
+
+        kept = await asyncio.open_connection(*place)
+        assert b"connection: close" not in await answer(*kept)
+        leaving.set()
+        assert b"connection: close" in await answer(*kept)
+        assert await kept[0].read() == b""
+        new = await asyncio.open_connection(*place)
+        head = await answer(*new, "/readyz")
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert b"connection: close" in head
+        closing.set()
+        await serving
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(*place)
+        for _, writer in (kept, new):
+            writer.close()
