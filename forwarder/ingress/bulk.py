@@ -223,7 +223,7 @@ class BulkEndpoint:
             cards=sum(each.submission.card is not None for each in safe),
             seconds=round(self._clock.monotonic() - request.started, 6),
         )
-        return Response(200, bulk_body(results, request.origin), (NO_STORE,))
+        return Response(200, bulk_body(results, self._settings.public_url or request.origin), (NO_STORE,))
 
     def refuse(self, problem: Problem, caller: Caller | None) -> Response:
         submissions("bulk", problem.code).inc()

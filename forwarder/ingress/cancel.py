@@ -240,7 +240,8 @@ class CancelEndpoint:
             wait_seconds=requested.wait.seconds,
             seconds=round(self._parts.clock.monotonic() - request.started, 6),
         )
-        return cancellation_response(requested, request.origin, self._parts.settings.retry_after_seconds)
+        settings = self._parts.settings
+        return cancellation_response(requested, settings.public_url or request.origin, settings.retry_after_seconds)
 
     def refuse(self, problem: Problem, caller: Caller | None) -> Response:
         submissions("cancel", problem.code).inc()

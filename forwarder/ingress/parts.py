@@ -28,6 +28,7 @@ class IngressSettings:
     refused. `max_in_flight`: submissions handed to the log and not yet acknowledged; one more is refused. At least as many as
     a bulk has. `max_keys_remembered`: idempotency keys of which the payload is remembered until the worker has taken it in.
     `test_mode`: whether there is a simulator for test keys. `card_numbers_in_text`: what becomes of them.
+    `public_url`: scheme and host by which callers come; empty for those that each of them wrote.
     """
 
     wait_seconds: float = 10.0
@@ -40,6 +41,7 @@ class IngressSettings:
     max_keys_remembered: int = 20_000
     test_mode: bool = False
     card_numbers_in_text: CardNumbersInText = "refuse"
+    public_url: str = ""
 
 
 @dataclass(frozen=True, slots=True)

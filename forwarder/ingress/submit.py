@@ -200,7 +200,8 @@ class SubmitEndpoint:
         # wait longer for it.
         shown = submission.reservation if self._operation == "general" else None
         retry_seconds = self._parts.settings.retry_after_seconds
-        response = receipt_response(receipt, accepted.wait, request.origin, retry_seconds, shown)
+        origin = self._parts.settings.public_url or request.origin
+        response = receipt_response(receipt, accepted.wait, origin, retry_seconds, shown)
         if submission.warnings:
             response = with_warnings(response, submission.warnings)
         if not submission.keyed and self._publisher.hint.is_due(caller.key_id):

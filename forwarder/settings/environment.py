@@ -84,6 +84,9 @@ class Environment(AccessVariables, BaseSettings):
     """Its key (PEM), without a password."""
     tls_client_ca_file: Path | None = None
     """The authorities (PEM) that clients' certificates must be signed by. Unset: clients need none."""
+    public_url: Annotated[str, Field(pattern=r"^(https?://[^/\s?#@]+)?$")] = ""
+    """Where callers reach the service, such as `https://reservations.example.com`: what each `statusUrl` begins with. By default
+    what the request has for its host, which a proxy may have changed, and a caller may make up."""
     console_plaintext: bool = False
     """The console may be served by plain HTTP on any address, for a proxy that ends TLS. By default only on this machine."""
     secret_key: Annotated[SecretStr, Field(min_length=16)] | None = None

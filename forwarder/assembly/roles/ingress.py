@@ -72,6 +72,7 @@ async def open_ingress(
             max_bytes=environment.max_request_bytes,
             test_mode=environment.simulator_url is not None,
             card_numbers_in_text=environment.card_numbers_in_text,
+            public_url=environment.public_url,
         ),
     )
     return ingress_routes(parts)

@@ -9,7 +9,14 @@ import pytest
 from forwarder.ingress.parts import IngressSettings
 from forwarder.topics.codec import decode_submission, header
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
-from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, GENERAL_PATH, OTHER_ACCOUNT, Stages, stages
+from tests.support.stages.http_stages import (
+    BOOKING_ENGINE_PATH,
+    BULK_PATH,
+    GENERAL_PATH,
+    OTHER_ACCOUNT,
+    Stages,
+    stages,
+)
 
 ASYNC = {"Prefer": "respond-async"}
 
@@ -153,3 +160,18 @@ def _assert_problem(answer: Any, status: int, code: str) -> dict[str, Any]:
     assert problem["title"]
     assert problem["detail"]
     return problem
+
+
+async def test_the_address_to_follow_is_the_deployments_own_where_that_is_known() -> None:
+    """And not what a caller, or whoever stands between, wrote for a host."""
+    house: Stages
+    async with stages(settings=IngressSettings(public_url="https://reservations.example.com")) as house:
+        evil = {"Host": "evil.example", "Prefer": "respond-async"}
+        single = await house.client.post(GENERAL_PATH, json=GENERAL, headers=evil)
+        item = {"operation": "general", "reservation": GENERAL | {"propertyId": 7}}
+        bulk = await house.client.post(BULK_PATH, json=[item], headers=evil)
+        cancelled = await house.client.post(f"{GENERAL_PATH}/{single.json()['data']['requestId']}/cancel", headers=evil)
+        shown = [single.json()["data"], bulk.json()["data"]["results"][0], cancelled.json()["data"]]
+        for each in shown:
+            path = f"/api/v1/vrs/submissions/{each['requestId']}"
+            assert each["statusUrl"] == "https://reservations.example.com" + path
