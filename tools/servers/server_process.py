@@ -28,15 +28,29 @@ class ServerFailed(Exception):
     """The server ended, or did not become ready in time. Says what its log said last."""
 
 
+_given: set[int] = set()
+
+
 def free_ports(count: int) -> list[int]:
-    """So many different ports that nothing listens on now."""
+    """So many different ports that nothing listens on now, and that were not given out before: whoever was given one listens there
+    a moment later only. Processes that share out a run of the tests each have ports of their own, for the same reason."""
+    ours = _share_of_ports()
+    if len(_given) > len(ours) // 2:
+        _given.clear()
     found: list[int] = []
-    for port in random.sample(_PORTS, len(_PORTS)):
-        if _is_free(port):
+    for port in random.sample(ours, len(ours)):
+        if port not in _given and _is_free(port):
             found.append(port)
         if len(found) == count:
+            _given.update(found)
             return found
-    raise ServerFailed(f"{count} free ports were not to be found in {_PORTS}")
+    raise ServerFailed(f"{count} free ports were not to be found in {ours}")
+
+
+def _share_of_ports() -> range:
+    name, count = os.environ.get("PYTEST_XDIST_WORKER", ""), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    number = name.removeprefix("gw")
+    return _PORTS[int(number) :: count] if number.isdigit() else _PORTS
 
 
 def _is_free(port: int) -> bool:
