@@ -17,7 +17,7 @@ from forwarder.notifier.policy import Decision
 from forwarder.notifier.posting import Poster
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.process.clock import Clock
-from forwarder.process.loops import cancel_all
+from forwarder.process.loops import cancel_all, detached
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.webhooks.port import DeliveryQueue, DueDelivery
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
@@ -62,7 +62,7 @@ class EndpointDispatcher:
     def _start_one(self, endpoint_id: str) -> None:
         if self._backoff.is_failing(endpoint_id):
             self._failing.add(endpoint_id)
-        task = asyncio.create_task(self._run(endpoint_id))
+        task = detached(self._run(endpoint_id))
         self._running[endpoint_id] = task
         task.add_done_callback(partial(self._end, endpoint_id))
 

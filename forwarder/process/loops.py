@@ -5,7 +5,8 @@ What fails because something outside is away is tried again; what fails as a bug
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from contextvars import Context
 from typing import Any, Final, Generic, TypeVar
 
 import structlog
@@ -130,6 +131,12 @@ async def cancel_all(tasks: Collection["asyncio.Future[Any]"]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def detached(work: Coroutine[Any, Any, R]) -> "asyncio.Task[R]":
+    """A task that serves many, whoever happens to start it: nothing of that one's context (the name of its request in log lines,
+    what it enlisted) is in it."""
+    return asyncio.create_task(work, context=Context())
+
+
 class TimeSlice:
     """How much a long piece of work does before it lets others have the event loop, so that their responses are not held up by it:
     as many bytes, read or written, as take a millisecond or two."""
@@ -186,7 +193,7 @@ class Batcher(Generic[T, R]):
     def _enter(self, item: T, future: asyncio.Future[R] | None) -> None:
         self._waiting.append((item, future))
         if self._runner is None:
-            self._runner = asyncio.create_task(self._run())
+            self._runner = detached(self._run())
 
     async def drain(self) -> None:
         """Return once everything submitted so far is through. Nothing pauses any more."""

@@ -5,9 +5,10 @@ No fault ever quotes the value at fault: it may be a card number.
 
 import codecs
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
+from functools import cache
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar, get_args
 
@@ -50,7 +51,7 @@ class UnknownField(NamedTuple):
 
     place: str
     name: str
-    known: Sequence[str]
+    known: Collection[str]
 
 
 class Reading(NamedTuple):
@@ -121,14 +122,23 @@ def unknown_fields(model: type[BaseModel], document: Mapping[str, Any]) -> Seque
 
 
 def _unknown(model: type[BaseModel], document: Mapping[str, Any], place: str) -> Iterator[UnknownField]:
-    fields = {field.alias or name: field for name, field in model.model_fields.items()}
+    fields = _fields(model)
     for name, value in document.items():
         if name not in fields:
-            yield UnknownField(place, name, tuple(fields))
-        elif isinstance(value, dict):
-            for part in (fields[name].annotation, *get_args(fields[name].annotation)):
-                if isinstance(part, type) and issubclass(part, BaseModel):
-                    yield from _unknown(part, value, f"{place}/{name}")
+            yield UnknownField(place, name, fields.keys())
+        elif (part := fields[name]) is not None and isinstance(value, dict):
+            yield from _unknown(part, value, f"{place}/{name}")
+
+
+@cache
+def _fields(model: type[BaseModel]) -> Mapping[str, type[BaseModel] | None]:
+    """The fields of an object by the names that callers know, each with the model of the object that it holds, if it holds one."""
+    found: dict[str, type[BaseModel] | None] = {}
+    for name, field in model.model_fields.items():
+        parts = (field.annotation, *get_args(field.annotation))
+        models = [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
+        found[field.alias or name] = models[0] if models else None
+    return found
 
 
 def between_fields(request: ReservationRequest, check: Plausibility | None) -> list[Fault]:

@@ -12,6 +12,7 @@ from sqlalchemy import Row, Select, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import Clock
+from forwarder.process.loops import detached
 from forwarder.reservation.submission import is_test, live_account_id
 from forwarder.tenancy.callers import Caller, caller_valid_until
 from forwarder.tenancy.key_terms import read_networks, read_scopes
@@ -90,7 +91,7 @@ class LookupCache(Generic[V]):
         look_up = self._under_way.get(key)
         if look_up is None:
             # A task of its own: whoever came first may be cancelled, and the others still want to know.
-            look_up = self._under_way[key] = asyncio.create_task(self._run(key))
+            look_up = self._under_way[key] = detached(self._run(key))
             look_up.add_done_callback(_retrieve_exception)
         return look_up
 

@@ -16,6 +16,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from forwarder.process.loops import detached
 from forwarder.topics.kafka.internals import metadata_task, retrieve_exception
 from forwarder.topics.port import Message
 from forwarder.topics.publishing import partition_of
@@ -177,7 +178,7 @@ class BatchAccumulator:
     def _start_send(self) -> None:
         self._next_send = None
         self._partitions.clear()
-        task = self._loop.create_task(self._send_ready())
+        task = detached(self._send_ready())
         self._sends.add(task)
         task.add_done_callback(self._sends.discard)
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+import structlog
 
 from forwarder.process.loops import Batcher
 
@@ -89,3 +90,20 @@ async def test_after_a_few_it_does_not() -> None:
     for item in range(5):
         await batcher.submit(item)
     assert len(recorder.batches) == 5
+
+
+async def test_what_serves_many_has_nothing_of_who_began_it() -> None:
+    """Else the lines that it logs would name the request of one of them, and its transactions write what that one enlisted."""
+    seen = []
+
+    async def look(items: Sequence[int]) -> Sequence[int]:
+        seen.append(structlog.contextvars.get_contextvars())
+        return items
+
+    async def request(number: int) -> None:
+        structlog.contextvars.bind_contextvars(http_request_id=str(number))
+        await batcher.submit(number)
+
+    batcher: Batcher[int, int] = Batcher(look, max_items=1)
+    await asyncio.gather(*(asyncio.create_task(request(number)) for number in range(2)))
+    assert seen == [{}, {}]
