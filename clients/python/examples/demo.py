@@ -4,18 +4,27 @@ Start the forwarder with `make run`, then run this with `make demo`. It takes th
 the `demo.env` that `make run` leaves in the data directory.
 """
 
-import asyncio
 import json
 import os
 import secrets
 import sys
 import time
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Literal
 from urllib.request import Request, urlopen
 
-from reservation_forwarder_client import ForwarderClient, ForwarderError, Refused, RetryPolicy, Submission, Unavailable
+from reservation_forwarder_client import (
+    BookingEngineReservation,
+    ForwarderClient,
+    ForwarderError,
+    GeneralReservation,
+    Refused,
+    RetryPolicy,
+    Submission,
+    Unavailable,
+)
 
 _TIMEOUT_SECONDS = 60.0
 _PAUSE_SECONDS = 0.1
@@ -35,7 +44,7 @@ def main() -> None:
     except KeyError as missing:
         sys.exit(f"demo: {missing} is neither set nor in {path}: start the forwarder first, with `make run`")
     try:
-        asyncio.run(_tour(url, token, workspace, path))
+        _tour(url, token, workspace, path)
     except Failed as error:
         sys.exit(f"demo: {error}")
 
@@ -47,18 +56,18 @@ def _read_env(path: Path) -> Mapping[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-async def _tour(url: str, token: str, workspace: str, path: Path) -> None:
+def _tour(url: str, token: str, workspace: str, path: Path) -> None:
     once = RetryPolicy(total_seconds=0)
     try:
-        async with ForwarderClient(
+        with ForwarderClient(
             url, token=token, workspace=workspace, account="demo-generic", retry_policy=once
         ) as client:
             guide = _Guide(client, _Outage(f"{url}/simulator/demo-generic/faults"))
-            await guide.submit_and_follow()
-            await guide.wait_for_the_outcome()
-            await guide.be_refused()
-            await guide.survive_an_outage()
-            await guide.list_them()
+            guide.submit_and_follow()
+            guide.wait_for_the_outcome()
+            guide.be_refused()
+            guide.survive_an_outage()
+            guide.list_them()
     except Unavailable as error:
         if error.problem is not None:
             raise Failed(str(error)) from None
@@ -77,67 +86,64 @@ class _Guide:
         self._client = client
         self._outage = outage
 
-    async def submit_and_follow(self) -> None:
+    def submit_and_follow(self) -> None:
         print("1. A booking engine submits and does not wait for the PMS.")
         websites = self._client.for_account("demo-website-builder")
         begun = time.perf_counter()
-        accepted = await websites.submit(_booking(morChannel="SELF"))
+        accepted = websites.submit(_booking("SELF"))
         print(f"   {accepted.status} {accepted.request_id}, in {(time.perf_counter() - begun) * 1000:.0f} ms")
-        settled = await websites.wait(accepted.request_id, timeout_seconds=_TIMEOUT_SECONDS)
+        settled = websites.wait(accepted.request_id, timeout_seconds=_TIMEOUT_SECONDS)
         _require(settled, "CONFIRMED")
         made = settled.record and settled.record.pms_reservation_id
         print(f"   {settled.status} as {made} after {len(settled.attempts)} attempt")
 
-    async def wait_for_the_outcome(self) -> None:
+    def wait_for_the_outcome(self) -> None:
         print("\n2. The general operation waits and answers with the record.")
-        made = await self._client.submit(_booking(), operation="general")
+        made = self._client.submit_general(_general())
         record = made.record
         if record is None:
             raise Failed(f"expected a record within the wait, got {made.status} {made.request_id}")
         print(f"   reservation {record.id}: {record.nights} nights, {record.total_price} {record.currency}")
 
-    async def be_refused(self) -> None:
+    def be_refused(self) -> None:
         print("\n3. A rule refuses at once: booking-sync takes payment itself, and no card came with the request.")
         booking_sync = self._client.for_account("demo-booking-sync")
         try:
-            accepted = await booking_sync.submit(_booking(morChannel="PMS", roomId=_PROPERTY))
+            accepted = booking_sync.submit({**_booking("PMS"), "roomId": _PROPERTY})
         except Refused as refused:
             print(f"   {refused}")
         else:
             raise Failed(f"expected a refusal, got {accepted.status} {accepted.request_id}")
 
-    async def survive_an_outage(self) -> None:
+    def survive_an_outage(self) -> None:
         print("\n4. The PMS goes down. Submissions are accepted all the same, and wait.")
-        await self._outage.begin()
+        self._outage.begin()
         try:
-            accepted = await self._client.submit(_booking(morChannel="SELF"))
-            waiting = await self._attempted(accepted.request_id)
+            accepted = self._client.submit(_booking("SELF"))
+            waiting = self._attempted(accepted.request_id)
             last = waiting.attempts[-1]
             print(f"   {waiting.status}: attempt {last.number} came to {last.outcome} ({last.reason})")
         finally:
-            await self._outage.end()
+            self._outage.end()
         print("   It comes back.")
-        settled = await self._client.wait(accepted.request_id, timeout_seconds=_TIMEOUT_SECONDS)
+        settled = self._client.wait(accepted.request_id, timeout_seconds=_TIMEOUT_SECONDS)
         _require(settled, "CONFIRMED")
         print(f"   {settled.status} after {len(settled.attempts)} attempts")
 
-    async def list_them(self) -> None:
+    def list_them(self) -> None:
         print("\n5. All of an account's reservations, the newest first, page by page.")
-        async for page in self._client.pages(page_size=3, order="desc"):
-            for record in page.reservations:
-                print(f"   {record.id}  {record.status}  {record.arrival_date} → {record.departure_date}")
-            print(
-                f"   the next page begins at {page.cursors.next}" if page.cursors.next else "   there is no other page"
-            )
-            break
+        page = next(self._client.pages(page_size=3, order="desc"))
+        for record in page.reservations:
+            print(f"   {record.id}  {record.status}  {record.arrival_date} → {record.departure_date}")
+        print(f"   the next page begins at {page.cursors.next}" if page.cursors.next else "   there is no other page")
 
-    async def _attempted(self, request_id: str) -> Submission:
+    def _attempted(self, request_id: str) -> Submission:
         """The submission once a push of it was attempted."""
         for _ in range(round(_TIMEOUT_SECONDS / _PAUSE_SECONDS)):
-            seen = await self._client.submission(request_id)
+            seen = self._client.submission(request_id)
             if seen.attempts:
                 return seen
-            await asyncio.sleep(_PAUSE_SECONDS)
+            time.sleep(_PAUSE_SECONDS)
         raise Failed(f"nobody tried to push {request_id}: is a worker running?")
 
 
@@ -147,11 +153,11 @@ class _Outage:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    async def begin(self) -> None:
-        await asyncio.to_thread(self._call, "PUT", json.dumps({"mode": "down"}).encode())
+    def begin(self) -> None:
+        self._call("PUT", json.dumps({"mode": "down"}).encode())
 
-    async def end(self) -> None:
-        await asyncio.to_thread(self._call, "DELETE", None)
+    def end(self) -> None:
+        self._call("DELETE", None)
 
     def _call(self, method: str, body: bytes | None) -> None:
         request = Request(self._url, body, {"Content-Type": "application/json"}, method=method)  # noqa: S310 - demo.env's
@@ -164,9 +170,10 @@ def _require(submission: Submission, status: str) -> None:
         raise Failed(f"expected {status}, got {submission.status}: {submission.problem or submission.request_id}")
 
 
-def _booking(**more: Any) -> dict[str, Any]:
-    """A valid request of either operation, for a room that nobody else asks for."""
+def _booking(mor_channel: Literal["SELF", "PMS"]) -> BookingEngineReservation:
+    """A booking engine's reservation, of a room that nobody else asks for."""
     return {
+        "morChannel": mor_channel,
         "propertyId": _PROPERTY,
         "roomId": f"demo-{secrets.token_hex(4)}",
         "arrivalDate": "2031-03-01",
@@ -187,10 +194,23 @@ def _booking(**more: Any) -> dict[str, Any]:
             },
         },
         "numberOfGuests": 2,
-        "totalPrice": 480.50,
+        "totalPrice": Decimal("480.50"),
         "currency": "EUR",
         "paymentProviderId": 42,
-        **more,
+    }
+
+
+def _general() -> GeneralReservation:
+    """The same with as little as will do."""
+    return {
+        "propertyId": _PROPERTY,
+        "roomId": f"demo-{secrets.token_hex(4)}",
+        "arrivalDate": "2031-03-01",
+        "departureDate": "2031-03-05",
+        "guest": {"firstName": "Maria", "lastName": "Gonzalez", "email": "maria@example.com"},
+        "numberOfGuests": 2,
+        "totalPrice": Decimal("480.50"),
+        "currency": "EUR",
     }
 
 

@@ -1,50 +1,94 @@
-"""A client of the service, for booking engines and downstream services in Python: asynchronous, typed, on httpx.
+"""A client of the service, for booking engines and downstream services in Python: typed, blocking or asynchronous, on httpx.
 
-    async with ForwarderClient(url, token=…, workspace=…, account=…) as client:
-        submission = await client.submit({…}, wait=10)
+    with ForwarderClient(url, token=…, workspace=…, account=…) as client:
+        submission = client.submit({…}, wait=10)
 
-`ForwarderClient` submits, follows, lists and cancels; `verify_webhook` tells whether a delivery is the service's own. The errors
-are drawn in `reservation_forwarder_client.problems`. It needs httpx, and nothing else of the forwarder.
+`ForwarderClient` and `AsyncForwarderClient` submit, follow, list and cancel; `verify_webhook` tells whether a delivery is the
+service's own. The errors are drawn in `reservation_forwarder_client.problems`. It needs httpx, and nothing else of the forwarder.
 """
 
-from reservation_forwarder_client.bulk import Item, Operation
+from reservation_forwarder_client.async_client import AsyncForwarderClient
+from reservation_forwarder_client.bodies import (
+    Address,
+    BookingEngineReservation,
+    CardDetails,
+    GeneralAddress,
+    GeneralGuest,
+    GeneralReservation,
+    Guest,
+)
+from reservation_forwarder_client.bulk import BookingEngineItem, GeneralItem, Item
+from reservation_forwarder_client.client import ForwarderClient
 from reservation_forwarder_client.listing import Filters, Page
+from reservation_forwarder_client.outcomes import (
+    Cancelled,
+    Confirmed,
+    Failed,
+    InDoubt,
+    OtherOutcome,
+    Outcome,
+    Rejected,
+)
 from reservation_forwarder_client.problems import (
+    Conflict,
     Fault,
     ForwarderError,
+    NotAllowed,
+    NotFound,
     Problem,
     RateLimited,
     Refused,
     Unavailable,
     Unexpected,
 )
-from reservation_forwarder_client.records import (
+from reservation_forwarder_client.records import Reservation, Status
+from reservation_forwarder_client.requests import RetryPolicy
+from reservation_forwarder_client.submissions import (
     Attempt,
     Cancellation,
     DryRun,
-    Reservation,
-    Status,
+    OutcomeTimeout,
     Submission,
     SubmissionWarning,
 )
-from reservation_forwarder_client.requests import RetryPolicy
-from reservation_forwarder_client.service import ForwarderClient
 from reservation_forwarder_client.webhooks import WebhookEvent, WebhookInvalid, verify_webhook
 
+__version__ = "0.1.0"
+
 __all__ = [
+    "Address",
+    "AsyncForwarderClient",
     "Attempt",
+    "BookingEngineItem",
+    "BookingEngineReservation",
     "Cancellation",
+    "Cancelled",
+    "CardDetails",
+    "Confirmed",
+    "Conflict",
     "DryRun",
+    "Failed",
     "Fault",
     "Filters",
     "ForwarderClient",
     "ForwarderError",
+    "GeneralAddress",
+    "GeneralGuest",
+    "GeneralItem",
+    "GeneralReservation",
+    "Guest",
+    "InDoubt",
     "Item",
-    "Operation",
+    "NotAllowed",
+    "NotFound",
+    "OtherOutcome",
+    "Outcome",
+    "OutcomeTimeout",
     "Page",
     "Problem",
     "RateLimited",
     "Refused",
+    "Rejected",
     "Reservation",
     "RetryPolicy",
     "Status",

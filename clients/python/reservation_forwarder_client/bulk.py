@@ -3,12 +3,10 @@
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, assert_never
 
+from reservation_forwarder_client.bodies import BookingEngineReservation, GeneralReservation
 from reservation_forwarder_client.wire import json_bytes
-
-Operation = Literal["booking-engine", "general"]
-"""The two forms of a reservation: that of a booking engine, and the smaller one."""
 
 MAX_ITEMS: Final = 1_000
 _MAX_BYTES: Final = 7 * 1024 * 1024
@@ -21,42 +19,71 @@ def new_key() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """One reservation of many; the fields are those of `ForwarderClient.submit`. Without a key of yours it gets one of the
-    client's, which lasts for this call."""
+class BookingEngineItem:
+    """One reservation of many, as `submit` takes it. Without a key of yours it gets one of the client's, which lasts for this
+    call."""
 
-    reservation: Mapping[str, Any]
-    operation: Operation = "booking-engine"
+    reservation: BookingEngineReservation
     idempotency_key: str | None = None
     deadline: int | None = None
 
 
-def bulks(items: Iterable[Item], max_items: int) -> Iterator[tuple[Sequence[Item], bytes]]:
-    """The items, each with a key, in the order given and in bulks that the service takes; and each bulk's body. Takes no more of
-    `items` than the next bulk needs."""
-    held: list[Item] = []
+@dataclass(frozen=True, slots=True)
+class GeneralItem:
+    """One reservation of many, as `submit_general` takes it; otherwise as `BookingEngineItem`."""
+
+    reservation: GeneralReservation
+    idempotency_key: str | None = None
+    deadline: int | None = None
+
+
+Item = BookingEngineItem | GeneralItem
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """What is sent at once: its items' keys, in their order, and its body."""
+
+    keys: tuple[str | None, ...]
+    body: bytes
+
+
+def bulks(items: Iterable[Item], max_items: int) -> Iterator[Bulk]:
+    """The items, each under a key, in the order given and in bulks that the service takes. Takes no more of `items` than the next
+    bulk needs."""
+    keys: list[str | None] = []
     texts: list[bytes] = []
     size = 0
     for item in items:
         keyed = replace(item, idempotency_key=item.idempotency_key or new_key())
         text = json_bytes(_members(keyed))
-        if held and (len(held) >= max_items or size + len(text) > _MAX_BYTES):
-            yield held, _array(texts)
-            held, texts, size = [], [], 0
-        held.append(keyed)
+        if keys and (len(keys) >= max_items or size + len(text) > _MAX_BYTES):
+            yield Bulk(tuple(keys), _array(texts))
+            keys, texts, size = [], [], 0
+        keys.append(keyed.idempotency_key)
         texts.append(text)
         size += len(text) + 1  # and a comma
-    if held:
-        yield held, _array(texts)
+    if keys:
+        yield Bulk(tuple(keys), _array(texts))
 
 
 def _members(item: Item) -> Mapping[str, Any]:
     members = {
-        "operation": item.operation,
+        "operation": _operation(item),
         "idempotencyKey": item.idempotency_key,
         "reservation": item.reservation,
     }
     return members if item.deadline is None else {**members, "deadlineSeconds": item.deadline}
+
+
+def _operation(item: Item) -> str:
+    match item:
+        case BookingEngineItem():
+            return "booking-engine"
+        case GeneralItem():
+            return "general"
+        case _:
+            assert_never(item)
 
 
 def _array(texts: Sequence[bytes]) -> bytes:

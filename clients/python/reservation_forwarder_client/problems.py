@@ -2,12 +2,17 @@
 
 ForwarderError
 ├── Refused            4xx: sending the same again brings the same answer
+│   ├── NotAllowed     401, 403: the key is unknown, or is not for this
+│   ├── NotFound       404
+│   ├── Conflict       409: it contradicts how things stand, such as a transaction that another has
 │   └── RateLimited    429, for longer than its retry policy allows
 ├── Unavailable        no answer, or 5xx, for longer than its retry policy allows
-└── Unexpected         an answer that is none of the service's: another server's, or a contract other than v1
+├── Unexpected         an answer that is none of the service's: another server's, or a contract other than v1
+└── OutcomeTimeout     no outcome yet, after waiting (reservation_forwarder_client.submissions)
 WebhookInvalid         reservation_forwarder_client.webhooks
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -52,11 +57,14 @@ class Problem:
 
 
 class ForwarderError(Exception):
-    """Whatever the client raises when a call came to nothing."""
+    """Whatever the client raises when a call came to nothing. `http_request_id` names the request in the service's log, where that
+    answered: quote it when you ask about it."""
+
+    http_request_id: str | None = None
 
 
 class Refused(ForwarderError):
-    """The service said no."""
+    """The service said no. `problem` says why, with every value at fault."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))
@@ -65,6 +73,18 @@ class Refused(ForwarderError):
     @property
     def code(self) -> str:
         return self.problem.code
+
+
+class NotAllowed(Refused):
+    """The API key is unknown or expired, or not for this: `problem.scope` is the scope that it lacks."""
+
+
+class NotFound(Refused):
+    """There is no such submission, reservation or account, as far as this key can see."""
+
+
+class Conflict(Refused):
+    """It contradicts how things stand: branch on `code`."""
 
 
 class RateLimited(Refused):
@@ -92,13 +112,27 @@ class Unexpected(ForwarderError):
 
 def error_of(answer: httpx.Response, now: datetime) -> ForwarderError:
     """The error that `answer`, which is not of the 2xx, is."""
+    error = _error_of(answer, now)
+    error.http_request_id = answer.headers.get("request-id")
+    return error
+
+
+_REFUSALS: Final[Mapping[int, type[Refused]]] = {
+    HTTPStatus.UNAUTHORIZED: NotAllowed,
+    HTTPStatus.FORBIDDEN: NotAllowed,
+    HTTPStatus.NOT_FOUND: NotFound,
+    HTTPStatus.CONFLICT: Conflict,
+}
+
+
+def _error_of(answer: httpx.Response, now: datetime) -> ForwarderError:
     if answer.status_code < HTTPStatus.BAD_REQUEST:
         return Unexpected(f"{answer.status_code} from {answer.request.url}: not an answer of the service")
     problem, again = problem_of(answer), retry_after(answer, now)
     if answer.status_code == HTTPStatus.TOO_MANY_REQUESTS:
         return RateLimited(problem, again)
     if answer.status_code < HTTPStatus.INTERNAL_SERVER_ERROR:
-        return Refused(problem)
+        return _REFUSALS.get(answer.status_code, Refused)(problem)
     return Unavailable(str(problem), problem, again)
 
 

@@ -1,4 +1,4 @@
-"""What the service tells: how a submission stands, and the reservation that it made. Named as in the contract, in snake_case.
+"""The reservation that a submission made, as the service tells it. Named as in the contract, in snake_case.
 
 Amounts are decimals, times are aware, and statuses are plain text: the contract may add others, as it may add fields. Those that
 this client does not know are in `raw`.
@@ -129,80 +129,3 @@ class Reservation:
     pms_reservation_id: str | None = None
     problem: Problem | None = None
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One exchange with the PMS, or an operator's word."""
-
-    number: int
-    action: str
-    started_at: datetime
-    duration_ms: int
-    outcome: str
-    reason: str | None = None
-    detail: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Cancellation:
-    """How a cancellation that was asked for stands: `REQUESTED`, `DONE`, `REFUSED`, `FAILED` or `NOT_NEEDED`."""
-
-    status: str
-    requested_at: datetime | None = None
-    reason: str | None = None
-    problem: Problem | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SubmissionWarning:
-    """What of a request does not reach the PMS: where it is (a JSON Pointer), and why."""
-
-    code: str
-    pointer: str = ""
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class DryRun:
-    """What would come of a reservation, of which nothing was made: the requests that the PMS would be sent
-    (`would_send["requests"]`), with the card masked, or what each rule that refuses it says. `account_paused`: what is submitted
-    now waits until the account is resumed."""
-
-    account_kind: str
-    account_paused: bool
-    would_send: Mapping[str, Any] | None = None
-    refusals: tuple[Problem, ...] = ()
-    warnings: tuple[SubmissionWarning, ...] = ()
-    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """How a submission stands. One that was only accepted says no more than that; `ForwarderClient.submission` tells all.
-
-    `idempotency_key` is the key that it was sent under, where this client sent it.
-    """
-
-    request_id: str
-    status: str
-    accepted_at: datetime | None = None
-    updated_at: datetime | None = None
-    reservation_id: int | None = None
-    attempts: tuple[Attempt, ...] = ()
-    problem: Problem | None = None
-    record: Reservation | None = None
-    warnings: tuple[SubmissionWarning, ...] = ()
-    cancellation: Cancellation | None = None
-    idempotency_key: str | None = None
-    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-
-    @property
-    def settled(self) -> bool:
-        """It has an outcome."""
-        return self.status != Status.PENDING
-
-    @property
-    def confirmed(self) -> bool:
-        """The PMS has the reservation."""
-        return self.status == Status.CONFIRMED

@@ -1,18 +1,17 @@
-"""Requester over HTTP, made again while that is safe and may help. Touches the network, by httpx.
+"""Requests, and making them again while that is safe and may help: as steps, which a client that blocks and one that does not
+both take. Pure.
 
-Every call of this client may be repeated: those that read change nothing, a submission carries a key, and cancelling twice cancels
-once.
+Every request of this client may be repeated: those that read change nothing, a submission carries a key, and cancelling twice
+cancels once.
 """
 
-import asyncio
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from http import HTTPStatus
 from itertools import count
 from random import SystemRandom
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import httpx
 
@@ -26,11 +25,37 @@ _PASSING: Final = {
     HTTPStatus.GATEWAY_TIMEOUT,
 }
 _RANDOM: Final = SystemRandom()
-_NO_ANSWER: Final = (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError, httpx.ProxyError)
 
 
-class Clock(Protocol):
-    """Where the client takes time from."""
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """One request. `wait_seconds`: for how long the service may take its time before it answers."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    params: Mapping[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+    wait_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Time to let pass."""
+
+    seconds: float
+
+
+_Result = TypeVar("_Result")
+Step = ApiRequest | Pause
+Reply = httpx.Response | Unavailable | None
+"""What a step came to: an answer, or that there was none; None after a pause."""
+Steps = Generator[Step, Reply, _Result]
+"""What to do one after the other, each step told what the one before it came to; then the result."""
+
+
+class Time(Protocol):
+    """Where the time is read."""
 
     def now(self) -> datetime:
         """The current time, aware."""
@@ -39,23 +64,6 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds that never go back."""
         ...
-
-    async def sleep(self, seconds: float) -> None:
-        """Return after `seconds`."""
-        ...
-
-
-class MachineClock:
-    """The machine's."""
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,76 +83,63 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class ApiRequest:
-    """One call. `wait_seconds`: for how long the service may take its time before it answers."""
+class Answer:
+    """An answer of the 2xx: its status, its members, and its headers by their names in small letters."""
 
-    method: str
-    path: str
+    status: int
+    members: Mapping[str, Any]
     headers: Mapping[str, str]
-    params: Mapping[str, str] = field(default_factory=dict)
-    content: bytes | None = None
-    wait_seconds: float = 0.0
+
+    @property
+    def accepted(self) -> bool:
+        """It is safe, and its outcome is told elsewhere."""
+        return self.status == HTTPStatus.ACCEPTED
 
 
-class Requester:
-    """Makes requests, and makes them again as `retry_policy` allows. Any number may be under way at once."""
+class Exchange:
+    """Makes requests, and makes them again as `retry_policy` allows."""
 
-    def __init__(
-        self,
-        http: httpx.AsyncClient,
-        *,
-        timeout_seconds: float,
-        retry_policy: RetryPolicy,
-        clock: Clock,
-        chance: Callable[[], float] = _RANDOM.random,
-    ) -> None:
-        self._http = http
-        self._timeout_seconds = timeout_seconds
+    def __init__(self, retry_policy: RetryPolicy, time: Time, chance: Callable[[], float] = _RANDOM.random) -> None:
         self._retry_policy = retry_policy
-        self._clock = clock
+        self._time = time
         self._chance = chance
 
-    async def members(self, call: ApiRequest) -> tuple[int, Mapping[str, Any]]:
-        """The status, of the 2xx, and the members that answer `call`. Raises a `ForwarderError`."""
-        answer = await self._send(call)
-        try:
-            return answer.status_code, members_of(answer.content)
-        except Malformed as error:
-            raise Unexpected(f"{answer.status_code} from {answer.request.url}: {error}") from error
-
-    async def _send(self, call: ApiRequest) -> httpx.Response:
-        begun = self._clock.monotonic()
+    def answer(self, request: ApiRequest) -> Steps[Answer]:
+        """What answers `request`. Raises a `ForwarderError`."""
+        begun = self._time.monotonic()
         for tries in count(1):
-            result = await self._try(call)
+            result = _result((yield request), self._time.now())
             if isinstance(result, httpx.Response):
-                return result
+                return _answer(result)
             pause = self._retry_policy.pause(tries, self._chance(), result.retry_after)
-            if self._clock.monotonic() - begun + pause > self._retry_policy.total_seconds:
+            if self._time.monotonic() - begun + pause > self._retry_policy.total_seconds:
                 raise result
-            await self._clock.sleep(pause)
+            yield Pause(pause)
         raise AssertionError
 
-    async def _try(self, call: ApiRequest) -> httpx.Response | Unavailable | RateLimited:
-        """The answer, of the 2xx, or the trouble that may pass. Raises what will not."""
-        try:
-            answer = await self._http.request(
-                call.method,
-                call.path,
-                params=dict(call.params),
-                headers=dict(call.headers),
-                content=call.content,
-                timeout=httpx.Timeout(self._timeout_seconds, read=self._timeout_seconds + call.wait_seconds),
-            )
-        except _NO_ANSWER as error:
-            return Unavailable(f"no answer to {call.method} {call.path}: {type(error).__name__}: {error}")
-        if answer.is_success:
-            return answer
-        trouble = error_of(answer, self._clock.now())
-        if isinstance(trouble, Unavailable | RateLimited) and _passes(answer, trouble):
-            return trouble
-        raise trouble
+
+def _result(reply: Reply, now: datetime) -> httpx.Response | Unavailable | RateLimited:
+    """The answer, of the 2xx, or the trouble that may pass. Raises what will not."""
+    if not isinstance(reply, httpx.Response):
+        assert reply is not None  # noqa: S101 - that follows a pause
+        return reply
+    if reply.is_success:
+        return reply
+    trouble = error_of(reply, now)
+    if isinstance(trouble, Unavailable | RateLimited) and _passes(reply, trouble):
+        return trouble
+    raise trouble
 
 
-def _passes(answer: httpx.Response, trouble: Unavailable | RateLimited) -> bool:
+def _passes(reply: httpx.Response, trouble: Unavailable | RateLimited) -> bool:
     """Whether it is trouble of the moment. A problem of a submission is its outcome, whatever its status."""
-    return answer.status_code in _PASSING and (trouble.problem is None or trouble.problem.request_id is None)
+    return reply.status_code in _PASSING and (trouble.problem is None or trouble.problem.request_id is None)
+
+
+def _answer(reply: httpx.Response) -> Answer:
+    try:
+        return Answer(reply.status_code, members_of(reply.content), reply.headers)
+    except Malformed as error:
+        unexpected = Unexpected(f"{reply.status_code} from {reply.request.url}: {error}")
+        unexpected.http_request_id = reply.headers.get("request-id")
+        raise unexpected from error

@@ -7,12 +7,14 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from reservation_forwarder_client.listing import Page, page_of
 from reservation_forwarder_client.problems import Problem, Refused, Unexpected
-from reservation_forwarder_client.records import DryRun, Reservation, Status, Submission
+from reservation_forwarder_client.records import Reservation, Status
+from reservation_forwarder_client.submissions import DryRun, Submission
 from reservation_forwarder_client.wire import Malformed, read
 
 _KEY_REUSED: Final = "idempotency_key_reused"
 
 _Members = Mapping[str, Any]
+Reader = Callable[[_Members], Submission]
 _Given = ParamSpec("_Given")
 _Shape = TypeVar("_Shape")
 
@@ -63,7 +65,12 @@ def outcome(refused: Refused) -> Submission:
     problem = refused.problem
     if problem.request_id is None or problem.code == _KEY_REUSED:
         raise refused
-    return Submission(request_id=problem.request_id, status=Status.REJECTED, problem=problem)
+    return Submission(
+        request_id=problem.request_id,
+        status=Status.REJECTED,
+        problem=problem,
+        http_request_id=refused.http_request_id,
+    )
 
 
 @_of_contract
