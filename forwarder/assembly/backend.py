@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from forwarder.assembly.secrets import (
@@ -15,6 +16,7 @@ from forwarder.assembly.secrets import (
     trusted_keys,
 )
 from forwarder.assembly.test_mode import Shadows
+from forwarder.observability.tracing.tracer import Tracer
 from forwarder.operations.audit import Audit
 from forwarder.operations.tenancy import AuditedTenancy
 from forwarder.process.clock import Clock, SystemClock
@@ -34,13 +36,15 @@ from forwarder.tenancy.sealing.keys import PublicKeys
 from forwarder.tenancy.sealing.registry import Keyring
 from forwarder.tenancy.sealing.texts import PublicKeySealer
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
-from forwarder.tenancy.sql.deployment import request_id_key, token_key
+from forwarder.tenancy.sql.deployment import message_key, request_id_key, token_key
 from forwarder.tenancy.sql.directory import SqlDirectory
 from forwarder.tenancy.sql.sealing_keys import SqlSealingKeys
 from forwarder.tenancy.sql.secrets import SqlSecrets
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Log
+from forwarder.topics.signing import MessageSigner
+from forwarder.topics.traced import TracedLog
 
 _LOG_FILE = "log.sqlite3"
 _STORE_FILE = "store.sqlite3"
@@ -53,6 +57,7 @@ class Backend:
     settings: Settings
     clock: Clock
     log: Log
+    tracer: Tracer | None
     engine: Engine
     directory: SqlDirectory
     access: Access
@@ -82,6 +87,10 @@ class Backend:
         """What issues and recognises request ids."""
         return RequestIds(await request_id_key(self.engine))
 
+    async def signer(self) -> MessageSigner:
+        """What signs messages, and tells signed ones."""
+        return MessageSigner(await message_key(self.engine))
+
     async def _public_keys(self) -> PublicKeys:
         return await SqlSecrets(self.engine).trusted_keys(trusted_keys(self.settings, self.keyring))
 
@@ -90,15 +99,21 @@ class Backend:
         shadow = _shadows(self.settings, self.keyring).of
         return SqlDirectory(self.engine, self.clock, shadow=shadow, for_pushes=True)
 
-    async def create_topics(self, partitions: int | None = None) -> Sequence[str]:
-        """Create the topics that are missing; their names."""
+    async def create_topics(
+        self, partitions: int | None = None, *, retention: timedelta | None = None
+    ) -> Sequence[str]:
+        """Create the topics that are missing; their names. As `TopicAdmin.create`."""
         count = partitions or self.settings.environment.partitions
         async with self.log.admin() as admin:
-            return await admin.create(dict.fromkeys(self.settings.topics.all(), count))
+            return await admin.create(dict.fromkeys(self.settings.topics.all(), count), retention=retention)
 
 
 def _shadows(settings: Settings, keyring: Keyring | None) -> Shadows:
     return Shadows(settings.environment.simulator_url, None if keyring is None else keyring.seal_text)
+
+
+def _system(backend: Embedded | Distributed) -> str:
+    return "embedded" if isinstance(backend, Embedded) else "kafka"
 
 
 @asynccontextmanager
@@ -115,9 +130,11 @@ async def open_log(
 
 
 @asynccontextmanager
-async def open_backend(settings: Settings, *, any_secret: bool = False) -> AsyncIterator[Backend]:
+async def open_backend(
+    settings: Settings, *, any_secret: bool = False, tracer: Tracer | None = None
+) -> AsyncIterator[Backend]:
     """The backend, migrated: an embedded one migrates itself. Raises `NotMigrated`, `StoreUnavailable`, and `UnknownSecret` unless
-    `any_secret` is given, for those who manage secrets."""
+    `any_secret` is given, for those who manage secrets. `tracer`: what records the messages of the log."""
     where, clock = database_of(settings), SystemClock()
     if isinstance(settings.backend, Embedded):
         make_private(settings.backend.data_dir)
@@ -142,7 +159,8 @@ async def open_backend(settings: Settings, *, any_secret: bool = False) -> Async
             yield Backend(
                 settings=settings,
                 clock=clock,
-                log=log,
+                log=log if tracer is None else TracedLog(log, tracer, _system(settings.backend)),
+                tracer=tracer,
                 engine=engine,
                 directory=directory,
                 access=Access(directory, clock, BadTokens(clock, environment.bad_tokens_per_minute)),
@@ -170,6 +188,7 @@ def migrate_backend(settings: Settings) -> Sequence[str]:
                 await SqlSealingKeys(engine, keyring).publish(now=SystemClock().now())
             # Now, so that no stage needs to be able to write them.
             await request_id_key(engine)
+            await message_key(engine)
             await token_key(engine)
         finally:
             await engine.dispose()

@@ -1,16 +1,25 @@
-"""The kinds of PMS and what each can do, for `forwarder adapters list`."""
+"""The kinds of PMS, what each can do, and what each would ask, for `forwarder adapters`."""
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
 from forwarder.pms.adapter import AdapterKind
 from forwarder.pms.fields import becomes
+from forwarder.pms.mapping.evidence import counted
+from forwarder.pms.mapping.kind import MappedKind
+from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import registered
-from forwarder.pms.rehearsal import table_of
+from forwarder.pms.rehearsal import table_of, trial_run
+from forwarder.pms.traits import traits_of
 from forwarder.process.clock import SystemClock
+from forwarder.reservation.booking import Booking, booking_of
+from forwarder.reservation.outcome import Rejected
+from forwarder.reservation.request import CardDetails
 
 BUILT_IN = "built in"
 
@@ -51,8 +60,87 @@ def _described(adapter: AdapterKind) -> Mapping[str, Any]:
         },
         "limits": [{"requests": limit.requests, "seconds": limit.seconds} for limit in limits.each],
         "requestsPerPush": limits.requests_per_push,
+        "evidence": _evidence(adapter),
         "options": list(_options(adapter.options)),
     }
+
+
+def _evidence(adapter: AdapterKind) -> Mapping[str, Any] | None:
+    """By what the statements of a kind that is a mapping are known; None of one that has code of its own."""
+    if not isinstance(adapter, MappedKind):
+        return None
+    mapping = adapter.mapping
+    return {"experimental": mapping.experimental, "statements": counted(mapping.evidence, mapping.statements)}
+
+
+async def _tried(connection: AccountConnection, booking: Booking) -> Mapping[str, Any]:
+    rehearsal, tried = await trial_run(connection, booking, SystemClock())
+    origin = urlsplit(connection.base_url)
+    requests = [
+        {
+            "step": one.step,
+            "method": one.shown.method,
+            "url": f"{origin.scheme}://{origin.netloc}{one.shown.path}",
+            "headers": dict(one.headers),
+            "body": one.shown.body,
+        }
+        for one in tried
+    ]
+    refused = rehearsal.outcome.problem.detail if isinstance(rehearsal.outcome, Rejected) else None
+    return {"requests": requests, "assumed": list(rehearsal.assumed), "refused": refused}
+
+
+def try_out(
+    kind: str, base_url: str | None, options: Mapping[str, Any], fields: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The requests for a sample reservation, with `fields` of its own, that nobody is sent. Raises `UnknownKind` and
+    `BadOptions`."""
+    known = registered().kinds.get(kind)
+    own = known.mapping.base_url if isinstance(known, MappedKind) else None
+    address = base_url or (own if isinstance(own, str) else None) or "https://pms.example"
+    connection = AccountConnection("", kind, address, "", options=options)
+    card = CardDetails.model_validate(_SAMPLE_CARD)
+    sample = booking_of(traits_of(kind), SAMPLE_REFERENCE, {**_SAMPLE, **fields}, card)
+    return asyncio.run(_tried(connection, sample))
+
+
+def mapping_of(kind: str, options: Mapping[str, Any]) -> PmsMapping | None:
+    """The mapping by which an account of that kind, set so, is spoken to; None where code does."""
+    known = registered().kinds.get(kind)
+    if isinstance(known, MappedKind):
+        return known.mapping
+    given = known.options.model_validate(options) if known is not None and "mapping" in options else None
+    mapping = getattr(given, "mapping", None)
+    return mapping if isinstance(mapping, PmsMapping) else None
+
+
+SAMPLE_REFERENCE: Final = "rsv_" + "samplereference" * 2 + "aa"
+_SAMPLE_CARD: Final = {
+    "cardNumber": "4111 1111 1111 1111",
+    "cardHolderName": "Maria Gonzalez",
+    "expiryMonth": "07",
+    "expiryYear": "2031",
+    "cvv": "826",
+}
+_SAMPLE: Final[Mapping[str, Any]] = {
+    "propertyId": "5001",
+    "roomId": "5001",
+    "arrivalDate": "2031-03-01",
+    "departureDate": "2031-03-04",
+    "guest": {
+        "name": "Maria Gonzalez",
+        "email": "maria@example.com",
+        "phone": "+34 600 111 222",
+        "address": {"line1": "Calle Mayor 7", "postalCode": "28013", "city": "Madrid", "country": "ES"},
+    },
+    "numberOfGuests": 3,
+    "numberOfAdults": 2,
+    "numberOfChildren": 1,
+    "totalPrice": 450.35,
+    "currency": "EUR",
+    "notes": "Late arrival",
+    "promotionCode": "WINTER",
+}
 
 
 def _options(model: type[BaseModel]) -> Iterator[Mapping[str, Any]]:

@@ -12,7 +12,7 @@ from forwarder.tenancy.sql.secrets import SqlSecrets
 
 _NOT_GIVEN = (
     "FORWARDER_SECRET_KEY is missing: the keys that cards and credentials are sealed to are derived from it. "
-    "Set it, for migrate and every worker alike, to at least 16 characters that nobody can guess."
+    "Set it, for migrate and every worker alike, to what `forwarder secret generate` prints."
 )
 
 

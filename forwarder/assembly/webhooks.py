@@ -13,6 +13,7 @@ from forwarder.tenancy.sealing.texts import KeyPairUnsealer
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.webhooks.addresses import ResolvedTargets
 from forwarder.webhooks.sender import open_sender
+from forwarder.webhooks.traced import TracedSender
 
 
 async def webhooks_of(backend: Backend) -> Webhooks:
@@ -49,7 +50,7 @@ async def open_notifier(stack: AsyncExitStack, backend: Backend) -> Notifier:
         queue=SqlDeliveryQueue(backend.engine),
         endpoints=SqlEndpoints(backend.engine),
         unsealer=KeyPairUnsealer(pairs),
-        sender=sender,
+        sender=sender if backend.tracer is None else TracedSender(sender, backend.tracer),
         clock=clock,
         settings=settings.notifier,
     )

@@ -9,7 +9,7 @@ from forwarder.store.migrate import NotMigrated
 from forwarder.store.roles import CannotMakeRoles
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.texts import NotReadable
-from forwarder.tenancy.port import AlreadyExists, NotKnown, TenancyUnavailable
+from forwarder.tenancy.port import AlreadyExists, InUse, NotKnown, TenancyUnavailable
 from forwarder.tenancy.sealing.keys import NotTrusted
 from forwarder.tenancy.sealing.registry import UnknownSecret
 from forwarder.tenancy.sql.secrets import NoSecretYet
@@ -28,6 +28,7 @@ _FAILED = (
     AlreadyRunning,
     NotPrivate,
     AlreadyExists,
+    InUse,
     NotKnown,
     StoreUnavailable,
     TenancyUnavailable,

@@ -64,7 +64,7 @@ def tls_from(authorities: Path | None, certificate: Path | None, key: Path | Non
 
 def options_from(given: Sequence[str] | None, file: Path | None) -> dict[str, Any]:
     """The options of the file, JSON or TOML by its name, and then each `NAME=VALUE`, whose value is JSON where it can be read as
-    such, and text otherwise. Raises `WrongUsage`."""
+    such, and text otherwise. A file that ends in .yaml is a mapping. Raises `WrongUsage`."""
     options = {} if file is None else _table(file)
     for text in given or ():
         name, equals, value = text.partition("=")
@@ -83,6 +83,8 @@ def _value(text: str) -> Any:
 
 def _table(file: Path) -> dict[str, Any]:
     text = _text(file)
+    if file.suffix in (".yaml", ".yml"):
+        return {"mapping": _mapping(file, text)}
     try:
         table = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
     except ValueError as error:
@@ -90,6 +92,19 @@ def _table(file: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise WrongUsage(f"{file} holds no table of options.")
     return table
+
+
+def _mapping(file: Path, text: str) -> str:
+    """The text as it is, which is stored with the account, if it is a mapping."""
+    # Here, since it takes a while to import, and few commands want it.
+    from forwarder.pms.mapping.document import DocumentFault, load_document  # noqa: PLC0415
+    from forwarder.pms.mapping.model import PmsMapping  # noqa: PLC0415
+
+    try:
+        load_document(text, PmsMapping)
+    except DocumentFault as error:
+        raise WrongUsage("\n".join(f"{file}, {fault}" for fault in error.faults)) from error
+    return text
 
 
 def _text(file: Path) -> str:

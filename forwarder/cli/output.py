@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,14 +14,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from forwarder.process.printable import OBEYED, printable
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 _UNBOUNDED = 1000
 """Columns of a table, whose values are copied: a terminal wraps its lines rather than lose the ends of them."""
-
-_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters but tab and line feed, what turns the direction of text, and halves of characters."""
 
 
 class Failed(Exception):
@@ -99,7 +97,7 @@ def json_line(value: Any) -> str:
         text = json.dumps(value, ensure_ascii=False, default=str, allow_nan=False)
     except ValueError:
         text = to_json(value, inf_nan_mode="null", fallback=str).decode()
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def show_lines(lines: Iterable[str]) -> None:
@@ -124,7 +122,7 @@ def say(text: str) -> None:
 
 def note(text: str) -> None:
     """A line for a person beside the data, on standard error."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{printable(text)}\n")
 
 
 @contextmanager
@@ -143,8 +141,3 @@ def console() -> Console:
 
 def _unbounded() -> Console:
     return Console(markup=False, emoji=False, soft_wrap=True, width=_UNBOUNDED)
-
-
-def printable(text: str) -> str:
-    """`text` with control characters escaped: values come from anywhere, and a terminal would obey them."""
-    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)

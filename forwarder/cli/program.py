@@ -1,11 +1,13 @@
 """The command's tree, and what becomes of what its commands raise."""
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
+from forwarder import __version__
 from forwarder.process.loading import collect_rarely, load
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -28,6 +30,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "forwarder.cli.run.simulate:simulate",
         "Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3.",
     ),
+    "listen": (
+        "forwarder.cli.operate.listen:listen",
+        "Post result events to a program on your machine, signed as webhooks are, and print what it answers; until Ctrl-C.",
+    ),
     "scan": (
         "forwarder.cli.operate.scan:scan",
         "Look for card data in everything that is stored: all tables of the database, all topics.",
@@ -36,10 +42,15 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "forwarder.cli.operate.status:status",
         "Say how the deployment is: what is unwell, most urgent first, and the command that mends it.",
     ),
+    "doctor": (
+        "forwarder.cli.operate.doctor:doctor",
+        "Check how the deployment is set up: settings, log, topics, store, clock, secret, keys and simulator, and say what to do.",
+    ),
     "recover": (
         "forwarder.cli.operate.recover:recover",
-        "After a restore: bring the database up with what the topics tell.",
+        "After a restore: bring the database up with what the topics tell, or accept topics that were made anew.",
     ),
+    "purge": ("forwarder.cli.operate.purge:purge", "Delete submissions that were finished before a day."),
     "migrate": ("forwarder.cli.operate.topics:migrate", "Create or upgrade the database tables."),
 }
 """Each command by its name: where it is, as `load` takes it, and what the list of commands says of it, which is how its own help
@@ -55,11 +66,11 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
         "Adapters: list the kinds of PMS, and check one.",
     ),
     "submissions": (
-        "forwarder.cli.operate.submissions:commands",
-        "Submissions: search, show, retry, settle and cancel them.",
+        "forwarder.cli.submissions.commands:commands",
+        "Submissions: search, show, look up, retry, settle and cancel them.",
     ),
     "dead-letters": (
-        "forwarder.cli.operate.dead_letters:commands",
+        "forwarder.cli.submissions.dead_letters:commands",
         "Messages that could not be delivered or read, and replaying them.",
     ),
     "secret": (
@@ -81,17 +92,14 @@ GROUPS: Final[Mapping[str, tuple[str, str]]] = {
 """Groups of commands, as `COMMANDS`: what is named makes the group."""
 
 
+_ABOUT: Final = "Carries vacation-rental reservations into property management systems: never lost, never booked twice."
+
+
 def program(arguments: Sequence[str]) -> typer.Typer:
     """Every command; of them that alone is imported which `arguments` call, for the others need only be listed."""
-    app = typer.Typer(
-        name="forwarder",
-        help="Carries vacation-rental reservations into property management systems: never lost, never booked twice.",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
-        add_completion=False,
-    )
-    # No option of the program itself takes a value.
+    app = typer.Typer(name="forwarder", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.callback(help=_ABOUT)(_options)
+    # What follows an option of the program itself is not the name of a command.
     called = next((argument for argument in arguments if not argument.startswith("-")), None)
     for name, (place, about) in {**COMMANDS, **GROUPS}.items():
         if name != called:
@@ -103,19 +111,43 @@ def program(arguments: Sequence[str]) -> typer.Typer:
     return app
 
 
+def _tell_version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"forwarder {__version__}\n")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version, and nothing else."),
+    ] = False,
+) -> None:
+    """The options of the program itself."""
+
+
 def _listed() -> None:
     """In the place of each command that was not called."""
+
+
+def _to_complete() -> Sequence[str]:
+    """What a shell asks to complete, without the program's name; empty where none asks."""
+    if "_FORWARDER_COMPLETE" not in os.environ:
+        return ()
+    typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    return typed.split()[1:]
 
 
 def run() -> None:
     """Run the command and exit with its code; what went wrong is one line on standard error, never a stack trace for it."""
     try:
-        command = program(sys.argv[1:])
+        command = program(_to_complete() or sys.argv[1:])
         collect_rarely()
         command()
     except Exception as error:
         code: int | None = load("forwarder.cli.failures:exit_code")(error)
         if code is None:
             raise
-        sys.stderr.write(f"forwarder: {error}\n")
+        printable = load("forwarder.process.printable:printable")
+        sys.stderr.write(f"forwarder: {printable(str(error))}\n")
         sys.exit(code)

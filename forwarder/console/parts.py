@@ -1,16 +1,20 @@
 """What the console is made of: ports and operations, put in place by `assembly`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from forwarder.operations.accounts import Accounts
 from forwarder.operations.audit import Audit
+from forwarder.operations.look_up import LookUps
+from forwarder.operations.probe import Prober
 from forwarder.operations.show.search import SubmissionSearch
 from forwarder.operations.show.standing import Group
 from forwarder.process.clock import Clock
 from forwarder.store.audit.port import AuditTrail
 from forwarder.store.lists.port import Overview
+from forwarder.store.processes.port import ProcessReader
 from forwarder.store.standing.port import StandingReader
 from forwarder.store.submissions.port import Repairs
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, SubmissionDeliveries
@@ -18,6 +22,7 @@ from forwarder.tenancy.access import Access
 from forwarder.tenancy.port import Directory, TenancyAdmin
 from forwarder.tenancy.webhooks import Endpoint
 from forwarder.topics.port import Log, Topics
+from forwarder.topics.signing import MessageSigner
 
 
 class Webhooks(Protocol):
@@ -49,6 +54,7 @@ class ConsoleParts:
     clock: Clock
     log: Log
     topics: Topics
+    signer: MessageSigner
     groups: Sequence[Group]
     directory: Directory
     tenancy: TenancyAdmin
@@ -56,6 +62,9 @@ class ConsoleParts:
     overview: Overview
     search: SubmissionSearch
     standing: StandingReader
+    processes: ProcessReader
+    prober: Callable[[], AbstractAsyncContextManager[Prober]]
+    look_ups: Callable[[], AbstractAsyncContextManager[LookUps]]
     deliveries: SubmissionDeliveries
     repairs: Repairs
     audit: Audit

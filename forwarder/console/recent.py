@@ -4,25 +4,54 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, TypeVar
 
+import structlog
+
 from forwarder.process.clock import Clock
 
 _FRESH_SECONDS: Final = 4.0
+_KEPT_SECONDS: Final = 30.0
+
+_log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """What `read` returned last, read anew where that is a few seconds old. Raises what `read` raises."""
+    """What `read` returned last. Where that is a few seconds old it is read anew, and nobody waits for that; who comes first, or
+    after long, waits. Raises what `read` raises."""
 
     def __init__(self, read: Callable[[], Awaitable[T]], clock: Clock) -> None:
         self._read = read
         self._clock = clock
         self._reading = asyncio.Lock()
         self._latest: tuple[float, T] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
 
     async def get(self) -> T:
-        async with self._reading:
-            if self._latest is None or self._clock.monotonic() - self._latest[0] >= _FRESH_SECONDS:
-                value = await self._read()
-                self._latest = (self._clock.monotonic(), value)
+        if self._latest is not None and self._age() < _KEPT_SECONDS:
+            if self._age() >= _FRESH_SECONDS and (self._refreshing is None or self._refreshing.done()):
+                self._refreshing = asyncio.create_task(self._refresh())
             return self._latest[1]
+        async with self._reading:
+            if self._latest is None or self._age() >= _FRESH_SECONDS:
+                await self._renew()
+            assert self._latest is not None  # noqa: S101 - just read
+            return self._latest[1]
+
+    def forget(self) -> None:
+        """Something was changed: the next to come waits for what is true now."""
+        self._latest = None
+
+    def _age(self) -> float:
+        return float("inf") if self._latest is None else self._clock.monotonic() - self._latest[0]
+
+    async def _renew(self) -> None:
+        began = self._clock.monotonic()
+        self._latest = (began, await self._read())
+
+    async def _refresh(self) -> None:
+        try:
+            await self._renew()
+        except Exception as error:  # noqa: BLE001 - told to whoever comes next, who reads it again
+            self._latest = None
+            _log.info("console.not_refreshed", error=str(error))

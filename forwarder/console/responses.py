@@ -12,12 +12,14 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.routing import Route
 
 from forwarder.console.plots import sparkline
 from forwarder.http.messages import NO_STORE, Header, Response, problem_response
 from forwarder.process.clock import iso
+from forwarder.process.printable import printable
 from forwarder.reservation.problems import requests
 
 HOME: Final = "/console"
@@ -112,6 +114,7 @@ def _templates() -> Environment:
     templates = Environment(
         loader=PackageLoader("forwarder.console", "templates"),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -119,6 +122,11 @@ def _templates() -> Environment:
     templates.globals.update(asset=_asset_address, address=address, sparkline=sparkline)
     templates.filters.update(moment=_moment, count=_count, duration=_duration, pretty=_pretty)
     return templates
+
+
+def _shown(value: Any) -> Any:
+    """What of a text a browser would obey though it is no markup, such as what turns the direction of a line, is shown escaped."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _moment(value: datetime | str | None) -> str:

@@ -12,11 +12,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
+import structlog
 import uvicorn
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from forwarder.http.messages import Response, problem_response
+from forwarder.http.messages import Response, new_request_id, problem_response, with_request_id
 from forwarder.observability.metrics import CONNECTIONS, CONNECTIONS_ENDED
 from forwarder.reservation.problems import requests, service
 
@@ -27,6 +28,8 @@ HEAD_TOO_LARGE: Final = problem_response(
     requests.HEADERS_TOO_LARGE.problem(f"The request's target and headers must have at most {MAX_HEAD_BYTES} bytes."),
     (b"connection", b"close"),
 )
+
+_log = structlog.get_logger()
 
 _SWEEP_SECONDS: Final = 1.0
 _ROOM_SECONDS: Final = 0.1
@@ -247,12 +250,14 @@ class LimitedProtocol(HttpToolsProtocol):
             self._check_reading(now)
         self._check_writing(now)
 
-    def end(self, reason: str, response: bytes = b"") -> None:
+    def end(self, reason: str, last: "_LastWords | None" = None) -> None:
         """End the connection, for a `reason` that is counted; what was written before is sent."""
         self._connections.count_end(reason)
         self._open, self._deadline = False, math.inf
-        if response and not self._responding:
-            self.transport.write(response)
+        if last is not None and not self._responding:
+            request_id = new_request_id()
+            _log.debug("connection.refused", reason=reason, http_request_id=request_id.decode())
+            self.transport.write(last.said(request_id))
         self.transport.close()
 
     @property
@@ -291,24 +296,33 @@ def _open_files() -> int:
     return 2**31 if soft == resource.RLIM_INFINITY else soft
 
 
-def _last_words(response: Response, reason: bytes) -> bytes:
+class _LastWords:
     """A response that no application sends: the connection's last."""
-    lines = [
-        b"HTTP/1.1 %d %b" % (response.status, reason),
-        b"connection: close",
-        b"content-type: " + response.media_type,
-        b"content-length: %d" % len(response.body),
-    ]
-    lines += [name + b": " + value for name, value in response.headers if name != b"connection"]
-    return b"\r\n".join((*lines, b"", response.body))
+
+    def __init__(self, response: Response, reason: bytes) -> None:
+        self._response = response
+        self._head = b"HTTP/1.1 %d %b" % (response.status, reason)
+
+    def said(self, request_id: bytes) -> bytes:
+        response = self._response
+        body = with_request_id(response.body, request_id)
+        lines = [
+            self._head,
+            b"connection: close",
+            b"request-id: " + request_id,
+            b"content-type: " + response.media_type,
+            b"content-length: %d" % len(body),
+        ]
+        lines += [name + b": " + value for name, value in response.headers if name != b"connection"]
+        return b"\r\n".join((*lines, b"", body))
 
 
-_TOO_LARGE: Final = _last_words(HEAD_TOO_LARGE, b"Request Header Fields Too Large")
-_TIMED_OUT: Final = _last_words(
+_TOO_LARGE: Final = _LastWords(HEAD_TOO_LARGE, b"Request Header Fields Too Large")
+_TIMED_OUT: Final = _LastWords(
     problem_response(requests.HEAD_TIMED_OUT.problem("The rest of the target and headers did not come in time.")),
     b"Request Timeout",
 )
-_TOO_MANY: Final = _last_words(
+_TOO_MANY: Final = _LastWords(
     problem_response(service.TOO_MANY_CONNECTIONS.problem("This process has no room for another connection now.")),
     b"Service Unavailable",
 )

@@ -1,151 +1,147 @@
-"""What the service shows of its own contract: the document, its page, what each problem means; and which operations are deprecated.
+"""What the service shows of its own contract: the documents, the page to read them and to try the service with, the guides, and
+what each problem means.
 
-The pages are the files in `published`, written by `python -m tools.contracts write`. `Deprecation` is RFC 9745, `Sunset` RFC 8594;
-docs/reference/versioning.md has the policy. A route that is not deprecated is served as it is.
+All but the page's program are the files in `published`, written by `python -m tools.contracts write`. The program is Scalar's,
+out of the package `offapi`.
 """
 
-import copy
 from asyncio import to_thread
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
+from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
-from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.routing import Route
 
+from forwarder.http.conditional import NotModified
 from forwarder.http.messages import JSON, Response, Routes, problem_response
+from forwarder.http.static_files import file_response
 from forwarder.reservation.problems.requests import NOT_FOUND
 
 _PUBLISHED: Final = Path(__file__).parent / "published"
 _HTML: Final = b"text/html; charset=utf-8"
-_PAGE_HEADERS: Final = (
-    # A page of ours runs nothing and fetches nothing.
-    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"cache-control", b"max-age=300"),
+_YAML: Final = b"application/yaml"
+_SCRIPT: Final = b"text/javascript; charset=utf-8"
+_CACHED: Final = (b"cache-control", b"max-age=300")
+_NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
+_VARY: Final = (b"vary", b"Accept-Encoding")
+_VARY_BY_ACCEPT: Final = (b"vary", b"Accept")
+_VARY_BY_BOTH: Final = (b"vary", b"Accept, Accept-Encoding")
+
+
+def _policy(*sources: bytes) -> tuple[bytes, bytes]:
+    framed = (b"default-src 'none'", *sources, b"base-uri 'none'", b"form-action 'none'", b"frame-ancestors 'none'")
+    return (b"content-security-policy", b"; ".join(framed))
+
+
+_READING: Final = _policy(b"style-src 'unsafe-inline'", b"img-src data:")
+"""A page of ours runs nothing and fetches nothing."""
+_TRYING: Final = _policy(
+    b"script-src 'self'", b"style-src 'unsafe-inline'", b"img-src 'self' data:", b"connect-src 'self'"
 )
-_VARY: Final = (b"vary", b"Accept")
-NOTICE: Final = timedelta(days=365)
-"""The least that lies between the announcement and the end of an operation."""
+"""Scripts are files of this service, and they reach nothing else: a token that is typed in leaves for nowhere."""
+
+_DOCUMENTS: Final = {"/openapi.json": JSON, "/asyncapi.yaml": _YAML, "/pms-openapi.json": JSON}
+_START: Final = {
+    "service": "Reservation forwarder",
+    "docs": "/docs",
+    "guides": "/docs/guides",
+    "openapi": "/openapi.json",
+    "asyncapi": "/asyncapi.yaml",
+    "problems": "/problems",
+}
+_START_BODY: Final = to_json(_START)
 
 
 def contract_routes() -> Routes:
-    """`/openapi.json`, `/docs`, `/problems` and `/problems/<code>`; nobody needs a key for them."""
+    """`/`, `/docs` and what lies below it, the documents, and `/problems`; nobody needs a key for them."""
     return [
-        Route("/openapi.json", _document, methods=["GET"]),
+        Route("/", _start, methods=["GET"]),
+        *(Route(path, _document, methods=["GET"]) for path in _DOCUMENTS),
         Route("/docs", _docs, methods=["GET"]),
+        Route("/docs/guides", _guides, methods=["GET"]),
+        Route("/docs/guides/{guide}", _guide),
+        Route("/docs/{script}.js", _script, methods=["GET"], include_in_schema=False),
         Route("/problems", _problems, methods=["GET"]),
         Route("/problems/{code}", _problem),
     ]
 
 
-async def _document(_: Request) -> Response:
-    return Response(200, await to_thread(_file, "openapi.json"))
+async def _start(request: Request) -> Response:
+    """A browser is sent to the docs, a program told where things are."""
+    if "text/html" in request.headers.get("accept", ""):
+        return Response(303, b"", ((b"location", b"/docs"), _VARY_BY_ACCEPT), _HTML)
+    return Response(200, _START_BODY, (_VARY_BY_ACCEPT, _CACHED))
 
 
-async def _docs(_: Request) -> Response:
-    return await _page("docs.html")
+async def _document(request: Request) -> Response | NotModified:
+    path = request.url.path
+    file, media_type = _PUBLISHED / path.removeprefix("/"), _DOCUMENTS[path]
+    return await to_thread(file_response, request.scope, file, media_type, _VARY, _CACHED, _NOSNIFF)
 
 
-async def _problems(_: Request) -> Response:
-    return await _page("problems.html")
+async def _docs(request: Request) -> Response | NotModified:
+    return await _page(request, "docs.html", _VARY, _TRYING)
 
 
-async def _problem(request: Request) -> Response:
+async def _guides(request: Request) -> Response | NotModified:
+    return await _page(request, "guides.html", _VARY)
+
+
+async def _guide(request: Request) -> Response | NotModified:
+    name = request.path_params["guide"]
+    if name not in await to_thread(_guide_names):
+        return problem_response(NOT_FOUND.problem("There is no guide of this name. All of them: /docs/guides"))
+    return await _page(request, f"guides/{name}.html", _VARY)
+
+
+async def _script(request: Request) -> Response | NotModified:
+    file = _scripts().get(request.path_params["script"])
+    if file is None:
+        return problem_response(NOT_FOUND.problem("There is nothing at this path."))
+    return await to_thread(file_response, request.scope, file, _SCRIPT, _VARY, _CACHED, _NOSNIFF)
+
+
+async def _problems(request: Request) -> Response | NotModified:
+    return await _page(request, "problems.html", _VARY)
+
+
+async def _problem(request: Request) -> Response | NotModified:
     """A page; JSON to those who ask for that alone."""
     code = request.path_params["code"]
     known = (await to_thread(_problem_types)).get(code)
     if known is None:
-        return problem_response(NOT_FOUND.problem("No problem has this code."))
+        return problem_response(NOT_FOUND.problem("No problem has this code. All of them: /problems"))
     accept = request.headers.get("accept", "")
     if "application/json" in accept and "text/html" not in accept:
-        return Response(200, to_json(known), (_VARY,), JSON)
-    return await _page(f"problems/{code}.html", _VARY)
+        return Response(200, to_json(known), (_VARY_BY_BOTH,), JSON)
+    return await _page(request, f"problems/{code}.html", _VARY_BY_BOTH)
 
 
-async def _page(name: str, *headers: tuple[bytes, bytes]) -> Response:
-    return Response(200, await to_thread(_file, name), (*_PAGE_HEADERS, *headers), _HTML)
+async def _page(
+    request: Request, name: str, vary: tuple[bytes, bytes], policy: tuple[bytes, bytes] = _READING
+) -> Response | NotModified:
+    headers = (vary, policy, _NOSNIFF, _CACHED)
+    return await to_thread(file_response, request.scope, _PUBLISHED / name, _HTML, *headers)
 
 
 @cache
-def _file(name: str) -> bytes:
-    return (_PUBLISHED / name).read_bytes()
+def _scripts() -> Mapping[str, Path]:
+    # The package reads all that it holds when it is imported, and is not.
+    scalar = Path(str(distribution("offapi").locate_file("offapi/scalar.js")))
+    return {"scalar": scalar, "docs": _PUBLISHED / "docs.js"}
+
+
+@cache
+def _guide_names() -> frozenset[str]:
+    return frozenset(file.stem for file in (_PUBLISHED / "guides").glob("*.html"))
 
 
 @cache
 def _problem_types() -> Mapping[str, Any]:
     """By code."""
-    types: Mapping[str, Any] = from_json(_file("problems.json"))
+    types: Mapping[str, Any] = from_json((_PUBLISHED / "problems.json").read_bytes())
     return types
-
-
-@dataclass(frozen=True, slots=True)
-class Deprecation:
-    """One operation, by method and by path as the contract writes it, that is to go. `since` and `sunset` are aware; without a
-    `sunset` its end is not decided. `successor`: the path to use instead; `about`: where it is explained. Raises `ValueError`
-    where the notice is shorter than promised."""
-
-    method: str
-    path: str
-    since: datetime
-    sunset: datetime | None = None
-    successor: str | None = None
-    about: str = "/docs"
-
-    def __post_init__(self) -> None:
-        if self.sunset is not None and self.sunset < self.since + NOTICE:
-            raise ValueError(f"{self.method} {self.path} ends less than {NOTICE.days} days after it was deprecated")
-
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        """Those that each of its responses carries."""
-        links = [f'<{self.about}>; rel="deprecation"; type="text/html"']
-        if self.successor and "{" not in self.successor:  # a template is no address
-            links.append(f'<{self.successor}>; rel="successor-version"')
-        fields = {"deprecation": f"@{int(self.since.timestamp())}", "link": ", ".join(links)}
-        if self.sunset is not None:
-            fields["sunset"] = format_datetime(self.sunset.astimezone(UTC), usegmt=True)
-        return [(name.encode(), value.encode()) for name, value in fields.items()]
-
-
-DEPRECATED: Final[tuple[Deprecation, ...]] = ()
-"""All of them. None is."""
-
-
-def announcing(routes: Routes, table: Sequence[Deprecation] = DEPRECATED) -> Routes:
-    """`routes`, of which those in the `table` say so in every response of their own, refusals included."""
-    return [_announcing(route, table) for route in routes] if table else routes
-
-
-def _announcing(route: BaseRoute, table: Sequence[Deprecation]) -> BaseRoute:
-    if not isinstance(route, Route):
-        return route
-    of_path = {one.method: one.headers() for one in table if one.path == route.path}
-    if not of_path.keys() & (route.methods or of_path.keys()):
-        return route
-    announcing_route = copy.copy(route)
-    announcing_route.app = _Announcing(route.app, of_path)
-    return announcing_route
-
-
-class _Announcing:
-    """Adds to the responses of each method its headers; HEAD is GET."""
-
-    def __init__(self, app: ASGIApp, headers: dict[str, list[tuple[bytes, bytes]]]) -> None:
-        self._app = app
-        self._headers = headers | ({"HEAD": headers["GET"]} if "GET" in headers else {})
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        more = self._headers.get(scope["method"], [])
-
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], *more]}
-            await send(message)
-
-        await self._app(scope, receive, sending)

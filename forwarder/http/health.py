@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from forwarder.http.messages import NO_STORE, Response, Routes, problem_response
-from forwarder.observability.metrics import registry
+from forwarder.observability.metrics import FAILING_CHECKS, registry
 from forwarder.process.supervision import Stop
 from forwarder.reservation.problems import requests
 
@@ -33,12 +33,15 @@ def health_routes(
 ) -> Routes:
     """`/healthz`: the process runs. `/readyz`: it can do its job, which every one of `checks` confirms; else 503 with the
     names of those that do not. Degraded, and 200, where only some of `lesser` do not: it does the rest. Not ready once it is
-    `leaving`. `/metrics`: Prometheus, what `role` has to tell, or everything; only for the bearer of `metrics_token`, if there
-    is one."""
+    `leaving`. `/metrics`: Prometheus, which checks fail and what `role` has to tell, or everything; only for the bearer of
+    `metrics_token`, if there is one."""
     every = {**checks, **(lesser or {})}
 
+    async def confirm() -> Mapping[str, bool]:
+        return dict(zip(every, await asyncio.gather(*map(_confirms, every.values())), strict=True))
+
     async def ready(_request: Request) -> Response:
-        confirmed = dict(zip(every, await asyncio.gather(*map(_confirms, every.values())), strict=True))
+        confirmed = await confirm()
         failed = [name for name, good in confirmed.items() if not good]
         if leaving is not None and leaving.is_set():
             return Response(503, to_json({"status": "stopping", "checks": confirmed, "failed": failed}), (NO_STORE,))
@@ -50,6 +53,7 @@ def health_routes(
     async def metrics(request: Request) -> Response:
         if metrics_token is not None and not _bears(metrics_token, request):
             return problem_response(_NOT_FOR_ALL)
+        FAILING_CHECKS.replace({(name,): float(not good) for name, good in (await confirm()).items()})
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(200, encode(registry(role)), media_type=content_type.encode())
 

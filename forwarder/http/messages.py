@@ -4,6 +4,7 @@ framework's types alone, and knows nothing of reservations beyond `Problem`."""
 import asyncio
 import functools
 import re
+import secrets
 import types
 from collections.abc import Coroutine, Generator, Mapping, Sequence
 from enum import Enum, auto
@@ -217,7 +218,7 @@ class Response:
         """Send it, with the `Request-Id` that the application gave to the request, which a problem says in its body too."""
         body, added = self.body, added_headers(scope)
         if added and self.media_type is PROBLEM_JSON:
-            body = b'%b,"httpRequestId":"%b"}' % (body[:-1], added[0][1])
+            body = with_request_id(body, added[0][1])
         headers = [
             (b"content-type", self.media_type),
             (b"content-length", b"%d" % len(body)),
@@ -226,6 +227,11 @@ class Response:
         ]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+
+def new_request_id() -> bytes:
+    """An id for a request whose caller gave it none."""
+    return b"req_%b" % secrets.token_hex(12).encode()
 
 
 def added_headers(scope: Scope) -> Sequence[Header]:
@@ -245,6 +251,11 @@ def problem_response(problem: Problem, *headers: Header, retry_after_seconds: in
         case HTTPStatus.TOO_MANY_REQUESTS if problem.retry_after is not None:
             headers = (*headers, retry_after(problem.retry_after))
     return Response(problem.status, problem_body(problem.as_json()), headers, PROBLEM_JSON)
+
+
+def with_request_id(body: bytes, request_id: bytes) -> bytes:
+    """A problem's body, with the id by which its request is found."""
+    return b'%b,"httpRequestId":"%b"}' % (body[:-1], request_id)
 
 
 def problem_body(problem: Mapping[str, Any]) -> bytes:

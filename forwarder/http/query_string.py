@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 
 from starlette.types import Scope
 
-from forwarder.reservation.card_numbers import mask
+from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Fault, Problem
 

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import functools
 import re
-import secrets
 import socket
 import traceback
 from collections.abc import Iterator, Mapping
@@ -36,15 +35,18 @@ from forwarder.http.connection_limits import (
     LimitedConfig,
     LimitedProtocol,
 )
-from forwarder.http.messages import ADDED, DirectEndpoint, Response, Routes, problem_response
+from forwarder.http.messages import ADDED, DirectEndpoint, Response, Routes, new_request_id, problem_response
 from forwarder.http.tls import SecuredListener, ServerTls
 from forwarder.observability.metrics import DEFERRED, REQUEST_SECONDS
+from forwarder.observability.tracing.context import TRACEPARENT, read_trace, trace_id_of
 from forwarder.process.clock import Clock
 from forwarder.process.supervision import BACKLOG, Stop
-from forwarder.reservation.card_numbers import find
+from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.problems import requests, service
 
 _REQUEST_ID_FIELDS: Final = frozenset({b"request-id", b"x-request-id"})
+_TRACEPARENT: Final = TRACEPARENT.encode()
+_NAMING_FIELDS: Final = _REQUEST_ID_FIELDS | {_TRACEPARENT}
 _SANE_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _CLOSE: Final = (b"connection", b"close")
@@ -78,10 +80,12 @@ class _Application:
         if scope["type"] != "http":
             await self._framework(scope, receive, send)
             return
-        request_id = _request_id(scope)
+        request_id, trace_id = _names(scope)
         named = (b"request-id", request_id)
         scope[ADDED] = (named, _CLOSE) if self._leaving.is_set() else (named,)
         structlog.contextvars.bind_contextvars(http_request_id=request_id.decode())
+        if trace_id is not None:
+            structlog.contextvars.bind_contextvars(trace_id=trace_id)
         if _head_bytes(scope) > MAX_HEAD_BYTES:
             await HEAD_TOO_LARGE(scope, receive, send)
         elif (endpoint := self._direct.get((scope["method"], scope["path"]))) is not None:
@@ -156,15 +160,24 @@ def _direct_endpoints(routes: Routes) -> Mapping[tuple[str, str], DirectEndpoint
     return found
 
 
-def _request_id(scope: Scope) -> bytes:
-    """The caller's own, where that is one word of a moderate length and no card number; else a new one."""
+def _names(scope: Scope) -> tuple[bytes, str | None]:
+    """What its log lines are found by: its id, and that of the trace which it is a part of."""
+    given = traceparent = None
     for name, field in scope["headers"]:
-        if name in _REQUEST_ID_FIELDS:
-            given: bytes = field
-            if _SANE_REQUEST_ID.fullmatch(given) and not find(given.decode()):
-                return given
-            break
-    return b"req_%b" % secrets.token_hex(12).encode()
+        if name in _NAMING_FIELDS:
+            if name == _TRACEPARENT:
+                traceparent = field if traceparent in {None, field} else b""  # two are none
+            elif given is None:
+                given = field
+    trace = None if traceparent is None else read_trace(traceparent.decode("latin-1"))
+    return _request_id(given), None if trace is None else trace_id_of(trace)
+
+
+def _request_id(given: bytes | None) -> bytes:
+    """The caller's own, where that is one word of a moderate length and no card number; else a new one."""
+    if given is not None and _SANE_REQUEST_ID.fullmatch(given) and not find(given.decode()):
+        return given
+    return new_request_id()
 
 
 def _head_bytes(scope: Scope) -> int:
@@ -176,24 +189,42 @@ async def _refused(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
     match status:
         case HTTPStatus.NOT_FOUND:
-            return problem_response(requests.NOT_FOUND.problem("There is nothing at this path."))
+            return problem_response(requests.NOT_FOUND.problem(f"There is nothing at this path.{_where_else(request)}"))
         case HTTPStatus.METHOD_NOT_ALLOWED:
             allowed = ", ".join(sorted(_allowed(request)))
-            problem = requests.METHOD_NOT_ALLOWED.problem(f"This path takes {allowed}.")
+            problem = requests.METHOD_NOT_ALLOWED.problem(f"This path takes {allowed}.{_without_slash(request)}")
             return problem_response(problem, (b"allow", allowed.encode()))
         case _:
             raise error  # none of ours asks the framework to refuse anything else
 
 
-def _allowed(request: Request) -> set[str]:
-    """The methods of every route at this path, which may be several stages' routes."""
+def _where_else(request: Request) -> str:
+    """What was probably meant, where that can be told."""
+    path: str = request.scope["path"]
+    bare = path.rstrip("/")
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    if path != bare and _allowed(request, bare):
+        return " There is without the slash at its end."
+    last = f"/{bare.rpartition('/')[2]}"
+    alike = [route.path for route in routes if route.include_in_schema and route.path.endswith(last)]
+    if alike and last != "/":
+        return f" Perhaps you mean {max(alike, key=len)}."
+    return (
+        " All paths are in /openapi.json, and can be read at /docs." if any(r.path == "/docs" for r in routes) else ""
+    )
+
+
+def _without_slash(request: Request) -> str:
+    path: str = request.scope["path"]
+    takes = path.endswith("/") and request.method in _allowed(request, path.rstrip("/"))
+    return f" Without the slash at its end it takes {request.method}." if takes else ""
+
+
+def _allowed(request: Request, path: str | None = None) -> set[str]:
+    """The methods of every route at this path, or at another, which may be several stages' routes."""
+    scope = request.scope if path is None else {**request.scope, "path": path}
     routes = (route for route in request.app.routes if isinstance(route, Route))
-    return {
-        method
-        for route in routes
-        if route.matches(request.scope)[0] is not Match.NONE
-        for method in route.methods or ()
-    }
+    return {method for route in routes if route.matches(scope)[0] is not Match.NONE for method in route.methods or ()}
 
 
 @functools.cache

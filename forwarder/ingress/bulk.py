@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar, assert_never
+from typing import Any, Final, Generic, NamedTuple, TypeVar, assert_never
 
 import structlog
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from forwarder.http.messages import JSON_BODY, NDJSON_BODY, NO_STORE, BodyFault, HttpRequest, Response
-from forwarder.ingress.bulk_items import begins_array, elements, lines
+from forwarder.ingress.bulk_items import begins_array, elements, lines, looks_like_lines
 from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.dry_run import DRY_RUN, DryRun, asks_for_dry_run, dry_run, rehearsed
 from forwarder.ingress.guard import ItemLimit
@@ -27,6 +27,7 @@ from forwarder.ingress.problems import (
     INVALID_BULK_SIZE,
     ITEM_TOO_LARGE,
     KEYS_OF_ITEMS,
+    NDJSON_AS_JSON,
     NOT_AN_ARRAY,
     bulk_too_large,
     implausible,
@@ -42,9 +43,10 @@ from forwarder.ingress.receipts import receipt_json
 from forwarder.observability.metrics import submissions
 from forwarder.process.loops import TimeSlice, yield_to_loop
 from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS, RESERVATION, BulkItem, ItemReading, read_item
-from forwarder.reservation.plausibility import Plausibility, plausibility
+from forwarder.reservation.checks.card_numbers import find
+from forwarder.reservation.checks.fields import MalformedJson, Reading
+from forwarder.reservation.checks.plausibility import Plausibility, plausibility
 from forwarder.reservation.problems.problem import Fault, Problem
-from forwarder.reservation.validation import MalformedJson, Reading
 from forwarder.tenancy.callers import Caller
 
 _REHEARSED_BYTES: Final = 4_096
@@ -53,10 +55,12 @@ _REHEARSED_BYTES: Final = 4_096
 _log = structlog.get_logger()
 
 T = TypeVar("T", NewSubmission, DryRun)
+R_co = TypeVar("R_co", covariant=True)
 
 Admit = Callable[[int], Problem | None]
 """Whether so many items may come now; the refusal where they may not."""
 
+_MAX_KEY: Final = 255
 _AN_ITEM: Final = 512
 """What an item costs, however short it is, in the bytes of a time slice."""
 
@@ -71,11 +75,33 @@ class SafeItem(NamedTuple):
 Result = SafeItem | DryRun | Problem
 
 
+class Place(NamedTuple):
+    """By which a caller finds the item of a result: how many came before it, its `line` from 1 on where it came on one, and the key
+    that it was sent with."""
+
+    before: int
+    line: int | None = None
+    key: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        line = {} if self.line is None else {"line": self.line}
+        return {"index": self.before, **line, **({} if self.key is None else {"idempotencyKey": self.key})}
+
+
 class _Item(NamedTuple):
-    """What a text was read as, and how many bytes it has."""
+    """What a text was read as, how many bytes it has, the key in it, and its line."""
 
     read: ItemReading | Problem
     size: int
+    key: str | None = None
+    line: int | None = None
+
+
+class _Each(NamedTuple, Generic[R_co]):
+    """What became of each item, and where it stood."""
+
+    results: Sequence[R_co]
+    places: Sequence[Place]
 
 
 class BulkEndpoint:
@@ -107,15 +133,13 @@ class BulkEndpoint:
         if isinstance(trying, Problem):
             return self.refuse(trying, caller)
         flow = self._try_out if trying else self._submit
-        results = await flow(caller, request, limit.admit)
-        if isinstance(results, Problem):
+        each = await flow(caller, request, limit.admit)
+        if isinstance(each, Problem):
             limit.refused_whole()
-            return self.refuse(results, caller)
-        return self._confirm(results, caller, request)
+            return self.refuse(each, caller)
+        return self._confirm(each, caller, request)
 
-    async def _submit(
-        self, caller: Caller, request: HttpRequest, admit: Admit
-    ) -> Sequence[SafeItem | Problem] | Problem:
+    async def _submit(self, caller: Caller, request: HttpRequest, admit: Admit) -> _Each[SafeItem | Problem] | Problem:
         """What became of each item, in their order; or the problem that concerns all of them."""
         terms = _terms(request)
         if isinstance(terms, Problem):
@@ -137,16 +161,15 @@ class BulkEndpoint:
         built = await self._each(request, admit, check, build)
         if isinstance(built, Problem):
             return built
-        new = [each for each in built if isinstance(each, NewSubmission)]
+        new = [each for each in built.results if isinstance(each, NewSubmission)]
         receipts = await self._publisher.publish_all(caller.account.id, new)
         if isinstance(receipts, Problem):
             return receipts
         published = iter(receipts)
-        return [each if isinstance(each, Problem) else _safe(each, next(published)) for each in built]
+        safe = [each if isinstance(each, Problem) else _safe(each, next(published)) for each in built.results]
+        return _Each(safe, built.places)
 
-    async def _try_out(
-        self, caller: Caller, request: HttpRequest, admit: Admit
-    ) -> Sequence[DryRun | Problem] | Problem:
+    async def _try_out(self, caller: Caller, request: HttpRequest, admit: Admit) -> _Each[DryRun | Problem] | Problem:
         """What would come of each item, were the bulk submitted."""
         terms = _terms(request)
         if isinstance(terms, Problem):
@@ -164,19 +187,20 @@ class BulkEndpoint:
             return tried
         preview, time_slice = self._preview(), TimeSlice()
         results: list[DryRun | Problem] = []
-        for each in tried:
+        for each in tried.results:
             results.append(each if isinstance(each, Problem) else await rehearsed(each, preview))
             if time_slice.used_up(_REHEARSED_BYTES):
                 await yield_to_loop()
-        return results
+        return _Each(results, tried.places)
 
     async def _each(
         self, request: HttpRequest, admit: Admit, check: Plausibility, make: Callable[[ItemReading], T | Problem]
-    ) -> list[T | Problem] | Problem:
+    ) -> _Each[T | Problem] | Problem:
         items = await self._items(request, check)
         if isinstance(items, Problem):
             return items
         made: list[T | Problem] = []
+        places: list[Place] = []
         time_slice = TimeSlice()
         try:
             for item in items:
@@ -185,12 +209,13 @@ class BulkEndpoint:
                     continue
                 if len(made) == MAX_ITEMS:
                     return INVALID_BULK_SIZE
+                places.append(Place(len(made), item.line, item.key))
                 made.append(item.read if isinstance(item.read, Problem) else make(item.read))
                 if time_slice.used_up(_AN_ITEM + item.size):
                     await yield_to_loop()
         except MalformedJson as error:
             return malformed_json(f"at item {len(made) + 1}: {error}")
-        return (admit(len(made)) or made) if made else INVALID_BULK_SIZE
+        return (admit(len(made)) or _Each(made, places)) if made else INVALID_BULK_SIZE
 
     async def _items(self, request: HttpRequest, check: Plausibility) -> Iterator[_Item | None] | Problem:
         """The items, each read when it is asked for; None to let others work. Going through them raises `MalformedJson`."""
@@ -201,14 +226,15 @@ class BulkEndpoint:
         if isinstance(body, BodyFault):
             return unread_body(body, bulk_too_large(self.max_bytes))
         if array and not begins_array(body):
-            return NOT_AN_ARRAY
+            return NDJSON_AS_JSON if looks_like_lines(body) else NOT_AN_ARRAY
         if array:
             return elements(body, partial(_read, check=check))
         return map(partial(_read_line, check=check), lines(body))
 
-    def _confirm(self, results: Sequence[Result], caller: Caller, request: HttpRequest) -> Response:
-        codes = Counter(each.code for each in results if isinstance(each, Problem))
-        safe = [each for each in results if isinstance(each, SafeItem)]
+    def _confirm(self, each: _Each[Result], caller: Caller, request: HttpRequest) -> Response:
+        results = each.results
+        codes = Counter(result.code for result in results if isinstance(result, Problem))
+        safe = [result for result in results if isinstance(result, SafeItem)]
         for label, count in Counter(map(_label, results)).items():
             submissions(*label).inc(count)
         _log.info(
@@ -219,11 +245,12 @@ class BulkEndpoint:
             items=len(results),
             accepted=len(safe),
             refused=dict(codes),
-            keyed=sum(each.submission.keyed for each in safe),
-            cards=sum(each.submission.card is not None for each in safe),
+            keyed=sum(item.submission.keyed for item in safe),
+            cards=sum(item.submission.card is not None for item in safe),
             seconds=round(self._clock.monotonic() - request.started, 6),
         )
-        return Response(200, bulk_body(results, self._settings.public_url or request.origin), (NO_STORE,))
+        origin = self._settings.public_url or request.origin
+        return Response(200, bulk_body(results, each.places, origin), (NO_STORE,))
 
     def refuse(self, problem: Problem, caller: Caller | None) -> Response:
         submissions("bulk", problem.code).inc()
@@ -239,7 +266,7 @@ def _terms(request: HttpRequest) -> Terms | Problem:
 def _terms_of(item: BulkItem, terms: Terms) -> Terms:
     if item.idempotency_key is None and item.deadline_seconds is None:
         return terms  # which have no key, see `_terms`
-    return Terms(item.idempotency_key, item.deadline_seconds or terms.deadline_seconds, terms.traceparent)
+    return Terms(item.idempotency_key, item.deadline_seconds or terms.deadline_seconds, terms.trace)
 
 
 def _read(text: bytes, check: Plausibility) -> _Item:
@@ -248,15 +275,25 @@ def _read(text: bytes, check: Plausibility) -> _Item:
     if size > MAX_ITEM_BYTES:
         return _Item(ITEM_TOO_LARGE, size)
     read = read_item(text, check)
-    return _Item(_refused(read) if isinstance(read, list) else read, size)
+    if isinstance(read, list):
+        return _Item(_refused(read), size, _key_in(text))
+    return _Item(read, size, read.item.idempotency_key)
 
 
-def _read_line(text: bytes, check: Plausibility) -> _Item:
+def _key_in(text: bytes) -> str | None:
+    """The key of an item that is refused, which may be anything: a card number is not sent back."""
+    item = from_json(text)
+    key = item.get("idempotencyKey") if isinstance(item, dict) else None
+    return key if isinstance(key, str) and len(key) <= _MAX_KEY and not find(key) else None
+
+
+def _read_line(line: tuple[int, bytes], check: Plausibility) -> _Item:
     """A line of NDJSON: a document of its own."""
+    number, text = line
     try:
-        return _read(text, check)
+        return _read(text, check)._replace(line=number)
     except MalformedJson as error:
-        return _Item(malformed_json(str(error), "line"), len(text))
+        return _Item(malformed_json(str(error), f"line {number}"), len(text), line=number)
 
 
 def _refused(faults: Sequence[Fault]) -> Problem:
@@ -283,10 +320,10 @@ def _label(result: Result) -> tuple[str, str]:
             assert_never(result)
 
 
-def bulk_body(results: Sequence[Result], origin: str) -> bytes:
+def bulk_body(results: Sequence[Result], places: Sequence[Place], origin: str) -> bytes:
     """The receipt of each item that is safe, the dry run of each that was tried, the problem of each that was refused; and of each,
     and of all together, whether it is a success."""
-    shown = [_shown(result, origin) for result in results]
+    shown = [{**place.as_json(), **_shown(result, origin)} for place, result in zip(places, results, strict=True)]
     data = {
         "accepted": sum(isinstance(result, SafeItem) for result in results),
         "refused": sum(isinstance(result, Problem) for result in results),

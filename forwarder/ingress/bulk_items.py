@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Final, TypeVar
 
 from forwarder.reservation.bulk import MAX_ITEM_BYTES
-from forwarder.reservation.validation import MalformedJson
+from forwarder.reservation.checks.fields import MalformedJson
 
 _BLANK: Final = re.compile(rb"[ \t\r\n]*")
 _LINE: Final = re.compile(rb"[^ \t\r\n][^\n]*")
@@ -22,14 +22,24 @@ _MAX_DEPTH: Final = 200
 _MAX_SCANNED: Final = 8 * MAX_ITEM_BYTES
 """For how many bytes the end of an element is looked for. One of `MAX_ITEM_BYTES` is refused alone, one of this spoils the bulk:
 brackets alone take seconds to count."""
+_LIKELY_LINES: Final = re.compile(rb"[ \t\r\n]*\{[^\n]*\}[ \t\r]*\n[ \t\r\n]*\{")
 _LIKELY_END: Final = re.compile(rb"\}[ \t\r\n]*(,)[ \t\r\n]*\{")
 
 R = TypeVar("R")
 
 
-def lines(body: bytes) -> Iterator[bytes]:
-    """The lines, without those that are blank."""
-    return (line[0] for line in _LINE.finditer(body))
+def lines(body: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines, each with its number from 1 on, without those that are blank."""
+    number, counted = 1, 0
+    for line in _LINE.finditer(body):
+        number += body.count(b"\n", counted, line.start())
+        counted = line.start()
+        yield number, line[0]
+
+
+def looks_like_lines(body: bytes) -> bool:
+    """Whether `body` is no array, but seems to be several objects, each on a line of its own."""
+    return _LIKELY_LINES.match(body) is not None
 
 
 def begins_array(body: bytes) -> bool:

@@ -29,7 +29,7 @@ from forwarder.http.messages import (
     retry_after,
 )
 from forwarder.ingress.card_text import CardTextCheck
-from forwarder.ingress.message import read_traceparent
+from forwarder.ingress.message import caller_trace
 from forwarder.ingress.parts import IngressParts
 from forwarder.ingress.problems import (
     LOG_UNAVAILABLE,
@@ -51,10 +51,10 @@ from forwarder.reservation.cancellation import (
     not_made,
     not_supported,
 )
+from forwarder.reservation.checks.fields import MalformedJson, read_cancellation
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES
-from forwarder.reservation.validation import MalformedJson, read_cancellation
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.callers import Caller
@@ -204,7 +204,7 @@ class CancelEndpoint:
             requested_at=self._parts.clock.now(),
             reason=body.reason,
             revision=0 if stored is None else stored.revision,
-            traceparent=read_traceparent(request.headers),
+            trace=caller_trace(request.headers),
         )
 
     async def _publish(self, cancellation: CancellationRequest, caller: Caller) -> Problem | None:
@@ -219,7 +219,7 @@ class CancelEndpoint:
                 account=caller.account.id,
             ):
                 with PUBLISH_SECONDS.time():
-                    message = encode_cancellation(cancellation)
+                    message = self._parts.signer.signed(encode_cancellation(cancellation))
                     await self._parts.publisher.publish(self._parts.requests_topic, (message,))
         except LogUnavailable:
             return LOG_UNAVAILABLE

@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from forwarder.reservation.card_numbers import CardNumbersInText, find, mask, may_hold, may_hold_any
-from forwarder.reservation.plausibility import CARD_LIKE_IDS
+from forwarder.reservation.checks.card_numbers import CardNumbersInText, find, mask, may_hold, may_hold_any
+from forwarder.reservation.checks.plausibility import CARD_LIKE_IDS
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import ReservationRequest

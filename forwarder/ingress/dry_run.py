@@ -18,11 +18,11 @@ from forwarder.ingress.message import card_of, published_form
 from forwarder.pms.port import BadOptions, Preview, Rehearsal, UnknownKind
 from forwarder.pms.traits import traits_of
 from forwarder.reservation.booking import Booking, booking_of
+from forwarder.reservation.checks.fields import Reading
+from forwarder.reservation.checks.rules import refusals
 from forwarder.reservation.outcome import Deferred, Rejected
 from forwarder.reservation.problems import endings, requests
 from forwarder.reservation.problems.problem import Fault, Problem
-from forwarder.reservation.rules import refusals
-from forwarder.reservation.validation import Reading
 from forwarder.tenancy.port import Account
 
 DRY_RUN: Final = "dryRun"

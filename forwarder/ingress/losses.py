@@ -5,9 +5,9 @@ from typing import Any, Final, NamedTuple
 
 from forwarder.http.query_string import nearest
 from forwarder.pms.port import AccountConnection, Loss, Preview
-from forwarder.reservation.card_numbers import mask
+from forwarder.reservation.checks.card_numbers import mask
+from forwarder.reservation.checks.fields import UnknownField
 from forwarder.reservation.request import ReservationRequest
-from forwarder.reservation.validation import UnknownField
 from forwarder.tenancy.port import Account
 
 _MAX_ACCOUNTS: Final = 4_096

@@ -13,9 +13,11 @@ from forwarder.http.messages import HttpRequest
 from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.losses import CallerWarning
 from forwarder.ingress.problems import CARDS_UNAVAILABLE
+from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace
 from forwarder.pms.traits import traits_of
 from forwarder.process.clock import iso
-from forwarder.reservation.card_numbers import digits_of, masked
+from forwarder.reservation.checks.card_numbers import digits_of, masked
+from forwarder.reservation.checks.rules import refusal
 from forwarder.reservation.duplicates import NaturalKey, content_of, transaction_of
 from forwarder.reservation.problems import requests
 from forwarder.reservation.problems.problem import Problem
@@ -26,7 +28,6 @@ from forwarder.reservation.request import (
     ReservationRequest,
     SealedCard,
 )
-from forwarder.reservation.rules import refusal
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, RequestIds, fingerprint, key_of
 from forwarder.tenancy.callers import Caller
 from forwarder.tenancy.port import Account, CardSealer
@@ -41,8 +42,6 @@ _BARE_KEY = re.compile(r"[!#-~][ !#-~]*")
 _ESCAPED = re.compile(r"\\(.)")
 # No leading zero: some programs take 010 for eight.
 _DEADLINE = re.compile(r"[1-9][0-9]{0,17}")
-# W3C Trace Context, version 00; ff and identifiers of zeros alone are invalid.
-_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 INVALID_KEY: Final = requests.INVALID_KEY.problem(
     f'The Idempotency-Key is one string in double quotes, such as "order-42", of 1 to {_MAX_KEY_LENGTH} printable ASCII '
@@ -62,10 +61,10 @@ class Terms(NamedTuple):
 
     idempotency_key: str | None
     deadline_seconds: int | None
-    traceparent: str | None
+    trace: str | None
 
 
-_TERM_FIELDS: Final = frozenset({b"idempotency-key", b"forward-deadline", b"traceparent"})
+_TERM_FIELDS: Final = frozenset({b"idempotency-key", b"forward-deadline", TRACEPARENT.encode()})
 _NO_TERMS: Final = Terms(None, None, None)
 
 
@@ -80,7 +79,7 @@ def read_terms(request: HttpRequest) -> Terms | Problem:
     seconds = None if deadline is None else read_deadline(deadline)
     if isinstance(seconds, Problem):
         return seconds
-    return Terms(key, seconds, read_traceparent(request.headers))
+    return Terms(key, seconds, caller_trace(request.headers))
 
 
 def read_idempotency_key(header: str) -> str | Problem:
@@ -103,10 +102,9 @@ def read_deadline(header: str) -> int | Problem:
     return int(text)
 
 
-def read_traceparent(headers: Mapping[str, str]) -> str | None:
+def caller_trace(headers: Mapping[str, str]) -> str | None:
     """The caller's trace, where it is one."""
-    header = headers.get("traceparent")
-    return header if header is not None and _TRACEPARENT.fullmatch(header) else None
+    return read_trace(headers.get(TRACEPARENT), headers.get(TRACESTATE))
 
 
 def _idempotency_key(request: HttpRequest) -> str | Problem | None:
@@ -132,7 +130,7 @@ class NewSubmission(NamedTuple):
     key: str
     keyed: bool
     card: SealedCard | None = None
-    traceparent: str | None = None
+    trace: str | None = None
     deadline_seconds: int | None = None
     natural: NaturalKey | None = None
     refused: Problem | None = None
@@ -188,7 +186,7 @@ class SubmissionBuilder:
             key=key_of(account_id, request.property_id),
             keyed=key is not None,
             card=sealed,
-            traceparent=terms.traceparent,
+            trace=terms.trace,
             deadline_seconds=terms.deadline_seconds,
             natural=self._natural_key(caller.account, operation, request, keyed=key is not None),
             refused=refused,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from forwarder.operations.audit import Audit
 from forwarder.pms.port import Preview
 from forwarder.process.clock import Clock
-from forwarder.reservation.card_numbers import CardNumbersInText
+from forwarder.reservation.checks.card_numbers import CardNumbersInText
 from forwarder.reservation.submission import RequestIds
 from forwarder.store.lists.port import Reader
 from forwarder.tenancy.access import Access
@@ -14,6 +14,7 @@ from forwarder.tenancy.limits import RateLimits
 from forwarder.tenancy.port import Account, CardSealer
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Publisher
+from forwarder.topics.signing import MessageSigner
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +47,12 @@ class IngressSettings:
 
 @dataclass(frozen=True, slots=True)
 class IngressParts:
-    """The ports of the ingress. `requests_topic` is where submissions go. `can_cancel`: whether an account's PMS takes
+    """The ports of the ingress. `requests_topic` is where submissions go, signed. `can_cancel`: whether an account's PMS takes
     cancellations. `preview`: what an account's PMS would be asked; adapters are loaded with the first use. `limits` are those of
     API keys."""
 
     publisher: Publisher
+    signer: MessageSigner
     requests_topic: str
     access: Access
     sealer: CardSealer

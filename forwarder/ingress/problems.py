@@ -5,9 +5,9 @@ from typing import Final
 
 from forwarder.http.messages import BodyFault, Response, problem_response
 from forwarder.reservation.bulk import MAX_ITEM_BYTES, MAX_ITEMS
-from forwarder.reservation.plausibility import Plausibility
+from forwarder.reservation.checks.plausibility import Plausibility
 from forwarder.reservation.problems import requests, service
-from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.problems.problem import Fault, Problem, counted
 from forwarder.reservation.request import MAX_BODY_BYTES, ReservationRequest
 
 _NOTHING_ACCEPTED = "Nothing was accepted. Send the same request again in a moment"
@@ -37,6 +37,9 @@ BULK_MEDIA_TYPE: Final = requests.UNSUPPORTED_MEDIA_TYPE.problem(
     "The body must be a JSON array sent with Content-Type: application/json, or lines of JSON sent with Content-Type: "
     "application/x-ndjson; in UTF-8 and not compressed.",
 )
+NDJSON_AS_JSON: Final = requests.UNSUPPORTED_MEDIA_TYPE.problem(
+    "The body is lines of JSON: send them with Content-Type: application/x-ndjson, or one array of them as application/json.",
+)
 NOT_AN_ARRAY: Final = requests.VALIDATION_FAILED.problem(
     "The body must be a JSON array of items. A single reservation goes to its own operation.",
     faults=(Fault("", "wrong_type", "must be an array"),),
@@ -63,7 +66,7 @@ def malformed_json(where: str, what: str = "body") -> Problem:
 
 def validation_failed(faults: Sequence[Fault]) -> Problem:
     """Every fault in one problem."""
-    return requests.VALIDATION_FAILED.problem(_counted("request", faults), faults=faults)
+    return requests.VALIDATION_FAILED.problem(counted("request", faults), faults=faults)
 
 
 def implausible(check: Plausibility, request: ReservationRequest) -> Problem | None:
@@ -74,12 +77,7 @@ def implausible(check: Plausibility, request: ReservationRequest) -> Problem | N
 
 def invalid_item(faults: Sequence[Fault]) -> Problem:
     """Every fault of the item in one problem, those of its reservation included."""
-    return requests.INVALID_ITEM.problem(_counted("item", faults), faults=faults)
-
-
-def _counted(what: str, faults: Sequence[Fault]) -> str:
-    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-    return f"The {what} has {count}; errors names each by JSON Pointer."
+    return requests.INVALID_ITEM.problem(counted("item", faults), faults=faults)
 
 
 def bulk_too_large(max_bytes: int) -> Problem:

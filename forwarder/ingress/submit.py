@@ -26,10 +26,10 @@ from forwarder.ingress.publish.idempotency import Receipt, receipt_of
 from forwarder.ingress.publish.publisher import SubmissionPublisher
 from forwarder.ingress.receipts import dry_run_response, receipt_response, with_warnings
 from forwarder.observability.metrics import DEFERRED, submissions
-from forwarder.reservation.plausibility import Plausibility, plausibility
+from forwarder.reservation.checks.fields import MalformedJson, Reading, read_request
+from forwarder.reservation.checks.plausibility import Plausibility, plausibility
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import MAX_BODY_BYTES, Operation
-from forwarder.reservation.validation import MalformedJson, Reading, read_request
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.callers import Caller
 from forwarder.topics.outcomes import DuplicateOf

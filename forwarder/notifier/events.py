@@ -6,7 +6,7 @@ from typing import Final
 from pydantic_core import to_json
 
 from forwarder.reservation.record import RESULT_TYPES
-from forwarder.topics.codec import MAX_ID, Undecodable, decode_data, header
+from forwarder.topics.codec import MAX_ID, Undecodable, decode_data, header, trace_of
 from forwarder.topics.port import Message
 
 EVENT_TYPES: Final = RESULT_TYPES
@@ -21,12 +21,14 @@ _MAX_EVENT_ID: Final = MAX_ID + 32
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of one workspace. `body` is what is posted; `id` is the same however often it is published."""
+    """One event of one workspace. `body` is what is posted; `id` is the same however often it is published. `trace`: of who asked
+    for what it tells of."""
 
     id: str
     type: str
     workspace_id: str
     body: str = field(repr=False)
+    trace: str | None = None
 
 
 def decode_event(message: Message) -> Event:
@@ -38,7 +40,7 @@ def decode_event(message: Message) -> Event:
     event_id, kind, time = (each or "" for each in attributes)
     if not (_is_id(workspace_id, MAX_ID) and _is_id(event_id, _MAX_EVENT_ID) and _is_id(kind, MAX_ID)):
         raise Undecodable("not a result event: an identifier is too long or has U+0000")
-    return Event(event_id, kind, workspace_id, body_of(kind, time, message.value.decode()))
+    return Event(event_id, kind, workspace_id, body_of(kind, time, message.value.decode()), trace_of(message.headers))
 
 
 def _is_id(text: str, max_length: int) -> bool:

@@ -92,7 +92,7 @@ class Intake:
     async def _wanted(self, received: Sequence[_Received]) -> list[NewDelivery]:
         endpoints = await self._endpoints.enabled_of({event.workspace_id for _, event in received})
         return [
-            NewDelivery(endpoint.id, event.id, event.type, event.body)
+            NewDelivery(endpoint.id, event.id, event.type, event.body, event.trace)
             for message, event in received
             for endpoint in endpoints
             if endpoint.workspace_id == event.workspace_id

@@ -12,6 +12,7 @@ import structlog
 
 from forwarder.notifier.policy import Decision, adjusted_start, attempt_of, decide
 from forwarder.observability import metrics
+from forwarder.observability.tracing.context import trace_headers, trace_id_of
 from forwarder.process.clock import Clock, iso
 from forwarder.process.loops import Batcher
 from forwarder.store.webhooks.port import DeliveryQueue, DueDelivery, TriedDelivery
@@ -64,7 +65,8 @@ class Poster:
         delivery = _with_adjusted_start(delivery, started, failing_seconds)
         body = delivery.body.encode()
         signed = signed_headers(secrets, message_id=delivery.event_id, timestamp=int(started.timestamp()), body=body)
-        result = await self._sender.post(endpoint.url, {**_HEADERS, **signed}, body)
+        traced = () if delivery.trace is None else trace_headers(delivery.trace)
+        result = await self._sender.post(endpoint.url, {**_HEADERS, **signed, **dict(traced)}, body)
         took = self._clock.monotonic() - began
         attempt = attempt_of(result, at=iso(started), ms=round(took * 1000))
         # Not read from the clock: if it jumped meanwhile, the delivery would seem to have been tried for that long.
@@ -82,6 +84,7 @@ class Poster:
             status=result.status if isinstance(result, EndpointResponse) else None,
             failure=attempt.failure,
             ms=attempt.ms,
+            trace_id=delivery.trace and trace_id_of(delivery.trace),
         )
         await self._records.submit(decision.tried)
         return decision

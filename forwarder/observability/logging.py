@@ -17,7 +17,7 @@ from typing import Final, Literal, TextIO
 import structlog
 from pydantic_core import to_json
 
-from forwarder.reservation.card_numbers import mask_all
+from forwarder.reservation.checks.card_numbers import mask_all
 
 LogFormat = Literal["auto", "json", "pretty"]
 

@@ -10,7 +10,6 @@ import functools
 import os
 import platform
 from collections.abc import Iterable
-from importlib import metadata
 from typing import Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
@@ -18,6 +17,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
+from forwarder import __version__
 from forwarder.observability.snapshots import ProcessesTogether, SnapshotGauge, SnapshotsOfAll
 
 _FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 300.0)
@@ -31,6 +31,14 @@ BUILD = Gauge(
     multiprocess_mode="livemax",
 )
 """`revision`: what `FORWARDER_REVISION` says; the container image says what it was built from."""
+
+FAILING_CHECKS = SnapshotGauge(
+    "forwarder_failing_checks",
+    "1 for each check of readiness that this process fails as it is scraped, 0 for those that it passes.",
+    ["check"],
+)
+"""`check`: log (Kafka can be written to), store (PostgreSQL answers), consuming (the worker or notifier reads its topic),
+store_in_step_with_topics (the store has what the topics say was done), topics_in_step_with_store (and they what it says)."""
 
 SUBMISSIONS = Counter("forwarder_submissions_total", "Submissions answered by the ingress.", ["operation", "answer"])
 """`operation`: those that create, cancel, and bulk for what of a bulk is of neither. `answer`: accepted, dry_run, or the problem's
@@ -87,8 +95,8 @@ BREAKERS = SnapshotGauge(
 
 OPEN_BREAKERS = SnapshotGauge(
     "forwarder_circuit_breaker_open",
-    "1 for each account whose circuit breaker is open at this worker.",
-    ["account"],
+    "1 for each account whose circuit breaker is open at this worker, with the reason for which it opened.",
+    ["account", "reason"],
 )
 
 BREAKER_OPENINGS = Counter(
@@ -109,6 +117,9 @@ CANCELLATIONS = Counter("forwarder_cancellations_total", "Cancellations that cam
 
 CARDS_GONE = Counter(
     "forwarder_cards_gone_total", "Cards that came from the log after the key that they were sealed to was destroyed."
+)
+CARD_KEYS_MISSING = Counter(
+    "forwarder_card_keys_missing_total", "Pushes put off because this worker lacks the secret that the card needs."
 )
 SEALING_KEYS_DESTROYED = Counter(
     "forwarder_sealing_keys_destroyed_total", "Short-lived keys of cards that were destroyed."
@@ -204,7 +215,7 @@ STANDING_READ_AT = SnapshotGauge(
 )
 """`what`: work, from the store; lag, from the log. What could not be read for two minutes is not shown any more."""
 
-_OF_EVERY_ROLE: Final = (BUILD, CONNECTIONS, CONNECTIONS_ENDED, REQUEST_SECONDS)
+_OF_EVERY_ROLE: Final = (BUILD, FAILING_CHECKS, CONNECTIONS, CONNECTIONS_ENDED, REQUEST_SECONDS)
 _WAITS: Final = (WAITING, UNREADABLE_RESULTS)
 _OF_ROLE: Final = {
     "ingress": (SUBMISSIONS, PUBLISH_SECONDS, BAD_TOKENS, *_WAITS),
@@ -224,6 +235,7 @@ _OF_ROLE: Final = {
         OUTCOME_SECONDS,
         CANCELLATIONS,
         CARDS_GONE,
+        CARD_KEYS_MISSING,
         SEALING_KEYS_DESTROYED,
         RESULTS_PUBLISHED,
         DEAD_LETTERS,
@@ -318,11 +330,7 @@ def dead_letters(failure_class: str) -> Counter:
 
 def tell_build(role: str, revision: str) -> None:
     """Show that `role` runs here, and what of it."""
-    try:
-        version = metadata.version("reservation-forwarder")
-    except metadata.PackageNotFoundError:  # from a source tree
-        version = "unknown"
-    BUILD.labels(role, version, revision, platform.python_version()).set(1)
+    BUILD.labels(role, __version__, revision, platform.python_version()).set(1)
 
 
 def registry(role: str | None = None) -> CollectorRegistry:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json
 
-from forwarder.reservation.card_numbers import find, mask, may_hold
+from forwarder.reservation.checks.card_numbers import find, mask, may_hold
 from forwarder.store.texts import SqlTexts
 from forwarder.topics.port import ConsumedMessage, Log
 from forwarder.topics.reading import read_to_end

@@ -7,7 +7,7 @@ from typing import Unpack
 from forwarder.operations.audit import Audit
 from forwarder.process.clock import iso
 from forwarder.tenancy.key_terms import write_networks, write_scopes
-from forwarder.tenancy.port import Account, ApiKey, KeyTerms, KnownKey, TenancyAdmin
+from forwarder.tenancy.port import Account, ApiKey, KeyTerms, KnownKey, TenancyAdmin, Workspace
 
 
 class AuditedTenancy:
@@ -20,6 +20,13 @@ class AuditedTenancy:
     async def add_workspace(self, workspace_id: str) -> None:
         async with self._audit.operation("workspace.add", workspace=workspace_id):
             await self._admin.add_workspace(workspace_id)
+
+    async def workspaces(self, workspace_id: str | None = None) -> Sequence[Workspace]:
+        return await self._admin.workspaces(workspace_id)
+
+    async def remove_workspace(self, workspace_id: str) -> None:
+        async with self._audit.operation("workspace.remove", workspace=workspace_id):
+            await self._admin.remove_workspace(workspace_id)
 
     async def add_key(self, workspace_id: str, *, test: bool = False, **terms: Unpack[KeyTerms]) -> tuple[ApiKey, str]:
         async with self._audit.operation("key.add", workspace=workspace_id, test=test, **_written(terms)):

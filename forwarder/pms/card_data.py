@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 from pydantic_core import to_json
 
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.card_numbers import MIN_DIGITS, digits_of, mask, masked, may_hold_any, plain
+from forwarder.reservation.checks.card_numbers import MIN_DIGITS, digits_of, mask, masked, may_hold_any, plain
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
 
 O = TypeVar("O", bound=Confirmed | Rejected | Deferred | InDoubt | Absent | Cancelled)  # noqa: E741 - an outcome

@@ -4,7 +4,9 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from typing import Final
 
+from forwarder.observability.tracing.tracer import Tracer
 from forwarder.pms.adapter import Adapter, BatchAdapter
 from forwarder.pms.auth.grants import GrantKeeper
 from forwarder.pms.card_data import without_card_data
@@ -17,6 +19,7 @@ from forwarder.pms.http.response import Response
 from forwarder.pms.http.trust import trust_of
 from forwarder.pms.port import SYSTEM_TLS, AccountConnection, Capabilities, Limits, Pace, Pms, PmsDirectory
 from forwarder.pms.registry import Registry, check_options, registered
+from forwarder.pms.traced import TracedDirectory, TracedTransport
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import CancelOutcome, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome
@@ -25,11 +28,12 @@ from forwarder.reservation.outcome import CancelOutcome, Confirmed, Deferred, In
 @dataclass(frozen=True, slots=True)
 class Way:
     """How an account's requests go out. `owner`: who keeps connections; None: nobody. `trust`: what they are secured with, None for
-    what all are. `bears`: what may be sent."""
+    what all are. `bears`: what may be sent. `traced`: whether each is a part of the trace of whoever asked for it."""
 
     owner: str | None = None
     trust: ssl.SSLContext | None = None
     bears: Plaintext = Plaintext.EVERYTHING
+    traced: bool = True
 
     @property
     def for_cards(self) -> bool:
@@ -82,7 +86,7 @@ class ConnectedPms:
             return _card_not_encrypted()
         reuse, named = Reuse(self._way.owner, self._way.trust), False
         try:
-            outcome = await self._adapter.create(booking, self._send(reuse))
+            outcome = await self._adapter.create(booking, self._send(reuse, booking))
             named = isinstance(outcome, Confirmed) and outcome.named
         except (NotSent, NoResponse) as failure:
             return outcome_of(failure)
@@ -102,7 +106,7 @@ class ConnectedPms:
         if not self._way.for_cards and any(booking.card is not None for booking in bookings):
             return [_card_not_encrypted()] * len(bookings)
         try:
-            with self._alone() as send:
+            with self._alone(bookings[0]) as send:
                 outcomes = await self._adapter.create_many(bookings, send)
         except (NotSent, NoResponse) as failure:
             outcomes = [outcome_of(failure)] * len(bookings)
@@ -112,7 +116,7 @@ class ConnectedPms:
 
     async def find(self, booking: Booking) -> LookupOutcome:
         try:
-            with self._alone() as send:
+            with self._alone(booking) as send:
                 found = await self._adapter.find(booking, send)
         except (NotSent, NoResponse) as failure:
             found = harmless(outcome_of(failure))
@@ -120,23 +124,25 @@ class ConnectedPms:
 
     async def cancel(self, booking: Booking, pms_reservation_id: str) -> CancelOutcome:
         try:
-            with self._alone() as send:
+            with self._alone(booking) as send:
                 outcome = await self._adapter.cancel(booking, pms_reservation_id, send)
         except (NotSent, NoResponse) as failure:
             outcome = harmless(outcome_of(failure))
         return without_card_data(outcome, booking)
 
     @contextmanager
-    def _alone(self) -> Iterator[Send]:
+    def _alone(self, about: Booking) -> Iterator[Send]:
         """A way to send requests each of which has a connection of its own."""
         reuse = Reuse(None, self._way.trust)
         try:
-            yield self._send(reuse)
+            yield self._send(reuse, about)
         finally:
             reuse.end(keep=False)
 
-    def _send(self, reuse: Reuse) -> Send:
-        return _refuse if self._way.bears is Plaintext.NOTHING else self._client.push(self._pace, self._held, reuse)
+    def _send(self, reuse: Reuse, about: Booking) -> Send:
+        if self._way.bears is Plaintext.NOTHING:
+            return _refuse
+        return self._client.push(self._pace, self._held, reuse, about.trace if self._way.traced else None)
 
 
 class Directory:
@@ -150,8 +156,10 @@ class Directory:
         grants: GrantKeeper | None = None,
         *,
         plaintext: Plaintext = Plaintext.NOTHING,
+        traced: bool = True,
     ) -> None:
         self._plaintext = plaintext
+        self._traced = traced
         self._client = client
         self._clock = clock
         self._registry = registry
@@ -173,8 +181,20 @@ class Directory:
         owner = connection.account_id if adapter.limits.requests_per_push == 1 else None
         trust = None if connection.tls == SYSTEM_TLS else trust_of(connection.tls)
         encrypted = is_encrypted(connection.base_url, connection.options)
-        way = Way(owner, trust, Plaintext.EVERYTHING if encrypted else self._plaintext)
+        way = Way(owner, trust, Plaintext.EVERYTHING if encrypted else self._plaintext, self._traced)
         return ConnectedPms(adapter(connection, self._clock), self._client, connection.pace, way)
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What becomes of the traces of those who ask for reservations. `forward`: requests to PMSs carry them. `tracer`: what records
+    what PMSs are asked; None for nothing."""
+
+    forward: bool = True
+    tracer: Tracer | None = None
+
+
+_FORWARDED: Final = Traces()
 
 
 @asynccontextmanager
@@ -187,10 +207,15 @@ async def open_directory(
     registry: Registry | None = None,
     grants: GrantKeeper | None = None,
     plaintext: Plaintext = Plaintext.NOTHING,
+    traces: Traces = _FORWARDED,
 ) -> AsyncIterator[PmsDirectory]:
     """The directory; its connections are closed in the end. `grants`: where those of accounts are kept, instead of in their
-    connection. `plaintext`: what may go by plain http to other machines. `transport` stands in for the network,
-    and `registry` for the kinds of this process, in tests."""
+    connection. `plaintext`: what may go by plain http to other machines. `traces`: what becomes of those of who asks. `transport`
+    stands in for the network, and `registry` for the kinds of this process, in tests."""
     async with aclosing(transport or ConnectionPool(limits or PoolLimits())) as opened:
-        client = PmsClient(opened, clock, policy or PushPolicy())
-        yield Directory(client, clock, registry or registered(), grants, plaintext=plaintext)
+        tracer = traces.tracer
+        way = opened if tracer is None else TracedTransport(opened, tracer, forward=traces.forward)
+        client, known = PmsClient(way, clock, policy or PushPolicy()), registry or registered()
+        traced = traces.forward or tracer is not None
+        directory = Directory(client, clock, known, grants, plaintext=plaintext, traced=traced)
+        yield directory if tracer is None else TracedDirectory(directory, tracer)

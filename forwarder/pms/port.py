@@ -30,6 +30,9 @@ class Capabilities:
     `max_per_create`: how many reservations one request can ask for, each with its own outcome.
     `names_reference`: each confirmation names our reference, so that one without it is in doubt. Where it is False, an adapter
     compares what a confirmation shows with what was asked.
+    `finds_by_stay`: a look-up knows a reservation by its property, days and guest alone: it says surely what is absent, and
+    of what is
+    there no more than that one looks alike (`LOOKS_ALIKE`).
     """
 
     idempotent_create: bool
@@ -37,7 +40,11 @@ class Capabilities:
     cancel: bool
     max_per_create: int = 1
     names_reference: bool = False
+    finds_by_stay: bool = False
 
+
+LOOKS_ALIKE: Final = "pms_shows_one_alike"
+"""The reason of a look-up that is deferred because the PMS shows a reservation that may be ours, and need not be."""
 
 CANCELLED_IN_PMS: Final = "cancelled_in_pms"
 """The reason of a look-up that is deferred because what the PMS made was cancelled there since."""
@@ -49,12 +56,14 @@ NOT_ABOUT_THE_PMS: Final = frozenset(
     {
         CANCELLED_IN_PMS,
         LEASE_LOST,
+        LOOKS_ALIKE,
         "grants_unavailable",
         "mapping_does_not_fit",
         "mapping_lacks_it",
         "no_connection_free",
         "pms_address_invalid",
         "pms_credential_invalid",
+        "pms_half_made",
         "pms_knows_key",
         "pms_lists_too_much",
         "pms_not_encrypted",

@@ -110,14 +110,21 @@ def _distribution(point: EntryPoint) -> str:
     return "an unnamed distribution" if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
+MAPPED: Final = "a mapping"
+"""The place of a kind that is a mapping of its name."""
+_SHIPPED: Final = "forwarder.pms.mapping.kind:shipped"
+
+
 class BuiltIn(Mapping[str, AdapterKind]):
-    """Kinds by name, of which only the names are known until one is asked for. `places`: where each is, as `load` takes it."""
+    """Kinds by name, of which only the names are known until one is asked for. `places`: where each is, as `load` takes it, or
+    `MAPPED`."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
         self._places = places
 
     def __getitem__(self, kind: str) -> AdapterKind:
-        found: AdapterKind = load(self._places[kind])
+        place = self._places[kind]
+        found: AdapterKind = load(_SHIPPED)(kind) if place == MAPPED else load(place)
         return found
 
     def __contains__(self, kind: object) -> bool:
@@ -136,6 +143,13 @@ KINDS: Final = BuiltIn(
         "booking-sync": "forwarder.pms.kinds.booking_sync.adapter:BookingSyncAdapter",
         "cloudbeds": "forwarder.pms.kinds.cloudbeds.adapter:CLOUDBEDS",
         "generic": "forwarder.pms.kinds.generic.adapter:GENERIC",
+        "guesty": MAPPED,
+        "hospitable": MAPPED,
+        "hostfully": MAPPED,
+        "hostify": MAPPED,
+        "lodgify": MAPPED,
+        "smoobu": MAPPED,
+        "uplisting": MAPPED,
         "hostaway": "forwarder.pms.kinds.hostaway.adapter:HostawayAdapter",
         "website-builder": "forwarder.pms.kinds.generic.adapter:WebsiteBuilderAdapter",
     }

@@ -5,7 +5,9 @@ tokens. A step that waits for the PMS's answer goes on where the adapter says wh
 ends the dry run. Of what a request says, whatever would be another thing with another card is the card's, and is masked.
 """
 
-from collections.abc import Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -16,7 +18,7 @@ from pydantic_core import from_json
 from forwarder.pms.adapter import Adapter, RehearsingAdapter, StandIn
 from forwarder.pms.auth.grants import Ask, Grant, Grants
 from forwarder.pms.fields import FieldTable
-from forwarder.pms.http.client import Request, destination_of
+from forwarder.pms.http.client import Request, Send, destination_of
 from forwarder.pms.http.errors import NoResponse, NotSent
 from forwarder.pms.http.outcomes import outcome_of
 from forwarder.pms.http.response import Response
@@ -24,7 +26,7 @@ from forwarder.pms.port import AccountConnection, BadOptions, Loss, Rehearsal, S
 from forwarder.pms.registry import Registry, check_options, registered
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
-from forwarder.reservation.card_numbers import masked
+from forwarder.reservation.checks.card_numbers import masked
 from forwarder.reservation.outcome import Deferred, Rejected
 from forwarder.reservation.request import CardDetails
 
@@ -88,20 +90,21 @@ class _Halted:
 
 @dataclass(slots=True)
 class _Recorder:
-    """The `Send` of a dry run."""
+    """The `Send` of a dry run. `alone`: it ends with the first request."""
 
     adapter: Adapter
     booking: Booking
     requests: list[Request] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
     ended: bool = False
+    alone: bool = False
 
     async def send(self, request: Request) -> Response:
         if self.ended or len(self.requests) == _MAX_REQUESTS:
             raise NoResponse(_DRY_RUN, "Nothing is sent in a dry run.")
         destination_of(request.url)
         self.requests.append(request)
-        answered = self._stand_in(request)
+        answered = None if self.alone else self._stand_in(request)
         if answered is None:
             self.ended = True
             raise NoResponse(_DRY_RUN, "Nothing is sent in a dry run.")
@@ -176,6 +179,65 @@ async def _run(adapter: Adapter, booking: Booking) -> _Run:
         outcome = Deferred("adapter_failed", f"The adapter raised {type(error).__name__}.")
     certain = outcome if isinstance(outcome, Rejected | Deferred) and not recorder.requests else None
     return _Run(recorder.requests, recorder.assumed, certain)
+
+
+@dataclass(frozen=True, slots=True)
+class TriedRequest:
+    """A request as it would be sent: `step` is create, find or cancel. Credentials and cards are out of sight."""
+
+    step: str
+    shown: ShownRequest
+    headers: Sequence[tuple[str, str]]
+
+
+TRIED_ID: Final = "THE-PMS-ID"
+"""What stands for the PMS's id of a reservation."""
+
+
+async def trial_run(
+    connection: AccountConnection, booking: Booking, clock: Clock, registry: Registry | None = None
+) -> tuple[Rehearsal, Sequence[TriedRequest]]:
+    """The dry run of a create, and each request of it and of the first of a look-up and a cancellation. Nothing is sent. Raises as
+    `rehearse` does."""
+    registry = registry or registered()
+    rehearsal = await rehearse(connection, booking, clock, registry)
+    adapter = _adapter(connection, _Halted(clock), registry)
+    created = (await _run(adapter, booking)).requests
+    tried = [
+        TriedRequest("create", shown, _headers_of(request))
+        for shown, request in zip(rehearsal.requests, created, strict=False)
+    ]
+    uncarded = replace(booking, card=None)
+    if adapter.capabilities.find_by_reference:
+        tried += await _first("find", adapter, uncarded, lambda send: adapter.find(uncarded, send))
+    if adapter.capabilities.cancel:
+        tried += await _first("cancel", adapter, uncarded, lambda send: adapter.cancel(uncarded, TRIED_ID, send))
+    return rehearsal, tried
+
+
+async def _first(
+    step: str, adapter: Adapter, booking: Booking, ask: Callable[[Send], Awaitable[object]]
+) -> list[TriedRequest]:
+    recorder = _Recorder(adapter, booking, alone=True)
+    with suppress(
+        Exception
+    ):  # nobody answers, and adapters are other people's code: what was asked until then is shown
+        await ask(recorder.send)
+    return [TriedRequest(step, _shown(request), _headers_of(request)) for request in recorder.requests]
+
+
+def _headers_of(request: Request) -> list[tuple[str, str]]:
+    """As text; a value that says what the credential is, in whatever form, is out of sight."""
+    named = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers]
+    return [(name, _HIDDEN if any(told in value for told in _TOLD) else value) for name, value in named]
+
+
+_TOLD: Final = (
+    CREDENTIAL,
+    CREDENTIAL.replace(":", "-"),
+    *CREDENTIAL.split(":"),
+    b64encode(CREDENTIAL.encode()).decode(),
+)
 
 
 def _rehearsal(run: _Run, shown: Sequence[ShownRequest]) -> Rehearsal:

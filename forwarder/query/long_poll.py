@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from starlette.requests import ClientDisconnect, Request
 
+from forwarder.http.conditional import NotModified, conditional_response, entity_tag, matches
 from forwarder.http.fields import Wait, read_wait
 from forwarder.http.messages import Response, header_map
-from forwarder.query.conditional import NotModified, conditional_response, entity_tag, matches
 from forwarder.query.parts import QueryParts
 from forwarder.query.status import untaken_status, write_status
 from forwarder.reservation.outcome import Status

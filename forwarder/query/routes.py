@@ -7,6 +7,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.routing import Route
 
+from forwarder.http.conditional import NotModified, conditional_response
 from forwarder.http.messages import (
     NO_STORE,
     Response,
@@ -19,7 +20,6 @@ from forwarder.http.messages import (
 )
 from forwarder.http.paging import LARGEST_ID, positive
 from forwarder.http.query_string import parameters_of, refuse_unknown
-from forwarder.query.conditional import NotModified, conditional_response
 from forwarder.query.long_poll import LongPoll
 from forwarder.query.pages import PARAMETERS, read_page_request, write_page
 from forwarder.query.parts import QueryParts
@@ -43,6 +43,9 @@ _NO_SUBMISSION = requests.SUBMISSION_NOT_FOUND.problem(
 )
 _NO_RESERVATION = requests.RESERVATION_NOT_FOUND.problem("This integration account has no reservation with that id.")
 
+_POST_ALONE = problem_response(requests.METHOD_NOT_ALLOWED.problem("This path takes POST."), (b"allow", b"POST"))
+"""At paths of the ingress that look as if they named a reservation."""
+
 _Read = Callable[[str, Request], Awaitable[Response | NotModified | Problem]]
 """Reads the response to a request of one integration account."""
 
@@ -53,7 +56,9 @@ def query_routes(parts: QueryParts) -> Routes:
     pages = queries.endpoint(queries.page, PARAMETERS)
     return [
         Route("/api/v1/vrs/submissions/{request_id}", queries.endpoint(queries.status)),
-        *(Route(path + slash, pages) for path in _LIST_PATHS for slash in ("", "/")),
+        *(Route(path, pages) for path in _LIST_PATHS),
+        *(Route(f"{path}/", pages, include_in_schema=False) for path in _LIST_PATHS),
+        *(Route(f"/api/v1/vrs/reservations/{name}", _POST_ALONE) for name in ("booking-engine", "bulk")),
         Route("/api/v1/vrs/reservations/{id}", queries.endpoint(queries.reservation)),
     ]
 

@@ -6,9 +6,9 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+from forwarder.reservation.checks.rules import Traits, refusal, room_of, website_id
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import CardDetails
-from forwarder.reservation.rules import Traits, refusal, room_of, website_id
 from forwarder.reservation.submission import Submission
 from forwarder.reservation.value import value
 
@@ -19,12 +19,14 @@ class Booking:
 
     `reference` is our request id, which the PMS keeps with the reservation where it can.
     `fields` are the request's own fields, in the forms in which they came, with `roomId` filled in and without the card.
+    `trace`: of whoever asks for it; requests about it carry it, without an adapter's doing.
     """
 
     reference: str
     fields: Mapping[str, Any]
     card: CardDetails | None = field(default=None, repr=False)
     website_id: str | None = None
+    trace: str | None = field(default=None, repr=False, compare=False)
 
     @property
     def property_id(self) -> str:
@@ -73,16 +75,22 @@ def apply_rules(traits: Traits, submission: Submission, card: CardDetails | None
     refused = refusal(traits, submission.reservation, card, now)
     if refused is not None:
         return replace(refused, request_id=submission.request_id)
-    return booking_of(traits, submission.request_id, submission.reservation, card)
+    return booking_of(traits, submission.request_id, submission.reservation, card, submission.trace)
 
 
-def booking_of(traits: Traits, reference: str, reservation: Mapping[str, Any], card: CardDetails | None) -> Booking:
+def booking_of(
+    traits: Traits,
+    reference: str,
+    reservation: Mapping[str, Any],
+    card: CardDetails | None,
+    trace: str | None = None,
+) -> Booking:
     """The booking that such a PMS is asked to make, if no rule refuses it."""
     fields = {**reservation, "roomId": room_of(reservation)}
     fields.pop("cardDetails", None)
-    return Booking(reference, fields, card, website_id(reservation) if traits.website else None)
+    return Booking(reference, fields, card, website_id(reservation) if traits.website else None, trace)
 
 
 def booking_without_card(traits: Traits, submission: Submission) -> Booking:
     """The booking as it was made, to cancel it: it passed the rules then, and its card is erased."""
-    return booking_of(traits, submission.request_id, submission.reservation, None)
+    return booking_of(traits, submission.request_id, submission.reservation, None, submission.trace)

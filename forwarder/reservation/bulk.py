@@ -7,7 +7,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails, from_json
 
-from forwarder.reservation.plausibility import Plausibility
+from forwarder.reservation.checks.fields import (
+    UnknownField,
+    between_fields,
+    cross_faults,
+    field_faults,
+    read_exactly,
+    refuse_hidden,
+    unknown_fields,
+)
+from forwarder.reservation.checks.plausibility import Plausibility
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import (
     MAX_BODY_BYTES,
@@ -18,15 +27,6 @@ from forwarder.reservation.request import (
     whole,
 )
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS
-from forwarder.reservation.validation import (
-    UnknownField,
-    between_fields,
-    cross_faults,
-    field_faults,
-    read_exactly,
-    refuse_hidden,
-    unknown_fields,
-)
 
 MAX_ITEMS: Final = 1_000
 MAX_BULK_BYTES: Final = 8 * 1024 * 1024

@@ -56,7 +56,7 @@ class CancellationRequest:
     requested_at: datetime
     reason: str | None = None
     revision: int = 0
-    traceparent: str | None = None
+    trace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

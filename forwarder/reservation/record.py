@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from forwarder.reservation.booking import full_name
 from forwarder.reservation.cancellation import Cancellation, CancellationStatus
-from forwarder.reservation.card_numbers import passes_luhn
+from forwarder.reservation.checks.card_numbers import passes_luhn
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.request import json_number
 from forwarder.reservation.submission import is_test
@@ -237,7 +237,7 @@ class ResultEvent:
     key: str
     occurred_at: str
     data: Mapping[str, Any]
-    traceparent: str | None = None
+    trace: str | None = None
 
     @property
     def event_id(self) -> str:

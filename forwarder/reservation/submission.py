@@ -67,7 +67,7 @@ class Submission:
     reservation: Mapping[str, Any]
     fingerprint: str
     card: SealedCard | None = None
-    traceparent: str | None = None
+    trace: str | None = None
     deadline_seconds: int | None = None
     natural: NaturalKey | None = None
 

@@ -8,7 +8,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from forwarder.observability.logging import LogFormat
 from forwarder.pms.encryption import Plaintext
-from forwarder.reservation.card_numbers import CardNumbersInText
+from forwarder.reservation.checks.card_numbers import CardNumbersInText
 from forwarder.reservation.request import MAX_BODY_BYTES
 from forwarder.settings.access import AccessVariables
 from forwarder.tenancy.limits import RATE
@@ -51,6 +51,8 @@ class Environment(AccessVariables, BaseSettings):
     """A file with that secret, instead of `FORWARDER_KAFKA_SASL_OAUTH_CLIENT_SECRET`."""
     kafka_sasl_oauth_scope: str | None = None
     """For `OAUTHBEARER`: the scope to ask for, where the server wants one."""
+    kafka_sasl_oauth_token_file: Path | None = None
+    """For `OAUTHBEARER`: a file with an access token, which somebody else renews, instead of a server to ask."""
     kafka_ca_file: Path | None = None
     """The authorities (PEM) that brokers' certificates must be signed by. Unset: the system's."""
     kafka_certificate_file: Path | None = None
@@ -89,8 +91,9 @@ class Environment(AccessVariables, BaseSettings):
     what the request has for its host, which a proxy may have changed, and a caller may make up."""
     console_plaintext: bool = False
     """The console may be served by plain HTTP on any address, for a proxy that ends TLS. By default only on this machine."""
-    secret_key: Annotated[SecretStr, Field(min_length=16)] | None = None
-    """What cards and credentials are sealed to; at least 16 characters. Embedded, one is made and kept in the data directory."""
+    secret_key: Annotated[SecretStr, Field(min_length=32)] | None = None
+    """What cards and credentials are sealed to: what `forwarder secret generate` prints, or other random text of 32 characters.
+    Embedded, one is made and kept in the data directory."""
     secret_key_file: Path | None = None
     """A file with the secret, instead of `FORWARDER_SECRET_KEY`."""
     earlier_secret_keys: SecretStr | None = None
@@ -107,6 +110,8 @@ class Environment(AccessVariables, BaseSettings):
     status --notifier-key` prints it; several, one a line, while the secret is rotated."""
     notifier_key_file: Path | None = None
     """A file with it, instead of `FORWARDER_NOTIFIER_KEY`."""
+    trace_to_pms: bool = True
+    """Requests to PMSs carry the `traceparent` of whoever submitted or cancelled, so that theirs can be found at the PMS too."""
     simulator_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*[^\s/?#])?$")] | None = None
     """The simulator that test keys reach, without a trailing `/`. Without it test keys are refused; `forwarder up` uses its own."""
     topic_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]*$")] = ""

@@ -10,20 +10,23 @@ from forwarder.topics.kafka.security import KafkaSecurity, OAuthClient
 _TLS: Final = {"kafka_ca_file", "kafka_certificate_file", "kafka_key_file"}
 _PASSWORD: Final = {"kafka_sasl_username", "kafka_sasl_password"}
 _TOKEN: Final = {"kafka_sasl_oauth_token_url", "kafka_sasl_oauth_client_id", "kafka_sasl_oauth_client_secret"}
-_SECURITY: Final = {*_TLS, *_PASSWORD, *_TOKEN, "kafka_sasl_mechanism", "kafka_sasl_oauth_scope"}
+_TOKEN_FILE: Final = "kafka_sasl_oauth_token_file"  # noqa: S105 - its name
+_SECURITY: Final = {*_TLS, *_PASSWORD, *_TOKEN, _TOKEN_FILE, "kafka_sasl_mechanism", "kafka_sasl_oauth_scope"}
 
 
 def kafka_security(environment: Environment) -> KafkaSecurity | None:
     """How the brokers are reached; None for plaintext. Raises `BadSettings` for what does not go together."""
     protocol, mechanism = environment.kafka_security_protocol, environment.kafka_sasl_mechanism
+    token_file = environment.kafka_sasl_oauth_token_file
     secured, authenticated = protocol.endswith("SSL"), protocol.startswith("SASL")
     needed = {"kafka_sasl_mechanism"} if authenticated else set()
     if authenticated and mechanism is not None:
-        needed |= _TOKEN if mechanism == "OAUTHBEARER" else _PASSWORD
+        needed |= _PASSWORD if mechanism != "OAUTHBEARER" else _TOKEN if token_file is None else {_TOKEN_FILE}
     for one, other in (("kafka_certificate_file", "kafka_key_file"), ("kafka_key_file", "kafka_certificate_file")):
         needed |= {other} if secured and getattr(environment, one) is not None else set()
     said = f"FORWARDER_KAFKA_SECURITY_PROTOCOL is {protocol}"
     said += f" and FORWARDER_KAFKA_SASL_MECHANISM {mechanism}" if mechanism else ""
+    said += f" and {variable(_TOKEN_FILE)} is set" if token_file else ""
     missing = sorted(variable(name) for name in needed if getattr(environment, name) is None)
     if missing:
         raise BadSettings(f"{' and '.join(missing)} must be set, because {said}.")
@@ -36,7 +39,7 @@ def kafka_security(environment: Environment) -> KafkaSecurity | None:
         mechanism=mechanism,
         username=environment.kafka_sasl_username,
         password=secret(environment.kafka_sasl_password),
-        oauth=_oauth_client(environment),
+        oauth=token_file or _oauth_client(environment),
         ca_file=environment.kafka_ca_file,
         certificate_file=environment.kafka_certificate_file,
         key_file=environment.kafka_key_file,

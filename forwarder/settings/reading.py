@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ from forwarder.settings.backend import Distributed, Embedded, backend_of
 from forwarder.settings.environment import PREFIX, BadSettings, Environment, secret, variable
 from forwarder.settings.inbound import check_tls, tls_files
 from forwarder.settings.secrets import GivenSecrets, given_secrets
+from forwarder.settings.tracing import NOT_EXPORTED, TraceExport, trace_export_of
 from forwarder.tenancy.limits import read_limit
 from forwarder.tenancy.port import RateLimit
 from forwarder.topics.port import Topics
@@ -57,6 +58,7 @@ class Settings:
     environment: Environment
     backend: Embedded | Distributed
     secrets: GivenSecrets
+    trace_export: TraceExport = NOT_EXPORTED
 
     @property
     def topics(self) -> Topics:
@@ -121,7 +123,7 @@ def read_settings() -> Settings:
     """The settings that the environment makes. Raises `BadSettings`."""
     _refuse_unknown(os.environ)
     try:
-        return settings_of(Environment())
+        return replace(settings_of(Environment()), trace_export=trace_export_of(os.environ))
     except ValidationError as error:
         raise BadSettings("\n".join(_in_words(error))) from None
 

@@ -1,7 +1,9 @@
 """The secrets and keys that a process is given, by what they are for."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import log2
 from typing import Final
 
 from forwarder.process.addresses import is_local
@@ -10,6 +12,11 @@ from forwarder.settings.environment import BadSettings, Environment, secret
 
 _KEY_BYTES: Final = 32
 _MIN_LENGTH: Final = 16
+"""Of one that is being left. A present one has twice as many characters (`FORWARDER_SECRET_KEY`)."""
+
+_MIN_BITS: Final = 80.0
+"""Random text of 32 hexadecimal digits has 116 as `_bits` counts, and one in 100,000 has 92."""
+
 _PUBLISHED: Final = "DEVELOPMENT-ONLY"
 """How the secrets begin that this project has published, in its documents and examples."""
 
@@ -31,6 +38,11 @@ def given_secrets(environment: Environment, backend: Embedded | Distributed) -> 
     present, earlier = secret(environment.secret_key), secret_lines(secret(environment.earlier_secret_keys))
     if any(each.startswith(_PUBLISHED) for each in (present or "", *earlier)):
         _require_loopback(environment, backend)
+    elif present is not None and _bits(present) < _MIN_BITS:
+        raise BadSettings(
+            "FORWARDER_SECRET_KEY has little but repetitions, so that it can be guessed: who has a copy of the database tries "
+            "secrets as fast as their machines can. `forwarder secret generate` makes one that nobody guesses."
+        )
     return GivenSecrets(
         present,
         earlier,
@@ -56,6 +68,13 @@ def read_keys(name: str, texts: Iterable[str]) -> Sequence[bytes]:
     if any(len(key) != _KEY_BYTES for key in keys):
         raise BadSettings(f"{name}: a key has {2 * _KEY_BYTES} hexadecimal digits.")
     return keys
+
+
+def _bits(text: str) -> float:
+    """At most so much there is to guess, by how often each of its characters is in it (Shannon). That of words is less. Of what
+    repeats, once."""
+    text = text[: (text + text).find(text, 1)]
+    return sum(count * log2(len(text) / count) for count in Counter(text).values())
 
 
 def _require_loopback(environment: Environment, backend: Embedded | Distributed) -> None:

@@ -1,8 +1,8 @@
 """The simulator's application: its PMSs, and beside them what is there for developers and tests.
 
     BASE/reservations, BASE/websites/ID/reservations, BASE/rentals/ID/bookings …
-                            any base URL, and none, is a PMS of its own, and speaks every kind's wire form (two kinds' only
-                            where it ends in beds24/v2 and in hostaway/v1); only below /nowhere there is none
+                            any base URL, and none, is a PMS of its own, and speaks every kind's wire form (many
+                            kinds' only where it ends in a path of theirs: `sites`); only below /nowhere there is none
     GET  /count             how many bookings were made, as text          GET /stats   more, as JSON
     POST /reset             forget all bookings
     PUT  /NAME/faults       what goes wrong from now on (`Faults`) at base URLs that begin with /NAME; of the one without a path
@@ -27,6 +27,13 @@ from forwarder.simulator.kinds.beds24 import beds24_routes
 from forwarder.simulator.kinds.booking_sync import booking_sync_routes
 from forwarder.simulator.kinds.cloudbeds import cloudbeds_routes
 from forwarder.simulator.kinds.hostaway import hostaway_routes
+from forwarder.simulator.kinds.hosted.guesty import guesty_routes
+from forwarder.simulator.kinds.hosted.hospitable import hospitable_routes
+from forwarder.simulator.kinds.hosted.hostfully import hostfully_routes
+from forwarder.simulator.kinds.hosted.hostify import hostify_routes
+from forwarder.simulator.kinds.hosted.lodgify import lodgify_routes
+from forwarder.simulator.kinds.hosted.smoobu import smoobu_routes
+from forwarder.simulator.kinds.hosted.uplisting import uplisting_routes
 from forwarder.simulator.kinds.open_pms import open_pms_routes
 from forwarder.simulator.world import World
 
@@ -37,6 +44,13 @@ def simulator_app(world: World) -> Starlette:
         routes=[
             *beds24_routes(world),
             *hostaway_routes(world),
+            *guesty_routes(world),
+            *hospitable_routes(world),
+            *hostfully_routes(world),
+            *hostify_routes(world),
+            *lodgify_routes(world),
+            *smoobu_routes(world),
+            *uplisting_routes(world),
             *open_pms_routes(world),
             *booking_sync_routes(world),
             *cloudbeds_routes(world),

@@ -58,7 +58,12 @@ _CALLED_OVER_HTTP: Final[dict[str, Sequence[str]]] = {
     # When a key was used is all that a reading stage writes.
     "key_uses": _COUNT,
 }
-_EVERY_STAGE: Final[dict[str, Sequence[str]]] = {"alembic_version": _READ, "secrets": _READ}
+_EVERY_STAGE: Final[dict[str, Sequence[str]]] = {
+    "alembic_version": _READ,
+    "secrets": _READ,
+    # Each process tells of itself there.
+    "processes": _CHANGE,
+}
 
 _TABLES: Final = (
     "api_keys",
@@ -71,6 +76,8 @@ _TABLES: Final = (
     "key_uses",
     "outbox",
     "parked_cancellations",
+    "processes",
+    "purges",
     "reservations",
     "sealing_keys",
     "secrets",
@@ -105,6 +112,8 @@ ROLES: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
         "grants": _CHANGE,
         "card_keys": _CHANGE,
         "sealing_keys": _CHANGE,
+        # What the store need not have of the topics.
+        "purges": _READ,
         # For the retention sweeper, and for the metrics of what stands.
         "workspaces": _of("id", "reservation_days", "delivery_days", "dead_letter_days"),
         "webhook_endpoints": _of("id", "workspace_id"),

@@ -72,7 +72,7 @@ reservations = Table(
     Column("pms_reservation_id", Text),
     Column("record", Text),
     Column("problem", Text),
-    Column("traceparent", Text),
+    Column("trace", Text),
     Column("cancel_requested_at", Moment),
     Column("cancel_reason", Text),
     Column("cancel_problem", Text),
@@ -92,7 +92,8 @@ are JSON texts.
 
 - `id`: counts, in the order in which rows were ingested; lists, their cursors and the other tables go by it.
 - `record_id`: what callers know as the `id` of the record, derived from the request id.
-- `partition`, `log_offset`, `log_timestamp_ms` (UTC, since 1970): where and when the requests topic had it.
+- `partition`, `log_offset`, `log_timestamp_ms` (UTC, since 1970): where and when the requests topic had it. An offset below
+  0 is of a topic that was lost since.
 - `card`: the card, sealed under keys that are in `card_keys`; null once the outcome is final.
 - `due_at`: when the row is to be worked on, or since when; null once nothing is left to do, or only for an operator.
 - `deadline_at`: until when that is tried.
@@ -228,9 +229,11 @@ card_keys = Table(
     Column("number_key", Text, nullable=False),
     Column("code_key", Text),
     Column("expires_at", Moment, nullable=False),
+    Column("sealing_key", Key),
 )
 """The keys of the cards in rows that are under way, wrapped by the secret; `code_key` is the security code's. A card whose key is
-deleted cannot be opened by anybody: so this table does not belong into a backup."""
+deleted cannot be opened by anybody: so this table does not belong into a backup. `sealing_key`: in place of keys of its own, the
+one in `sealing_keys` that a card is sealed to whose worker lacked the secret for it; that one is kept until then."""
 
 duplicates = Table(
     "duplicates",
@@ -241,7 +244,16 @@ duplicates = Table(
     Column("accepted_at", Moment, nullable=False),
     Column("fingerprint", Text, nullable=False),
 )
-"""Submissions that turned out to be an earlier one sent again: `duplicate_of` is the request id of that one, which has a row."""
+"""Submissions that turned out to be an earlier one sent again: `duplicate_of` is the request id of that one, which has a row. And,
+as a duplicate of itself, each confirmed one whose row was purged."""
+
+purges = Table(
+    "purges",
+    metadata,
+    Column("finished_before", Date, primary_key=True),
+    Column("purged_at", Moment, nullable=False),
+)
+"""The days before which rows of finished submissions were deleted: that the store lacks those is no sign of a restore."""
 
 parked_cancellations = Table(
     "parked_cancellations",
@@ -250,6 +262,7 @@ parked_cancellations = Table(
     Column("account_id", Key, nullable=False),
     Column("requested_at", Moment, nullable=False),
     Column("reason", Text),
+    Column("trace", Text),
 )
 """Cancellations that arrived before their submission."""
 
@@ -264,6 +277,21 @@ workers = Table(
 """The lease holders. `sequence` counts renewals: a worker whose sequence stands still for `lease_seconds`, by the clock of whoever
 watches, has lost its lease. A worker that is not in here will soon hold nothing."""
 
+processes = Table(
+    "processes",
+    metadata,
+    Column("id", Key, primary_key=True),
+    Column("role", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("revision", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("started_at", Moment, nullable=False),
+    Column("seen_at", Moment, nullable=False),
+    Column("throttles", Text, nullable=False),
+    postgresql_with={"fillfactor": 50},
+)
+"""The processes that run, as in `RunningProcess`; `throttles` is JSON. Told every few seconds, for operators alone."""
+
 outbox = Table(
     "outbox",
     metadata,
@@ -275,7 +303,7 @@ outbox = Table(
     Column("key", Text, nullable=False),
     Column("occurred_at", Text, nullable=False),
     Column("data", Text, nullable=False),
-    Column("traceparent", Text),
+    Column("trace", Text),
     Column("dead_letter", Text),
     Column("publish_attempted_at", Moment, nullable=False),
     sqlite_autoincrement=True,
@@ -297,6 +325,7 @@ webhook_deliveries = Table(
     Column("event_id", Key, nullable=False),
     Column("event_type", Text, nullable=False),
     Column("body", Text, nullable=False),
+    Column("trace", Text),
     Column("status", Text, nullable=False),
     Column("created_at", Moment, nullable=False),
     Column("retrying_since", Moment, nullable=False),

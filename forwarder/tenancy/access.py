@@ -178,5 +178,6 @@ def _wrong_workspace() -> Problem:
 
 def _account_not_found() -> Problem:
     return requests.ACCOUNT_NOT_FOUND.problem(
-        "The workspace has no integration account with the identifier in the integrationAccountId header.",
+        "The workspace has no integration account with the identifier in the integrationAccountId header. Send the identifier of "
+        "one that it has: whoever runs this service lists them with `forwarder account list`.",
     )

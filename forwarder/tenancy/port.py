@@ -114,6 +114,21 @@ class Account:
         return is_test(self.id)
 
 
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A workspace, and how many accounts, keys that are not revoked, and webhook endpoints it has."""
+
+    id: str
+    created_at: datetime
+    accounts: int
+    keys: int
+    webhooks: int
+
+
+class InUse(Exception):
+    """It cannot be removed: something belongs to it. Says what."""
+
+
 class Directory(Protocol):
     """Look-ups on the hot path. Results are cached for a few seconds, within which a change is seen; while the database is away,
     cached results stay valid."""
@@ -132,6 +147,14 @@ class TenancyAdmin(Protocol):
     """What operators change. Raises `AlreadyExists`, `NotKnown`, `TenancyUnavailable`."""
 
     async def add_workspace(self, workspace_id: str) -> None: ...
+
+    async def workspaces(self, workspace_id: str | None = None) -> Sequence[Workspace]:
+        """All, or one, by their ids."""
+        ...
+
+    async def remove_workspace(self, workspace_id: str) -> None:
+        """Remove one that has neither accounts nor webhooks, with its keys. Raises `InUse`."""
+        ...
 
     async def add_key(self, workspace_id: str, *, test: bool = False, **terms: Unpack[KeyTerms]) -> tuple[ApiKey, str]:
         """A new key and its token, which is shown only here and stored nowhere."""

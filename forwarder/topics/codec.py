@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Protocol
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
+from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, read_trace, trace_headers
 from forwarder.process.clock import iso
 from forwarder.reservation.cancellation import MAX_REASON, CancellationRequest
 from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS, NaturalKey
@@ -20,6 +21,7 @@ from forwarder.reservation.record import ResultEvent, SubmissionState, can_compo
 from forwarder.reservation.request import Operation, SealedCard
 from forwarder.reservation.submission import MAX_DEADLINE_SECONDS, Submission, is_test
 from forwarder.topics.port import Headers, Message
+from forwarder.topics.signing import REPLAY_OF
 
 _SOURCE = b"/forwarder"
 _SUBMITTED = b"reservation.submitted.v1"
@@ -33,7 +35,7 @@ _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 The ingress lets none through."""
 
 MAX_SUBMISSION_BYTES: Final = 256 * 1024
-"""Of a message of the requests topic. The ingress accepts a quarter of it from a caller. Anything larger is not ours, and
+"""Of key and value on the requests topic. The ingress accepts a quarter of it from a caller. Anything larger is not ours, and
 its dead letter or result might be too large for the log."""
 
 MAX_ID: Final = 256
@@ -52,9 +54,6 @@ def _in_range(moment: datetime) -> datetime:
 
 Id = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
 Instant = Annotated[AwareDatetime, AfterValidator(_in_range)]
-
-REPLAY_OF = "replay-of"
-"""The header of a replayed dead letter: the id of the event that reported its failure."""
 
 TEST_MODE = ("ce_test", b"true")
 """The header of a test mode event: a CloudEvents extension attribute."""
@@ -88,7 +87,7 @@ class SubmissionFields(Protocol):
     @property
     def card(self) -> SealedCard | None: ...
     @property
-    def traceparent(self) -> str | None: ...
+    def trace(self) -> str | None: ...
     @property
     def deadline_seconds(self) -> int | None: ...
     @property
@@ -118,7 +117,7 @@ def encode_submission(submission: SubmissionFields, accepted_at: str, reservatio
     return Message(
         submission.key.encode(),
         to_json(envelope)[:-1] + b',"reservation":' + reservation + b"}",
-        event_headers(submission.request_id, _SUBMITTED, accepted_at, submission.request_id, submission.traceparent),
+        event_headers(submission.request_id, _SUBMITTED, accepted_at, submission.request_id, submission.trace),
     )
 
 
@@ -144,7 +143,7 @@ def decode_with_text(message: Message) -> tuple[Submission, bytes | None]:
             reservation=reservation,
             fingerprint=body.fingerprint,
             card=card,
-            traceparent=header(message.headers, "traceparent"),
+            trace=trace_of(message.headers),
             deadline_seconds=body.deadlineSeconds or None,
             natural=body.natural,
         )
@@ -245,9 +244,7 @@ def encode_cancellation(request: CancellationRequest) -> Message:
         "revision": request.revision,
     }
     event_id = f"{request.request_id}.cancellation.{request.revision}"
-    headers = event_headers(
-        event_id, _CANCELLATION_REQUESTED.encode(), requested_at, request.request_id, request.traceparent
-    )
+    headers = event_headers(event_id, _CANCELLATION_REQUESTED.encode(), requested_at, request.request_id, request.trace)
     return Message(request.key.encode(), to_json(value), headers)
 
 
@@ -271,7 +268,7 @@ def decode_cancellation(message: Message) -> CancellationRequest:
         requested_at=body.requestedAt,
         reason=body.reason,
         revision=body.revision,
-        traceparent=header(message.headers, "traceparent"),
+        trace=trace_of(message.headers),
     )
 
 
@@ -289,7 +286,7 @@ class _CancellationEnvelope(BaseModel):
 
 def encode_result(event: ResultEvent) -> Message:
     """The message for `event`. Test mode events have a header of their own."""
-    headers = event_headers(event.event_id, event.type.encode(), event.occurred_at, event.request_id, event.traceparent)
+    headers = event_headers(event.event_id, event.type.encode(), event.occurred_at, event.request_id, event.trace)
     if event.data.get("test"):
         headers = (*headers, TEST_MODE)
     return Message(event.key.encode(), b"".join(event.written), headers)
@@ -309,7 +306,7 @@ def encode_duplicate(submission: Submission, duplicate_of: str, time: str) -> Me
         _DUPLICATE.encode(),
         time,
         submission.request_id,
-        submission.traceparent,
+        submission.trace,
     )
     if is_test(submission.account_id):
         data["test"], headers = True, (*headers, TEST_MODE)
@@ -334,7 +331,7 @@ def decode_data(message: Message) -> Mapping[str, Any]:
 
 def refuse_unstorable(message: Message, what: str) -> None:
     """Raise `Undecodable`, starting with `what`, if the store would refuse the message: too large, or with U+0000 in it."""
-    if message.size > MAX_SUBMISSION_BYTES:
+    if len(message.key) + len(message.value) > MAX_SUBMISSION_BYTES:
         raise Undecodable(f"{what}: it has more than {MAX_SUBMISSION_BYTES:,} bytes")
     if has_nul(message.value):
         raise Undecodable(f"{what}: it has the character U+0000")
@@ -358,7 +355,13 @@ def header(headers: Headers, name: str) -> str | None:
     return None
 
 
-def event_headers(event_id: str, event_type: bytes, time: str, subject_id: str, traceparent: str | None) -> Headers:
+def trace_of(headers: Headers) -> str | None:
+    """The trace that a message carries. Whoever may write to the topic could have put anything there: it is read as a caller's."""
+    parent = header(headers, TRACEPARENT)
+    return None if parent is None else read_trace(parent, header(headers, TRACESTATE))
+
+
+def event_headers(event_id: str, event_type: bytes, time: str, subject_id: str, trace: str | None) -> Headers:
     """The headers of a message: CloudEvents attributes, and the caller's trace if there is one."""
     headers = (
         ("ce_specversion", b"1.0"),
@@ -369,7 +372,7 @@ def event_headers(event_id: str, event_type: bytes, time: str, subject_id: str, 
         ("ce_subject", subject_id.encode()),
         ("content-type", b"application/json"),
     )
-    return headers if traceparent is None else (*headers, ("traceparent", traceparent.encode()))
+    return headers if trace is None else (*headers, *((name, value.encode()) for name, value in trace_headers(trace)))
 
 
 def structured_event(message: Message) -> dict[str, Any]:
@@ -384,6 +387,6 @@ def structured_event(message: Message) -> dict[str, Any]:
     if missing:
         raise Undecodable(f"not a CloudEvent: no {', '.join(missing)}")
     event["datacontenttype"] = header(message.headers, "content-type") or "application/json"
-    if (trace := header(message.headers, "traceparent")) is not None:
-        event["traceparent"] = trace
+    if (trace := trace_of(message.headers)) is not None:
+        event.update(trace_headers(trace))
     return {**event, "data": decode_data(message)}

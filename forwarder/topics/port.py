@@ -174,8 +174,9 @@ class Tail(Protocol):
 class TopicAdmin(Protocol):
     """Creates and lists topics, and reads their offsets."""
 
-    async def create(self, partitions: Mapping[str, int]) -> Sequence[str]:
-        """Create each topic that does not exist yet, with the given number of partitions. The names of those created."""
+    async def create(self, partitions: Mapping[str, int], *, retention: timedelta | None = None) -> Sequence[str]:
+        """Create each topic that does not exist yet, with the given number of partitions. The names of those created. `retention`:
+        for how long they keep a message at least; as the log has it by default where that is None."""
         ...
 
     async def list(self) -> Mapping[str, int]:
@@ -193,6 +194,10 @@ class TopicAdmin(Protocol):
     async def offsets(self, topic: str) -> Mapping[int, range]:
         """For each partition of `topic`, the offsets it holds now: from the oldest message that is kept up to, as `stop`, the
         next message. Empty if there is no such topic."""
+        ...
+
+    async def settings(self, topic: str) -> Mapping[str, str]:
+        """How `topic`, which exists, is set up, by Kafka's names; empty where a topic has no settings."""
         ...
 
     async def retention(self, topic: str) -> timedelta | None:

@@ -16,7 +16,7 @@ import httpcore
 
 from forwarder.http.fields import read_retry_after
 from forwarder.process.clock import Clock
-from forwarder.reservation.card_numbers import mask
+from forwarder.reservation.checks.card_numbers import mask
 from forwarder.webhooks.addresses import AddressRule, Resolve, Resolver
 from forwarder.webhooks.port import EndpointResponse, NoResponse, PostResult
 

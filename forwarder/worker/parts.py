@@ -2,13 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from forwarder.pms.port import PmsDirectory
 from forwarder.process.clock import Clock
 from forwarder.store.submissions.port import Recorder
 from forwarder.tenancy.port import Directory, Unsealer
 from forwarder.topics.port import Log, Publisher, Topics
+from forwarder.topics.signing import MessageSigner
 from forwarder.worker.cards.keeper import CardParts
 from forwarder.worker.retention import RetentionSweeper
 from forwarder.worker.standing import StandingParts
@@ -49,8 +50,9 @@ Lacking = Callable[[], Awaitable[Mapping[str, int]]]
 """How much of what the topics say was done the store does not have; empty where it has all of it. Raises `StoreUnavailable`,
 `LogUnavailable`."""
 
-Vouches = Callable[[str, str], bool]
-"""Whether this deployment issued a request id, its second argument, to an account, its first."""
+TopicLost = Callable[[], Awaitable[Mapping[str, Any]]]
+"""What the requests topic does not have of what the store took from it, in words for the log; empty where it has all. Raises
+`StoreUnavailable`, `LogUnavailable`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class WorkerParts:
     pms: PmsDirectory
     clock: Clock
     settings: WorkerSettings
-    vouches: Vouches
+    signer: MessageSigner
     cards: CardParts
     standing: StandingParts | None = None
     """None where nobody asks for it."""
@@ -74,3 +76,5 @@ class WorkerParts:
     """None where somebody else removes guests' data, or nobody."""
     lacking: Lacking | None = None
     """None where the store is new with the log."""
+    topic_lost: TopicLost | None = None
+    """None where the log is new with the store."""

@@ -12,6 +12,7 @@ import structlog
 from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter
 from forwarder.process.clock import Clock
 from forwarder.process.loops import Batcher, Outage, cancel_all, forever, keep_trying
+from forwarder.store.processes.port import ThrottleState
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.topics.port import LogUnavailable
@@ -35,6 +36,7 @@ _OUTAGES = (StoreUnavailable, TenancyUnavailable, LogUnavailable)
 _BREAKERS_SECONDS = 5.0
 _LAST_SECONDS = 5.0
 _RESTORED_SECONDS = 5.0
+_TOPIC_SECONDS = 30.0
 
 
 class Worker:
@@ -45,7 +47,7 @@ class Worker:
         settings, clock, recorder = parts.settings, parts.clock, parts.recorder
         self._lease = Lease(recorder, clock, settings.lease_seconds)
         letters = DeadLetterWriter(parts.topics, settings.group)
-        self._outbox = OutboxPublisher(recorder, parts.publisher, parts.topics, clock, settings)
+        self._outbox = OutboxPublisher(recorder, parts.publisher, parts.signer, parts.topics, clock, settings)
         cards = CardVault(parts.cards.keys, parts.cards.sealing_keys, parts.cards.wrapper)
         self._cards = CardKeeper(parts.cards, cards, parts.log, parts.topics.requests, settings.group, clock)
         throttles = self._throttles = Throttles(clock, parts.pms.limits)
@@ -86,6 +88,9 @@ class Worker:
         self.in_step = parts.lacking is None
         """Whether the store is known to have all that the topics say was done. Until then nothing is taken in or pushed."""
 
+        self.topic_whole = True
+        """Whether the requests topic has all that the store took from it, when that was last looked at."""
+
     def consuming(self) -> bool:
         """True while the requests topic is being read and the lease is held: ready to do its work."""
         return self._consuming and not self._watch.stalled and self._lease.held()
@@ -94,6 +99,10 @@ class Worker:
     def worker_id(self) -> str:
         """The id under which it holds rows now."""
         return self._lease.worker_id
+
+    def throttles(self) -> Sequence[ThrottleState]:
+        """How it treats the PMSs that it pushes to."""
+        return self._throttles.states(max_accounts=self._parts.settings.max_named_accounts)
 
     def holds(self) -> Collection[int]:
         """The ids of the rows that it has in memory."""
@@ -134,6 +143,14 @@ class Worker:
             await _within_pause(stop, self._parts.clock, seconds)
         return False
 
+    async def _look_at_topic(self) -> None:
+        """Work goes on where the topic was lost: it can do no harm. But what was accepted last may be nowhere."""
+        lost = {} if self._parts.topic_lost is None else await self._parts.topic_lost()
+        if lost and self.topic_whole:
+            _log.error("topic.behind_the_store", **lost)
+        self.topic_whole = not lost
+        await self._parts.clock.sleep(_TOPIC_SECONDS)
+
     async def _forever(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
         outage = self._outages.get(name)
         await forever(step, name=name, clock=self._parts.clock, outages=_OUTAGES, outage=outage)
@@ -144,6 +161,7 @@ class Worker:
         return {
             **({} if sweeper is None else {"retention": sweeper.keep_sweeping}),
             "lease": self._keep_lease,
+            "topic": self._look_at_topic,
             "intake": self._consume,
             "intake_watch": self._watch.look,
             "sweep": self._sweep.all_accounts,

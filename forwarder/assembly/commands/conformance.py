@@ -9,6 +9,7 @@ from forwarder.pms.conformance import CHECKS, Check, Result, Site, examine
 from forwarder.pms.registry import check_options, registered
 from forwarder.process.clock import SystemClock
 from forwarder.process.supervision import Stop, bind
+from forwarder.reservation.booking import Booking
 from forwarder.simulator.app import simulator_app
 from forwarder.simulator.sites import SITES
 from forwarder.simulator.world import World
@@ -39,12 +40,17 @@ async def simulated_site(kind: str) -> AsyncIterator[Site]:
                 simulated.credential,
                 simulated.options,
                 held=world.standing,
+                held_by=None if simulated.keeps_reference else _by_stay,
                 refusals=simulated.refusals,
             )
         finally:
             stop.set()
             await serving
             listening.close()
+
+
+def _by_stay(booking: Booking) -> str:
+    return f"{booking.property_id}/{booking.arrival}"
 
 
 async def results(kind: str, site: Site | None, checks: Sequence[Check]) -> AsyncIterator[Result]:

@@ -1,15 +1,22 @@
-"""Retention, and erasing guests, for operators."""
+"""Retention, erasing guests, and purging what was finished long ago, for operators."""
 
 from forwarder.assembly.backend import Backend
 from forwarder.operations.erase import Guests
+from forwarder.operations.purge import Purge
 from forwarder.operations.retention import Retention
 from forwarder.store.retention.guests import SqlGuests
+from forwarder.store.retention.purge import SqlPurge
 from forwarder.tenancy.sql.retention import SqlRetentionPolicies
 
 
 def retention_of(backend: Backend) -> Retention:
     """For how long workspaces keep their guests' data."""
     return Retention(SqlRetentionPolicies(backend.engine), backend.audit)
+
+
+def purge_of(backend: Backend) -> Purge:
+    """Deletes submissions that were finished long ago."""
+    return Purge(SqlPurge(backend.engine), backend.audit, backend.clock)
 
 
 def guests_of(backend: Backend) -> Guests:

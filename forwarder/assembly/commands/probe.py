@@ -1,21 +1,38 @@
-"""What probes an account's PMS, with the workers' own grants: some PMSs take each refresh token once."""
+"""What asks PMSs for operators, with the workers' own grants: some PMSs take each refresh token once."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from forwarder.assembly.backend import Backend
 from forwarder.assembly.roles.worker import grants_of
+from forwarder.operations.look_up import LookUps
 from forwarder.operations.probe import Prober
 from forwarder.pms.directory import open_directory
 from forwarder.pms.http.client import PushPolicy
+from forwarder.pms.port import PmsDirectory
 
 
 @asynccontextmanager
 async def open_prober(backend: Backend) -> AsyncIterator[Prober]:
-    """Its connections are closed in the end."""
-    keyring, seconds = backend.keyring, backend.settings.environment.push_timeout_seconds
+    """What probes an account's PMS. Its connections are closed in the end."""
+    async with _open_pms(backend) as pms:
+        yield Prober(pms, backend.keyring, backend.clock, backend.audit)
+
+
+@asynccontextmanager
+async def open_look_ups(backend: Backend) -> AsyncIterator[LookUps]:
+    """What looks submissions up in their PMSs. Its connections are closed in the end."""
+    async with _open_pms(backend) as pms:
+        yield LookUps(pms, backend.keyring, backend.overview, backend.pushing_directory(), backend.audit)
+
+
+@asynccontextmanager
+async def _open_pms(backend: Backend) -> AsyncIterator[PmsDirectory]:
+    keyring, environment = backend.keyring, backend.settings.environment
+    seconds = environment.push_timeout_seconds
     grants = None if keyring is None else grants_of(backend, keyring, seconds)
-    async with open_directory(backend.clock, policy=PushPolicy(push_seconds=seconds), grants=grants) as pms:
-        yield Prober(pms, keyring, backend.clock, backend.audit)
+    policy, plaintext = PushPolicy(push_seconds=seconds), environment.plaintext_to_pms
+    async with open_directory(backend.clock, policy=policy, grants=grants, plaintext=plaintext) as pms:
+        yield pms
     if grants is not None:
         await grants.finish()

@@ -5,18 +5,20 @@ from datetime import datetime
 from forwarder.assembly.backend import Backend
 from forwarder.operations.recovery.check import RecoveryCheck
 from forwarder.operations.recovery.recover import Recovered, Recovery, RecoveryParts
+from forwarder.operations.recovery.topics import TopicCheck
 from forwarder.pms.port import AccountConnection
 from forwarder.pms.registry import registered
 from forwarder.reservation.submission import RequestIds
+from forwarder.store.retention.purge import SqlPurge
 from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.store.submissions.recorder import SqlRecorder
-from forwarder.store.submissions.recovery import SqlRecovery
+from forwarder.store.submissions.recovery import SqlPlaces, SqlRecovery
 from forwarder.tenancy.port import Account
-from forwarder.tenancy.sql.deployment import request_id_key
+from forwarder.topics.signing import MessageSigner
 from forwarder.worker.push_context import safeguards_of
 
 
-def recovery_check(backend: Backend, ids: RequestIds) -> RecoveryCheck:
+def recovery_check(backend: Backend, ids: RequestIds, signer: MessageSigner) -> RecoveryCheck:
     """Of the backend's log and store."""
     return RecoveryCheck(
         backend.log,
@@ -25,7 +27,14 @@ def recovery_check(backend: Backend, ids: RequestIds) -> RecoveryCheck:
         known=SqlCardKeys(backend.engine).known,
         statuses=backend.overview.statuses,
         vouches=ids.vouches,
+        purged_before=SqlPurge(backend.engine).purged_before,
+        signer=signer,
     )
+
+
+def topic_check(backend: Backend) -> TopicCheck:
+    """Of the backend's log and store."""
+    return TopicCheck(backend.log, backend.settings.topics.requests, SqlPlaces(backend.engine))
 
 
 async def recovery(backend: Backend, *, since: datetime | None, dry_run: bool) -> Recovered:
@@ -48,7 +57,7 @@ async def recovery(backend: Backend, *, since: datetime | None, dry_run: bool) -
             recorder=SqlRecorder(backend.engine),
             store=SqlRecovery(backend.engine),
             directory=backend.directory,
-            check=recovery_check(backend, RequestIds(await request_id_key(backend.engine))),
+            check=recovery_check(backend, await backend.request_ids(), await backend.signer()),
             safeguards=safeguards,
             audit=backend.audit,
             clock=backend.clock,

@@ -11,9 +11,10 @@ from forwarder.operations.show.status import StatusReader, StoreParts
 from forwarder.process.clock import SystemClock
 from forwarder.settings import BadSettings, Embedded, Settings
 from forwarder.store.audit.trail import SqlAuditTrail
-from forwarder.store.database import open_engine
+from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.migrate import HEAD, applied_revisions, is_current
+from forwarder.store.processes.register import SqlProcesses
 from forwarder.store.standing.reader import SqlStanding
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
@@ -27,20 +28,15 @@ from forwarder.worker.parts import GROUP as WORKER
 async def open_status(settings: Settings) -> AsyncIterator[StatusReader]:
     """The reader of this deployment's status. Creates nothing: raises `BadSettings` where the directory of an embedded one holds
     none."""
+    require_there(settings)
     where, clock, topics = database_of(settings), SystemClock(), settings.topics
-    if isinstance(settings.backend, Embedded) and not settings.backend.data_dir.is_dir():
-        raise BadSettings(
-            f"There is no forwarder in {settings.backend.data_dir}: start one with `forwarder up`, or name its directory in "
-            "FORWARDER_DATA_DIR."
-        )
     engine = open_engine(where, pool_size=2)
 
     async def revisions() -> tuple[Sequence[str], bool]:
         return await applied_revisions(engine), await is_current(engine)
 
     async def sealing_keys(now: datetime) -> Sequence[str]:
-        keys = await load_sealing_keys(engine, now=now)
-        return [key.key_id for key in keys if key.not_before <= now < key.not_after]
+        return await valid_sealing_keys(engine, now)
 
     parts = StoreParts(
         revisions=revisions,
@@ -48,6 +44,7 @@ async def open_status(settings: Settings) -> AsyncIterator[StatusReader]:
         standing=SqlStanding(engine),
         overview=SqlOverview(engine),
         accounts=SqlTenancyAdmin(engine),
+        processes=SqlProcesses(engine),
         workers=SqlRecorder(engine),
         endpoints=SqlEndpoints(engine),
         secrets=SqlSecrets(engine),
@@ -60,3 +57,18 @@ async def open_status(settings: Settings) -> AsyncIterator[StatusReader]:
             yield StatusReader(log, topics.all(), groups, parts, clock)
     finally:
         await engine.dispose()
+
+
+def require_there(settings: Settings) -> None:
+    """Raises `BadSettings` where the directory of an embedded deployment holds none."""
+    if isinstance(settings.backend, Embedded) and not settings.backend.data_dir.is_dir():
+        raise BadSettings(
+            f"There is no forwarder in {settings.backend.data_dir}: start one with `forwarder up`, or name its directory in "
+            "FORWARDER_DATA_DIR."
+        )
+
+
+async def valid_sealing_keys(engine: Engine, now: datetime) -> Sequence[str]:
+    """The ids of the keys that cards can be sealed to now."""
+    keys = await load_sealing_keys(engine, now=now)
+    return [key.key_id for key in keys if key.not_before <= now < key.not_after]

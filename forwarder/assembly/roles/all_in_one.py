@@ -5,13 +5,13 @@ from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from forwarder.assembly.backend import Backend, open_backend
+from forwarder.assembly.backend import Backend
 from forwarder.assembly.roles.console import console_refusal, open_console
 from forwarder.assembly.roles.ingress import open_ingress
 from forwarder.assembly.roles.notifier import open_webhook_api
 from forwarder.assembly.roles.query import open_query
-from forwarder.assembly.roles.role import Listening, open_outcomes, serve_role
-from forwarder.assembly.roles.worker import open_worker, worker_checks
+from forwarder.assembly.roles.role import Listening, open_outcomes, open_role_backend, serve_role
+from forwarder.assembly.roles.worker import lesser_worker_checks, open_worker, worker_checks
 from forwarder.assembly.webhooks import open_notifier
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
@@ -39,7 +39,7 @@ async def run_everything(settings: Settings, listening: Listening, stop: Stop, r
     settings = _with_simulator(settings, simulator)
     with _alone(settings), aside or nullcontext():
         async with AsyncExitStack() as stack:
-            backend = await stack.enter_async_context(open_backend(settings))
+            backend = await open_role_backend(stack, settings, "up")
             await backend.create_topics()
             publisher = await stack.enter_async_context(backend.log.publisher())
             outcomes = await open_outcomes(stack, backend, stop)
@@ -52,7 +52,11 @@ async def run_everything(settings: Settings, listening: Listening, stop: Stop, r
             reading = [*await open_query(backend, outcomes), *await open_webhook_api(backend)]
             callers = [*ingress, *reading, *contract_routes()]
             operators = [] if console_refusal(settings, listening) else await open_console(backend)
-            routes = [*callers, *operators, *health_routes(checks, metrics_token=settings.metrics_token)]
+            routes = [
+                *callers,
+                *operators,
+                *health_routes(checks, metrics_token=settings.metrics_token, lesser=lesser_worker_checks(worker)),
+            ]
             simulated = simulator_below(_SIMULATOR, world)
             if aside is None:
                 routes.append(simulated)
@@ -61,7 +65,7 @@ async def run_everything(settings: Settings, listening: Listening, stop: Stop, r
                 await stack.enter_async_context(side_by_side(serving, stop))
             async with side_by_side(worker.run(stop), stop), side_by_side(notifier.run(stop), stop):
                 await ready(backend, simulator)
-                await serve_role("up", routes, backend, listening, stop)
+                await serve_role("up", routes, backend, listening, stop, throttles=worker.throttles)
 
 
 def _with_simulator(settings: Settings, url: str) -> Settings:

@@ -2,9 +2,10 @@
 
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
+from typing import Final
 
-from forwarder.assembly.backend import Backend, open_backend
-from forwarder.assembly.roles.role import Listening, serve_role
+from forwarder.assembly.backend import Backend
+from forwarder.assembly.roles.role import Listening, open_role_backend, serve_role
 from forwarder.assembly.webhooks import webhooks_of
 from forwarder.console.parts import ConsoleParts
 from forwarder.http.health import health_routes
@@ -17,8 +18,13 @@ from forwarder.process.loading import load
 from forwarder.process.supervision import Stop
 from forwarder.settings import BadSettings, Settings
 from forwarder.store.lists.reader import SqlReader
+from forwarder.store.processes.register import SqlProcesses
 from forwarder.store.standing.reader import SqlStanding
 from forwarder.store.webhooks.log import SqlDeliveryLog
+
+_PROBER: Final = "forwarder.assembly.commands.probe:open_prober"
+_LOOK_UPS: Final = "forwarder.assembly.commands.probe:open_look_ups"
+"""Loaded when somebody asks a PMS."""
 
 
 async def run_console(settings: Settings, listening: Listening, stop: Stop) -> None:
@@ -26,10 +32,11 @@ async def run_console(settings: Settings, listening: Listening, stop: Stop) -> N
     if (refusal := console_refusal(settings, listening)) is not None:
         raise BadSettings(refusal)
     async with AsyncExitStack() as stack:
-        backend = await stack.enter_async_context(open_backend(settings))
+        backend = await open_role_backend(stack, settings, "console")
         routes = await open_console(backend)
         checks = {"store": SqlReader(backend.engine).ready}
-        await serve_role("console", [*routes, *health_routes(checks)], backend, listening, stop)
+        health = health_routes(checks, metrics_token=settings.metrics_token)
+        await serve_role("console", [*routes, *health], backend, listening, stop)
 
 
 def console_refusal(settings: Settings, listening: Listening) -> str | None:
@@ -53,6 +60,7 @@ async def open_console(backend: Backend) -> Routes:
         clock=backend.clock,
         log=backend.log,
         topics=settings.topics,
+        signer=await backend.signer(),
         groups=[
             Group(settings.worker.group, settings.topics.requests),
             Group(settings.notifier.group, settings.topics.results),
@@ -63,6 +71,9 @@ async def open_console(backend: Backend) -> Routes:
         overview=backend.overview,
         search=SubmissionSearch(backend.overview, backend.request_ids),
         standing=SqlStanding(backend.engine),
+        processes=SqlProcesses(backend.engine),
+        prober=lambda: load(_PROBER)(backend),
+        look_ups=lambda: load(_LOOK_UPS)(backend),
         deliveries=SqlDeliveryLog(backend.engine),
         repairs=backend.repairs,
         audit=backend.audit,

@@ -4,9 +4,9 @@ from contextlib import AsyncExitStack
 from functools import cache
 from typing import Final
 
-from forwarder.assembly.backend import Backend, open_backend
+from forwarder.assembly.backend import Backend
 from forwarder.assembly.cards import open_card_sealer
-from forwarder.assembly.roles.role import Listening, lame_duck, open_outcomes, serve_role
+from forwarder.assembly.roles.role import Listening, lame_duck, open_outcomes, open_role_backend, serve_role
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
 from forwarder.http.messages import Routes
@@ -32,7 +32,7 @@ for them."""
 async def run_ingress(settings: Settings, listening: Listening, stop: Stop) -> None:
     """Serve the ingress until `stop`."""
     async with AsyncExitStack() as stack:
-        backend = await stack.enter_async_context(open_backend(settings))
+        backend = await open_role_backend(stack, settings, "ingress")
         closing = await stack.enter_async_context(lame_duck(backend, stop))
         publisher = await stack.enter_async_context(backend.log.publisher())
         outcomes = await open_outcomes(stack, backend, closing)
@@ -53,6 +53,7 @@ async def open_ingress(
     await stack.enter_async_context(side_by_side(usage, stop, until_stopped=True))
     parts = IngressParts(
         publisher=publisher,
+        signer=await backend.signer(),
         requests_topic=topics.requests,
         access=backend.access,
         sealer=await open_card_sealer(stack, backend, stop),

@@ -2,8 +2,8 @@
 
 from contextlib import AsyncExitStack
 
-from forwarder.assembly.backend import Backend, open_backend
-from forwarder.assembly.roles.role import Listening, consuming_check, lame_duck, serve_role, then_set
+from forwarder.assembly.backend import Backend
+from forwarder.assembly.roles.role import Listening, consuming_check, lame_duck, open_role_backend, serve_role, then_set
 from forwarder.assembly.webhooks import open_notifier, webhooks_of
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
@@ -17,7 +17,7 @@ from forwarder.store.lists.reader import SqlReader
 async def run_notifier(settings: Settings, listening: Listening, stop: Stop) -> None:
     """Post results to customers' endpoints until `stop`; the port serves the management of webhooks, health and metrics."""
     async with AsyncExitStack() as stack:
-        backend = await stack.enter_async_context(open_backend(settings))
+        backend = await open_role_backend(stack, settings, "notifier")
         async with backend.log.admin():
             pass  # a log that does not let us in is no outage to be waited out
         notifier = await open_notifier(stack, backend)

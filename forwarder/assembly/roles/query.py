@@ -2,8 +2,8 @@
 
 from contextlib import AsyncExitStack
 
-from forwarder.assembly.backend import Backend, open_backend
-from forwarder.assembly.roles.role import Listening, lame_duck, open_outcomes, serve_role
+from forwarder.assembly.backend import Backend
+from forwarder.assembly.roles.role import Listening, lame_duck, open_outcomes, open_role_backend, serve_role
 from forwarder.http.contract import contract_routes
 from forwarder.http.health import health_routes
 from forwarder.http.messages import Routes
@@ -20,7 +20,7 @@ from forwarder.topics.outcomes import OutcomeListener
 async def run_query(settings: Settings, listening: Listening, stop: Stop) -> None:
     """Serve the query stage until `stop`."""
     async with AsyncExitStack() as stack:
-        backend = await stack.enter_async_context(open_backend(settings))
+        backend = await open_role_backend(stack, settings, "query")
         closing = await stack.enter_async_context(lame_duck(backend, stop))
         routes = await open_query(backend, await open_outcomes(stack, backend, closing))
         checks = {"store": SqlReader(backend.engine).ready}

@@ -1,28 +1,41 @@
 """What the processes of all stages share: listening for outcomes, the health check of a consumer, serving routes."""
 
 import asyncio
+import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Protocol
+from dataclasses import replace
+from typing import Final, Protocol
 
 import structlog
 
-from forwarder.assembly.backend import Backend
-from forwarder.http.contract import announcing
+from forwarder import __version__
+from forwarder.assembly.backend import Backend, open_backend
+from forwarder.assembly.tracing import open_tracer
+from forwarder.http.deprecation import announcing
 from forwarder.http.health import Check
 from forwarder.http.messages import Routes
 from forwarder.http.server import http_app, serve
 from forwarder.http.tls import ServerTls
+from forwarder.http.traced import TracedApp
 from forwarder.observability.metrics import tell_build
-from forwarder.process.loops import cancel_all
+from forwarder.process.loops import cancel_all, forever
 from forwarder.process.supervision import BACKLOG, Stop, side_by_side
+from forwarder.settings import Settings
+from forwarder.store.processes.port import TELL_SECONDS, RunningProcess, ThrottleState
+from forwarder.store.processes.register import SqlProcesses
+from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.tenancy.key_uses import write_uses
 from forwarder.tenancy.port import TenancyUnavailable
 from forwarder.tenancy.sql.key_uses import SqlKeyUses
 from forwarder.topics.outcomes import OutcomeListener
 
 Listening = socket.socket
+Throttles = Callable[[], Sequence[ThrottleState]]
+
+_LAST_SECONDS: Final = 2.0
+"""A process that ends does not wait for a store that is away."""
 
 _log = structlog.get_logger(__name__)
 
@@ -31,6 +44,12 @@ class Consuming(Protocol):
     """A stage that reads a topic."""
 
     def consuming(self) -> bool: ...
+
+
+async def open_role_backend(stack: AsyncExitStack, settings: Settings, role: str) -> Backend:
+    """The backend of a process that is `role`, traced where that is wanted. Raises as `open_backend`."""
+    tracer = await stack.enter_async_context(open_tracer(settings, role))
+    return await stack.enter_async_context(open_backend(settings, tracer=tracer))
 
 
 def consuming_check(stage: Consuming) -> Check:
@@ -76,17 +95,54 @@ async def then_set(done: Stop, work: Awaitable[None]) -> None:
         done.set()
 
 
+@asynccontextmanager
+async def telling_of_itself(role: str, backend: Backend, stop: Stop, throttles: Throttles) -> AsyncIterator[None]:
+    """Tell operators every few seconds that this process runs, until `stop`, through outages of the store."""
+    register, clock = SqlProcesses(backend.engine), backend.clock
+    now, host = clock.now(), socket.gethostname()
+    this = RunningProcess(
+        secrets.token_hex(8), role, __version__, backend.settings.environment.revision, host, now, now
+    )
+
+    async def step() -> None:
+        seen = replace(this, seen_at=clock.now(), throttles=throttles())
+        await register.tell(seen)
+        await register.forget_old(seen)
+        await clock.sleep(TELL_SECONDS)
+
+    telling = forever(step, name="register", clock=clock, outages=(StoreUnavailable,))
+    async with side_by_side(telling, stop, until_stopped=True):
+        yield
+    with suppress(StoreUnavailable, TimeoutError):
+        async with asyncio.timeout(_LAST_SECONDS):
+            await register.end(this.id)
+
+
 async def serve_role(
-    role: str, routes: Routes, backend: Backend, listening: Listening, stop: Stop, *, leaving: Stop | None = None
+    role: str,
+    routes: Routes,
+    backend: Backend,
+    listening: Listening,
+    stop: Stop,
+    *,
+    leaving: Stop | None = None,
+    throttles: Throttles = tuple,
 ) -> None:
-    """Serve `routes` until `stop`, then let requests finish within the grace period. `leaving`: set before, see `lame_duck`."""
+    """Serve `routes` until `stop`, then let requests finish within the grace period. `leaving`: set before, see `lame_duck`.
+    `throttles`: of a worker, told to operators."""
     listening.listen(BACKLOG)  # one of several on a port does so only now that it serves
     tell_build(role, backend.settings.environment.revision)
     _log.info("process.listening", role=role, port=listening.getsockname()[1])
-    app = http_app(announcing(routes), backend.clock, leaving=leaving)
+    routes = announcing(routes)
+    app = http_app(routes, backend.clock, leaving=leaving)
+    if backend.tracer is not None:
+        app = TracedApp(app, routes, backend.tracer)
     settings = backend.settings
     uses = SqlKeyUses(backend.engine)
-    async with side_by_side(write_uses(backend.access.uses, uses, backend.clock), stop, until_stopped=True):
+    async with (
+        telling_of_itself(role, backend, stop, throttles),
+        side_by_side(write_uses(backend.access.uses, uses, backend.clock), stop, until_stopped=True),
+    ):
         await serve(
             app,
             listening,

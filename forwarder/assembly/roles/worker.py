@@ -3,19 +3,18 @@
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
-from forwarder.assembly.backend import Backend, open_backend
+from forwarder.assembly.backend import Backend
 from forwarder.assembly.cards import card_parts
-from forwarder.assembly.commands.recovery import recovery_check
-from forwarder.assembly.roles.role import Listening, consuming_check, serve_role, then_set
+from forwarder.assembly.commands.recovery import recovery_check, topic_check
+from forwarder.assembly.roles.role import Listening, consuming_check, open_role_backend, serve_role, then_set
 from forwarder.assembly.secrets import required_keyring
 from forwarder.http.health import Check, health_routes
 from forwarder.operations.show.standing import Group
 from forwarder.pms.auth.shared_grants import RenewalTimes, SharedGrantKeeper
-from forwarder.pms.directory import open_directory
+from forwarder.pms.directory import Traces, open_directory
 from forwarder.pms.http.client import PushPolicy
 from forwarder.pms.registry import registered
 from forwarder.process.supervision import Stop, side_by_side
-from forwarder.reservation.submission import RequestIds
 from forwarder.settings import Settings
 from forwarder.store.lists.reader import SqlReader
 from forwarder.store.retention.guests import SqlGuests
@@ -23,7 +22,6 @@ from forwarder.store.standing.reader import SqlStanding
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 from forwarder.tenancy.sealing.registry import Keyring
-from forwarder.tenancy.sql.deployment import request_id_key
 from forwarder.tenancy.sql.grants import SqlGrants
 from forwarder.tenancy.sql.retention import SqlRetentionPolicies
 from forwarder.topics.port import Publisher
@@ -36,16 +34,16 @@ from forwarder.worker.standing import StandingParts
 async def run_worker(settings: Settings, listening: Listening, stop: Stop) -> None:
     """Work until `stop`; the port serves health and metrics."""
     async with AsyncExitStack() as stack:
-        backend = await stack.enter_async_context(open_backend(settings))
+        backend = await open_role_backend(stack, settings, "worker")
         publisher = await stack.enter_async_context(backend.log.publisher())
         worker = await open_worker(stack, backend, publisher)
-        routes = health_routes(
-            {**worker_checks(backend, worker), "log": publisher.ready}, "worker", settings.metrics_token, leaving=stop
-        )
+        checks = {**worker_checks(backend, worker), "log": publisher.ready}
+        lesser = lesser_worker_checks(worker)
+        routes = health_routes(checks, "worker", settings.metrics_token, lesser=lesser, leaving=stop)
         # Health and metrics are served until the work in progress is done.
         done = Stop()
         async with side_by_side(then_set(done, worker.run(stop)), stop):
-            await serve_role("worker", routes, backend, listening, done, leaving=stop)
+            await serve_role("worker", routes, backend, listening, done, leaving=stop, throttles=worker.throttles)
 
 
 async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publisher) -> Worker:
@@ -62,10 +60,11 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
             policy=PushPolicy(push_seconds=push_seconds),
             grants=grants,
             plaintext=settings.environment.plaintext_to_pms,
+            traces=Traces(settings.environment.trace_to_pms, backend.tracer),
         )
     )
     stack.push_async_callback(grants.finish)
-    ids = RequestIds(await request_id_key(backend.engine))
+    signer = await backend.signer()
     parts = WorkerParts(
         log=backend.log,
         topics=settings.topics,
@@ -76,10 +75,11 @@ async def open_worker(stack: AsyncExitStack, backend: Backend, publisher: Publis
         pms=pms,
         clock=clock,
         settings=settings.worker,
-        vouches=ids.vouches,
+        signer=signer,
         cards=card_parts(backend),
         standing=standing_parts(backend),
-        lacking=recovery_check(backend, ids).lacking,
+        lacking=recovery_check(backend, await backend.request_ids(), signer).lacking,
+        topic_lost=topic_check(backend).in_words,
         sweeper=RetentionSweeper(SqlGuests(backend.engine), SqlRetentionPolicies(backend.engine), clock),
     )
     return Worker(parts)
@@ -107,6 +107,15 @@ def worker_checks(backend: Backend, worker: Worker) -> Mapping[str, Check]:
         "store": SqlReader(backend.engine).ready,
         "store_in_step_with_topics": in_step,
     }
+
+
+def lesser_worker_checks(worker: Worker) -> Mapping[str, Check]:
+    """What it works on without: whether the topic has all that the store took from it."""
+
+    async def whole() -> bool:
+        return worker.topic_whole
+
+    return {"topics_in_step_with_store": whole}
 
 
 async def _load_kinds(backend: Backend) -> None:

@@ -1,12 +1,11 @@
 """`forwarder account …`: integration accounts, each one PMS as one workspace uses it."""
 
-import math
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -16,17 +15,19 @@ from forwarder.assembly.pms_catalog import pms_kinds
 from forwarder.cli.backend import with_backend
 from forwarder.cli.options import credential_from, options_from, tls_from
 from forwarder.cli.output import AsJson, Failed, WrongUsage, say, show_json, show_one, show_rows, show_table
+from forwarder.operations.account_terms import PUBLISHED, BadTerm, base_url_of, checks_of, rate_of
 from forwarder.operations.accounts import Accounts, AccountSettings, account_of
 from forwarder.operations.probe import FAILED, ProbeStep
 from forwarder.pms.port import SYSTEM_TLS, BadOptions
 from forwarder.process.clock import iso
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, MAX_WINDOW_SECONDS
-from forwarder.reservation.plausibility import CHECKS
 from forwarder.reservation.submission import SHADOW_MARK
 from forwarder.store.lists.port import NextTry
 from forwarder.store.standing.port import AccountWork
 from forwarder.store.standing.reader import SqlStanding
 from forwarder.tenancy.port import Account
+
+T = TypeVar("T")
 
 _COLUMNS = (
     "id",
@@ -72,9 +73,8 @@ _CertificateFile = Annotated[
     typer.Option(help="The client certificate (PEM, with its chain) to show to its PMS. The contents are stored."),
 ]
 _KeyFile = Annotated[Path | None, typer.Option(help="The certificate's key (PEM, without a password), stored sealed.")]
-_PUBLISHED = "published"
 _CONCURRENCY = typer.Option(min=1, help="Maximum concurrent pushes.")
-_RATE = typer.Option(metavar="N", help=f"Maximum requests per second; {_PUBLISHED}: the limit that its kind publishes.")
+_RATE = typer.Option(metavar="N", help=f"Maximum requests per second; {PUBLISHED}: the limit that its kind publishes.")
 _DEADLINE = typer.Option(min=1, metavar="SECONDS", help="How long a submission is tried.")
 _Id = Annotated[str, typer.Argument(metavar="ID", help="The account's identifier.")]
 
@@ -101,7 +101,7 @@ def add(
     option: _Option = None,
     options_file: _OptionsFile = None,
     concurrency: Annotated[int, _CONCURRENCY] = 64,
-    rate: Annotated[str, _RATE] = _PUBLISHED,
+    rate: Annotated[str, _RATE] = PUBLISHED,
     deadline: Annotated[int, _DEADLINE] = 24 * 60 * 60,
     duplicate_window: Annotated[int, _DUPLICATE_WINDOW] = DEFAULT_WINDOW_SECONDS,
     skip_checks: _SkipChecks = "none",
@@ -200,35 +200,26 @@ def _settings_from(
     """Those that are given. Raises `WrongUsage`."""
     settings: AccountSettings = {}
     if base_url is not None:
-        if not base_url.startswith(("http://", "https://")):
-            raise WrongUsage(f"--base-url must begin with http:// or https://; it is {base_url!r}.")
-        settings["base_url"] = base_url.rstrip("/")
+        settings["base_url"] = _term("--base-url", base_url_of, base_url)
     if concurrency is not None:
         settings["concurrency"] = concurrency
     if rate is not None:
-        settings["rate_per_second"] = _rate_from(rate)
+        settings["rate_per_second"] = _term("--rate", rate_of, rate)
     if deadline is not None:
         settings["deadline_seconds"] = deadline
     if duplicate_window is not None:
         settings["duplicate_window_seconds"] = duplicate_window
     if skip_checks is not None:
-        settings["skipped_checks"] = _checks_from(skip_checks)
+        settings["skipped_checks"] = _term("--skip-checks", checks_of, skip_checks)
     return settings
 
 
-def _rate_from(text: str) -> float | None:
-    """None: the limit that its kind publishes."""
-    if text == _PUBLISHED:
-        return None
+def _term(option: str, read: Callable[[str], T], text: str) -> T:
+    """What `read` makes of `text`. Raises `WrongUsage`, which names the option."""
     try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate < math.inf:
-        raise WrongUsage(
-            f"--rate must be a number that is more than 0, or {_PUBLISHED} for the kind's published limit."
-        )
-    return rate
+        return read(text)
+    except BadTerm as error:
+        raise WrongUsage(f"{option} {error}") from None
 
 
 def show(account_id: _Id, as_json: AsJson = False) -> None:
@@ -284,18 +275,6 @@ def _told(step: ProbeStep) -> tuple[str, ...]:
 
 def _accounts(backend: Backend) -> Accounts:
     return Accounts(backend.tenancy, backend.sealer, plaintext=backend.settings.environment.plaintext_to_pms)
-
-
-def _checks_from(names: str) -> tuple[str, ...]:
-    if names == "none":
-        return ()
-    if names == "all":
-        return CHECKS
-    given = [name.strip() for name in names.split(",")]
-    wrong = [name for name in given if name not in CHECKS]
-    if wrong:
-        raise WrongUsage(f"There is no check {wrong[0]!r}; there are: {', '.join(CHECKS)}; or say all, or none.")
-    return tuple(check for check in CHECKS if check in given)
 
 
 @contextmanager

@@ -1,15 +1,19 @@
-"""`forwarder recover`: brings a database that was restored to an earlier state up with what the topics tell."""
+"""`forwarder recover`: brings a database that was restored to an earlier state up with what the topics tell; or, where it was the
+topics that were lost, says what may be lost with them, and goes on."""
 
 from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated, Final
 
 import typer
 
-from forwarder.assembly.commands.recovery import recovery
+from forwarder.assembly.backend import Backend
+from forwarder.assembly.commands.recovery import recovery, topic_check
 from forwarder.cli.backend import with_backend
 from forwarder.cli.options import moment
 from forwarder.cli.output import AsJson, WrongUsage, say, show_json
 from forwarder.operations.recovery.recover import Recovered
+from forwarder.operations.recovery.topics import TopicLost
 from forwarder.process.clock import SystemClock, iso
 
 _IN_WORDS: Final = {
@@ -32,16 +36,27 @@ def recover(
     from_snapshot: Annotated[
         bool, typer.Option("--from-snapshot", help="From an hour before the newest submission of the database on.")
     ] = False,
+    topics_lost: Annotated[
+        bool,
+        typer.Option(
+            "--topics-lost", help="The topics were lost or made anew, not the database: go on with them as they are."
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be done.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """After a restore: bring the database up with what the topics tell.
+    """After a restore: bring the database up with what the topics tell, or accept topics that were made anew.
 
     With all workers stopped, or waiting because the database is behind. What was taken in since the snapshot is there again, with
     the outcomes that were published. What else may have been sent is never sent blindly. Safe to repeat.
     """
-    if (since is None) != from_snapshot:
-        raise WrongUsage("Say since when: --since TIME, or --from-snapshot.")
+    if [since is not None, from_snapshot, topics_lost].count(True) != 1:
+        raise WrongUsage(
+            "Say what happened: --since TIME or --from-snapshot (the database was restored), or --topics-lost."
+        )
+    if topics_lost:
+        _accept_topics(dry_run=dry_run, as_json=as_json)
+        return
     begin = None if since is None else moment(since, "--since", SystemClock().now())
     recovered = with_backend(lambda backend: recovery(backend, since=begin, dry_run=dry_run))
     if as_json:
@@ -57,3 +72,36 @@ def _tell(recovered: Recovered, *, dry_run: bool) -> None:
         say(f"{counts[name]:8,} {words}")
     if not dry_run:
         say("Start the workers now; those that waited go on by themselves.")
+
+
+def _accept_topics(*, dry_run: bool, as_json: bool) -> None:
+    async def run(backend: Backend) -> TopicLost | None:
+        check = topic_check(backend)
+        lost = await check.lost()
+        if lost is not None and not dry_run:
+            await check.accept(backend.audit)
+        return lost
+
+    lost = with_backend(run)
+    if as_json:
+        show_json({"lost": lost and {**asdict(lost), **{name: at and iso(at) for name, at in _times(lost).items()}}})
+        return
+    if lost is None:
+        say("The requests topic has all that the database took from it: there is nothing to do.")
+        return
+    kept = "now" if lost.kept_from is None else iso(lost.kept_from)
+    say(
+        f"{lost.beyond:,} of the newest submissions were where the requests topic has nothing: it was lost, or made anew."
+    )
+    say(
+        f"What was accepted from some moments before {iso(lost.taken_in_until)} until {kept}, and is not in the database, is lost."
+    )
+    say(
+        "Ask callers to send that time's submissions again under the same Idempotency-Key: what is known is not made twice."
+    )
+    if not dry_run:
+        say("Done: workers go on with the topics as they are, and are ready within half a minute.")
+
+
+def _times(lost: TopicLost) -> dict[str, datetime | None]:
+    return {"taken_in_until": lost.taken_in_until, "kept_from": lost.kept_from}

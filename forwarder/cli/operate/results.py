@@ -11,9 +11,10 @@ import typer
 
 from forwarder.cli.backend import stop_on_signal, with_log
 from forwarder.cli.options import moment
-from forwarder.cli.output import Failed, WrongUsage, json_line, note, printable, show_lines, while_read
+from forwarder.cli.output import Failed, WrongUsage, json_line, note, show_lines, while_read
 from forwarder.process.clock import Clock, SystemClock
 from forwarder.process.loops import first_of
+from forwarder.process.printable import printable
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.topics.codec import Undecodable, structured_event
 from forwarder.topics.port import ConsumedMessage, Log, LogUnavailable
@@ -79,15 +80,14 @@ def _batches(
     log: Log, topic: str, read_range: ReadRange, clock: Clock
 ) -> AsyncGenerator[Sequence[ConsumedMessage], None]:
     return (
-        _following(log, topic, read_range, clock)
-        if read_range.follow
-        else read_to_end(log, topic, since=read_range.since)
+        follow(log, topic, read_range, clock) if read_range.follow else read_to_end(log, topic, since=read_range.since)
     )
 
 
-async def _following(
+async def follow(
     log: Log, topic: str, read_range: ReadRange, clock: Clock
 ) -> AsyncGenerator[Sequence[ConsumedMessage], None]:
+    """What is there, and what comes later. An outage is told on standard error, and waited for."""
     async with log.tail(topic, from_beginning=read_range.beginning) as tail:
         if read_range.since is not None:
             await tail.seek_to_time(read_range.since)
@@ -160,12 +160,12 @@ def tail(
     The events of one submission come in order, and may come twice, with the same id; - stands for a missing value. No consumer
     misses anything because of it. What cannot be read is reported on standard error and skipped.
     """
-    wanted = EventFilter(account, workspace, _types(kind or ()), count)
-    read_range = _read_range(start, follow=not no_follow)
+    wanted = EventFilter(account, workspace, types_of(kind or ()), count)
+    read_range = read_range_of(start, follow=not no_follow)
     with_log(lambda log, topics: _tail(log, topics.results, read_range, wanted, as_json=as_json))
 
 
-def _types(given: Sequence[str]) -> frozenset[str]:
+def types_of(given: Sequence[str]) -> frozenset[str]:
     """The full names. Raises `WrongUsage`."""
     names = {known.split(".")[1]: known for known in RESULT_TYPES} | {known: known for known in RESULT_TYPES}
     if unknown := [each for each in given if each not in names]:
@@ -173,7 +173,8 @@ def _types(given: Sequence[str]) -> frozenset[str]:
     return frozenset(names[each] for each in given)
 
 
-def _read_range(start: str | None, *, follow: bool) -> ReadRange:
+def read_range_of(start: str | None, *, follow: bool) -> ReadRange:
+    """As `--from` says. Raises `WrongUsage`."""
     where = start or (_END if follow else _BEGINNING)
     if where == _END and not follow:
         raise WrongUsage("--no-follow from the end prints nothing: leave one of them out.")
@@ -184,11 +185,16 @@ def _read_range(start: str | None, *, follow: bool) -> ReadRange:
     )
 
 
-async def _tail(log: Log, topic: str, read_range: ReadRange, wanted: EventFilter, *, as_json: bool) -> None:
-    """Until there are enough, or the end, or a signal. Raises `LogUnavailable`, `Failed`."""
+async def require_topic(log: Log, topic: str) -> None:
+    """Raises `Failed` where there is no such topic, `LogUnavailable`."""
     async with log.admin() as admin:
         if topic not in await admin.list():
             raise Failed(f"there is no topic {topic} yet: `forwarder topics create`, or `forwarder up`, makes it.")
+
+
+async def _tail(log: Log, topic: str, read_range: ReadRange, wanted: EventFilter, *, as_json: bool) -> None:
+    """Until there are enough, or the end, or a signal. Raises `LogUnavailable`, `Failed`."""
+    await require_topic(log, topic)
     with stop_on_signal() as stop, while_read():
         printing = asyncio.ensure_future(print_events(log, topic, read_range, wanted, SystemClock(), as_json=as_json))
         await first_of(printing, stop.wait())

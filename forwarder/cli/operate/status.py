@@ -2,21 +2,26 @@
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Group as Lines
+from rich.filesize import decimal
 from rich.live import Live
 from rich.text import Text
 
 from forwarder.assembly.commands.status import open_status
 from forwarder.cli.backend import stop_on_signal
-from forwarder.cli.output import AsJson, console, printable, show_json, show_lines
+from forwarder.cli.output import AsJson, console, show_json, show_lines
 from forwarder.cli.run.serve import settings_and_logging
 from forwarder.operations.show.status import AccountStatus, DeploymentStatus, LogStatus, StatusReader, StoreStatus
 from forwarder.process.clock import iso
+from forwarder.process.printable import printable
 from forwarder.settings import Settings
+from forwarder.store.processes.port import RunningProcess
 
 _FINDINGS: Final = 9
 _ACCOUNTS: Final = 8
@@ -111,6 +116,7 @@ def lines_of(found: DeploymentStatus, *, findings: int | None = None, accounts: 
     if found.store is None:
         yield printable(f"store: away: {found.store_fault}"), "red"
     else:
+        yield from _process_lines(found.store.processes, found.at)
         yield from _store_lines(found.store, accounts)
 
 
@@ -124,8 +130,17 @@ def _log_lines(log: LogStatus) -> Iterator[_Line]:
         yield printable(f"group {lag.group.name}: {lag.messages:,} messages, {lag.seconds:,.0f} s behind{who}"), ""
 
 
+def _process_lines(processes: Sequence[RunningProcess], now: datetime) -> Iterator[_Line]:
+    """A line for each role and what it runs."""
+    alike = Counter((each.role, each.version, each.revision, each.silent(now)) for each in processes)
+    for (role, version, revision, silent), count in sorted(alike.items()):
+        state = "silent: killed, or without the store" if silent else "running"
+        yield printable(f"role {role}: {count} {state}, version {version}, revision {revision or 'unknown'}"), ""
+
+
 def _store_lines(store: StoreStatus, accounts: int | None) -> Iterator[_Line]:
-    yield f"tables: at {', '.join(store.revisions) or 'nothing'}, this version wants {store.wanted_revision}", ""
+    size = f"; {decimal(store.size_bytes)} on disk" if store.current else ""
+    yield f"tables: at {', '.join(store.revisions) or 'nothing'}, this version wants {store.wanted_revision}{size}", ""
     if not store.current:
         return
     yield f"workers: {len(store.workers)} hold leases", ""
@@ -198,6 +213,18 @@ def _store_json(store: StoreStatus) -> dict[str, Any]:
         "revisions": list(store.revisions),
         "wantedRevision": store.wanted_revision,
         "current": store.current,
+        "sizeBytes": store.size_bytes,
+        "processes": [
+            {
+                "role": each.role,
+                "version": each.version,
+                "revision": each.revision,
+                "host": each.host,
+                "startedAt": iso(each.started_at),
+                "seenAt": iso(each.seen_at),
+            }
+            for each in store.processes
+        ],
         "workers": [{"id": each.worker_id, "leaseSeconds": each.lease_seconds} for each in store.workers],
         "accounts": _accounts_json(store.accounts),
         "failed": dict(store.failed_by_class or {}),

@@ -1,18 +1,24 @@
 """`forwarder topics …` and `forwarder migrate`: the topics of the log, and the tables of the database."""
 
+import shlex
+from dataclasses import asdict
+from datetime import timedelta
 from typing import Annotated
 
 import typer
 
 from forwarder.assembly.backend import Backend, make_database_roles, migrate_backend
 from forwarder.cli.backend import with_backend
-from forwarder.cli.output import AsJson, say, show_json, show_rows
+from forwarder.cli.output import AsJson, WrongUsage, say, show_json, show_rows
 from forwarder.cli.run.serve import settings_and_logging
+from forwarder.settings import Distributed, Embedded
+from forwarder.topics.kafka.acls import acls, arguments
 
 
 def commands() -> typer.Typer:
-    """create, list"""
+    """acls, create, list"""
     group = typer.Typer(help="The topics of the log.", no_args_is_help=True)
+    group.command("acls")(print_acls)
     group.command("create")(create)
     group.command("list")(list_topics)
     return group
@@ -22,12 +28,21 @@ def create(
     partitions: Annotated[
         int | None, typer.Option(min=1, help="Partitions of each topic. By default the setting.")
     ] = None,
+    retention_days: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=3650, help="Days for which each topic keeps a message. By default as the brokers have it."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create the topics that do not exist yet."""
+    retention = None if retention_days is None else timedelta(days=retention_days)
 
     async def run(backend: Backend) -> list[str]:
-        return list(await backend.create_topics(partitions))
+        if retention is not None and isinstance(backend.settings.backend, Embedded):
+            raise WrongUsage("--retention-days is for Kafka: the embedded log keeps messages for 7 days.")
+        return list(await backend.create_topics(partitions, retention=retention))
 
     created = with_backend(run)
     if as_json:
@@ -45,6 +60,35 @@ def list_topics(as_json: AsJson = False) -> None:
         return [{"topic": name, "partitions": found.get(name)} for name in backend.settings.topics.all()]
 
     show_rows(with_backend(run), ("topic", "partitions"), as_json=as_json)
+
+
+def print_acls(
+    user: Annotated[
+        str, typer.Option(help="The users: {stage} stands for ingress, worker, query, notifier, operator.")
+    ] = "User:forwarder-{stage}",
+    command_config: Annotated[
+        str | None, typer.Option(help="The file by which kafka-acls itself may log in, for its --command-config.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the kafka-acls commands that let each stage's Kafka user do what it needs, and nothing else."""
+    settings = settings_and_logging("warning")
+    if not isinstance(settings.backend, Distributed):
+        raise WrongUsage("ACLs are for Kafka (FORWARDER_KAFKA_BOOTSTRAP_SERVERS): the embedded log has no users.")
+    by_stage = acls(settings.topics, settings.worker.group, settings.notifier.group)
+    if as_json:
+        rows = [
+            {"stage": stage, "user": user.replace("{stage}", stage), **asdict(acl)}
+            for stage, allowed in by_stage.items()
+            for acl in allowed
+        ]
+        show_rows(rows, ("stage", "user", "operation", "topics", "groups"), as_json=True)
+        return
+    tool = ["kafka-acls.sh", "--bootstrap-server", settings.backend.bootstrap_servers]
+    tool += ["--command-config", command_config] if command_config else []
+    for stage, allowed in by_stage.items():
+        for acl in allowed:
+            typer.echo(shlex.join([*tool, *arguments(acl, user.replace("{stage}", stage))]))
 
 
 def migrate(

@@ -1,6 +1,7 @@
 """`forwarder up`: everything in one process, embedded unless configured otherwise, with simulated PMSs and something to try."""
 
 import os
+import shutil
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -28,6 +29,7 @@ _log = structlog.get_logger(__name__)
 
 WORKSPACE = "demo"
 DEMO_ENV = "demo.env"
+_TOUR = Path("clients/python/examples/demo.py")
 
 _ACCOUNTS = {
     "demo-generic": ("generic", "generic"),
@@ -93,14 +95,29 @@ async def _run(settings: Settings, listening: Listening, demo: bool, stop: Stop)
 def _console(url: str, world: DemoWorld | None) -> str:
     """Where the console is, and how to get in."""
     if world is None:
-        return f"Console: {url}/console   (a key to sign in: .venv/bin/forwarder key add --workspace … --scope operate)"
+        return f"Console: {url}/console   (a key to sign in: {_started_as()} key add --workspace … --scope operate)"
     return f"Console: {url}/console   (sign in with FORWARDER_TOKEN of {world.data_dir / DEMO_ENV})"
 
 
+def _started_as() -> str:
+    """What to type for a command of this same forwarder, from here."""
+    program = Path(sys.argv[0])
+    if program.name == "__main__.py":
+        return f"{Path(sys.executable).name} -m forwarder"
+    found = shutil.which(program.name)
+    if found is not None and program.exists() and Path(found).samefile(program):
+        return program.name
+    return os.path.relpath(program) if program.is_relative_to(Path.cwd()) else str(program)
+
+
 def _explain(world: DemoWorld, console: str) -> None:
+    forwarder = _started_as()
+    # What only a checkout has.
+    tour = "  make demo\n      a short guided tour: a rejection, an outage survived\n" if _TOUR.exists() else ""
     say(
         f"""
 The forwarder is running on {world.url}   (data in {world.data_dir}, simulated PMSs; Ctrl-C stops it)
+API: {world.url}/docs   (guides, samples, and a form to try each operation with the token below)
 {console}
 
 Submit a reservation and wait for the PMS to confirm it:
@@ -108,12 +125,14 @@ Submit a reservation and wait for the PMS to confirm it:
 {world.curl}
 
 Then:
-  .venv/bin/forwarder key add --workspace {WORKSPACE} --test
-                                             a key that reaches simulated PMSs alone (docs/guides/test-mode.md)
-  make demo                                  a short guided tour: a rejection, an outage survived
-  . {Path(world.data_dir) / DEMO_ENV}                     FORWARDER_URL, FORWARDER_TOKEN, FORWARDER_WORKSPACE for your own calls
-  .venv/bin/forwarder submissions list       what became of everything
-  {world.url}/docs   the API; also /openapi.json   /metrics   /readyz   /healthz
+  {forwarder} submissions list
+      what became of everything
+  {forwarder} key add --workspace {WORKSPACE} --test
+      a key that reaches simulated PMSs alone
+{tour}  . {Path(world.data_dir) / DEMO_ENV}
+      FORWARDER_URL, FORWARDER_TOKEN, FORWARDER_WORKSPACE for your own calls
+  {world.url}/metrics
+      also /readyz   /healthz   /openapi.json   /asyncapi.yaml
 """
     )
 

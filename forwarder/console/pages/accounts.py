@@ -1,67 +1,185 @@
-"""Integration accounts: how each stands, pausing and resuming it, and what of it can be changed."""
+"""Integration accounts: how each stands, and how workers treat its PMS; pausing, resuming, probing and changing it."""
 
-from typing import Final
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from hashlib import sha256
+from typing import Any, Final
 
 from forwarder.console.guard import Form, Visit
 from forwarder.console.parts import ConsoleParts
 from forwarder.console.recent import Recent
 from forwarder.console.responses import Go, Page, address
 from forwarder.http.paging import is_digits
-from forwarder.operations.accounts import NotEncrypted
-from forwarder.operations.show.standing import read_work
-from forwarder.pms.port import BadOptions
+from forwarder.operations.account_terms import PUBLISHED, BadTerm, base_url_of, checks_of, rate_of
+from forwarder.operations.accounts import AccountSettings, NotEncrypted
+from forwarder.operations.show.standing import AccountStanding, StandingWork, read_work
+from forwarder.operations.show.throttles import PmsState, pms_states
+from forwarder.pms.port import SYSTEM_TLS, BadOptions, ClientTls
+from forwarder.reservation.checks.plausibility import CHECKS
 from forwarder.reservation.duplicates import MAX_WINDOW_SECONDS
 from forwarder.tenancy.port import Account, NotKnown
 
 _DIGITS: Final = 9
+_CANNOT_BE: Final = "Nothing was changed."
 
 
 class AccountPages:
     """Accounts and their PMSs."""
 
     def __init__(self, parts: ConsoleParts) -> None:
+        self._parts = parts
         self._tenancy = parts.tenancy
         self._accounts = parts.accounts
-        self._work = Recent(lambda: read_work(parts.standing, parts.tenancy, parts.clock), parts.clock)
+        self._recent = Recent(self._read, parts.clock)
+
+    async def _read(self) -> tuple[StandingWork, Mapping[str, PmsState]]:
+        parts = self._parts
+        work = await read_work(parts.standing, parts.tenancy, parts.clock)
+        return work, pms_states(await parts.processes.processes(), work.at)
 
     async def list(self, _visit: Visit) -> Page:
-        return Page("accounts.html", {"work": await self._work.get()})
+        work, states = await self._recent.get()
+        return Page("accounts.html", {"work": work, "states": states})
 
     async def show(self, visit: Visit) -> Page:
-        account, work = await self._account(visit), await self._work.get()
-        standing = next((each for each in work.accounts if each.account_id == account.id), None)
-        return Page("account.html", {"account": account, "standing": standing, "now": work.at})
+        return await self._page(await self._account(visit))
 
-    async def act(self, visit: Visit) -> Go:
-        account = await self._account(visit)
+    async def act(self, visit: Visit) -> Go | Page:
+        account, form = await self._account(visit), visit.form
         path = address(f"/accounts/{account.id}")
-        match visit.form.text("do"):
+        match form.text("do"):
             case "pause":
                 await self._tenancy.pause(account.id, paused=True)
                 return Go(path, "It is paused: submissions are accepted and wait. Workers see it within seconds.")
             case "resume":
                 await self._tenancy.pause(account.id, paused=False)
                 return Go(path, "It is resumed. Workers see it within seconds.")
+            case "probe":
+                async with self._parts.prober() as prober:
+                    steps = await prober.probe(account, form.text("property") or "0")
+                return await self._page(account, steps=steps)
             case "change":
-                return Go(path, await self._change(account.id, visit.form))
+                problem = await self._change(account, form)
+                if problem is None:
+                    return Go(path, "It is changed. All processes see it within seconds; probe it to be sure.")
+                return await self._page(account, problem=problem, form=form)
             case _:
                 return Go(path, "There is no such action; nothing was changed.")
 
-    async def _change(self, account_id: str, form: Form) -> str:
-        text = form.text("duplicate_window")
-        if not is_digits(text) or len(text) > _DIGITS or int(text) > MAX_WINDOW_SECONDS:
-            return f"Nothing was changed: the duplicate window is a whole number of seconds, {MAX_WINDOW_SECONDS:,} at the most."
+    async def _page(self, account: Account, *, form: Form | None = None, **more: Any) -> Page:
+        work, states = await self._recent.get()
+        standing: AccountStanding | None = next((each for each in work.accounts if each.account_id == account.id), None)
+        values = {
+            "account": account,
+            "standing": standing,
+            "next_try": await self._parts.overview.next_try(account.id),
+            "now": work.at,
+            "state": states.get(account.id),
+            "given": _given(account, form),
+            "checks": CHECKS,
+            "longest_window": MAX_WINDOW_SECONDS,
+            "as_of": _as_of(account),
+            "published": PUBLISHED,
+        }
+        return Page("account.html", {"steps": (), "problem": None, **values, **more}, 422 if form else 200)
+
+    async def _change(self, account: Account, form: Form) -> str | None:
+        """None where it was changed; else what is wrong with what was given."""
+        if form.text("as_of") != _as_of(account):
+            return f"{_CANNOT_BE} Somebody else has changed this account since the form was opened: open the page anew, and look."
         try:
+            settings, options = _settings(form), _options(form.text("options"))
             await self._accounts.change(
-                account_id, credential=None, options={}, all_options=False, duplicate_window_seconds=int(text)
+                account.id,
+                credential=form.text("credential") or None,
+                options=options,
+                all_options=True,
+                tls=_tls(form),
+                **settings,
             )
-        except (BadOptions, NotEncrypted) as error:
-            return f"Nothing was changed: {error}"
-        return "It is changed. All processes see it within seconds."
+        except (BadTerm, BadOptions, NotEncrypted) as error:
+            return f"{_CANNOT_BE} {error}"
+        return None
 
     async def _account(self, visit: Visit) -> Account:
         wanted = visit.request.path_params["id"]
         found = [each for each in await self._tenancy.accounts() if each.id == wanted]
         if not found:
-            raise NotKnown(f"There is no integration account {wanted!r}.")
+            raise NotKnown(f"There is no integration account {wanted!r}. The accounts page lists those that there are.")
         return found[0]
+
+
+def _as_of(account: Account) -> str:
+    """Which settings a form was made from: of two operators the second does not undo what the first did unseen."""
+    kept = {name: value for name, value in asdict(account).items() if name != "paused"}
+    return sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _given(account: Account, form: Form | None) -> Mapping[str, Any]:
+    """What stands in the form: the settings, or what somebody gave that could not be. Never a secret."""
+    if form is not None:
+        texts = ("base_url", "concurrency", "rate", "deadline", "duplicate_window", "options")
+        return {name: form.text(name) for name in texts} | {"checks": form.texts("checks")}
+    return {
+        "base_url": account.base_url,
+        "concurrency": account.concurrency,
+        "rate": PUBLISHED if account.rate_per_second is None else f"{account.rate_per_second:g}",
+        "deadline": account.deadline_seconds,
+        "duplicate_window": account.duplicate_window_seconds,
+        "checks": account.skipped_checks,
+        "options": json.dumps(account.options, ensure_ascii=False, indent=2),
+    }
+
+
+def _settings(form: Form) -> AccountSettings:
+    """Raises `BadTerm`."""
+    return {
+        "base_url": _named("The base URL", form.text("base_url"), base_url_of),
+        "rate_per_second": _named("The rate", form.text("rate"), rate_of),
+        "concurrency": _whole("Concurrency", form.text("concurrency"), least=1),
+        "deadline_seconds": _whole("The deadline", form.text("deadline"), least=1),
+        "duplicate_window_seconds": _whole(
+            "The duplicate window", form.text("duplicate_window"), least=0, most=MAX_WINDOW_SECONDS
+        ),
+        "skipped_checks": _named("Checks left out", ",".join(form.texts("checks")) or "none", checks_of),
+    }
+
+
+def _named(name: str, text: str, read: Any) -> Any:
+    try:
+        return read(text)
+    except BadTerm as error:
+        raise BadTerm(f"{name} {error}") from None
+
+
+def _whole(name: str, text: str, *, least: int, most: int = 10**_DIGITS - 1) -> int:
+    if not is_digits(text) or len(text) > _DIGITS or not least <= int(text) <= most:
+        raise BadTerm(f"{name} is a whole number from {least:,} to {most:,}; it was {text!r}.")
+    return int(text)
+
+
+def _options(text: str) -> dict[str, Any]:
+    try:
+        options = json.loads(text or "{}")
+    except ValueError as error:
+        raise BadTerm(f"The options are no JSON ({error}).") from None
+    if not isinstance(options, dict):
+        raise BadTerm("The options are a JSON object, such as {}.")
+    return options
+
+
+def _tls(form: Form) -> ClientTls | None:
+    """None where it stays as it is. Raises `BadTerm`."""
+    match form.text("tls"):
+        case "system":
+            return SYSTEM_TLS
+        case "own":
+            texts: Sequence[str | None] = [form.text(name) or None for name in ("authorities", "certificate", "key")]
+            if (texts[1] is None) != (texts[2] is None):
+                raise BadTerm("A client certificate needs its key, and a key its certificate.")
+            if not any(texts):
+                raise BadTerm("Own TLS wants authorities, or a client certificate with its key, as PEM.")
+            return ClientTls(*texts)
+        case _:
+            return None

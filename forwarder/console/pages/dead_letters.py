@@ -14,6 +14,7 @@ import structlog
 
 from forwarder.console.guard import Visit
 from forwarder.console.parts import ConsoleParts
+from forwarder.console.recent import Recent
 from forwarder.console.responses import Go, Page, address
 from forwarder.operations.repair.dead_letters import DeadLetterReader, Letter, LetterFilter, LetterState
 from forwarder.operations.repair.replay import Replay, ReplayPlan, plan_replay
@@ -68,11 +69,17 @@ class DeadLetterPages:
     def __init__(self, parts: ConsoleParts) -> None:
         self._parts = parts
         self._letters = DeadLetterReader(parts.log, parts.topics.dead_letters, parts.overview)
+        self._recent = Recent(lambda: self._letters.find(LetterFilter()), parts.clock)
+        """With ten thousand of them reading them takes seconds."""
         self._runs: OrderedDict[str, _Run] = OrderedDict()
 
     async def groups(self, visit: Visit) -> Page:
         wanted = _wanted(visit.query("account"), visit.query("class"))
-        found = [(each, state) for each, state in await self._letters.find(wanted) if state is not LetterState.REPLAYED]
+        found = [
+            (each, state)
+            for each, state in await self._recent.get()
+            if state is not LetterState.REPLAYED and wanted.includes(each)
+        ]
         groups: dict[tuple[str, str], _Group] = {}
         for letter, state in found:
             key = (letter.account, letter.failure_class)
@@ -84,7 +91,8 @@ class DeadLetterPages:
 
     async def preview(self, visit: Visit) -> Page:
         ids = [visit.query("id")] if visit.query("id") else []
-        plan = await self._plan(ids, visit.query("account"), visit.query("class"))
+        wanted = _wanted(visit.query("account"), visit.query("class"), ids)
+        plan = plan_replay([each for each in await self._recent.get() if wanted.includes(each[0])], by_id=bool(ids))
         selection: Mapping[str, str] = {
             "id": ids[0] if ids else "",
             "account": visit.query("account"),
@@ -121,11 +129,13 @@ class DeadLetterPages:
     async def _run(self, run: _Run, plan: ReplayPlan) -> None:
         def count(more: int) -> None:
             run.put_back += more
+            self._recent.forget()
 
         parts = self._parts
         try:
             async with parts.log.publisher() as publisher:
-                replay = Replay(publisher, parts.topics.requests, parts.clock, rate=_PER_SECOND, stop=run.stop)
+                topic, signer = parts.topics.requests, parts.signer
+                replay = Replay(publisher, topic, signer, parts.clock, rate=_PER_SECOND, stop=run.stop)
                 async with aclosing(self._letters.messages([letter for letter, _ in plan.chosen])) as messages:
                     await replay.run_audited(parts.audit, plan, messages, count)
         except (LogUnavailable, StoreUnavailable) as error:

@@ -1,6 +1,7 @@
 """The first page: what wants attention, how much goes through, and how each account's PMS does."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -18,6 +19,8 @@ from forwarder.operations.show.standing import (
     read_lag,
     read_work,
 )
+from forwarder.operations.show.throttles import PmsState, pms_states
+from forwarder.store.processes.port import RunningProcess
 from forwarder.tenancy.webhooks import Endpoint
 
 _LAG_SECONDS: Final = 60.0
@@ -41,16 +44,18 @@ class Attention:
 class _AccountRow:
     standing: AccountStanding
     outcomes: AccountOutcomes
+    pms: PmsState | None
 
     @property
     def failed(self) -> int:
         return sum(each.count for each in self.standing.failed)
 
     @property
-    def rank(self) -> tuple[int, int, int]:
+    def rank(self) -> tuple[bool, int, int, int]:
         """The higher, the more it wants to be looked at."""
         work = self.standing.work
-        return (work.in_doubt + self.failed, work.pending, self.outcomes.kinds.total())
+        left_alone = self.pms is not None and self.pms.left_alone > 0
+        return (left_alone, work.in_doubt + self.failed, work.pending, self.outcomes.kinds.total())
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,12 @@ class _Seen:
     lags: Sequence[GroupLag]
     work: StandingWork
     endpoints: Sequence[Endpoint]
+    processes: Sequence[RunningProcess]
+
+    @property
+    def pms(self) -> Mapping[str, PmsState]:
+        """How workers treat each account's PMS."""
+        return pms_states(self.processes, self.work.at)
 
 
 class OverviewPage:
@@ -72,11 +83,15 @@ class OverviewPage:
     async def show(self, _visit: Visit) -> Page:
         seen = await self._recent.get()
         outcomes = seen.flow.outcomes
-        rows = [_AccountRow(each, outcomes.get(each.account_id, AccountOutcomes())) for each in seen.work.accounts]
+        pms = seen.pms
+        rows = [
+            _AccountRow(each, outcomes.get(each.account_id, AccountOutcomes()), pms.get(each.account_id))
+            for each in seen.work.accounts
+        ]
         rows.sort(key=lambda row: row.rank, reverse=True)
         attention = [*_attention(seen, rows)]
         values = {"flow": seen.flow, "lags": seen.lags, "work": seen.work, "accounts": rows[:_ROWS]}
-        others = {"more_accounts": max(len(rows) - _ROWS, 0), "now": seen.work.at}
+        others = {"more_accounts": max(len(rows) - _ROWS, 0), "now": seen.work.at, "processes": _runs(seen)}
         return Page(
             "overview.html",
             {
@@ -97,16 +112,38 @@ class OverviewPage:
             await read_lag(parts.log, parts.groups, parts.clock),
             await read_work(parts.standing, parts.tenancy, parts.clock),
             await parts.webhooks.endpoints(None),
+            await parts.processes.processes(),
         )
 
 
 def _attention(seen: _Seen, rows: Sequence[_AccountRow]) -> Iterator[Attention]:
     """The worst first."""
-    now = seen.work.at
+    yield from _of_flow(seen)
+    yield from _of_pms(rows)
+    for row in rows:
+        yield from _waiting(row, seen.work.at)
+    yield from _of_webhooks(seen)
+
+
+def _of_flow(seen: _Seen) -> Iterator[Attention]:
     for each in seen.lags:
         if each.seconds > _LAG_SECONDS:
             what = f"is {each.messages:,} messages and {each.seconds:,.0f} s behind"
             yield Attention(each.group.name, what, address("/topics"))
+    for role, running, silent in _by_role(seen):
+        if silent and not running:
+            what = (
+                "does not run: the last one was killed, or lost the store. Read the end of its log, then start it again"
+            )
+            yield Attention(role, what, "#processes")
+
+
+def _of_pms(rows: Sequence[_AccountRow]) -> Iterator[Attention]:
+    for row in rows:
+        if row.pms is not None and row.pms.left_alone:
+            where = address(f"/accounts/{row.standing.account_id}")
+            what = f"is left alone, its PMS fails: {row.pms.reason or 'unknown'}; {row.standing.work.pending:,} wait. Probe it"
+            yield Attention(row.standing.account_id, what, where, bad=row.standing.work.pending > 0)
     for row in rows:
         if row.standing.work.in_doubt:
             where = address("/in-doubt", account=row.standing.account_id)
@@ -115,11 +152,12 @@ def _attention(seen: _Seen, rows: Sequence[_AccountRow]) -> Iterator[Attention]:
         for failed in row.standing.failed:
             where = address("/dead-letters", account=failed.account_id, **{"class": failed.failure_class})
             yield Attention(failed.account_id, f"{failed.count:,} failed: {failed.failure_class}", where)
-    for row in rows:
-        yield from _waiting(row, now)
+
+
+def _of_webhooks(seen: _Seen) -> Iterator[Attention]:
     known = {endpoint.id: endpoint for endpoint in seen.endpoints}
     for due in seen.work.endpoints:
-        late = (now - due.first_due_at).total_seconds()
+        late = (seen.work.at - due.first_due_at).total_seconds()
         if late > _LAG_SECONDS and due.endpoint_id in known:
             what = f"{due.pending:,} deliveries wait, the first {late:,.0f} s too long"
             yield Attention(due.endpoint_id, what, address(f"/webhooks/{due.endpoint_id}"), bad=False)
@@ -127,6 +165,42 @@ def _attention(seen: _Seen, rows: Sequence[_AccountRow]) -> Iterator[Attention]:
         if not endpoint.enabled:
             what = f"is disabled ({endpoint.disabled_reason or 'by hand'})"
             yield Attention(endpoint.id, what, address(f"/webhooks/{endpoint.id}"), bad=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Processes of one role that run the same."""
+
+    role: str
+    version: str
+    revision: str
+    count: int
+    silent: int
+    since: datetime
+    hosts: Sequence[str]
+
+
+def _by_role(seen: _Seen) -> Sequence[tuple[str, int, int]]:
+    """Each role, with how many of its processes run and how many fell silent."""
+    silent = Counter(each.role for each in seen.processes if each.silent(seen.work.at))
+    every = Counter(each.role for each in seen.processes)
+    return [(role, count - silent[role], silent[role]) for role, count in sorted(every.items())]
+
+
+def _runs(seen: _Seen) -> Sequence[_Runs]:
+    groups: dict[tuple[str, str, str], list[RunningProcess]] = {}
+    for each in seen.processes:
+        groups.setdefault((each.role, each.version, each.revision), []).append(each)
+    return [
+        _Runs(
+            *key,
+            count=len(them),
+            silent=sum(each.silent(seen.work.at) for each in them),
+            since=min(each.started_at for each in them),
+            hosts=sorted({each.host for each in them}),
+        )
+        for key, them in sorted(groups.items())
+    ]
 
 
 def _waiting(row: _AccountRow, now: datetime) -> Iterator[Attention]:

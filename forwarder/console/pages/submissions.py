@@ -3,15 +3,16 @@
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from pydantic_core import from_json
 
 from forwarder.console.guard import Form, Visit
+from forwarder.console.moments import moment_of
 from forwarder.console.parts import ConsoleParts
 from forwarder.console.responses import Go, Page, address
 from forwarder.http.paging import LARGEST_ID, positive
+from forwarder.operations.look_up import LookedUp
 from forwarder.operations.repair.bulk import Retries, plan_retry
 from forwarder.operations.repair.cancellation import Cancellations, CannotCancel
 from forwarder.operations.repair.settle import NotInDoubt, Repair, account_deadline_seconds
@@ -28,9 +29,20 @@ from forwarder.tenancy.port import NotKnown
 
 _LONGEST_TEXT: Final = 500
 _ROWS: Final = 50
-_STEPS: Final = 4
-"""How much one page of a search looks through; then the operator says whether to go on."""
-_FIELDS: Final = ("account", "workspace", "property", "pms", "transaction", "guest", "reason", "status", "before")
+_LOOK_SECONDS: Final = 0.1
+"""After that long a page shows what was found: it goes on to the next by itself, or as the operator says."""
+_FIELDS: Final = (
+    "account",
+    "workspace",
+    "property",
+    "pms",
+    "transaction",
+    "guest",
+    "reason",
+    "status",
+    "since",
+    "before",
+)
 
 
 class SubmissionPages:
@@ -41,7 +53,13 @@ class SubmissionPages:
         self._repair = Repair(parts.repairs, parts.clock, parts.audit)
         self._retries = Retries(parts.repairs, parts.clock, parts.audit)
         self._cancellations = Cancellations(
-            parts.overview, parts.directory, parts.log, parts.topics.requests, parts.clock, parts.audit
+            parts.overview,
+            parts.directory,
+            parts.log,
+            parts.topics.requests,
+            parts.signer,
+            parts.clock,
+            parts.audit,
         )
 
     async def search(self, visit: Visit) -> Page | Go:
@@ -52,8 +70,18 @@ class SubmissionPages:
         query, problem = _query(given)
         rows, following = ([], None) if problem else await self._page_of(query, visit.query("below"))
         more = None if following is None else address("/submissions", **given, below=following)
+        go_on = None if more is None or rows or visit.query("stay") else more
+        stay = address("/submissions", **given, below=visit.query("below"), stay=1)
         values = {"given": given, "statuses": list(Status), "problem": problem, "rows": rows, "more": more}
+        values |= {
+            "go_on": go_on,
+            "stay": stay,
+            "looked_back_to": await self._looked_back_to(following) if more else None,
+        }
         return Page("submissions.html", values)
+
+    async def _looked_back_to(self, below: int | None) -> str | None:
+        return None if below is None else await self._parts.overview.accepted_at(below)
 
     async def in_doubt(self, visit: Visit) -> Page:
         """Those that may have been made, and that somebody has to decide on."""
@@ -66,14 +94,14 @@ class SubmissionPages:
     async def _page_of(self, query: SubmissionQuery, below: str) -> tuple[Sequence[SubmissionSummary], int | None]:
         """Up to a page of what matches, and from where a next one would go on."""
         found: list[SubmissionSummary] = []
-        steps = 0
         following: int | None = None
+        began = self._parts.clock.monotonic()
         search = self._parts.search.pages(query, page=_ROWS, before=positive(below, LARGEST_ID))
         async with aclosing(search) as pages:
             async for rows, next_below in pages:
                 found += rows
-                steps, following = steps + 1, next_below
-                if len(found) >= _ROWS or steps == _STEPS:
+                following = next_below
+                if len(found) >= _ROWS or self._parts.clock.monotonic() - began > _LOOK_SECONDS:
                     break
         if len(found) > _ROWS:
             return found[:_ROWS], found[_ROWS - 1].id
@@ -90,6 +118,10 @@ class SubmissionPages:
                 # Who looked at whom is on the trail, as any other operation is.
                 async with self._parts.audit.operation("submission.show_guest", target=request_id):
                     return await self._page(visit, guest=True)
+            case "look_up":
+                async with self._parts.look_ups() as look_ups:
+                    looked_up = await look_ups.look_up(request_id)
+                return await self._page(visit, guest=False, looked_up=looked_up)
             case "settle":
                 return Go(path, await self._settle(request_id, form))
             case "retry":
@@ -99,7 +131,7 @@ class SubmissionPages:
             case _:
                 return Go(path, "There is no such action; nothing was changed.")
 
-    async def _page(self, visit: Visit, *, guest: bool) -> Page:
+    async def _page(self, visit: Visit, *, guest: bool, looked_up: LookedUp | None = None) -> Page:
         history = await self._find(visit.request.path_params["request_id"])
         summary = history.summary
         record: Mapping[str, Any] = from_json(history.stored.record)
@@ -113,6 +145,7 @@ class SubmissionPages:
             "guest": guest,
             "letter_id": f"{summary.request_id}.{summary.revision}" if summary.status is Status.FAILED else None,
             "longest_reason": MAX_REASON,
+            "looked_up": looked_up,
         }
         return Page("submission.html", values)
 
@@ -194,11 +227,8 @@ def _query(given: Mapping[str, str]) -> tuple[SubmissionQuery, str | None]:
         if given["status"] not in set(Status):
             return query, f"There is no status {given['status']!r}."
         query = replace(query, statuses=frozenset({Status(given["status"])}))
-    if given["before"]:
-        try:
-            moment = datetime.fromisoformat(given["before"])
-            utc = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-        except (ValueError, OverflowError):
-            return query, f"{given['before']!r} is no moment: write one in UTC as 2031-12-31T12:00."
-        query = replace(query, accepted_before=utc)
-    return query, None
+    for name in ("since", "before"):
+        if given[name] and moment_of(given[name]) is None:
+            return query, f"{given[name]!r} is no moment: write one in UTC as 2031-12-31T12:00."
+    since, before = moment_of(given["since"]), moment_of(given["before"])
+    return replace(query, accepted_since=since, accepted_before=before), None

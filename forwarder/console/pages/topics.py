@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from forwarder.console.guard import Visit
+from forwarder.console.moments import moment_of
 from forwarder.console.parts import ConsoleParts
+from forwarder.console.recent import Recent
 from forwarder.console.responses import Page
 from forwarder.http.paging import LARGEST_ID, is_digits, positive
 from forwarder.operations.show.browse import browse
@@ -15,7 +17,6 @@ from forwarder.topics.port import TopicAdmin
 
 _ROWS: Final = 50
 _AGO: Final = timedelta(minutes=10)
-_EARLIEST: Final = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,18 @@ class TopicPages:
         self._topics = parts.topics
         self._groups = parts.groups
         self._clock = parts.clock
+        self._recent = Recent(self._read, parts.clock)
 
     async def list(self, _visit: Visit) -> Page:
+        topics, missing = await self._recent.get()
+        return Page("topics.html", {"topics": topics, "missing": missing})
+
+    async def _read(self) -> tuple[Sequence[_Topic], Sequence[str]]:
         async with self._log.admin() as admin:
             known = await admin.list()
             found = [await self._topic(admin, name) for name in self._topics.all() if name in known]
         missing = [name for name in self._topics.all() if name not in known]
-        return Page("topics.html", {"topics": found, "missing": missing})
+        return found, missing
 
     async def _topic(self, admin: TopicAdmin, name: str) -> _Topic:
         groups = [group.name for group in self._groups if group.topic == name]
@@ -72,7 +78,7 @@ class TopicPages:
         if name not in self._topics.all():
             raise NotKnown(f"There is no topic {name!r} of this deployment.")
         text, wanted = visit.query("since"), visit.query("partition")
-        since = _moment(text)
+        since = moment_of(text)
         problem = f"{text!r} is no moment: write one in UTC as 2031-12-31T12:00." if text and since is None else None
         since = since or self._clock.now() - _AGO
         partition = int(wanted) if is_digits(wanted) and (wanted == "0" or positive(wanted, LARGEST_ID)) else None
@@ -86,12 +92,3 @@ class TopicPages:
         }
         following = messages[-1].at.strftime("%Y-%m-%dT%H:%M:%S.%f") if len(messages) == _ROWS else None
         return Page("messages.html", {**values, "messages": messages, "whole": found.whole, "following": following})
-
-
-def _moment(text: str) -> datetime | None:
-    """As browsers send it, in UTC; None for anything else."""
-    try:
-        moment = datetime.fromisoformat(text)
-        return max(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC), _EARLIEST)
-    except (ValueError, OverflowError):
-        return None

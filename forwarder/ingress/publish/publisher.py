@@ -21,6 +21,7 @@ class SubmissionPublisher:
 
     def __init__(self, parts: IngressParts) -> None:
         self._publisher = parts.publisher
+        self._signer = parts.signer
         self._requests_topic = parts.requests_topic
         self._idempotency = IdempotencyCache(parts.reader, parts.settings.max_keys_remembered)
         self._recent = RecentSubmissions(parts.reader, parts.settings.max_keys_remembered)
@@ -124,7 +125,7 @@ class SubmissionPublisher:
         self._in_flight += len(messages)
         began = self._clock.monotonic()
         try:
-            await self._publisher.publish(self._requests_topic, messages)
+            await self._publisher.publish(self._requests_topic, [self._signer.signed(each) for each in messages])
         except LogUnavailable:
             return LOG_UNAVAILABLE
         finally:

@@ -16,12 +16,12 @@ from forwarder.http.messages import JSON_BODY, BodyFault, HttpRequest
 from forwarder.http.paging import PAGE_PARAMETERS, read_cursor, read_limit
 from forwarder.http.query_string import invalid_query, parameters_of
 from forwarder.notifier.webhooks import DEFAULT_OVERLAP_SECONDS, MAX_OVERLAP_SECONDS
-from forwarder.reservation.card_numbers import find
+from forwarder.reservation.checks.card_numbers import find
+from forwarder.reservation.checks.fields import MalformedJson, read_object
 from forwarder.reservation.problems import requests
-from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.problems.problem import Fault, Problem, counted
 from forwarder.reservation.record import RESULT_TYPES
 from forwarder.reservation.request import MAX_BODY_BYTES, NO_NUL, whole
-from forwarder.reservation.validation import MalformedJson, read_object
 from forwarder.store.webhooks.port import DeliveryStatus
 
 _BODY_SECONDS: Final = 10.0
@@ -160,9 +160,7 @@ async def read_request_body(request: Request, model: type[Body], *, optional: bo
 
 def invalid(faults: Sequence[Fault]) -> Problem:
     """All faults in one problem."""
-    count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-    detail = f"The request has {count}; errors names each by JSON Pointer."
-    return requests.VALIDATION_FAILED.problem(detail, faults=tuple(faults))
+    return requests.VALIDATION_FAILED.problem(counted("request", faults), faults=tuple(faults))
 
 
 def read_page_query(request: Request, *, of_status: bool = False) -> PageQuery | Problem:

@@ -3,6 +3,7 @@ since would be made anew, and what was taken in since would never be made."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from forwarder.operations.repair.dead_letter_messages import unread_place
@@ -20,6 +21,7 @@ from forwarder.topics.codec import (
 )
 from forwarder.topics.port import ConsumedMessage, Log, Topics
 from forwarder.topics.reading import read_last, read_to_end
+from forwarder.topics.signing import MessageSigner
 
 _LOOKED_AT: Final = 50
 _REVISION_DIGITS: Final = 9
@@ -28,6 +30,8 @@ _STATUSES: Final = frozenset(status.value for status in Status)
 Vouches = Callable[[str, str], bool]
 Known = Callable[[Collection[str]], Awaitable[Collection[str]]]
 """Those of these request ids that were ingested, under whichever name."""
+PurgedBefore = Callable[[], Awaitable[datetime | None]]
+"""What came to its end before that moment may have been purged; None: nothing was."""
 Statuses = Callable[[Collection[str]], Awaitable[Mapping[str, tuple[Status, int]]]]
 """The status, and the revision of the last event, of those of these request ids that have a row."""
 
@@ -48,7 +52,16 @@ class RecoveryCheck:
     """Of one deployment. `group`: the workers'. Raises `LogUnavailable`, `StoreUnavailable`."""
 
     def __init__(
-        self, log: Log, topics: Topics, group: str, *, known: Known, statuses: Statuses, vouches: Vouches
+        self,
+        log: Log,
+        topics: Topics,
+        group: str,
+        *,
+        known: Known,
+        statuses: Statuses,
+        vouches: Vouches,
+        purged_before: PurgedBefore,
+        signer: MessageSigner,
     ) -> None:
         self._log = log
         self._topics = topics
@@ -56,6 +69,8 @@ class RecoveryCheck:
         self._known = known
         self._statuses = statuses
         self._vouches = vouches
+        self._purged_before = purged_before
+        self._signer = signer
 
     async def lacking(self) -> Mapping[str, int]:
         """How many submissions and outcomes that the newest messages of each partition tell of the store does not have: after a
@@ -80,30 +95,29 @@ class RecoveryCheck:
         """What these messages submit, by where they are: those that workers take in."""
         found = {}
         for each in messages:
-            if is_cancellation(each.message):
+            if is_cancellation(each.message) or not self._signer.verifies(each.message):
                 continue
             try:
-                submission = decode_submission(each.message)
+                found[each.partition, each.offset] = decode_submission(each.message)
             except Undecodable:
                 continue
-            if self._vouches(submission.account_id, submission.request_id):
-                found[each.partition, each.offset] = submission
         return found
 
     def cancellation(self, consumed: ConsumedMessage) -> CancellationRequest | None:
         """What this message asks to cancel, if that is what it is."""
-        if not is_cancellation(consumed.message):
+        if not is_cancellation(consumed.message) or not self._signer.verifies(consumed.message):
             return None
         try:
-            request = decode_cancellation(consumed.message)
+            return decode_cancellation(consumed.message)
         except Undecodable:
             return None
-        return request if self._vouches(request.account_id, request.request_id) else None
 
     async def unknown(self, submissions: Mapping[tuple[int, int], Submission]) -> Mapping[tuple[int, int], Submission]:
         """Those of them that the store does not have."""
         known = await self._known({each.request_id for each in submissions.values()}) if submissions else ()
-        return {place: each for place, each in submissions.items() if each.request_id not in known}
+        unknown = {place: each for place, each in submissions.items() if each.request_id not in known}
+        purged = await self._purged_before() if unknown else None
+        return {place: each for place, each in unknown.items() if purged is None or each.accepted_at >= purged}
 
     async def _set_aside(self) -> set[tuple[int, int]]:
         """Where the messages are that became dead letters instead, because the store could not hold them."""
@@ -137,4 +151,16 @@ class RecoveryCheck:
     async def behind(self, outcomes: Sequence[PublishedOutcome]) -> Sequence[PublishedOutcome]:
         """Those of them that the store has not recorded."""
         known = await self._statuses({each.request_id for each in outcomes}) if outcomes else {}
-        return [each for each in outcomes if each.request_id not in known or known[each.request_id][1] < each.revision]
+        behind = [
+            each for each in outcomes if each.request_id not in known or known[each.request_id][1] < each.revision
+        ]
+        purged = await self._purged_before() if behind else None
+        return [each for each in behind if purged is None or each.request_id in known or _moment(each) >= purged]
+
+
+def _moment(outcome: PublishedOutcome) -> datetime:
+    """When it came about; what has no such time is taken for the newest."""
+    try:
+        return datetime.fromisoformat(outcome.occurred_at).astimezone(UTC)
+    except ValueError:
+        return datetime.max.replace(tzinfo=UTC)

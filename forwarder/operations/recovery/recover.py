@@ -27,7 +27,7 @@ from forwarder.store.submissions.recovery import SqlRecovery
 from forwarder.store.submissions.work import Arrival, CancellationArrival, Ended
 from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, Directory
 from forwarder.tenancy.sealing.cards import GONE
-from forwarder.topics.codec import header
+from forwarder.topics.codec import trace_of
 from forwarder.topics.port import ConsumedMessage, Log, Publisher, Topics
 from forwarder.topics.reading import read_to_end
 
@@ -268,7 +268,7 @@ class Recovery:
             message.key.decode(),
             outcome.occurred_at,
             data,
-            header(message.headers, "traceparent"),
+            trace_of(message.headers),
         )
         cancelled_at, account_id = record.get("cancelledAt"), data["integrationAccountId"]
         return Ended(

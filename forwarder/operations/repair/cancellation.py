@@ -15,6 +15,7 @@ from forwarder.store.lists.port import Overview, StoredSubmission, SubmissionSum
 from forwarder.tenancy.port import Account, Directory
 from forwarder.topics.codec import encode_cancellation
 from forwarder.topics.port import Log, Publisher
+from forwarder.topics.signing import MessageSigner
 
 
 class CannotCancel(Exception):
@@ -29,6 +30,7 @@ class Cancellations:
     directory: Directory
     log: Log
     topic: str
+    signer: MessageSigner
     clock: Clock
     audit: Audit
 
@@ -89,7 +91,7 @@ class Cancellations:
             account=summary.account_id,
         )
         async with requested:
-            await publisher.publish(self.topic, [encode_cancellation(request)])
+            await publisher.publish(self.topic, [self.signer.signed(encode_cancellation(request))])
 
 
 def plan_cancel(found: Sequence[SubmissionSummary]) -> Plan[str]:

@@ -111,9 +111,7 @@ def event_of(
         record=record,
         cancellation=cancellation,
     )
-    return ResultEvent(
-        submission.request_id, work.revision + 1, status, submission.key, moment, data, submission.traceparent
-    )
+    return ResultEvent(submission.request_id, work.revision + 1, status, submission.key, moment, data, submission.trace)
 
 
 def cancellation_of(work: Work, status: Status, problem: Mapping[str, Any] | None = None) -> Cancellation | None:

@@ -13,10 +13,10 @@ from pydantic_core import to_json
 from forwarder.process.clock import iso
 from forwarder.store.submissions.work import FAILURE_CLASS, DeadLetter, Ended, Work
 from forwarder.tenancy.sealing.cards import GONE
-from forwarder.topics.codec import REPLAY_OF, encode_submission
+from forwarder.topics.codec import encode_submission
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Message, Topics
+from forwarder.topics.signing import EVENT_ID, REPLAY_OF
 
-EVENT_ID: Final = "dlt-event-id"
 CUT: Final = "dlt-cut-from-bytes"
 """On a letter that holds only the beginning of its message, which was too large: how many bytes the message has."""
 
@@ -48,6 +48,7 @@ _CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
     "card_gone": ("card_gone", "card_code_gone"),
     "misconfigured": (
         "cannot_open",
+        "card_key_missing",
         "card_not_bound",
         "bad_options",
         "mapping_does_not_fit",
@@ -65,14 +66,13 @@ _CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 FAILURE_CLASSES: Final = (*_CLASSES, UNDECODABLE, FORGED, OTHER)
 """`expired`: its deadline came, and nothing else is known of why it was not sent: its account was paused, or the queue too long.
-`misconfigured`: the account's settings need an operator. `forged`: no ingress of this deployment issued its request id to its
-account."""
+`misconfigured`: the account's settings need an operator. `forged`: no process of this deployment signed it as it is."""
 
 _CLASS_OF: Final = {reason: name for name, reasons in _CLASSES.items() for reason in reasons}
 
 
 class Forged(ValueError):
-    """A message whose request id was not issued to its account by this deployment: somebody else wrote it."""
+    """A message that no process of this deployment signed: somebody else wrote it, or changed it."""
 
 
 class DeadLetterWriter:

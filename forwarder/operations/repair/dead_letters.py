@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from forwarder.operations.repair.dead_letter_messages import CUT, EVENT_ID, FORGED, UNDECODABLE, replayed
+from forwarder.operations.repair.dead_letter_messages import CUT, FORGED, UNDECODABLE, replayed
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.store.lists.port import Overview
@@ -16,6 +16,7 @@ from forwarder.store.submissions.work import FAILURE_CLASS
 from forwarder.topics.codec import Undecodable, decode_data, header
 from forwarder.topics.port import MAX_MESSAGE_BYTES, ConsumedMessage, Log, Message
 from forwarder.topics.reading import read_to_end
+from forwarder.topics.signing import EVENT_ID
 
 _QUERY_SIZE = 1000
 _GONE = "gone"

@@ -12,6 +12,7 @@ from forwarder.operations.repair.dead_letters import Letter, LetterState
 from forwarder.process.clock import Clock
 from forwarder.store.audit.port import AuditResult
 from forwarder.topics.port import Message, Publisher
+from forwarder.topics.signing import MessageSigner
 
 _LETTERS_NAMED = 50
 _STEPS_A_SECOND = 10
@@ -44,11 +45,22 @@ def plan_replay(found: Sequence[tuple[Letter, LetterState]], *, by_id: bool) -> 
 
 
 class Replay:
-    """Puts letters back on `topic`, at most `rate` of them a second. `stop` ends it between two publishes."""
+    """Puts letters back on `topic`, at most `rate` of them a second. `stop` ends it between two publishes. Letters that no worker
+    signed are put back unsigned: workers refuse them."""
 
-    def __init__(self, publisher: Publisher, topic: str, clock: Clock, *, rate: float, stop: asyncio.Event) -> None:
+    def __init__(
+        self,
+        publisher: Publisher,
+        topic: str,
+        signer: MessageSigner,
+        clock: Clock,
+        *,
+        rate: float,
+        stop: asyncio.Event,
+    ) -> None:
         self._publisher = publisher
         self._topic = topic
+        self._signer = signer
         self._clock = clock
         self._rate = rate
         self._stop = stop
@@ -81,7 +93,8 @@ class Replay:
     async def _put_back(self, letters: Sequence[Message]) -> int:
         # The next step is timed from the beginning of this one, late or not: time lost to an outage is not made up for.
         self._due_at = self._clock.monotonic() + len(letters) / self._rate
-        await self._publisher.publish(self._topic, [replayed(letter) for letter in letters])
+        back = [self._signer.signed_like(letter, replayed(letter)) for letter in letters]
+        await self._publisher.publish(self._topic, back)
         self.put_back += len(letters)
         return len(letters)
 

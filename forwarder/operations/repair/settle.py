@@ -7,7 +7,7 @@ from datetime import timedelta
 from forwarder.operations.audit import Audit
 from forwarder.operations.repair.completion import completed, with_attempt
 from forwarder.process.clock import Clock, iso
-from forwarder.reservation.card_numbers import mask
+from forwarder.reservation.checks.card_numbers import mask
 from forwarder.reservation.outcome import Absent, Confirmed, LookupOutcome, Rejected, Status
 from forwarder.reservation.problems import endings
 from forwarder.store.lists.port import Overview

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from forwarder.reservation.card_numbers import mask
+from forwarder.reservation.checks.card_numbers import mask
 from forwarder.topics.codec import Undecodable, decode_data, header
 from forwarder.topics.port import ConsumedMessage, Log
 from forwarder.topics.reading import read_to_end
@@ -25,7 +25,7 @@ _SHOWN: Final = frozenset(
 _HEADERS_HIDDEN: Final = frozenset({"dlt-exception-message"})
 """A PMS's own words, which may quote the guest."""
 _MAX_TEXT: Final = 300
-_MAX_READ: Final = 3_000
+_MAX_READ: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Browsed:
 
 
 async def browse(log: Log, topic: str, *, since: datetime, limit: int, partition: int | None = None) -> Browsed:
-    """The first `limit` messages of `topic` that were appended at `since` or later, in one partition if that is given. Reads a few
+    """The first `limit` messages of `topic` that were appended at `since` or later, in one partition if that is given. Reads some
     thousand at the most, some of each partition. Raises `LogUnavailable`."""
     found: list[ConsumedMessage] = []
     read, whole = 0, True

@@ -13,8 +13,9 @@ from forwarder.store.lists.port import Overview, SubmissionFilter, SubmissionSum
 class SubmissionQuery:
     """What an operator looks for: submissions that match everything given here.
 
-    `reason`: of the last try, or the code of the problem. `accepted_before`: a moment. `guest`: words of the guest's name or e-mail
-    address, in any case, or at least six digits of a phone number. `transaction_id`: the caller's `transactionId`.
+    `reason`: of the last try, or the code of the problem. `accepted_before` and `accepted_since`: moments.
+    `guest`: words of the guest's name or e-mail address, in any case, or at least six digits of a phone number. `transaction_id`:
+    the caller's `transactionId`.
     """
 
     statuses: frozenset[Status] = frozenset(Status)
@@ -23,6 +24,7 @@ class SubmissionQuery:
     property_id: str | None = None
     reason: str | None = None
     accepted_before: datetime | None = None
+    accepted_since: datetime | None = None
     transaction_id: str | None = None
     guest: str | None = None
     pms_reservation_id: str | None = None
@@ -72,6 +74,7 @@ class SubmissionSearch:
             property_id=query.property_id,
             reason=query.reason,
             accepted_before=query.accepted_before,
+            accepted_since=query.accepted_since,
             guest=query.guest,
             pms_reservation_id=query.pms_reservation_id,
             transaction_keys=keys,

@@ -19,6 +19,7 @@ from forwarder.operations.show.standing import (
 from forwarder.process.clock import Clock
 from forwarder.store.audit.port import AuditHead, AuditTrail
 from forwarder.store.lists.port import NextTry, Overview
+from forwarder.store.processes.port import ProcessReader, RunningProcess
 from forwarder.store.standing.port import EndpointWork, StandingReader
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.work import Heartbeat
@@ -64,11 +65,12 @@ class EndpointStatus:
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
     """The store. `revisions`: what its tables are at; `wanted_revision`: what this version needs. All else is known only where that
-    is there. `sealing_keys`: the ids of those that cards can be sealed to now."""
+    is there. `sealing_keys`: the ids of those that cards can be sealed to now. `size_bytes`: on disk."""
 
     revisions: Sequence[str]
     wanted_revision: str
     current: bool
+    processes: Sequence[RunningProcess] = ()
     workers: Sequence[Heartbeat] = ()
     accounts: Sequence[AccountStatus] = ()
     failed_by_class: Mapping[str, int] | None = None
@@ -76,6 +78,7 @@ class StoreStatus:
     secrets: Sequence[KnownSecret] = ()
     sealing_keys: Sequence[str] = ()
     audit_head: AuditHead | None = None
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,7 @@ class StoreParts:
     standing: StandingReader
     overview: Overview
     accounts: Accounts
+    processes: ProcessReader
     workers: Heartbeats
     endpoints: Endpoints
     secrets: KnownSecrets
@@ -186,6 +190,7 @@ class StatusReader:
             revisions,
             parts.wanted_revision,
             current=True,
+            processes=await parts.processes.processes(),
             workers=await parts.workers.heartbeats(),
             accounts=accounts,
             failed_by_class=work.failed_by_class,
@@ -193,6 +198,7 @@ class StatusReader:
             secrets=await parts.secrets.known(),
             sealing_keys=await parts.sealing_keys(self.clock.now()),
             audit_head=await parts.trail.head(),
+            size_bytes=await parts.overview.size(),
         )
 
 
@@ -251,6 +257,7 @@ def _of_store(status: DeploymentStatus) -> Iterator[Finding]:
         yield Finding(
             "no key is left that cards can be sealed to", "start a worker, which makes them: forwarder worker"
         )
+    yield from _of_processes(store.processes, status.at)
     for account in store.accounts:
         yield from _of_account(account, status.at)
     for name, count in sorted((store.failed_by_class or {}).items()):
@@ -258,6 +265,15 @@ def _of_store(status: DeploymentStatus) -> Iterator[Finding]:
         yield Finding(says, f"forwarder dead-letters replay --class {name} --dry-run")
     for endpoint in store.endpoints:
         yield from _of_endpoint(endpoint, status.at)
+
+
+def _of_processes(processes: Sequence[RunningProcess], now: datetime) -> Iterator[Finding]:
+    """Roles whose every process fell silent: one that stops as it should takes itself off the list."""
+    last = {each.role: each for each in sorted(processes, key=lambda each: each.seen_at)}
+    for role, each in sorted(last.items()):
+        if each.silent(now):
+            says = f"no {role} runs: the last one, on {each.host}, was killed or lost the store {_for(now - each.seen_at)} ago"
+            yield Finding(says, f"read the end of its log, then start it again: forwarder {role}")
 
 
 def _of_account(account: AccountStatus, now: datetime) -> Iterator[Finding]:

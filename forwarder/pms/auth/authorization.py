@@ -29,7 +29,12 @@ def is_unauthorized(response: Response) -> bool:
 
 
 class Authorization:
-    """One account's. Nothing of what was asked with a refused token was done by the PMS, so that it is safe to ask again."""
+    """One account's. Nothing of what was asked with a refused token was done by the PMS, so that it is safe to ask again.
+
+    `min_seconds`: for how long a token is not replaced, even if the PMS refuses it: where it gives out few a day, and means
+    something
+    else by the same status.
+    """
 
     def __init__(
         self,
@@ -39,19 +44,21 @@ class Authorization:
         ask: AskServer,
         *,
         ended: Callable[[Response], bool] = is_unauthorized,
+        min_seconds: float = 0.0,
     ) -> None:
         self._account_id = account_id
         self._grants = grants
         self._clock = clock
         self._ask = ask
         self._ended = ended
+        self._min_life = timedelta(seconds=min_seconds)
 
     async def send(self, build: Callable[[str], Request], send: Send) -> Response:
         """The response to the request that `build` makes for an access token. Raises what `send` raises, and `NotSent` where no
         token can be had."""
         grant = await self._usable(send)
         response = await send(build(grant.access_token))
-        if not self._ended(response):
+        if not self._ended(response) or self._is_fresh(grant):
             return response
         renewed = await self._renewed(grant, send)
         return await send(build(renewed.access_token))
@@ -64,6 +71,9 @@ class Authorization:
         if grant is None or (grant.expires_at is not None and grant.expires_at <= self._clock.now() + MARGIN):
             return await self._renewed(grant, send)
         return grant
+
+    def _is_fresh(self, grant: Grant) -> bool:
+        return grant.granted_at is not None and self._clock.now() < grant.granted_at + self._min_life
 
     async def _renewed(self, used: Grant | None, send: Send) -> Grant:
         async def ask(latest: Grant | None) -> Grant:

@@ -20,22 +20,34 @@ through `renew`, and nothing is changed."""
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """In the clear: in memory only. `expires_at`: when the access token ends; None where it is not known to."""
+    """In the clear: in memory only. `expires_at`: when the access token ends; None where it is not known to. `granted_at`: when it
+    was granted, by the clock of the process that asked; None where nothing depends on it."""
 
     access_token: str = field(repr=False)
     refresh_token: str | None = field(default=None, repr=False)
     expires_at: datetime | None = None
+    granted_at: datetime | None = None
 
     def as_text(self) -> str:
         """To be sealed, and read again by `from_text`."""
-        parts = {"accessToken": self.access_token, "refreshToken": self.refresh_token, "expiresAt": self.expires_at}
+        parts = {
+            "accessToken": self.access_token,
+            "refreshToken": self.refresh_token,
+            "expiresAt": self.expires_at,
+            "grantedAt": self.granted_at,
+        }
         return to_json(parts).decode()
 
     @classmethod
     def from_text(cls, text: str) -> Self:
         parts: dict[str, Any] = from_json(text)
-        ends = parts["expiresAt"]
-        return cls(parts["accessToken"], parts["refreshToken"], None if ends is None else datetime.fromisoformat(ends))
+        return cls(
+            parts["accessToken"], parts["refreshToken"], _moment(parts["expiresAt"]), _moment(parts.get("grantedAt"))
+        )
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
 
 
 class GrantsUnavailable(Exception):

@@ -10,7 +10,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from forwarder.pms.conformance.check import Findings
 from forwarder.pms.conformance.site import rival_of
-from forwarder.pms.conformance.trial import NotApplicable, Trial
+from forwarder.pms.conformance.trial import NotApplicable, Trial, looks_alike
 from forwarder.pms.fields import SentAs
 from forwarder.pms.port import BadOptions
 from forwarder.pms.record import record_fields
@@ -73,7 +73,8 @@ async def creates_idempotently(trial: Trial) -> Findings:
 
 
 async def finds_by_reference(trial: Trial) -> Findings:
-    """Where `find_by_reference` is declared, what is there is found under its id, and what is not there is Absent."""
+    """Where `find_by_reference` is declared, what is there is found under its id, and what is not there is Absent; by stay, what is
+    there is said to look alike, and never confirmed."""
     if not trial.can.find_by_reference:
         raise NotApplicable("it does not declare find_by_reference")
     trial.proxy.begin()
@@ -83,9 +84,13 @@ async def finds_by_reference(trial: Trial) -> Findings:
     booking, made = await trial.made()
     for who, pms in (("", trial.pms), (" from elsewhere", trial.connect())):
         found = await trial.find(booking, pms)
+        if trial.can.finds_by_stay:
+            if not looks_alike(found):
+                yield f"looked for{who}, what is there is not said to look alike, but is {found}"
+            continue
         if not isinstance(found, Confirmed) or found.pms_reservation_id != made.pms_reservation_id:
             yield f"looked for{who}, reservation {made.pms_reservation_id} is {found}"
-    if (found := await trial.find(rival_of(booking))) != Absent():
+    if not trial.can.finds_by_stay and (found := await trial.find(rival_of(booking))) != Absent():
         yield f"another reference, of the same nights, is not Absent but {found}"
     if await trial.held(booking) not in (1, None):
         yield "looking for a reservation changed it"

@@ -8,9 +8,11 @@ from typing import Final
 from forwarder.pms.conformance.check import Findings
 from forwarder.pms.conformance.faults import LOST, NOT_THERE, UNREADABLE, Disruption, after, before
 from forwarder.pms.conformance.trial import Creation, NotApplicable, Trial, created_under, exchanges
+from forwarder.pms.port import LOOKS_ALIKE
 from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, LookupOutcome, Outcome
 
-_STILL_WORKING: Final = "pms_still_working"
+_WAITS: Final = frozenset({"pms_still_working", LOOKS_ALIKE})
+"""A hold that ends by itself, say; and what an operator looks at."""
 
 
 async def doubts_what_may_be_made(trial: Trial) -> Findings:
@@ -38,7 +40,7 @@ async def _unsettled(trial: Trial, creation: Creation) -> str | None:
         settled = await trial.find(creation.booking)
     else:
         return None
-    waits = isinstance(settled, Deferred) and settled.reason == _STILL_WORKING  # a hold that ends by itself, say
+    waits = isinstance(settled, Deferred) and settled.reason in _WAITS
     if creation.held and not isinstance(settled, Confirmed) and not waits:
         return f"{creation.where}: in doubt, and asked again it came to {settled}, although it was made"
     held = await trial.held(creation.booking)

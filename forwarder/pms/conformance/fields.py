@@ -30,6 +30,8 @@ _MIN_TELLING: Final = 5
 """A shorter text may stand in another by chance."""
 
 _INFANTS: Final = 11
+_COUNT: Final = 27
+"""Like no other number of a booking, and no default of a mapping."""
 _STAY: Final = {"propertyId": "5001", "arrivalDate": "2029-08-18", "departureDate": "2029-08-21"}
 _LITTLE: Final[Mapping[str, Any]] = {
     **_STAY,
@@ -94,10 +96,10 @@ _MARKERS: Final[Mapping[str, Sequence[_Marker]]] = {
     "roomId": [_Marker("730032")],
     "arrivalDate": [_Marker("2029-08-17", ("17/08/2029",))],
     "departureDate": [_Marker("2029-08-23", ("23/08/2029",))],
-    "arrivalEstimatedTime": [_Marker("16:00", ("16:00:00", "16")), _Marker("16:45", ("16:45:00",)), _Marker("at dusk")],
+    "arrivalEstimatedTime": [_Marker("22:00", ("22:00:00", "22")), _Marker("22:45", ("22:45:00",)), _Marker("at dusk")],
     "departureEstimatedTime": [_Marker("06:00", ("06:00:00", "6")), _Marker("at dawn")],
-    **{f"numberOf{who}": [_Marker(13)] for who in ("Guests", "Adults", "Infants", "Pets")},
-    "numberOfChildren": [_Marker(13, (str(13 + _INFANTS),))],
+    **{f"numberOf{who}": [_Marker(_COUNT)] for who in ("Guests", "Adults", "Infants", "Pets")},
+    "numberOfChildren": [_Marker(_COUNT, (str(_COUNT + _INFANTS),))],
     "morChannel": [_Marker("SELF"), _Marker("PMS")],
     "status": [_Marker("CONFIRMED")],
     "guest.name": [_Marker("Marker Fullname", ("Marker", "Fullname"))],
@@ -135,7 +137,8 @@ async def unlike_its_table(adapter: Adapter, kind: str) -> Findings:
 
 
 async def _tried(adapter: Adapter, kind: str, name: str, marker: _Marker, base: Mapping[str, Any]) -> Findings:
-    given = {**base, name: marker.value}
+    given = {other: value for other, value in base.items() if not _is_refused(adapter.fields, other)}
+    given[name] = marker.value
     condition = adapter.fields.condition(name)
     if condition is not None:
         given[condition[0]] = condition[1]
@@ -147,6 +150,12 @@ async def _tried(adapter: Adapter, kind: str, name: str, marker: _Marker, base: 
         finding = f"is sent as {_listed(places)} without {condition[0]} {condition[1]}" if places else None
     if finding is not None:
         yield f"{name} ({marker.value!r}, in a booking that says {'all' if base is _ALL else 'little'}): {finding}"
+
+
+def _is_refused(table: FieldTable, name: str) -> bool:
+    """Whether a booking with it, or with one that is unlike the property, is refused: then nothing else of it is sent either."""
+    fate = table.fates.get(name)
+    return isinstance(fate.otherwise if isinstance(fate, SentAs) and name == "roomId" else fate, Refused)
 
 
 def _twins(table: FieldTable, given: Mapping[str, Any]) -> tuple[str, ...]:

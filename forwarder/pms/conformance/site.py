@@ -79,8 +79,10 @@ class Site:
     asked at another path goes through the faulty proxy too. `fields`, `card`: what every booking has.
 
     `held`: how many reservations that are not cancelled the PMS has under a reference; where nobody can tell, the adapter's own
-    look-up is asked. `refusals`: for each code of a refusal (`REFUSALS`), the fields of a booking that the PMS refuses so.
-    `refuses_taken_nights`: it has a calendar, and holds by it.
+    look-up is asked. `held_by`: what `held` is asked instead of the reference, of a PMS that is told none.
+
+    `refusals`: for each code of a refusal (`REFUSALS`), the fields of a booking that the PMS refuses so. `refuses_taken_nights`: it
+    has a calendar, and holds by it.
 
     `property_id`, `room_id`: where to book, each stay after the other from `first_night` on; without, each stay gets a property of
     its own. `seconds_between`: the pause for each request that a push made, where the PMS limits them. `tidy`: cancel in the end
@@ -93,6 +95,7 @@ class Site:
     fields: Mapping[str, Any] = field(default_factory=dict)
     card: CardDetails | None = None
     held: Callable[[str], int] | None = None
+    held_by: Callable[[Booking], str] | None = None
     property_id: str | int | None = None
     room_id: str | int | None = None
     first_night: date = date(2027, 3, 1)

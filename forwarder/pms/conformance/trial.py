@@ -17,7 +17,16 @@ from forwarder.pms.directory import open_directory
 from forwarder.pms.encryption import Plaintext
 from forwarder.pms.fields import FieldTable
 from forwarder.pms.http.client import PushPolicy
-from forwarder.pms.port import CANCELLED_IN_PMS, UNPACED, AccountConnection, Capabilities, Pace, Pms, PmsDirectory
+from forwarder.pms.port import (
+    CANCELLED_IN_PMS,
+    LOOKS_ALIKE,
+    UNPACED,
+    AccountConnection,
+    Capabilities,
+    Pace,
+    Pms,
+    PmsDirectory,
+)
 from forwarder.pms.registry import Registry
 from forwarder.pms.rehearsal import table_of
 from forwarder.process.clock import SystemClock
@@ -187,10 +196,11 @@ class Trial:
         """How many reservations of `booking` the PMS has; None where nobody can tell."""
         self.proxy.begin()
         if self.site.held is not None:
-            return self.site.held(booking.reference)
+            return self.site.held(booking.reference if self.site.held_by is None else self.site.held_by(booking))
         if not self.can.find_by_reference:
             return None
-        return 1 if isinstance(await self.find(booking), Confirmed) else 0
+        found = await self.find(booking)
+        return 1 if isinstance(found, Confirmed) or looks_alike(found) else 0
 
     async def normal_push(self) -> NormalPush:
         """Found out by a push that goes well, and others whose responses are lost."""
@@ -226,6 +236,11 @@ class Trial:
         if isinstance(found, Confirmed):
             return isinstance(await self.cancel(booking, found.pms_reservation_id), Cancelled)
         return isinstance(found, Absent) or found.reason == CANCELLED_IN_PMS
+
+
+def looks_alike(found: object) -> bool:
+    """Whether a look-up by stay says that there is one, which may be ours."""
+    return isinstance(found, Deferred) and found.reason == LOOKS_ALIKE
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ import re
 import ssl
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
@@ -21,6 +21,7 @@ from urllib.parse import quote, unquote_to_bytes
 import httpx
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
+from forwarder.observability.tracing.context import TRACEPARENT, trace_headers
 from forwarder.pms.http.errors import NoResponse, NotSent, invalid_address
 from forwarder.pms.http.response import MAX_RESPONSE_BYTES, Headers, Response, hold_off_asked
 from forwarder.pms.port import UNPACED, Pace
@@ -33,6 +34,7 @@ _HOST = re.compile(rb"[0-9A-Za-z._~-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
 _FRAMING: Final = {b"content-length", b"transfer-encoding"}
 """What says how long the body is. It is sent whole, so that its length alone does."""
 _ANNOUNCED_IF_EMPTY: Final = {"POST", "PUT", "PATCH"}
+_TRACEPARENT: Final = TRACEPARENT.encode()
 _VISIBLE_ASCII = re.compile(rb"[\x21-\x7e]+")
 _DOT_SEGMENTS = {"", ".", ".."}
 _OF_A_QUERY: Final = "!$%&'()*+,;:@/?=~[]"
@@ -64,6 +66,19 @@ def credential_header(name: bytes, credential: str, *, scheme: bytes = b"") -> H
     if _VISIBLE_ASCII.fullmatch(token) is None:
         raise NotSent("pms_credential_invalid", "The account's credential is not made of visible ASCII characters.")
     return ((name, scheme + token),)
+
+
+def with_trace(request: Request, trace: str) -> Request:
+    """`request` as a part of `trace`: whatever it was signed by stays as it is. Without the trace's state, which is what the
+    caller's own systems tell each other."""
+    (_, parent), *_ = trace_headers(trace)
+    request = without_trace(request)
+    return replace(request, headers=(*request.headers, (_TRACEPARENT, parent.encode())))
+
+
+def without_trace(request: Request) -> Request:
+    """`request` as a part of nothing."""
+    return replace(request, headers=tuple(each for each in request.headers if each[0].lower() != _TRACEPARENT))
 
 
 def path_segment(identifier: str) -> str | None:
@@ -265,17 +280,23 @@ class PmsClient:
         self._policy = policy
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def push(self, pace: Pace = UNPACED, held: Callable[[], bool] = always, reuse: Reuse | None = None) -> Send:
+    def push(
+        self,
+        pace: Pace = UNPACED,
+        held: Callable[[], bool] = always,
+        reuse: Reuse | None = None,
+        trace: str | None = None,
+    ) -> Send:
         """A way to send the requests of one push: its time runs from now. Call it in the running loop. `pace` hears of every
         request, before it is sent, and of every response that asks for a pause. A request that comes when it is not `held` any
-        more is `NotSent`. `reuse` is to be ended after it."""
+        more is `NotSent`. `reuse` is to be ended after it. `trace`: what each request's `traceparent` says."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()  # once: it is a system call
-        return _Push(self._transport, self._clock, self._policy, self._loop, pace, held, reuse).send
+        return _Push(self._transport, self._clock, self._policy, self._loop, pace, held, reuse, trace).send
 
 
 class _Push:
-    __slots__ = ("_clock", "_deadline", "_held", "_loop", "_pace", "_policy", "_reuse", "_transport")
+    __slots__ = ("_clock", "_deadline", "_held", "_loop", "_pace", "_policy", "_reuse", "_trace", "_transport")
 
     def __init__(
         self,
@@ -286,6 +307,7 @@ class _Push:
         pace: Pace,
         held: Callable[[], bool],
         reuse: Reuse | None,
+        trace: str | None,
     ) -> None:
         self._transport = transport
         self._clock = clock
@@ -295,8 +317,11 @@ class _Push:
         self._pace = pace
         self._held = held
         self._reuse = reuse
+        self._trace = trace
 
     async def send(self, request: Request) -> Response:
+        if self._trace is not None:
+            request = with_trace(request, self._trace)
         # tenacity comes in only when a try has failed: entering it costs about as much CPU as an exchange.
         try:
             return await self._exchange(request)

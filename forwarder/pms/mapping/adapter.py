@@ -1,26 +1,42 @@
-"""A PMS that an account of kind `generic` maps: the adapter that a mapping stands for."""
+"""A PMS that is mapped: the adapter that a mapping stands for."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
+from pydantic_core import to_json
+
+from forwarder.pms.adapter import StandIn
 from forwarder.pms.http.client import Request, Send
-from forwarder.pms.http.errors import NotSent
-from forwarder.pms.http.outcomes import gateway_failure, harmless, not_understood, unexpected
+from forwarder.pms.http.errors import NoResponse, NotSent
+from forwarder.pms.http.outcomes import gateway_failure, harmless, not_understood, outcome_of, unexpected
 from forwarder.pms.http.response import Response, retry_after
+from forwarder.pms.mapping.credentials import Credentials
 from forwarder.pms.mapping.fields import DoesNotFit
-from forwarder.pms.mapping.json_path import value_at
-from forwarder.pms.mapping.model import ABSENT, CANCELLED, DEFERRED, IN_DOUBT, Find, Operation, PmsMapping
+from forwarder.pms.mapping.json_path import assembled, value_at
+from forwarder.pms.mapping.lookup import Lookup
+from forwarder.pms.mapping.model import (
+    CANCELLED,
+    CONFIRMED,
+    DEFERRED,
+    IN_DOUBT,
+    Cancel,
+    Confirm,
+    Operation,
+    PmsMapping,
+    Show,
+)
 from forwarder.pms.mapping.parts import Rule
 from forwarder.pms.mapping.request import Asked, Requests
-from forwarder.pms.mapping.response import body_of, decide, found, hides_its_reference, is_ours, made, words
+from forwarder.pms.mapping.response import Tentative, body_of, decide, made, state_of, words
 from forwarder.pms.mapping.unmapped import Unmapped
 from forwarder.pms.port import AccountConnection, Capabilities
-from forwarder.pms.refusals import refusal
+from forwarder.pms.refusals import PRICE_AND_CARD, refusal
 from forwarder.process.clock import Clock
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import (
-    Absent,
     Cancelled,
     CancelOutcome,
+    Confirmed,
     Deferred,
     InDoubt,
     LookupOutcome,
@@ -30,32 +46,55 @@ from forwarder.reservation.outcome import (
 
 _NOT_FOUND: Final = {"propertyId": "property_not_found", "roomId": "room_not_found"}
 _NOT_MAPPED: Final = Deferred("mapping_lacks_it", "The account's mapping does not say how this is asked.")
+_STAND_IN_ID: Final = "THE-PMS-ID"
 
 
 class MappedAdapter:
-    """The PMS that `mapping` describes, as one account speaks to it."""
+    """The PMS that `mapping` describes, as one account speaks to it. `settings`: its values for the mapping's options; `token_url`:
+    where its tokens are asked for, if not where the mapping says."""
 
-    def __init__(self, connection: AccountConnection, mapping: PmsMapping, clock: Clock) -> None:
+    def __init__(
+        self,
+        connection: AccountConnection,
+        mapping: PmsMapping,
+        clock: Clock,
+        settings: Mapping[str, Any] | None = None,
+        token_url: str | None = None,
+    ) -> None:
         self._mapping = mapping
-        unmapped = Unmapped(mapping)
-        self.fields = unmapped.table
-        self._requests = Requests(mapping, connection.base_url.rstrip("/"), connection.credential, unmapped)
+        self._unmapped = Unmapped(mapping)
+        self.fields = self._unmapped.table
+        values = {name: option.default for name, option in mapping.options.items()} | dict(settings or {})
+        known = {name: value for name, value in values.items() if value is not None}
+        self._requests = Requests(mapping, connection.base_url.rstrip("/"), self._unmapped, known)
         self._clock = clock
+        self._credentials = Credentials(mapping.auth, connection, clock, self._has_ended, token_url)
+        self._lookup = Lookup(mapping, self._built, self._credentials.send, self._put_off, clock)
 
     @property
     def capabilities(self) -> Capabilities:
         return self._mapping.capabilities
 
+    # --- create ---
+
     async def create(self, booking: Booking, send: Send) -> Outcome:
+        create = self._mapping.create
+        if not self._mapping.rooms and booking.room_id != booking.property_id:
+            return refusal(booking, "room_not_found", "The PMS has no rooms below the property.")
+        if given := self._unmapped.refused(booking):
+            return refusal(
+                booking, "pms_refused", f"The PMS has no field for {given}, and without it this is another booking."
+            )
         try:
-            request = self._requests.build(self._mapping.create, Asked(booking))
+            request = self._requests.build(create, Asked(booking))
         except DoesNotFit as misfit:
             return refusal(booking, _NOT_FOUND.get(misfit.name, "pms_refused"), str(misfit))
-        response = await send(request)
+        response = await self._credentials.send(request, send)
         body = body_of(response)
-        match decide(self._mapping.create, response, body):
+        match decide(create, response, body):
             case True:
-                return made(self._mapping, response, body, booking)
+                outcome = made(self._mapping, response, body, booking)
+                return await self._confirm(outcome.pms_id, booking, send) if isinstance(outcome, Tentative) else outcome
             case Rule() as rule:
                 return self._ruled(rule, response, body, booking)
             case False:
@@ -63,49 +102,86 @@ class MappedAdapter:
             case None:
                 return self._undecided(response)
 
-    async def find(self, booking: Booking, send: Send) -> LookupOutcome:
-        """Of a list that was asked for by our reference, only an empty one says `Absent`; of one that was not, all its pages."""
-        find = self._mapping.find
-        if find is None:
-            return _NOT_MAPPED
-        if find.pages is None:
-            looked = await self._look(find, Asked(booking), send)
-            if isinstance(looked, list):
-                return _not_searched() if looked else Absent()
-            return looked
-        for number in range(find.pages.first, find.pages.first + find.pages.most):
-            looked = await self._look(find, Asked(booking, page=(find.pages.query, number)), send)
-            if not isinstance(looked, list):
-                return looked
-            if not looked:
-                return Absent()
-            if any(hides_its_reference(self._mapping.reservation, item) for item in looked):
-                return Deferred(
-                    "pms_scope_too_small", "The PMS shows reservations without the reference that is mapped."
-                )
-        return Deferred("pms_lists_too_much", f"The PMS lists more than {find.pages.most} pages.")
+    async def _confirm(self, pms_id: str, booking: Booking, send: Send) -> Outcome:
+        """The second request. Something is made by now: whatever is not certain is in doubt, and a no is one once that is
+        undone."""
+        confirm = self._mapping.confirm
+        if confirm is None:
+            return _half_made(pms_id, "The mapping has no `confirm`.")
+        try:
+            outcome = await self._asked_to_confirm(confirm, pms_id, booking, send)
+            if isinstance(outcome, Rejected):
+                undone = await self.cancel(booking, pms_id, send)
+                return outcome if isinstance(undone, Cancelled) else _half_made(pms_id, "It could not be undone.")
+        except (NotSent, NoResponse) as failure:
+            return _half_made(pms_id, outcome_of(failure).detail)
+        return _half_made(pms_id, outcome.detail) if isinstance(outcome, Deferred) else outcome
 
-    async def _look(self, find: Find, asked: Asked, send: Send) -> LookupOutcome | list[object]:
-        """One look: what became of ours, or else the reservations that were shown, none of which is ours."""
-        response = await send(self._built(find, asked))
+    async def _asked_to_confirm(
+        self, confirm: Confirm, pms_id: str, booking: Booking, send: Send
+    ) -> Confirmed | Rejected | Deferred | InDoubt:
+        response = await self._credentials.send(self._built(confirm, Asked(booking, pms_id)), send)
         body = body_of(response)
-        match decide(find, response, body):
-            case Rule(becomes=becomes) as rule:
-                return Absent() if becomes == ABSENT else harmless(self._put_off(rule, response))
-            case None:
-                return harmless(unexpected(response, self._clock.now()))
-            case succeeded:
-                items = value_at(body, find.items)
-                if not succeeded or not isinstance(items, list):
-                    return harmless(not_understood(response))
-        ours = [item for item in items if is_ours(self._mapping.reservation, item, asked.booking)]
-        return found(self._mapping, ours, response, asked.booking) if ours else items
+        decided = decide(confirm, response, body)
+        if isinstance(decided, Rule) and decided.becomes != CONFIRMED:
+            return self._ruled(decided, response, body, booking)
+        if confirm.read_back is not None:
+            return await self._seen_confirmed(confirm.read_back, pms_id, booking, send)
+        if decided:
+            return Confirmed(pms_id)
+        return not_understood(response) if decided is False else self._undecided(response)
+
+    async def _seen_confirmed(
+        self, show: Show, pms_id: str, booking: Booking, send: Send
+    ) -> Confirmed | Deferred | InDoubt:
+        state, response = await self._read_back(show, pms_id, booking, send)
+        return Confirmed(pms_id) if state == "confirmed" else not_understood(response)
+
+    async def _read_back(self, show: Show, pms_id: str, booking: Booking, send: Send) -> tuple[str, Response]:
+        """What the PMS shows the reservation to be now; empty where it does not say."""
+        response = await self._credentials.send(self._built(show, Asked(booking, pms_id)), send)
+        body = body_of(response)
+        match decide(show, response, body):
+            case Rule(becomes=becomes):
+                return (CANCELLED if becomes == CANCELLED else ""), response
+            case True:
+                return state_of(self._mapping.reservation, value_at(body, show.reservation)), response
+            case _:
+                return "", response
+
+    # --- find ---
+
+    async def find(self, booking: Booking, send: Send) -> LookupOutcome:
+        if self._mapping.find is None:
+            return _NOT_MAPPED
+        found = await self._lookup.run(self._mapping.find, booking, send)
+        if not isinstance(found, Tentative):
+            return found
+        outcome = await self._confirm(found.pms_id, booking, send)
+        if isinstance(outcome, Rejected):  # made, refused in the second step, and undone
+            return Deferred("pms_still_working", "What had been made of it could not be confirmed, and was undone.")
+        return outcome if isinstance(outcome, Confirmed) else harmless(outcome)
+
+    # --- cancel ---
 
     async def cancel(self, booking: Booking, pms_reservation_id: str, send: Send) -> CancelOutcome:
         cancel = self._mapping.cancel
         if cancel is None:
             return _NOT_MAPPED
-        response = await send(self._built(cancel, Asked(booking, pms_reservation_id)))
+        response = await self._credentials.send(self._built(cancel, Asked(booking, pms_reservation_id)), send)
+        said = self._said_of_cancelling(cancel, response, booking)
+        if cancel.read_back is None or (isinstance(said, Deferred) and said.retry_after_seconds):
+            return said
+        state, shown = await self._read_back(cancel.read_back, pms_reservation_id, booking, send)
+        match state:
+            case "cancelled" | "refused":
+                return Cancelled()
+            case "confirmed" | "tentative":
+                return _not_cancelled() if isinstance(said, Cancelled) else said
+            case _:
+                return said if not isinstance(said, Cancelled) else harmless(not_understood(shown))
+
+    def _said_of_cancelling(self, cancel: Cancel, response: Response, booking: Booking) -> CancelOutcome:
         body = body_of(response)
         match decide(cancel, response, body):
             case True:
@@ -118,16 +194,32 @@ class MappedAdapter:
             case None:
                 return harmless(unexpected(response, self._clock.now()))
 
+    # --- what is common to them ---
+
     def _built(self, operation: Operation, asked: Asked) -> Request:
         try:
             return self._requests.build(operation, asked)
         except DoesNotFit as misfit:  # it was made under another mapping
             raise NotSent("mapping_does_not_fit", str(misfit)) from misfit
 
+    def _has_ended(self, response: Response) -> bool:
+        """Whether a token is taken no more: not where the PMS says something else by the same status."""
+        oauth = self._mapping.auth.oauth
+        if oauth is None or response.status_code not in oauth.ended.status:
+            return False
+        body = body_of(response)
+        rules = (rule for operation in self._mapping.operations.values() for rule in operation.errors)
+        if any(rule.reads_the_body and rule.applies(response.status_code, body) for rule in rules):
+            return False
+        return oauth.ended.passes(response.status_code, body)
+
     def _ruled(self, rule: Rule, response: Response, body: object, booking: Booking) -> Rejected | Deferred | InDoubt:
         if rule.becomes in (DEFERRED, IN_DOUBT):
             return self._put_off(rule, response)
-        return refusal(booking, rule.becomes, words(self._mapping, body))
+        said, code = words(self._mapping, body), rule.becomes
+        if code == "pms_refused":
+            code = next((meaning for pattern, meaning in PRICE_AND_CARD if pattern.search(said)), code)
+        return refusal(booking, code, said)
 
     def _put_off(self, rule: Rule, response: Response) -> Deferred | InDoubt:
         detail = f"By the account's mapping, this answer (HTTP {response.status_code}) says so."
@@ -139,7 +231,31 @@ class MappedAdapter:
         lost = None if self.capabilities.idempotent_create else gateway_failure(response)
         return lost or unexpected(response, self._clock.now())
 
+    # --- dry runs ---
 
-def _not_searched() -> Deferred:
-    detail = "The PMS was asked for our reference, and answered with reservations that do not carry it."
+    def stand_in(self, request: Request, _booking: Booking) -> StandIn | None:
+        """Of a create that is confirmed by a second request, the first one's answer."""
+        create, shown = self._mapping.create, self._mapping.reservation
+        if self._mapping.confirm is None or request.method != create.method or "/" + _STAND_IN_ID in request.url:
+            return None
+        if create.id is not None:
+            path, values = create.id, {create.id: _STAND_IN_ID}
+        else:
+            path = ".".join(filter(None, (create.reservation, shown.id)))
+            values = {path: _STAND_IN_ID}
+            if shown.status is not None and shown.status.tentative:
+                where = ".".join(filter(None, (create.reservation, shown.status.path)))
+                values[where] = min(shown.status.tentative)
+        body = _STAND_IN_ID if not path else assembled(values)
+        response = Response(min(create.success.status), (), to_json(body))
+        return StandIn(response, f"The PMS makes the reservation, under the id {_STAND_IN_ID}.")
+
+
+def _half_made(pms_id: str, why: str) -> InDoubt:
+    detail = f"The PMS made it under the id {pms_id}, and it is not known to be confirmed. {why}"
+    return InDoubt("pms_half_made", detail)
+
+
+def _not_cancelled() -> Deferred:
+    detail = "The PMS said that it was cancelled, and shows it as before."
     return Deferred("pms_answer_not_understood", detail)

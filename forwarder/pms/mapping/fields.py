@@ -1,7 +1,7 @@
 """The fields of a booking by the names that a mapping gives them, and how their values are written. Pure."""
 
 from collections.abc import Mapping
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from difflib import get_close_matches
 from typing import Annotated, Any, Final, Literal
@@ -11,6 +11,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from forwarder.pms.fields import as_text
+from forwarder.pms.guests import first_and_last, headcount
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.request import (
     CURRENCY_DECIMALS,
@@ -35,8 +36,25 @@ def _names(model: type[BaseModel], prefix: str = "") -> frozenset[str]:
 CARD_FIELDS: Final = _names(CardDetails, "card.")
 _OF_THE_GUEST = (_names(Guest, "guest.") - {"guest.address"}) | _names(Address, "guest.address.")
 _OF_THE_REQUEST = _names(BookingEngineRequest) - {"guest", "cardDetails", "status"}
-FIELDS: Final = _OF_THE_REQUEST | _OF_THE_GUEST | CARD_FIELDS | {"reference", "nights", PMS_ID}
-"""Every name. `card.…` may stand in the body of a create alone, and `pmsReservationId` in a cancel."""
+_GUESTS: Final = ("numberOfAdults", "numberOfChildren", "numberOfInfants")
+
+DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
+    "guest.first": ("guest.firstName", "guest.name"),
+    "guest.last": ("guest.lastName", "guest.name"),
+    "guests.total": ("numberOfGuests", *_GUESTS),
+    "guests.adults": ("numberOfAdults", "numberOfGuests"),
+}
+"""Values that are worked out → the fields that they come from: a name by its parts, all guests, those who are no children."""
+
+SAID: Final[Mapping[str, tuple[str, ...]]] = {
+    **DERIVED,
+    "guests.total": ("numberOfGuests",),
+    "guests.adults": ("numberOfAdults",),
+}
+"""Values that are worked out → the fields that say nothing more."""
+
+FIELDS: Final = _OF_THE_REQUEST | _OF_THE_GUEST | CARD_FIELDS | DERIVED.keys() | {"reference", "nights", PMS_ID}
+"""Every name. `card.…` may stand in the body of a create alone, and `pmsReservationId` where one reservation is asked about."""
 
 
 def _known(name: str) -> str:
@@ -69,6 +87,14 @@ def field_value(booking: Booking, name: str, pms_id: str | None = None) -> Any:
             value = booking.total_price
         case ["guest", "name"]:
             value = booking.guest_name
+        case ["guest", "first"]:
+            value = first_and_last(booking)[0]
+        case ["guest", "last"]:
+            value = first_and_last(booking)[1]
+        case ["guests", "total"]:
+            value = _all_guests(booking)
+        case ["guests", "adults"]:
+            value = headcount(booking, infants_are_children=False).adults
         case ["guest", "address", part]:
             value = (booking.guest.get("address") or {}).get(part)
         case ["guest", part]:
@@ -80,8 +106,20 @@ def field_value(booking: Booking, name: str, pms_id: str | None = None) -> Any:
     return None if value == "" else value
 
 
+def _all_guests(booking: Booking) -> int | None:
+    fields = booking.fields
+    if fields.get("numberOfGuests") is not None:
+        return int(fields["numberOfGuests"])
+    return sum(fields.get(name) or 0 for name in _GUESTS) or None
+
+
 def _of_the_card(card: CardDetails | None) -> Mapping[str, Any]:
     return {} if card is None else card.model_dump(by_alias=True)
+
+
+def moved(value: Any, days: int) -> str:
+    """The day that comes `days` after."""
+    return (date.fromisoformat(str(value)) + timedelta(days=days)).isoformat()
 
 
 def written(booking: Booking, name: str, value: Any, form: Written | None, date_format: str | None) -> Any:

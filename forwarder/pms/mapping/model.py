@@ -4,30 +4,35 @@ Every mistake that can be seen without the PMS is found when it is loaded: pydan
 docs/guides/map-a-pms.md explains it by examples.
 """
 
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
+from pydantic.alias_generators import to_camel
 
+from forwarder.pms.mapping.access import Auth
+from forwarder.pms.mapping.document import DocumentFault, load_document
+from forwarder.pms.mapping.evidence import Statement, unfounded
 from forwarder.pms.mapping.fields import CARD_FIELDS, FIELDS, PMS_ID, FieldName
 from forwarder.pms.mapping.json_path import JsonPath, clashes
 from forwarder.pms.mapping.parts import (
-    Auth,
     Condition,
     HeaderName,
     HeaderValue,
     PathTemplate,
     Rule,
+    Scalar,
     Shown,
     Sources,
     Table,
     Text,
     names_in,
     nonsense,
+    options_in,
     placeholders,
 )
-from forwarder.pms.port import Capabilities
+from forwarder.pms.port import Capabilities, Limit, Limits
 from forwarder.pms.refusals import REFUSALS
 
 DEFERRED: Final = "deferred"
@@ -35,10 +40,12 @@ IN_DOUBT: Final = "in_doubt"
 ABSENT: Final = "absent"
 CANCELLED: Final = "cancelled"
 CANCELLATION_REFUSED: Final = "cancellation_refused"
+CONFIRMED: Final = "confirmed"
 _REFERENCE: Final = "reference"
 _A_NO: Final = frozenset({409, 422})
 """The only statuses that by themselves are a PMS's no: the others may come from any server on the way."""
 
+BaseUrl = Annotated[str, Field(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$")]
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
@@ -67,11 +74,19 @@ class Operation(Table):
     @property
     def sent(self) -> frozenset[str]:
         """The fields of ours that are sent."""
-        return self.in_the_address | names_in(self.body)
+        sent: frozenset[str] = self.in_the_address | names_in(self.body)
+        return sent
+
+    @property
+    def options(self) -> frozenset[str]:
+        """The options of the account that are sent."""
+        sent: frozenset[str] = options_in(self.query) | options_in(self.body)
+        return sent
 
     @property
     def in_the_address(self) -> frozenset[str]:
-        return names_in(self.query) | {name for _, name in placeholders(self.path) if name is not None}
+        sent: frozenset[str] = names_in(self.query) | {name for _, name in placeholders(self.path) if name is not None}
+        return sent
 
     @model_validator(mode="after")
     def _can_be_sent(self) -> Self:
@@ -109,7 +124,7 @@ class Operation(Table):
             return frozenset(range(200, 600))
         if becomes == DEFERRED:
             return frozenset(range(400, 500))
-        return frozenset() if becomes in (ABSENT, CANCELLED) else _A_NO
+        return frozenset() if becomes in (ABSENT, CANCELLED, CONFIRMED) else _A_NO
 
 
 class Create(Operation):
@@ -129,23 +144,103 @@ class Create(Operation):
     """Where in the answer its id is, if the answer shows no more than that."""
     left_out: frozenset[FieldName] = frozenset()
     """The fields that are kept out of the notes, too, though the PMS has no field for them."""
+    refused: frozenset[FieldName] = frozenset()
+    """The fields with which a booking is refused: without them it would be another one."""
+    reference_in_notes: bool = False
+    """Whether the first line of the notes says our reference."""
+
+    @property
+    def carries_reference(self) -> bool:
+        return self.reference_in_notes or _REFERENCE in self.sent
 
     @model_validator(mode="after")
     def _leaves_out_what_is_not_sent(self) -> Self:
-        if both := self.left_out & self.sent:
-            raise nonsense(f"leftOut: {', '.join(sorted(both))} is sent; it cannot be left out, too")
+        for name, those in (("leftOut", self.left_out), ("refused", self.refused)):
+            if both := those & self.sent:
+                raise nonsense(f"{name}: {', '.join(sorted(both))} is sent; it cannot be {_WORDS[name]}, too")
+        if both := self.refused & self.left_out:
+            raise nonsense(f"refused: {', '.join(sorted(both))} is in leftOut already")
+        if self.reference_in_notes and notes_field(self) is None:
+            raise nonsense("referenceInNotes: `body` names no field that takes `notes` or `comments`")
+        return self
+
+
+_WORDS: Final = {"leftOut": "left out", "refused": "refused"}
+_NOTES: Final = ("notes", "comments")
+
+
+def notes_field(create: Create) -> str | None:
+    """The PMS's name of what takes notes: the field of the body that takes the caller's notes, or else the comments, as a text."""
+    for name in _NOTES:
+        for theirs, source in create.body.items():
+            if source.field[:1] == (name,) and source.written in (None, "text"):
+                return theirs
+    return None
+
+
+class Show(Operation):
+    """Looks at one reservation, by the PMS's id."""
+
+    fields = FIELDS - CARD_FIELDS
+    outcomes = frozenset({CANCELLED, DEFERRED, IN_DOUBT})
+    unfit = frozenset({"PUT", "PATCH", "DELETE"})
+
+    method: Method = "GET"
+    success: Condition = Condition(status=frozenset({200}))
+    reservation: JsonPath = ""
+    """Where in the answer the reservation is."""
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Self:
+        _names_the_reservation(self)
+        return self
+
+
+class Confirm(Operation):
+    """The second request of a create: it confirms what the first has made."""
+
+    fields = FIELDS - CARD_FIELDS
+    outcomes = frozenset({*REFUSALS, CONFIRMED, DEFERRED, IN_DOUBT}) - {CANCELLATION_REFUSED}
+    unfit = frozenset({"GET", "DELETE"})
+
+    success: Condition = Condition(status=frozenset({204}))
+    read_back: Show | None = None
+    """Look at it afterwards: what it then is counts, whatever the answer said."""
+
+    @model_validator(mode="after")
+    def _names_what_is_confirmed(self) -> Self:
+        _names_the_reservation(self)
+        _says_what_was_done(self)
         return self
 
 
 class Pages(Table):
-    """How a list without a filter is gone through: until a page is empty."""
+    """How a list without a filter is gone through: until a page is empty, or it is known that it was the last."""
 
-    query: Text
-    """The parameter that counts the pages."""
+    by: Literal["page", "offset", "cursor", "link"] = "page"
+    """What the next request is told: the number of the page, how many were listed before it, what the last answer gave to go
+    on from,
+    or the address that it gave."""
+    query: Text | None = None
+    """The parameter that says so; none for a link."""
     first: Literal[0, 1] = 1
-    """The number of the first."""
+    """The number of the first page."""
+    count: JsonPath | None = None
+    """Where in the answer it stands how many pages there are; by offset, how many reservations."""
+    next: JsonPath | None = None
+    """Where in the answer the cursor or the link is; nothing there after the last page."""
     most: Annotated[int, Field(ge=1, le=100)] = 20
     """After how many a look-up gives up."""
+
+    @model_validator(mode="after")
+    def _can_go_on(self) -> Self:
+        if (self.query is None) != (self.by == "link"):
+            raise nonsense("`query` is the parameter of page, offset and cursor; a link has none")
+        if (self.next is None) == (self.by in ("cursor", "link")):
+            raise nonsense("`next` is for cursor and link, which need it")
+        if self.count is not None and self.by not in ("page", "offset"):
+            raise nonsense("`count` is for page and offset")
+        return self
 
 
 class Find(Operation):
@@ -161,6 +256,10 @@ class Find(Operation):
     """Where in the answer the list of reservations is."""
     pages: Pages | None = None
     """How to go through a list that is not asked for by our reference."""
+    match: Literal["reference", "text", "stay"] = "reference"
+    """By what ours is known: `reservation.reference` is our reference; or is a text that holds it; or property, days and
+    guest are the
+    same. The last never confirms: it tells only what is not there, and leaves the rest to you."""
 
     @model_validator(mode="after")
     def _shows_everything(self) -> Self:
@@ -180,29 +279,94 @@ class Cancel(Operation):
     outcomes = frozenset({CANCELLED, DEFERRED, IN_DOUBT, CANCELLATION_REFUSED})
 
     success: Condition = Condition(status=frozenset({204}))
+    read_back: Show | None = None
+    """Look at it afterwards: what it then is counts, whatever the answer said."""
 
     @model_validator(mode="after")
     def _names_what_is_cancelled(self) -> Self:
-        if PMS_ID not in self.sent:
-            raise nonsense(f"a cancellation says which reservation: send {PMS_ID}")
-        if self.success.status != {204} and not self.success.when:
-            raise nonsense("success: of other statuses than 204, `when` says what the PMS's own answer holds")
+        _names_the_reservation(self)
+        _says_what_was_done(self)
         return self
+
+
+def _names_the_reservation(operation: Operation) -> None:
+    if PMS_ID not in operation.sent:
+        what = {Confirm: "a confirmation", Cancel: "a cancellation"}.get(type(operation), "readBack")
+        raise nonsense(f"{what} says which reservation: send {PMS_ID}")
+
+
+def _says_what_was_done(operation: Confirm | Cancel) -> None:
+    if operation.success.status != {204} and not operation.success.when and operation.read_back is None:
+        raise nonsense(
+            "success: of other statuses than 204, `when` says what the PMS's own answer holds; or `readBack` looks at it afterwards"
+        )
+
+
+class Option(Table):
+    """A setting that each account has of its own."""
+
+    description: Text
+    """What it is, and where it is found."""
+    default: Scalar | None = None
+    """What it is where the account has none."""
+    required: bool = False
+    """Whether each account must have it."""
+
+
+OptionName = Annotated[str, Field(pattern=r"^[a-z][A-Za-z0-9]*$")]
+
+
+class Allowed(Table):
+    """A published limit."""
+
+    requests: Annotated[int, Field(ge=1)]
+    """At most so many requests …"""
+    seconds: Annotated[float, Field(gt=0)]
+    """… within any so many seconds."""
+
+
+class FromOption(Table):
+    """A header's value that each account sets."""
+
+    option: OptionName
+    """The name of the option."""
 
 
 class PmsMapping(Table):
     """The whole."""
 
+    title: Text | None = None
+    """The PMS's full name."""
+    documentation: Text | None = None
+    """Where its API is described."""
+    base_url: Mapping[OptionName, BaseUrl] | BaseUrl | None = None
+    """Where the PMS is; or where it is in each region."""
+    credential: Text | None = None
+    """What the credential is, for those who set an account up."""
+    rooms: bool = True
+    """Whether rooms of a property are told apart; else the property is the room."""
+    options: Mapping[OptionName, Option] = Field(default_factory=dict)
+    """What each account sets for itself."""
+    limits: tuple[Allowed, ...] = ()
+    """What the PMS publishes that one account may ask of it."""
+    echo: Literal["always", "sometimes", "never"] = "sometimes"
+    """Whether the answer to a create shows our reference: where it always does, one without it is in doubt."""
+    evidence: tuple[Statement, ...] = ()
+    """By what each statement of this is known."""
     auth: Auth = Auth()
     """How the credential is shown."""
-    headers: Mapping[HeaderName, HeaderValue] = Field(default_factory=dict)
+    headers: Mapping[HeaderName, HeaderValue | FromOption] = Field(default_factory=dict)
     """What is sent with every request."""
-    message: JsonPath | None = None
-    """Where a refusal says why."""
+    message: Annotated[
+        tuple[JsonPath, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)
+    ] = ()
+    """Where a refusal says why: a path, or a list of them, of which the first that leads to a text counts."""
     reservation: Shown = Shown()
     """How the PMS shows a reservation."""
     create: Create
     """How one is made."""
+    confirm: Confirm | None = None
+    """The second request of a create, where one is not enough."""
     find: Find | None = None
     """How one is found again, where it can be."""
     cancel: Cancel | None = None
@@ -210,33 +374,109 @@ class PmsMapping(Table):
 
     @model_validator(mode="after")
     def _can_find_what_it_makes(self) -> Self:
-        if self.find is None:
+        find, shown = self.find, self.reservation
+        if find is None:
             return self
-        if self.reservation.reference is None or self.reservation.status is None:
+        if find.match == "stay":
+            if find.pages is None or None in (shown.arrival, shown.departure, shown.email, shown.status):
+                raise nonsense(
+                    "find: a match by stay goes through `pages`, and needs the arrival, departure, email and status of reservation"
+                )
+            return self
+        if shown.reference is None or shown.status is None:
             raise nonsense(
                 "find: needs reservation.reference and reservation.status, to know ours and what became of it"
             )
-        if _REFERENCE not in self.create.sent:
+        if not self.create.carries_reference:
             raise nonsense("find: what is created must carry our `reference`, or it can never be found")
+        if self.create.reference_in_notes and find.match != "text":
+            raise nonsense("find: a reference that is in the notes is found by `match: text`")
+        return self
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> Self:
+        if self.echo == "always" and self.reservation.reference is None:
+            raise nonsense("echo: always needs reservation.reference, to see it by")
+        tentative = self.reservation.status is not None and bool(self.reservation.status.tentative)
+        if self.confirm is None and tentative:
+            raise nonsense("reservation.status.tentative: is for a PMS that `confirm` is asked of")
+        read_backs = [one.read_back for one in (self.confirm, self.cancel) if one is not None]
+        if any(read_backs) and self.reservation.status is None:
+            raise nonsense("readBack: needs reservation.status, to see what it is")
+        if unknown := self._sent_options - self.options.keys():
+            raise nonsense(f"options: there is no {', '.join(sorted(unknown))}; declare what is sent")
+        if idle := self.options.keys() - self._sent_options:
+            raise nonsense(f"options: {', '.join(sorted(idle))} is sent nowhere")
+        if faults := unfounded(self.evidence, self.statements):
+            raise nonsense(f"evidence: {faults}")
         return self
 
     @property
+    def operations(self) -> Mapping[str, Operation]:
+        """Those that there are, by the names of their tables."""
+        named = {"create": self.create, "confirm": self.confirm, "find": self.find, "cancel": self.cancel}
+        return {name: operation for name, operation in named.items() if operation is not None}
+
+    @property
+    def _sent_options(self) -> frozenset[str]:
+        shown = [one.read_back for one in (self.confirm, self.cancel) if one is not None and one.read_back is not None]
+        sent = {option for operation in (*self.operations.values(), *shown) for option in operation.options}
+        return frozenset(sent | {value.option for value in self.headers.values() if isinstance(value, FromOption)})
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """The path of everything that is said here about the PMS."""
+        return (*_statements(self),)
+
+    @cached_property
+    def experimental(self) -> bool:
+        """Whether something of how reservations are made or found is not known."""
+        return any(statement.is_unknown and statement.matters for statement in self.evidence)
+
+    @property
     def capabilities(self) -> Capabilities:
+        by_stay = self.find is not None and self.find.match == "stay"
         return Capabilities(
             idempotent_create=self.create.key_header is not None,
             find_by_reference=self.find is not None,
             cancel=self.cancel is not None,
+            names_reference=self.echo == "always",
+            finds_by_stay=by_stay,
         )
 
+    @property
+    def published_limits(self) -> Limits:
+        each = tuple(Limit(one.requests, one.seconds) for one in self.limits)
+        more = 0 if self.confirm is None else 1 + (self.confirm.read_back is not None)
+        return Limits(each, requests_per_push=1 + more)
 
-def _from_toml(given: Any) -> Any:
+
+def _statements(mapping: PmsMapping) -> Iterator[str]:
+    yield "auth"
+    if mapping.limits:
+        yield "limits"
+    for name in sorted(mapping.reservation.model_fields_set):
+        yield f"reservation.{to_camel(name)}"
+    for name, operation in mapping.operations.items():
+        for part in sorted(operation.model_fields_set | {"path"}):
+            value = getattr(operation, part)
+            below = f"{name}.{to_camel(part)}"
+            if part in ("query", "body"):
+                yield from (f"{below}.{theirs}" for theirs in value)
+            elif part == "errors":
+                yield from (f"{below}.{position}" for position in range(len(value)))
+            elif part not in ("left_out", "reference_in_notes"):
+                yield below
+
+
+def _from_text(given: Any) -> Any:
     if not isinstance(given, str):
         return given
     try:
-        return tomllib.loads(given)
-    except tomllib.TOMLDecodeError as error:
-        raise nonsense(f"is not TOML: {error}") from error
+        return load_document(given, PmsMapping)
+    except DocumentFault as fault:
+        raise nonsense("; ".join(fault.faults)) from fault
 
 
-MappingOption = Annotated[PmsMapping, BeforeValidator(_from_toml)]
-"""A mapping as a table, or as the text of a TOML document."""
+MappingOption = Annotated[PmsMapping, BeforeValidator(_from_text)]
+"""A mapping as a table, or as the text of a YAML document."""

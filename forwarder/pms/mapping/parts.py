@@ -1,8 +1,9 @@
 """What the operations of a mapping are made of: where values come from, how answers are told apart. Checked as they are loaded."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime
+from difflib import get_close_matches
 from string import Formatter
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -21,7 +22,7 @@ from pydantic_core import PydanticCustomError
 
 from forwarder.pms.adapter import NoOptions
 from forwarder.pms.mapping.fields import DATES, FieldName, Written
-from forwarder.pms.mapping.json_path import JsonPath, same, value_at
+from forwarder.pms.mapping.json_path import JsonPath, clashes, same, value_at
 
 Scalar = StrictStr | StrictBool | StrictInt | StrictFloat
 Text = Annotated[str, Field(min_length=1, max_length=256)]
@@ -39,6 +40,13 @@ _LONGEST_TEXT: Final = 2_000
 def nonsense(message: str) -> PydanticCustomError:
     """What a validator raises: `message` says what is wrong, and what would be right."""
     return PydanticCustomError("nonsense", "{message}", {"message": message})
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The hint that goes with a name that is none of `known`."""
+    among = sorted(known)
+    near = get_close_matches(name, among, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(among)}"
 
 
 class Table(NoOptions):
@@ -63,7 +71,7 @@ def _reread(form: str) -> str:
 
 
 class Source(Table):
-    """Where one value comes from: a field of ours, or a constant."""
+    """Where one value comes from: a field of ours, a constant, an option of the account, or several put together as JSON text."""
 
     field: Annotated[
         tuple[FieldName, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)
@@ -71,8 +79,14 @@ class Source(Table):
     """A field of ours, or several: the first that the booking has."""
     constant: Scalar | None = None
     """What is sent whatever the booking has."""
+    option: Text | None = None
+    """An option of the account, as `options` declares it."""
+    json_text: "Sources | None" = Field(None, alias="json")
+    """Paths and where their values come from: sent as one text of JSON, as some filters want it."""
     default: Scalar | None = None
-    """What is sent where the booking has none of the fields."""
+    """What is sent where the booking has none of the fields, or the account not that option."""
+    add_days: Annotated[int, Field(ge=-400, le=400)] = 0
+    """How many days after a date, as where a list is asked for around it."""
     written: Written | None = Field(None, alias="as")
     """How the value is written; as it came, if left out."""
     date_format: Annotated[str, AfterValidator(_date_format)] | None = None
@@ -80,13 +94,27 @@ class Source(Table):
 
     @model_validator(mode="after")
     def _one_thing(self) -> Self:
-        if bool(self.field) == (self.constant is not None):
-            raise nonsense("give one of `field` and `constant`")
-        if self.constant is not None and (self.default, self.written, self.date_format) != (None, None, None):
-            raise nonsense("a constant is written as it is: without `default`, `as` and `dateFormat`")
-        if self.date_format is not None and (self.written is not None or not set(self.field) <= DATES):
-            raise nonsense("`dateFormat` is for arrivalDate and departureDate, without `as`")
+        given = (bool(self.field), self.constant is not None, self.option is not None, self.json_text is not None)
+        if sum(given) != 1:
+            raise nonsense("give one of `field` and `constant`, or of `option` and `json`")
+        if not self.field and (self.written, self.date_format, self.add_days) != (None, None, 0):
+            what = "a constant is" if self.constant is not None else "options and JSON are"
+            raise nonsense(f"{what} written as it is: without `as`, `dateFormat` and `addDays`")
+        if self.default is not None and not (self.field or self.option):
+            raise nonsense("a constant is written as it is: without `default`")
+        if (self.date_format is not None or self.add_days) and (
+            self.written is not None or not set(self.field) <= DATES
+        ):
+            raise nonsense("`dateFormat` and `addDays` are for arrivalDate and departureDate, without `as`")
+        if self.json_text is not None and (clash := clashes(self.json_text)):
+            raise nonsense(f"json: {clash}")
         return self
+
+    @property
+    def inner(self) -> "tuple[Source, ...]":
+        """Itself and those in its JSON."""
+        parts = () if self.json_text is None else tuple(self.json_text.values())
+        return (self, *(one for part in parts for one in part.inner))
 
 
 Sources = Mapping[
@@ -98,7 +126,12 @@ Sources = Mapping[
 
 def names_in(sources: Sources) -> frozenset[str]:
     """The fields of ours that are sent there."""
-    return frozenset(name for source in sources.values() for name in source.field)
+    return frozenset(name for source in sources.values() for one in source.inner for name in one.field)
+
+
+def options_in(sources: Sources) -> frozenset[str]:
+    """The options of the account that are sent there."""
+    return frozenset(one.option for source in sources.values() for one in source.inner if one.option is not None)
 
 
 def placeholders(template: str) -> list[tuple[str, str | None]]:
@@ -134,21 +167,6 @@ def _header_name(name: str) -> str:
 
 HeaderName = Annotated[str, AfterValidator(_header_name)]
 HeaderValue = Annotated[str, Field(pattern=r"^[\x20-\x7e]*$")]
-
-
-class Auth(Table):
-    """How the credential is shown."""
-
-    form: Literal["bearer", "basic", "header", "query"] = "bearer"
-    """Where it goes; `basic` takes one of the form user:password."""
-    name: HeaderName | None = None
-    """The header's or the parameter's name."""
-
-    @model_validator(mode="after")
-    def _named(self) -> Self:
-        if (self.name is None) == (self.form in ("header", "query")):
-            raise nonsense("`name` is for the forms header and query, which need it")
-        return self
 
 
 def _pattern(text: str) -> str:
@@ -239,13 +257,21 @@ class States(Table):
     """The words for one that was cancelled."""
     refused: frozenset[Text] = frozenset()
     """The words for one that was never made."""
+    tentative: frozenset[Text] = frozenset()
+    """The words for one that is made, and not confirmed yet: what `confirm` is for."""
+    cancelled_when: Mapping[JsonPath, Scalar] = Field(default_factory=dict)
+    """Where one of these paths leads to that value, it is cancelled, whatever the word."""
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        words = [word.casefold() for part in (self.confirmed, self.cancelled, self.refused) for word in part]
+        words = [word.casefold() for part in self._parts for word in part]
         if len(words) != len(set(words)):
-            raise nonsense("a word stands for one of confirmed, cancelled and refused")
+            raise nonsense("a word stands for one of confirmed, cancelled and refused, or tentative")
         return self
+
+    @property
+    def _parts(self) -> tuple[frozenset[str], ...]:
+        return (self.confirmed, self.cancelled, self.refused, self.tentative)
 
 
 class Shown(Table):
@@ -257,5 +283,18 @@ class Shown(Table):
     """Our reference, as it was sent."""
     status: States | None = None
     """Where it stands."""
+    property: JsonPath | None = None
+    """The property's id. What is shown of this and of the next four, and is another than was asked for, is another's
+    reservation."""
+    arrival: JsonPath | None = None
+    """The first day."""
+    departure: JsonPath | None = None
+    """The last day."""
+    price: JsonPath | None = None
+    """The total price, where it is shown as it was sent."""
+    email: JsonPath | None = None
+    """The guest's e-mail."""
+    amounts: Literal["asTheyAre", "minorUnits"] = "asTheyAre"
+    """How the record's amounts are written: in the currency itself, or in its cents."""
     record: Mapping[RecordName, JsonPath] = Field(default_factory=dict)
     """What of it goes into the record."""

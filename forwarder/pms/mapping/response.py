@@ -1,21 +1,26 @@
 """What responses mean by a mapping. Pure; what the mapping does not decide is left to the caller."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 from pydantic_core import from_json
 
+from forwarder.pms.fields import as_text
 from forwarder.pms.http.outcomes import harmless, not_understood
 from forwarder.pms.http.response import Response
-from forwarder.pms.mapping.json_path import MISSING, value_at
+from forwarder.pms.mapping.json_path import MISSING, same, value_at
 from forwarder.pms.mapping.model import Operation, PmsMapping
 from forwarder.pms.mapping.parts import Rule, Shown
-from forwarder.pms.port import CANCELLED_IN_PMS
+from forwarder.pms.matching import Echo
+from forwarder.pms.port import CANCELLED_IN_PMS, LOOKS_ALIKE
 from forwarder.pms.record import amount, identifier, record_fields
 from forwarder.pms.refusals import refusal
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Absent, Confirmed, Deferred, LookupOutcome, Outcome
-from forwarder.reservation.request import json_number
+from forwarder.reservation.request import CURRENCY_DECIMALS, json_number
 
 _LINES: Final = {
     "basePrice": ("totalBasePrice", "Room rate", "RoomRate"),
@@ -23,6 +28,8 @@ _LINES: Final = {
     "tax": ("totalTax", "Taxes", "Tax"),
     "discount": ("totalDiscount", "Discounts", "Discount"),
 }
+_ECHO: Final = Echo("arrival", "departure", "price", "email")
+_ANY_REFERENCE: Final = re.compile(r"(?<![\w-])rsv_[a-z2-7]{32}(?![\w-])")
 _MONEY: Final = {"totalPrice", "totalPaid", "remainingBalance", *_LINES}
 
 
@@ -43,79 +50,197 @@ def decide(operation: Operation, response: Response, body: Any) -> bool | Rule |
     return True if rule is None and operation.success.passes(response.status_code, body) else rule
 
 
-def made(mapping: PmsMapping, response: Response, body: Any, booking: Booking) -> Outcome:
-    """What a create that succeeded made. Without an id, or with another's reference, it is in doubt."""
+@dataclass(frozen=True, slots=True)
+class Tentative:
+    """It is made, under that id, and not confirmed yet."""
+
+    pms_id: str
+
+
+def made(mapping: PmsMapping, response: Response, body: Any, booking: Booking) -> Outcome | Tentative:
+    """What a create that succeeded made. Without an id, or with what is another's, it is in doubt."""
     shown = value_at(body, mapping.create.reservation)
     bare_id = mapping.create.id
     pms_id = identifier(value_at(shown, mapping.reservation.id) if bare_id is None else value_at(body, bare_id))
-    if pms_id is None or not _may_be_ours(mapping.reservation, shown, booking):
+    if pms_id is None or not may_be_ours(mapping, shown, booking):
         return not_understood(response)
-    match _state(mapping.reservation, shown):
-        case _ if bare_id is not None:
-            return Confirmed(pms_id)
+    if bare_id is not None and not _shows_a_state(mapping.reservation, shown):
+        named = _reference_in(mapping.reservation, shown) == booking.reference
+        return Confirmed(pms_id, named=named) if mapping.confirm is None else Tentative(pms_id)
+    return _standing(mapping, pms_id, shown, booking) or _not_standing(mapping, response, body, shown, booking)
+
+
+def _shows_a_state(shown: Shown, item: Any) -> bool:
+    return shown.status is not None and isinstance(value_at(item, shown.status.path), str)
+
+
+def _not_standing(mapping: PmsMapping, response: Response, body: Any, shown: Any, booking: Booking) -> Outcome:
+    if state_of(mapping.reservation, shown) in ("cancelled", "refused"):
+        return refusal(booking, "pms_refused", words(mapping, body) or "The PMS made it as a refused one.")
+    return not_understood(response)
+
+
+def _standing(mapping: PmsMapping, pms_id: str, shown: Any, booking: Booking) -> Confirmed | Tentative | None:
+    match state_of(mapping.reservation, shown):
+        case "confirmed" if mapping.confirm is not None and mapping.reservation.status is None:
+            return Tentative(pms_id)
         case "confirmed":
-            return _confirmed(mapping.reservation, pms_id, shown, booking)
-        case "cancelled" | "refused":
-            return refusal(booking, "pms_refused", words(mapping, body) or "The PMS made it as a refused one.")
+            return _confirmed(mapping, pms_id, shown, booking)
+        case "tentative":
+            return Tentative(pms_id)
         case _:
-            return not_understood(response)
+            return None
 
 
-def is_ours(shown: Shown, item: Any, booking: Booking) -> bool:
-    """Whether a reservation carries our reference."""
-    return shown.reference is not None and value_at(item, shown.reference) == booking.reference
+def is_ours(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
+    """Whether a reservation of a list is ours, as `find.match` has it; by stay: whether it may be."""
+    shown, find = mapping.reservation, mapping.find
+    match find.match if find is not None else "reference":
+        case "stay":
+            return _is_alike(shown, item, booking)
+        case "text":
+            return _holds(_reference_in(shown, item), booking.reference)
+        case _:
+            return bool(_reference_in(shown, item) == booking.reference)
 
 
-def hides_its_reference(shown: Shown, item: Any) -> bool:
-    """Whether nothing stands where the reference should: then nothing can be concluded from its absence."""
-    return shown.reference is None or value_at(item, shown.reference) is MISSING
+def may_have_lost_its_reference(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
+    """Whether a reservation is of the same days and the same guest, and carries nobody's reference: then it may be ours."""
+    shown = mapping.reservation
+    if None in (shown.arrival, shown.departure, shown.email):
+        return False
+    email = value_at(item, shown.email or "")
+    return (
+        isinstance(email, str)
+        and bool(email.strip())
+        and _is_alike(shown, item, booking)
+        and not _names_another(_reference_in(shown, item))
+        and state_of(shown, item) not in ("cancelled", "refused")
+    )
 
 
-def found(mapping: PmsMapping, ours: Sequence[Any], response: Response, booking: Booking) -> LookupOutcome:
+def hides_what_is_ours(mapping: PmsMapping, item: Any) -> bool:
+    """Whether nothing stands where ours is known by: then nothing can be concluded from its absence."""
+    shown = mapping.reservation
+    by_stay = mapping.find is not None and mapping.find.match == "stay"
+    paths = (shown.arrival, shown.departure, shown.email) if by_stay else (shown.reference,)
+    return any(path is None or value_at(item, path) is MISSING for path in paths)
+
+
+def found(mapping: PmsMapping, ours: Sequence[Any], response: Response, booking: Booking) -> LookupOutcome | Tentative:
     """What of ours, of which there is one at least, has become."""
-    states = {_state(mapping.reservation, item): item for item in ours}
-    if "confirmed" in states:
-        pms_id = identifier(value_at(states["confirmed"], mapping.reservation.id))
+    ids = [identifier(value_at(item, mapping.reservation.id)) for item in ours]
+    if mapping.find is not None and mapping.find.match == "stay":
+        return looks_alike(ids)
+    states = {state_of(mapping.reservation, item): (pms_id, item) for pms_id, item in zip(ids, ours, strict=True)}
+    for state in ("confirmed", "tentative"):
+        pms_id, item = states.get(state, (None, None))
         if pms_id is not None:
-            return _confirmed(mapping.reservation, pms_id, states["confirmed"], booking)
-    elif "cancelled" in states:
+            return _standing(mapping, pms_id, item, booking) or harmless(not_understood(response))
+    if "cancelled" in states and not states.keys() & {"confirmed", "tentative"}:
         return Deferred(CANCELLED_IN_PMS, "The PMS made the reservation, and it was cancelled there since.")
     return Absent() if states.keys() == {"refused"} else harmless(not_understood(response))
 
 
+def looks_alike(ids: Sequence[str | None]) -> Deferred:
+    """What is said of reservations that may be ours, and need not be."""
+    named = ", ".join(pms_id for pms_id in ids if pms_id is not None) or "without an id"
+    detail = (
+        f"The PMS shows a reservation of the same property, days and guest ({named}), and keeps no reference that "
+        "could tell whether it is this one. Look at it there, and settle it."
+    )
+    return Deferred(LOOKS_ALIKE, detail)
+
+
 def words(mapping: PmsMapping, body: Any) -> str:
     """Why the PMS refuses, in its own words; empty where it does not say."""
-    said = MISSING if mapping.message is None else value_at(body, mapping.message)
-    return said.strip() if isinstance(said, str) else ""
+    said = (value_at(body, path) for path in mapping.message)
+    return next((text.strip() for text in said if isinstance(text, str) and text.strip()), "")
 
 
-def _may_be_ours(shown: Shown, item: Any, booking: Booking) -> bool:
-    reference = MISSING if shown.reference is None else value_at(item, shown.reference)
-    return reference in (MISSING, None, "", booking.reference)
+def may_be_ours(mapping: PmsMapping, item: Any, booking: Booking) -> bool:
+    """Whether nothing that is shown of a reservation says that it is another's."""
+    shown = mapping.reservation
+    reference = _reference_in(shown, item)
+    in_text = mapping.find is not None and mapping.find.match == "text"
+    if reference not in (MISSING, None, "") and not (
+        _holds(reference, booking.reference) or not _names_another(reference)
+        if in_text
+        else reference == booking.reference
+    ):
+        return False
+    at_property = MISSING if shown.property is None else value_at(item, shown.property)
+    if isinstance(at_property, int | str) and str(at_property) != booking.property_id:
+        return False
+    named = {"arrival": shown.arrival, "departure": shown.departure, "price": shown.price, "email": shown.email}
+    values = {name: value_at(item, path) for name, path in named.items() if path is not None}
+    if shown.price is not None and shown.amounts == "asTheyAre" and isinstance(values["price"], str):
+        values["price"] = _number(values["price"])
+    return not _ECHO.contradicts(values, booking)
 
 
-def _state(shown: Shown, item: Any) -> str:
-    """confirmed, cancelled or refused; empty for a word that the mapping does not know. Confirmed where it knows no states."""
+def _reference_in(shown: Shown, item: Any) -> Any:
+    return MISSING if shown.reference is None else value_at(item, shown.reference)
+
+
+def _holds(text: Any, reference: str) -> bool:
+    """Whether the reference stands in the text as a whole."""
+    return isinstance(text, str) and re.search(rf"(?<![\w-]){re.escape(reference)}(?![\w-])", text) is not None
+
+
+def _names_another(text: Any) -> bool:
+    return isinstance(text, str) and _ANY_REFERENCE.search(text) is not None
+
+
+def _is_alike(shown: Shown, item: Any, booking: Booking) -> bool:
+    """Whether days and guest are the same, as far as the PMS shows a guest."""
+    days = [value_at(item, path) for path in (shown.arrival, shown.departure) if path is not None]
+    asked = [booking.fields["arrivalDate"], booking.fields["departureDate"]]
+    if [day[:10] if isinstance(day, str) else day for day in days] != asked:
+        return False
+    email = MISSING if shown.email is None else value_at(item, shown.email)
+    ours = booking.guest.get("email")
+    if not (isinstance(email, str) and email.strip() and isinstance(ours, str) and ours.strip()):
+        return True
+    return email.strip().casefold() == ours.strip().casefold()
+
+
+def state_of(shown: Shown, item: Any) -> str:
+    """confirmed, tentative, cancelled or refused; empty for a word that the mapping does not know. Confirmed where it knows
+    none."""
     if shown.status is None:
         return "confirmed"
+    if any(same(value_at(item, path), value) for path, value in shown.status.cancelled_when.items()):
+        return "cancelled"
     word = value_at(item, shown.status.path)
-    said = "" if word is MISSING or isinstance(word, dict | list) else str(word).casefold()
-    named = {"confirmed": shown.status.confirmed, "cancelled": shown.status.cancelled, "refused": shown.status.refused}
+    said = "" if word is MISSING or isinstance(word, dict | list) else as_text(word).casefold()
+    states = shown.status
+    named = {
+        "confirmed": states.confirmed,
+        "tentative": states.tentative,
+        "cancelled": states.cancelled,
+        "refused": states.refused,
+    }
     return next((state for state, those in named.items() if said in map(str.casefold, those)), "")
 
 
-def _confirmed(shown: Shown, pms_id: str, item: Any, booking: Booking) -> Confirmed:
-    return Confirmed(pms_id, _record(shown, item), named=is_ours(shown, item, booking))
+def _confirmed(mapping: PmsMapping, pms_id: str, item: Any, booking: Booking) -> Confirmed:
+    shown = mapping.reservation
+    in_text = mapping.find is not None and mapping.find.match == "text"
+    reference = _reference_in(shown, item)
+    named = _holds(reference, booking.reference) if in_text else reference == booking.reference
+    return Confirmed(pms_id, _record(shown, item, booking.currency), named=named)
 
 
-def _record(shown: Shown, item: Any) -> dict[str, Any]:
+def _record(shown: Shown, item: Any, asked_currency: str | None) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     finances: dict[str, Any] = {}
+    decimals = _decimals(shown, item, asked_currency)
     for name, path in shown.record.items():
         value = value_at(item, path)
         last = name.removeprefix("finances.")
         part = finances if last != name else fields
-        part[last] = None if value is MISSING else _of_the_record(last, value)
+        part[last] = None if value is MISSING else _of_the_record(last, value, decimals)
     if "accessCode" in fields:
         code = fields.pop("accessCode")
         fields["codes"] = None if code is None else {"accessCode": code if isinstance(code, list) else [str(code)]}
@@ -123,10 +248,21 @@ def _record(shown: Shown, item: Any) -> dict[str, Any]:
     return record if record.get("finances") else {name: value for name, value in record.items() if name != "finances"}
 
 
-def _of_the_record(name: str, value: Any) -> Any:
+def _decimals(shown: Shown, item: Any, asked_currency: str | None) -> int | None:
+    """How many of an amount's last digits are cents; None where nobody knows its currency."""
+    if shown.amounts == "asTheyAre":
+        return 0
+    path = shown.record.get("currency") or shown.record.get("finances.currency")
+    currency = asked_currency if path is None else value_at(item, path)
+    return CURRENCY_DECIMALS.get(currency) if isinstance(currency, str) else None
+
+
+def _of_the_record(name: str, value: Any, decimals: int | None) -> Any:
     if name not in _MONEY:
         return value
-    number = _number(value)
+    number = None if decimals is None else _number(value)
+    if decimals and number is not None:
+        number = json_number(Decimal(str(number)).scaleb(-decimals))
     if name not in _LINES or number is None:
         return number
     total, label, kind = _LINES[name]

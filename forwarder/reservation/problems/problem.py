@@ -17,6 +17,13 @@ class Fault:
         return {"pointer": self.pointer, "code": self.code, "detail": self.detail}
 
 
+def counted(what: str, faults: Sequence[Fault]) -> str:
+    """The detail of a problem that has these faults: how many, and what the first is."""
+    count = "1 fault:" if len(faults) == 1 else f"{len(faults)} faults, the first"
+    first = f"{faults[0].pointer} {faults[0].detail}".strip()
+    return f"The {what} has {count} {first}. errors names each by JSON Pointer."
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A refusal that says what, where and what would be right. `status` is the HTTP status it is answered with, `retry_after` the

@@ -1,19 +1,28 @@
 """The operators' side of the store, in SQL: any workspace's submissions, found, shown, and searched."""
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from pydantic_core import from_json
-from sqlalchemy import Row, Select, literal, select
+from sqlalchemy import Executable, Row, Select, literal, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import Database
 from forwarder.store.lists import search as searching
-from forwarder.store.lists.port import NextTry, Searched, StoredSubmission, SubmissionFilter, SubmissionSummary
+from forwarder.store.lists.port import (
+    LONGEST_LAG,
+    AskedFor,
+    NextTry,
+    Searched,
+    StoredSubmission,
+    SubmissionFilter,
+    SubmissionSummary,
+)
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.sql import BATCH, as_batch, batch_of, key_among, same_key
+from forwarder.store.sql import BATCH, DialectName, as_batch, batch_of, key_among, same_key
 from forwarder.store.submissions.duplicates import original_of, superseded
 from forwarder.store.submissions.rows import attempts_of
 from forwarder.store.tables import outbox, reservations
@@ -22,6 +31,9 @@ _row = reservations.c
 _LARGEST_ID: Final = 2**63 - 1
 _CANDIDATES: Final = 5000
 """How many rows one step of a search looks at."""
+
+_SKEW: Final = timedelta(minutes=5)
+"""By which the clocks of ingresses and workers may differ."""
 
 _SUMMARY: Final = (
     _row.id,
@@ -44,6 +56,16 @@ _SUMMARY: Final = (
 )
 
 
+_TIMES: Final[Mapping[DialectName, Executable]] = {
+    "postgresql": text("SELECT clock_timestamp()"),
+    "sqlite": text("SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"),
+}
+_SIZES: Final[Mapping[DialectName, Executable]] = {
+    "postgresql": text("SELECT pg_database_size(current_database())"),
+    "sqlite": text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"),
+}
+
+
 class SqlOverview:
     """`Overview` on PostgreSQL or SQLite."""
 
@@ -59,6 +81,15 @@ class SqlOverview:
         stored = await self._reader.submission(summary.account_id, summary.request_id)
         return None if stored is None else (summary, stored)
 
+    async def accepted_at(self, submission_id: int) -> str | None:
+        rows = await self._database.read(searching.next_from(), {"before": submission_id})
+        return iso(rows[0].accepted_at) if rows else None
+
+    async def asked_for(self, request_id: str) -> AskedFor | None:
+        wanted = select(_row.request_id, _row.account_id, _row.request)
+        rows = await self._database.read(wanted.where(_row.request_id == original_of(literal(request_id))))
+        return AskedFor(rows[0].request_id, rows[0].account_id, from_json(rows[0].request)) if rows else None
+
     async def summaries(self, request_ids: Collection[str]) -> Sequence[SubmissionSummary]:
         named = batch_of(_row.request_id).c.request_id
         asked = select(original_of(named).label("original")).distinct().subquery("asked")
@@ -73,11 +104,38 @@ class SqlOverview:
     async def search(self, wanted: SubmissionFilter, *, limit: int, before: int | None = None) -> Searched:
         lead = searching.lead_of(wanted)
         exact = searching.is_exact(wanted, lead)
+        lowest, before = await self._bounds(wanted, before)
         ids, rest = await self._candidates(wanted, lead, limit if exact else max(limit, _CANDIDATES), before)
+        if rest is not None and rest < lowest:  # what is older was accepted earlier
+            rest = None
         found = await self._wanted(wanted, ids)
         if len(found) <= limit:
             return Searched(found, rest)
         return Searched(found[:limit], found[limit - 1].id)
+
+    async def _bounds(self, wanted: SubmissionFilter, before: int | None) -> tuple[int, int | None]:
+        """Between which ids those lie that were accepted when it is wanted: ids are in the order in which rows were ingested."""
+        lowest = 0
+        if wanted.accepted_since is not None:
+            lowest = await self._first_ingested(wanted.accepted_since - _SKEW)
+        if wanted.accepted_before is not None:
+            first_later = await self._first_ingested(wanted.accepted_before + LONGEST_LAG)
+            before = first_later if before is None else min(before, first_later)
+        return lowest, before
+
+    async def _first_ingested(self, moment: datetime) -> int:
+        """The id of the first row that was ingested at `moment` or later, or one beyond all. By bisection: no index has the time,
+        which each ingest would have to keep up."""
+        (edge,) = await self._database.read(searching.edges())
+        low, high = edge.first or 0, (edge.last or 0) + 1
+        while low < high:
+            middle = (low + high) // 2
+            rows = await self._database.read(searching.next_from(), {"before": middle})
+            if rows and rows[0].created_at < moment:
+                low = rows[0].id + 1
+            else:
+                high = middle
+        return low
 
     async def _candidates(
         self, wanted: SubmissionFilter, lead: searching.Lead, max_rows: int, before: int | None
@@ -114,6 +172,15 @@ class SqlOverview:
             return None
         attempts = attempts_of(rows[0].attempts)
         return NextTry(rows[0].due_at, attempts[-1].reason if attempts else None)
+
+    async def time(self) -> datetime:
+        rows = await self._database.read(_TIMES[self._database.dialect])
+        shown: datetime | str = rows[0][0]
+        return datetime.fromisoformat(shown) if isinstance(shown, str) else shown
+
+    async def size(self) -> int:
+        rows = await self._database.read(_SIZES[self._database.dialect])
+        return int(rows[0][0])
 
     async def unpublished(self, submission_id: int) -> Sequence[int]:
         waiting = select(outbox.c.revision).where(outbox.c.reservation_id == submission_id)

@@ -4,8 +4,8 @@ Everything may raise `StoreUnavailable`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
 from typing import Any, Final, Literal, Protocol
 
 from forwarder.reservation.cancellation import Cancellation
@@ -126,13 +126,18 @@ class SubmissionSummary:
     held: bool = False
 
 
+LONGEST_LAG: Final = timedelta(hours=12)
+"""For how long after its acceptance a submission may have waited to be taken in, to be found by that time."""
+
+
 @dataclass(frozen=True, slots=True)
 class SubmissionFilter:
     """Which submissions an operator looks for: those that match everything given here.
 
-    `accounts`: of any of these. `reason`: of the last try, or the code of the problem. `accepted_before`: a moment. `guest`: words
-    that its guest's name, address or e-mail has, all of them, or a phone number. `transaction_keys`: by account, as in
-    `NaturalKey`.
+    `accounts`: of any of these. `reason`: of the last try, or the code of the problem. `accepted_before` and
+    `accepted_since`: moments; what was taken in more than `LONGEST_LAG` after its acceptance
+    `accepted_before` may miss. `guest`: words that its guest's name, address or e-mail has, all of them, or a phone number.
+    `transaction_keys`: by account, as in `NaturalKey`.
     """
 
     accounts: Collection[str]
@@ -140,6 +145,7 @@ class SubmissionFilter:
     property_id: str | None = None
     reason: str | None = None
     accepted_before: datetime | None = None
+    accepted_since: datetime | None = None
     guest: str | None = None
     pms_reservation_id: str | None = None
     transaction_keys: Mapping[str, str] | None = None
@@ -162,11 +168,28 @@ class NextTry:
     reason: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class AskedFor:
+    """What a submission asks its account's PMS for: `reservation`, its request without the card, with the guest."""
+
+    request_id: str
+    account_id: str
+    reservation: Mapping[str, Any] = field(repr=False)
+
+
 class Overview(Protocol):
     """The operator's side: every workspace's submissions."""
 
     async def find(self, request_id: str) -> tuple[SubmissionSummary, StoredSubmission] | None:
         """The submission with that request id, or the one that it is a duplicate of, of any account."""
+        ...
+
+    async def accepted_at(self, submission_id: int) -> str | None:
+        """When the submission in that row, or the next one that there is, was accepted: ISO 8601."""
+        ...
+
+    async def asked_for(self, request_id: str) -> AskedFor | None:
+        """What that submission, or the one that it is a duplicate of, asks for."""
         ...
 
     async def accounts(self, workspace_id: str | None = None) -> Sequence[str]:
@@ -184,6 +207,14 @@ class Overview(Protocol):
 
     async def next_try(self, account_id: str) -> NextTry | None:
         """The first that waits, and that no worker holds."""
+        ...
+
+    async def time(self) -> datetime:
+        """What the database's clock shows."""
+        ...
+
+    async def size(self) -> int:
+        """What the database takes on disk, in bytes, its indexes included."""
         ...
 
     async def unpublished(self, submission_id: int) -> Sequence[int]:

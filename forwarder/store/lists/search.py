@@ -60,9 +60,10 @@ def lead_of(wanted: SubmissionFilter) -> Lead:
 
 def is_exact(wanted: SubmissionFilter, lead: Lead) -> bool:
     """Whether every candidate is wanted."""
-    if lead != "status":
+    times = (wanted.accepted_before, wanted.accepted_since)
+    if any((wanted.reason, *times, wanted.guest, wanted.transaction_keys)):
         return False
-    return not any((wanted.reason, wanted.accepted_before, wanted.guest, wanted.transaction_keys))
+    return lead == "status" or (lead == "property" and wanted.statuses == frozenset(Status))
 
 
 def runs_of(wanted: SubmissionFilter, lead: Lead) -> list[dict[str, Any]]:
@@ -99,6 +100,16 @@ def candidates(dialect: DialectName, lead: Lead) -> Select[Any]:
     return found.order_by(found.selected_columns.id.desc()).limit(_max_rows)
 
 
+def edges() -> Select[Any]:
+    """The lowest and the highest id."""
+    return select(func.min(_row.id).label("first"), func.max(_row.id).label("last"))
+
+
+def next_from() -> Select[Any]:
+    """The first row from `before` on: its id, and when it was accepted and ingested."""
+    return select(_row.id, _row.accepted_at, _row.created_at).where(_row.id >= _before).order_by(_row.id).limit(_ONE)
+
+
 def of_transactions() -> Select[Any]:
     """The ids of those with one of a batch of transaction keys of which a reservation may be."""
     keys = batch_of(_row.transaction_key)
@@ -122,6 +133,8 @@ def _conditions(dialect: DialectName, wanted: SubmissionFilter) -> list[ColumnEl
         conditions.append(_row.property_id == wanted.property_id)
     if wanted.accepted_before is not None:
         conditions.append(_row.accepted_at < wanted.accepted_before)
+    if wanted.accepted_since is not None:
+        conditions.append(_row.accepted_at >= wanted.accepted_since)
     if wanted.pms_reservation_id is not None:
         conditions.append(_row.pms_reservation_id == wanted.pms_reservation_id)
     if wanted.transaction_keys is not None:

@@ -5,6 +5,7 @@ Rows are read, locked, without those that others have locked, rewritten here and
 
 from collections.abc import Collection, Sequence
 from datetime import date, datetime
+from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -173,6 +174,7 @@ class SqlGuests:
         return [guest_record(row, unpublished=row.id in waiting) for row in rows]
 
 
+@cache
 def finished() -> Executable:
     """Finished submissions of one workspace and status whose guests are known, the oldest first, locked."""
     until = bindparam("until", type_=Date)
@@ -181,6 +183,7 @@ def finished() -> Executable:
     return oldest.order_by(_row.id).limit(_limit).with_for_update(skip_locked=True)
 
 
+@cache
 def _named() -> Executable:
     """Those of a batch of rows that are finished, and whose guests are known, locked."""
     batch = batch_of(_row.id)
@@ -188,13 +191,16 @@ def _named() -> Executable:
     return named.with_for_update()
 
 
+@cache
 def _rewrite() -> Executable:
     names = ("request", "record", "problem", "attempts", "cancel_problem", "anonymized_at")
     batch = batch_of(_row.id, *(_row[name] for name in names))
-    values = {name: batch.c[name] for name in names} | {"cancel_reason": null()}
+    # A tracestate is whatever its caller wrote.
+    values = {name: batch.c[name] for name in names} | {"cancel_reason": null(), "trace": null()}
     return update(reservations).where(same_key(_row.id, batch.c.id)).values(values)
 
 
+@cache
 def _old_reasons() -> Select[Any]:
     """The request ids of parked cancellations of a batch of accounts, requested before some time."""
     theirs = key_among(_parked.account_id, select(batch_of(_parked.account_id).c.account_id))
@@ -202,6 +208,7 @@ def _old_reasons() -> Select[Any]:
     return select(_parked.request_id).where(theirs, old, _parked.reason.is_not(None)).limit(_limit)
 
 
+@cache
 def ended_deliveries() -> Executable:
     """Delete deliveries of one endpoint that ended before some time. They are looked for among as many of its oldest only, so that
     those which are still to be delivered are not passed over again and again."""

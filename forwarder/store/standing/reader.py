@@ -3,6 +3,7 @@ of what stands are read."""
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -48,6 +49,7 @@ class SqlStanding:
         return [EndpointWork(*tuple(row)) for row in await self._database.read(self._endpoints)]
 
 
+@cache
 def accounts() -> Executable:
     """The columns of `AccountWork`."""
     every = distinct(true(), _row.account_id, _row.status, _row.id)
@@ -69,12 +71,14 @@ def accounts() -> Executable:
     )
 
 
+@cache
 def failed() -> Executable:
     """The columns of `FailedWork`."""
     of_each = (_row.account_id, func.coalesce(_row.failure_class, literal_column("'other'")))
     return select(*of_each, func.count()).where(IS_OPEN_FAILURE).group_by(_row.account_id, _row.failure_class)
 
 
+@cache
 def endpoints() -> Executable:
     """The columns of `EndpointWork`."""
     pending = deliveries.c.due_at.is_not(None)

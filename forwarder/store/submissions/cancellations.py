@@ -7,6 +7,7 @@ A submission that was surely not sent has its deadline brought forward: the dead
 queue is closed.
 """
 
+from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -52,6 +53,7 @@ def ingest_lock() -> Select[Any]:
     return select(func.pg_advisory_xact_lock(literal_column(str(_INGEST_LOCK))).label("taken"))
 
 
+@cache
 def note() -> Executable:
     """Note a batch of cancellations on their rows, where none is noted yet or the noted one failed with the revision named here."""
     batch = batch_of(
@@ -61,6 +63,7 @@ def note() -> Executable:
         _row.cancel_requested_at,
         _row.cancel_reason,
         _row.deadline_at,
+        _row.trace,
     )
     failed_before = and_(_row.cancel_problem.is_not(None), _row.revision == batch.c.revision)
     is_new = and_(or_(~CANCEL_REQUESTED, failed_before), _row.status != literal_column("'CANCELLED'"))
@@ -72,6 +75,8 @@ def note() -> Executable:
         "cancel_problem": null(),
         "due_at": case((or_(unsent, confirmed), _now), else_=_row.due_at),
         "deadline_at": case((unsent, _now), (confirmed, batch.c.deadline_at), else_=_row.deadline_at),
+        # From now on it is whoever cancels who follows it.
+        "trace": func.coalesce(batch.c.trace, _row.trace),
         "tries": case((confirmed, literal_column("0")), else_=_row.tries),
         # What the PMS says to the cancellation may name the guest again.
         "anonymized_at": case((confirmed, null()), else_=_row.anonymized_at),
@@ -80,15 +85,17 @@ def note() -> Executable:
     return update(reservations).where(theirs, is_new).values(values)
 
 
+@cache
 def park(dialect: DialectName) -> Executable:
     """Park those of a batch whose submission was not ingested yet."""
-    batch = batch_of(_parked.request_id, _parked.account_id, _parked.requested_at, _parked.reason)
-    columns = (_parked.request_id, _parked.account_id, _parked.requested_at, _parked.reason)
+    columns = (_parked.request_id, _parked.account_id, _parked.requested_at, _parked.reason, _parked.trace)
+    batch = batch_of(*columns)
     rows = select(*(batch.c[column.name] for column in columns)).where(_reservation_id(batch.c.request_id).is_(None))
     kept = insert_into(dialect, parked_cancellations).from_select([column.name for column in columns], rows)
     return kept.on_conflict_do_nothing(index_elements=["request_id"])
 
 
+@cache
 def unpark() -> Executable:
     """Note parked cancellations on the rows that were just ingested, and end the leases of these; their ids, and what was noted."""
     request_id = func.coalesce(_parked.request_id, _NONE)  # so that no planner looks rows up among the parked ones
@@ -99,6 +106,7 @@ def unpark() -> Executable:
         .values(
             cancel_requested_at=_parked.requested_at,
             cancel_reason=_parked.reason,
+            trace=func.coalesce(_parked.trace, _row.trace),
             leased_by=null(),
             due_at=_now,
             deadline_at=_now,
@@ -107,6 +115,7 @@ def unpark() -> Executable:
     )
 
 
+@cache
 def forget_parked() -> Executable:
     """Delete parked cancellations whose rows exist."""
     return delete(parked_cancellations).where(_reservation_id(_parked.request_id).is_not(None))

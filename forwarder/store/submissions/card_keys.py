@@ -3,34 +3,34 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Executable, Row, column, delete, exists, func, insert, or_, select, update
+from pydantic_core import to_json
+from sqlalchemy import ColumnElement, Executable, Row, column, delete, exists, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.reservation.outcome import Status
+from forwarder.reservation.request import SealedCard
 from forwarder.store.database import Database
 from forwarder.store.sql import BATCH, as_batch, batch_of
-from forwarder.store.submissions.work import CardKey
+from forwarder.store.submissions.rows import card_in, card_row
+from forwarder.store.submissions.work import CardKey, KeptCard
 from forwarder.store.tables import Key, card_keys, duplicates, reservations
 
 _row = card_keys.c
+_OWN = _row.sealing_key.is_(None)
+_COLUMNS = ("request_id", "secret_id", "number_key", "code_key", "expires_at", "sealing_key")
 _PENDING = (Status.PENDING.value, Status.IN_DOUBT.value)
 
 
 async def insert_card_keys(connection: AsyncConnection, keys: Sequence[CardKey]) -> None:
     """Keep the keys of rows that the same transaction has inserted."""
-    values = [
-        {
-            "request_id": key.request_id,
-            "secret_id": key.secret_id,
-            "number_key": key.number_key,
-            "code_key": key.code_key,
-            "expires_at": key.expires_at,
-        }
-        for key in keys
-    ]
-    await connection.execute(insert(card_keys), values)
+    await connection.execute(insert(card_keys), [_values(key) for key in keys])
+
+
+def _values(key: CardKey) -> dict[str, Any]:
+    return {name: getattr(key, name) for name in _COLUMNS}
 
 
 class SqlCardKeys:
@@ -61,12 +61,13 @@ class SqlCardKeys:
 
     async def counts(self) -> Counter[str]:
         """How many cards' keys are wrapped by each secret."""
-        rows = await self._database.read(select(_row.secret_id, func.count().label("cards")).group_by(_row.secret_id))
+        counted = select(_row.secret_id, func.count().label("cards")).where(_OWN).group_by(_row.secret_id)
+        rows = await self._database.read(counted)
         return Counter({row.secret_id: row.cards for row in rows})
 
     async def of_other_secrets(self, secret_id: str) -> Sequence[CardKey]:
         """Those that another secret wraps."""
-        rows = await self._database.read(select(card_keys).where(_row.secret_id != secret_id))
+        rows = await self._database.read(select(card_keys).where(_OWN, _row.secret_id != secret_id))
         return [_card_key(row) for row in rows]
 
     async def rewrap(self, old: CardKey, new: CardKey) -> bool:
@@ -80,6 +81,35 @@ class SqlCardKeys:
         changed = update(card_keys).where(*same).values(values).returning(_row.request_id)
         return bool(await self._database.run(changed))
 
+    async def sealing_keys(self) -> Collection[str]:
+        rows = await self._database.read(select(_row.sealing_key).where(~_OWN).distinct())
+        return [row.sealing_key for row in rows]
+
+    async def sealed_to(self, sealing_key: str, *, limit: int) -> Sequence[KeptCard]:
+        return await self._kept(_row.sealing_key == sealing_key, limit)
+
+    async def kept(self, request_id: str) -> KeptCard | None:
+        return next(iter(await self._kept(_row.request_id == request_id, 1)), None)
+
+    async def _kept(self, condition: ColumnElement[bool], limit: int) -> Sequence[KeptCard]:
+        rows = await self._database.read(
+            select(_row.request_id, _row.expires_at, reservations.c.account_id, reservations.c.card)
+            .join(reservations, reservations.c.request_id == _row.request_id)
+            .where(condition, reservations.c.card.is_not(None))
+            .limit(limit)
+        )
+        found = ((row, card_in(row.card)) for row in rows)
+        return [KeptCard(row.request_id, row.account_id, card, row.expires_at) for row, card in found if card]
+
+    async def reseal(self, request_id: str, card: SealedCard, key: CardKey | None) -> None:
+        waiting = (_row.request_id == request_id, ~_OWN)
+        change = delete(card_keys) if key is None else update(card_keys).values(_values(key))
+        # A row that has ended meanwhile gets no card back.
+        kept = update(reservations).where(reservations.c.request_id == request_id, reservations.c.card.is_not(None))
+        async with self._database.transaction() as connection:
+            if (await connection.execute(change.where(*waiting).returning(_row.request_id))).all():
+                await connection.execute(kept.values(card=to_json(card_row(card)).decode()))
+
     async def sweep(self, *, now: datetime) -> int:
         open_row = exists().where(reservations.c.request_id == _row.request_id, reservations.c.status.in_(_PENDING))
         useless = delete(card_keys).where(or_(_row.expires_at <= now, ~open_row))
@@ -87,9 +117,10 @@ class SqlCardKeys:
 
 
 def _card_key(row: Row[Any]) -> CardKey:
-    return CardKey(row.request_id, row.secret_id, row.number_key, row.code_key, row.expires_at)
+    return CardKey(row.request_id, row.secret_id, row.number_key, row.code_key, row.expires_at, row.sealing_key)
 
 
+@cache
 def _known() -> Executable:
     batch = batch_of(column("request_id", Key))
     named = select(batch.c.request_id)

@@ -3,6 +3,7 @@
 Everything that a worker changes of a row is conditional on `HELD`: it changes nothing of a row that it no longer holds.
 """
 
+from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -59,7 +60,7 @@ _INGESTED = (
     _row.card,
     _row.accepted_at,
     _row.deadline_at,
-    _row.traceparent,
+    _row.trace,
     _row.natural_key,
     _row.transaction_key,
     _row.keyed,
@@ -90,7 +91,7 @@ WORK = (
     _row.safeguards,
     _row.sent_safeguards,
     _row.takeovers,
-    _row.traceparent,
+    _row.trace,
     _row.cancel_requested_at,
     _row.cancel_reason,
     _row.pms_reservation_id,
@@ -102,6 +103,7 @@ WORK = (
 )
 
 
+@cache
 def ingest(dialect: DialectName) -> Executable:
     """Insert those of a batch that are not known yet, in the batch's order; those to be held are leased, if the worker has a lease.
 
@@ -128,12 +130,14 @@ def ingest(dialect: DialectName) -> Executable:
     )
 
 
+@cache
 def owners_of_record_ids() -> Executable:
     """Whose record ids those of a batch are, as far as they are anybody's."""
     batch = batch_of(_row.record_id)
     return select(_row.record_id, _row.request_id).where(key_among(_row.record_id, select(batch.c.record_id)))
 
 
+@cache
 def claim() -> Executable:
     """Lease the account's due rows, oldest due first, skipping those that another worker is just claiming."""
     oldest = select(_row.id).where(_row.account_id == bindparam("account"), _due, _has_lease)
@@ -142,6 +146,7 @@ def claim() -> Executable:
     return update_of(picked).values(leased_by=_worker, safeguards=safeguards).returning(*WORK)
 
 
+@cache
 def claim_expired() -> Executable:
     """Lease rows of any account whose deadline has passed, due or not: pending ones, and those that are to be cancelled. They are
     not pushed."""
@@ -153,6 +158,7 @@ def claim_expired() -> Executable:
     return update_of(picked).values(leased_by=_worker, safeguards=null()).returning(*WORK)
 
 
+@cache
 def accounts_due() -> Executable:
     """The accounts with due rows: from one waiting account to the next by the index, looking for one due row in each."""
     waiting = distinct(_waiting, _row.account_id, _row.due_at)
@@ -160,12 +166,14 @@ def accounts_due() -> Executable:
     return select(waiting.c.value).where(due)
 
 
+@cache
 def backlog() -> Executable:
     """How many rows are due and not leased, and since when the oldest is."""
     figures = (func.count().label("due"), func.min(_row.due_at).label("oldest_due_at"))
     return select(*figures).select_from(reservations).where(_waiting, _row.due_at <= _now)
 
 
+@cache
 def revive() -> Executable:
     """Make a batch of failed submissions pending again, with the cards of their dead letters: those that failed with the letter's
     revision, so that a letter works once. The ids of those revived."""
@@ -196,6 +204,7 @@ def revive() -> Executable:
     )
 
 
+@cache
 def make_due() -> Executable:
     """Make rows of a batch due now that wait for later, and are not held; their ids."""
     batch = batch_of(_row.id)
@@ -203,6 +212,7 @@ def make_due() -> Executable:
     return update(reservations).where(*waiting).values(due_at=_now).returning(_row.id)
 
 
+@cache
 def release() -> Executable:
     """Free rows of a batch as they were. One that is to be cancelled and was not sent expired when it was last due."""
     deadline_at = case((cancelled_unsent(_row.possibly_sent), _row.due_at), else_=_row.deadline_at)
@@ -211,11 +221,13 @@ def release() -> Executable:
     )
 
 
+@cache
 def leased_ids() -> Executable:
     """The ids of a worker's rows."""
     return select(_row.id).where(_row.leased_by == _worker)
 
 
+@cache
 def mark_pushing() -> Executable:
     """Note the intent to push rows of a batch; the ids of those still held."""
     return _of_the_batch().values(pushing=true()).returning(_row.id)

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -54,6 +55,7 @@ POSSIBLE_STATUSES: Final[Sequence[ColumnElement[str]]] = [
 ]
 
 
+@cache
 def look(dialect: DialectName) -> CompoundSelect[Any]:
     """What is known about the rows from `first` to `last`, all just ingested: the earlier ones with the same transaction, or, where
     they have none, natural key; which of them are known to repeat another; and whether any cancellation is parked."""
@@ -123,23 +125,27 @@ def _just_ingested() -> ColumnElement[bool]:
     return and_(_new.c.id >= first, _new.c.id <= last)
 
 
+@cache
 def _take_back() -> Executable:
     batch = batch_of(reservations.c.id)
     return delete(reservations).where(key_among(reservations.c.id, select(batch.c.id)))
 
 
+@cache
 def _keep() -> Executable:
     batch = batch_of(*duplicates.c)
     columns = [column.name for column in duplicates.c]
     return insert(duplicates).from_select(columns, select(*(batch.c[name] for name in columns)))
 
 
+@cache
 def _mark_keyed() -> Executable:
     """A keyed submission is this one: it takes another key to ask for one more."""
     batch = batch_of(reservations.c.id)
     return update(reservations).where(key_among(reservations.c.id, select(batch.c.id))).values(keyed=true())
 
 
+@cache
 def _refuse() -> Executable:
     """They reuse a transaction, and never stand."""
     batch = batch_of(reservations.c.id, reservations.c.transaction_of)
@@ -147,6 +153,7 @@ def _refuse() -> Executable:
     return update(reservations).where(same_key(reservations.c.id, batch.c.id)).values(values)
 
 
+@cache
 def superseded() -> Select[Any]:
     """Of a batch of failed submissions those for which a later one was sent that still stands, and the request id of that."""
     batch, later = batch_of(_old.c.request_id), reservations.alias("later")
@@ -170,6 +177,7 @@ def _standing_later(later: FromClause) -> ColumnElement[Any]:
     return newest.limit(literal_column("1")).correlate(_old).scalar_subquery()
 
 
+@cache
 def originals() -> Select[Any]:
     """Which submissions those of a batch repeat, as far as they repeat any."""
     batch = batch_of(duplicates.c.request_id)

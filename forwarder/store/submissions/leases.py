@@ -1,5 +1,6 @@
 """The statements of workers' leases: renewed, ended, taken over. No I/O."""
 
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
@@ -29,6 +30,7 @@ _worker: BindParameter[str] = bindparam("worker_id")
 _now = bindparam("now", type_=Moment())
 
 
+@cache
 def renew_first(dialect: DialectName) -> Executable:
     """Start a worker's lease. Takes `worker_id` and `seconds`."""
     values = {"id": _worker, "sequence": 0, "lease_seconds": bindparam("seconds", type_=Double)}
@@ -36,22 +38,26 @@ def renew_first(dialect: DialectName) -> Executable:
     return first.on_conflict_do_update(index_elements=["id"], set_={"sequence": workers.c.sequence + 1})
 
 
+@cache
 def renew_again() -> Executable:
     """Renew a lease; no row where it was taken over."""
     sequence = workers.c.sequence + 1
     return update(workers).where(workers.c.id == _worker).values(sequence=sequence).returning(workers.c.id)
 
 
+@cache
 def heartbeats() -> Executable:
     """Every lease holder, and how often it renewed."""
     return select(workers)
 
 
+@cache
 def end_lease() -> Executable:
     """End a worker's own lease."""
     return delete(workers).where(workers.c.id == _worker)
 
 
+@cache
 def end_leases() -> Executable:
     """End the leases of a batch of workers, unless they renewed since."""
     batch = batch_of(workers.c.id, workers.c.sequence)
@@ -59,6 +65,7 @@ def end_leases() -> Executable:
     return delete(workers).where(not_renewed)
 
 
+@cache
 def free_abandoned() -> Executable:
     """Free the rows of every holder without a lease. Rows that it is writing at this moment are left for the next time, so that
     nobody waits for it."""
@@ -68,6 +75,7 @@ def free_abandoned() -> Executable:
     return update_of(picked).values(_abandoned()).returning(_row.id)
 
 
+@cache
 def abandon() -> Executable:
     """The same for a batch of rows that the worker itself holds."""
     batch = batch_of(_row.id)

@@ -1,6 +1,7 @@
 """The statements that record outcomes, and keep their events in the outbox until they are published. No I/O."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
@@ -54,11 +55,12 @@ _EVENT = (
     outbox.c.occurred_at,
     column("before", Text()),
     column("after", Text()),
-    outbox.c.traceparent,
+    outbox.c.trace,
     outbox.c.dead_letter,
 )
 
 
+@cache
 def record() -> Executable:
     """`finish` and `insert_events` in one, for PostgreSQL; the ids of the events and of their rows. SQLite cannot do that."""
     batch = _outcomes()
@@ -68,21 +70,25 @@ def record() -> Executable:
     return _insert_events({name: finished.c[name] for name in event}, finished.c.position)
 
 
+@cache
 def finish() -> Executable:
     """Record a batch of outcomes; the ids of those rows that were held."""
     return _finish(HELD, _outcomes()).returning(_row.id)
 
 
+@cache
 def settle() -> Executable:
     """Like `finish`, for rows that are in doubt, whoever holds them, and unchanged since they were read."""
     return _finish(_in_doubt, _outcomes()).returning(_row.id)
 
 
+@cache
 def restore() -> Executable:
     """Like `finish`, for rows of an earlier revision, however much earlier, and whoever holds them."""
     return _finish(true(), _outcomes(), following=False).returning(_row.id)
 
 
+@cache
 def reopen() -> Executable:
     """Make a row pending again that is in doubt and unchanged since it was read. Not while a worker looks it up: the result would
     overwrite that of the push that follows."""
@@ -138,6 +144,7 @@ def _finish(condition: ColumnElement[bool], batch: FromClause, *, following: boo
     return update(reservations).where(same_key(_row.id, batch.c.id), unchanged, condition).values(values)
 
 
+@cache
 def postpone() -> Executable:
     """Record a batch of tries after which there will be another."""
     batch = batch_of(_row.id, _row.updated_at, _row.attempts, _row.due_at, _row.possibly_sent, _row.sent_safeguards)
@@ -159,6 +166,7 @@ def postpone() -> Executable:
     )
 
 
+@cache
 def insert_events() -> Executable:
     """Put the events of a batch of outcomes in the outbox, in the batch's order."""
     batch = _outcomes()
@@ -174,7 +182,7 @@ def _event_values(batch: FromClause) -> dict[str, ColumnElement[Any]]:
         "key": batch.c.key,
         "occurred_at": batch.c.occurred_at,
         "data": batch.c.before + batch.c.record + batch.c.after,
-        "traceparent": batch.c.traceparent,
+        "trace": batch.c.trace,
         "dead_letter": batch.c.dead_letter,
         "publish_attempted_at": batch.c.updated_at,
     }
@@ -185,6 +193,7 @@ def _insert_events(event: Mapping[str, ColumnElement[Any]], position: ColumnElem
     return insert(outbox).from_select(list(event), rows).returning(outbox.c.id, outbox.c.reservation_id)
 
 
+@cache
 def unpublished_of() -> Executable:
     """Those rows of a batch that have an event in the outbox."""
     batch = batch_of(outbox.c.reservation_id)
@@ -192,6 +201,7 @@ def unpublished_of() -> Executable:
     return select(outbox.c.reservation_id).where(waiting).distinct()
 
 
+@cache
 def republish() -> Executable:
     """Events last handed out before a moment, oldest first; now they are handed out again. An event waits for the earlier ones of
     its submission, so that none is ever published after a later one."""
@@ -211,6 +221,7 @@ def republish() -> Executable:
     )
 
 
+@cache
 def forget_events() -> Executable:
     """Delete a batch of events."""
     batch = batch_of(outbox.c.id)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from forwarder.reservation.request import SealedCard
 from forwarder.store.submissions.work import (
     UNKNOWN_SAFEGUARDS,
     Arrival,
@@ -22,6 +23,7 @@ from forwarder.store.submissions.work import (
     Duplicate,
     Ended,
     Heartbeat,
+    KeptCard,
     OutboxEvent,
     Postponed,
     Work,
@@ -174,6 +176,23 @@ class CardKeys(Protocol):
         ...
 
     async def destroy(self, request_ids: Collection[str]) -> None: ...
+
+    async def sealing_keys(self) -> Collection[str]:
+        """The ids of the topic's keys that cards of rows are still sealed to."""
+        ...
+
+    async def sealed_to(self, sealing_key: str, *, limit: int) -> Sequence[KeptCard]:
+        """Cards that are still sealed to this one of the topic's keys."""
+        ...
+
+    async def kept(self, request_id: str) -> KeptCard | None:
+        """A row's card as it is now; None where its keys were destroyed."""
+        ...
+
+    async def reseal(self, request_id: str, card: SealedCard, key: CardKey | None) -> None:
+        """Let a row whose card is still sealed to a key of the topic have this one instead, with keys of its own, None where it
+        needs none. Nothing happens where it has such already, or has ended."""
+        ...
 
     async def sweep(self, *, now: datetime) -> int:
         """Destroy what has expired, or has no row under way; how many there were."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.store.database import Database
@@ -22,6 +22,39 @@ class Standing(NamedTuple):
 
     id: int
     revision: int
+
+
+_PLACES: Final = 200
+
+
+class SubmissionPlace(NamedTuple):
+    """Where the requests topic had a submission, and when that was accepted."""
+
+    partition: int
+    offset: int
+    accepted_at: datetime
+
+
+class SqlPlaces:
+    """Where the newest submissions were on the requests topic. On PostgreSQL or SQLite. Raises `StoreUnavailable`."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._database = Database(engine)
+
+    async def newest_places(self) -> Sequence[SubmissionPlace]:
+        """Of the newest few hundred, but for those that `leave_places` was called for."""
+        newest = select(_row.partition, _row.log_offset, _row.accepted_at).order_by(_row.id.desc()).limit(_PLACES)
+        return [
+            SubmissionPlace(row.partition, row.log_offset, row.accepted_at)
+            for row in await self._database.read(newest)
+            if row.log_offset >= 0
+        ]
+
+    async def leave_places(self) -> None:
+        """The topic is another one now: where the newest were says nothing about it."""
+        newest = select(_row.id).order_by(_row.id.desc()).limit(_PLACES).scalar_subquery()
+        here = update(reservations).where(_row.id.in_(newest), _row.log_offset >= 0)
+        await self._database.run(here.values(log_offset=-1 - _row.log_offset))
 
 
 class SqlRecovery:

@@ -53,10 +53,10 @@ def _arrival_row(position: int, arrival: Arrival) -> dict[str, Any]:
         "arrival_date": submission.arrival,
         "departure_date": submission.departure,
         "fingerprint": submission.fingerprint,
-        "card": _card_row(card),
+        "card": card_row(card),
         "accepted_at": iso(submission.accepted_at),
         "deadline_at": iso(arrival.deadline_at),
-        "traceparent": submission.traceparent,
+        "trace": submission.trace,
         "safeguards": arrival.safeguards if arrival.held else None,
         "held": arrival.held,
         "natural_key": natural and natural.key,
@@ -71,7 +71,7 @@ def replay_row(arrival: Arrival) -> dict[str, Any]:
         "request_id": arrival.submission.request_id,
         "revision": arrival.replay_of,
         "partition": arrival.partition,
-        "card": _card_row(arrival.submission.card),
+        "card": card_row(arrival.submission.card),
         "deadline_at": iso(arrival.deadline_at),
     }
 
@@ -89,6 +89,7 @@ def cancellation_row(arrival: CancellationArrival) -> dict[str, Any]:
         "deadline_at": iso(arrival.deadline_at),
         "requested_at": requested_at,
         "reason": request.reason,
+        "trace": request.trace,
     }
 
 
@@ -119,7 +120,7 @@ def _outcome_row(position: int, ended: Ended) -> dict[str, Any]:
         "occurred_at": event.occurred_at,
         "before": before.decode(),
         "after": after.decode(),
-        "traceparent": event.traceparent,
+        "trace": event.trace,
         "dead_letter": ended.dead_letter and asdict(ended.dead_letter),
         "failure_class": ended.dead_letter and ended.dead_letter.failure_class,
         "sent_safeguards": ended.sent_safeguards if ended.status is Status.IN_DOUBT else None,
@@ -151,8 +152,8 @@ def work_of(row: Row[Any], leased_by: str = "") -> Work:
             accepted_at=row.accepted_at,
             reservation=from_json(row.request),
             fingerprint=row.fingerprint,
-            card=_card(row.card),
-            traceparent=row.traceparent,
+            card=card_in(row.card),
+            trace=row.trace,
             natural=None
             if row.natural_key is None
             else NaturalKey(row.natural_key, row.transaction_key, keyed=row.keyed),
@@ -215,7 +216,7 @@ def event_of(row: Row[Any]) -> OutboxEvent:
         key=row.key,
         occurred_at=row.occurred_at,
         data=from_json(row.data),
-        traceparent=row.traceparent,
+        trace=row.trace,
     )
     dead_letter = None if row.dead_letter is None else DeadLetter(**from_json(row.dead_letter))
     return OutboxEvent(row.id, event, dead_letter, in_turn=True)
@@ -243,11 +244,13 @@ def attempts_of(text: str) -> tuple[Attempt, ...]:
     return tuple(Attempt(**attempt) for attempt in attempts)
 
 
-def _card_row(card: SealedCard | None) -> dict[str, str] | None:
+def card_row(card: SealedCard | None) -> dict[str, str] | None:
+    """What the column `card` has as JSON."""
     return None if card is None else {"keyId": card.key_id, "sealed": card.sealed}
 
 
-def _card(text: str | None) -> SealedCard | None:
+def card_in(text: str | None) -> SealedCard | None:
+    """The card in the column `card`."""
     if text is None:
         return None
     card = from_json(text)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import ResultEvent, record_id_of
+from forwarder.reservation.request import SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.reservation.value import value
 
@@ -35,12 +36,24 @@ class Attempt:
 @value(frozen=True, slots=True)
 class CardKey:
     """The keys of a row's card, each wrapped by the secret `secret_id`: of the security code, None where it has none or that is
-    gone, and of the rest. Of no use from `expires_at` on."""
+    gone, and of the rest. Of no use from `expires_at` on. `sealing_key`: it has none of its own yet, because its card is still
+    sealed to the topic's key of that id; `secret_id` and `number_key` are empty then."""
 
     request_id: str
     secret_id: str
     number_key: str
     code_key: str | None
+    expires_at: datetime
+    sealing_key: str | None = None
+
+
+@value(frozen=True, slots=True)
+class KeptCard:
+    """A row's card as it is kept, with as much as sealing it anew needs."""
+
+    request_id: str
+    account_id: str
+    card: SealedCard
     expires_at: datetime
 
 

@@ -37,12 +37,13 @@ class DeliveryAttempt:
 
 @dataclass(frozen=True, slots=True)
 class NewDelivery:
-    """One event for one endpoint. `body` is what will be posted, byte for byte."""
+    """One event for one endpoint. `body` is what will be posted, byte for byte; `trace` that of the event, where it has one."""
 
     endpoint_id: str
     event_id: str
     type: str
     body: str = field(repr=False)
+    trace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class DueDelivery:
     retrying_since: datetime
     tries: int = 0
     attempts: Sequence[DeliveryAttempt] = ()
+    trace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +72,6 @@ class TriedDelivery:
     attempt: DeliveryAttempt
     now: datetime
     due_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PendingDeliveries:
-    """How many there are, and since when the oldest has been due."""
-
-    count: int
-    oldest_due_at: datetime | None
 
 
 class DeliveryQueue(Protocol):
@@ -114,10 +108,6 @@ class DeliveryQueue(Protocol):
 
     async def delivered_since(self, endpoint_id: str, moment: datetime) -> bool:
         """Whether anything was delivered to the endpoint since `moment`."""
-        ...
-
-    async def pending(self) -> PendingDeliveries:
-        """Everything that is still to be delivered."""
         ...
 
     async def prune(self, *, before: datetime, limit: int) -> int:

@@ -7,6 +7,7 @@ processes' own clocks, which may differ: at worst something is posted twice, whi
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
+from functools import cache
 from typing import Any, Final
 
 from pydantic_core import from_json
@@ -53,7 +54,6 @@ from forwarder.store.webhooks.port import (
     DeliveryStatus,
     DueDelivery,
     NewDelivery,
-    PendingDeliveries,
     TriedDelivery,
 )
 
@@ -79,6 +79,7 @@ _DUE = (
     _row.retrying_since,
     _row.tries,
     _row.attempts,
+    _row.trace,
 )
 ENTRY = (
     _row.id,
@@ -102,7 +103,7 @@ class SqlDeliveryQueue:
         self._queue, self._claim = queue(self._database.dialect), claim()
         self._due, self._record, self._release = endpoints_due(), record(), release()
         self._stop, self._delivered = stop(), delivered_since()
-        self._pending, self._page, self._prune = pending(), page(), prune()
+        self._page, self._prune = page(), prune()
 
     async def queue(self, deliveries: Sequence[NewDelivery], *, now: datetime) -> None:
         if deliveries:
@@ -132,10 +133,6 @@ class SqlDeliveryQueue:
     async def delivered_since(self, endpoint_id: str, moment: datetime) -> bool:
         return bool(await self._database.read(self._delivered, {"endpoint": endpoint_id, "moment": moment}))
 
-    async def pending(self) -> PendingDeliveries:
-        (row,) = await self._database.read(self._pending)
-        return PendingDeliveries(row.waiting, row.oldest_due_at)
-
     async def prune(self, *, before: datetime, limit: int) -> int:
         pruned = after = 0
         while pruned < limit:
@@ -148,14 +145,18 @@ class SqlDeliveryQueue:
         return pruned
 
 
+@cache
 def queue(dialect: DialectName) -> Executable:
     """Insert those of a batch that their endpoint does not have yet, in the batch's order."""
-    batch = batch_of(column("position", Integer), _row.endpoint_id, _row.event_id, _row.event_type, _row.body)
+    batch = batch_of(
+        column("position", Integer), _row.endpoint_id, _row.event_id, _row.event_type, _row.body, _row.trace
+    )
     values = {
         "endpoint_id": batch.c.endpoint_id,
         "event_id": batch.c.event_id,
         "event_type": batch.c.event_type,
         "body": batch.c.body,
+        "trace": batch.c.trace,
         "status": PENDING,
         "created_at": _now,
         "retrying_since": _now,
@@ -167,6 +168,7 @@ def queue(dialect: DialectName) -> Executable:
     return insert.on_conflict_do_nothing(index_elements=["endpoint_id", "event_id"])
 
 
+@cache
 def endpoints_due() -> Executable:
     """From one endpoint with pending deliveries to the next by the index, looking for one due row of each."""
     waiting = distinct(_pending, _row.endpoint_id, _row.due_at)
@@ -174,6 +176,7 @@ def endpoints_due() -> Executable:
     return select(waiting.c.value).where(due)
 
 
+@cache
 def claim() -> Executable:
     """Postpone an endpoint's due deliveries to the end of this claim, skipping those that another process is just claiming."""
     due = select(_row.id).where(_row.endpoint_id == _endpoint, _pending, _row.due_at <= _now)
@@ -183,6 +186,7 @@ def claim() -> Executable:
     return claimed.values(due_at=until, claims=_row.claims + 1).returning(*_DUE)
 
 
+@cache
 def record() -> Executable:
     """Record the results of a batch of claims."""
     names = ("status", "retrying_since", "due_at", "ended_at", "tries", "attempts")
@@ -192,6 +196,7 @@ def record() -> Executable:
     return update(table).where(*same).values({name: batch.c[name] for name in names})
 
 
+@cache
 def release() -> Executable:
     """Make a batch of claimed rows due again."""
     batch = batch_of(_row.id, _row.claims)
@@ -199,12 +204,14 @@ def release() -> Executable:
     return update(table).where(*same).values(due_at=_now)
 
 
+@cache
 def stop() -> Update:
     """End whatever is pending for an endpoint."""
     values = {"status": DeliveryStatus.STOPPED.value, "due_at": null(), "ended_at": _now}
     return update(table).where(_row.endpoint_id == _endpoint, _pending).values(values).returning(_row.id)
 
 
+@cache
 def delivered_since() -> Executable:
     """One row, if there is any."""
     ended = _row.ended_at >= bindparam("moment", type_=Moment())
@@ -212,17 +219,14 @@ def delivered_since() -> Executable:
     return wanted.order_by(_row.id.desc()).limit(literal_column("1"))
 
 
-def pending() -> Executable:
-    """How many rows are pending, and the first due time of all of them."""
-    return select(func.count().label("waiting"), func.min(_row.due_at).label("oldest_due_at")).where(_pending)
-
-
+@cache
 def page() -> Executable:
     """The last id of the next page of all rows, and when its first row was queued, which is before it ended."""
     some = _after().subquery("page")
     return select(func.max(some.c.id).label("last"), func.min(some.c.created_at).label("oldest"))
 
 
+@cache
 def prune() -> Executable:
     """Delete those rows of the next page that ended long enough ago. What is put back meanwhile stays."""
     some = _after().subquery("page")
@@ -247,6 +251,7 @@ def _new_row(position: int, delivery: NewDelivery) -> dict[str, Any]:
         "event_id": delivery.event_id,
         "event_type": delivery.type,
         "body": delivery.body,
+        "trace": delivery.trace,
     }
 
 
@@ -278,6 +283,7 @@ def _due_of(row: Row[Any]) -> DueDelivery:
         retrying_since=row.retrying_since,
         tries=row.tries,
         attempts=_attempts_of(row.attempts),
+        trace=row.trace,
     )
 
 

@@ -94,6 +94,11 @@ def open_from_topic(card: SealedCard, private_key: bytes) -> tuple[str, CardDeta
         raise CannotOpen(f"Sealed to the key {card.key_id!r}, and damaged since.") from None
 
 
+def is_sealed_to_topic(card: SealedCard) -> bool:
+    """Whether it still is as it came from the topic."""
+    return card.key_id != _IN_ROW and card not in (GONE, UNBOUND)
+
+
 class RowKeys(NamedTuple):
     """The keys of a row's card: of its security code, None where it has none or that is gone, and of the rest."""
 

@@ -4,19 +4,42 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Unpack
 
-from sqlalchemy import Row, delete, func, select, update
+from sqlalchemy import ColumnElement, Row, ScalarSelect, Table, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from forwarder.process.enlistment import tell
 from forwarder.tenancy.key_terms import write_networks, write_scopes
-from forwarder.tenancy.port import Account, AlreadyExists, ApiKey, KeyTerms, KnownKey, NotKnown
+from forwarder.tenancy.port import Account, AlreadyExists, ApiKey, InUse, KeyTerms, KnownKey, NotKnown, Workspace
 from forwarder.tenancy.sql.database import insert_into, transaction
 from forwarder.tenancy.sql.deployment import token_key
 from forwarder.tenancy.sql.directory import ACCOUNT, account_of, in_utc, key_of
-from forwarder.tenancy.sql.tables import api_keys, grants, integration_accounts, key_uses, workspaces
+from forwarder.tenancy.sql.tables import (
+    api_keys,
+    grants,
+    integration_accounts,
+    key_usage,
+    key_uses,
+    webhook_endpoints,
+    workspaces,
+)
 from forwarder.tenancy.tokens import new_key_id, new_token, token_hash
 
 _KNOWN_KEYS = select(api_keys, key_uses.c.used_at).outerjoin(key_uses, key_uses.c.key_id == api_keys.c.id)
+
+
+def _count(table: Table, *conditions: ColumnElement[bool]) -> ScalarSelect[int]:
+    """How many of `table` a workspace has."""
+    theirs = select(func.count()).where(table.c.workspace_id == workspaces.c.id, *conditions)
+    return theirs.correlate(workspaces).scalar_subquery()
+
+
+_WORKSPACES = select(
+    workspaces.c.id,
+    workspaces.c.created_at,
+    _count(integration_accounts).label("accounts"),
+    _count(api_keys, api_keys.c.revoked_at.is_(None)).label("live_keys"),
+    _count(webhook_endpoints).label("webhooks"),
+)
 
 
 class SqlTenancyAdmin:
@@ -31,6 +54,29 @@ class SqlTenancyAdmin:
             added = await connection.execute(new.on_conflict_do_nothing().returning(workspaces.c.id))
             if added.one_or_none() is None:
                 raise AlreadyExists(f"There is a workspace {workspace_id!r} already.")
+
+    async def workspaces(self, workspace_id: str | None = None) -> Sequence[Workspace]:
+        wanted = _WORKSPACES.order_by(workspaces.c.id)
+        if workspace_id is not None:
+            wanted = wanted.where(workspaces.c.id == workspace_id)
+        async with transaction(self._engine, writes=False) as connection:
+            return [_workspace(row) for row in await connection.execute(wanted)]
+
+    async def remove_workspace(self, workspace_id: str) -> None:
+        theirs = select(api_keys.c.id).where(api_keys.c.workspace_id == workspace_id)
+        async with transaction(self._engine, writes=True) as connection:
+            row = (await connection.execute(_WORKSPACES.where(workspaces.c.id == workspace_id))).one_or_none()
+            if row is None:
+                raise NotKnown(f"There is no workspace {workspace_id!r}.")
+            if row.accounts or row.webhooks:
+                raise InUse(
+                    f"Workspace {workspace_id!r} has {row.accounts} accounts and {row.webhooks} webhooks: what belongs to those "
+                    "would belong to nobody."
+                )
+            await connection.execute(delete(key_uses).where(key_uses.c.key_id.in_(theirs)))
+            await connection.execute(delete(key_usage).where(key_usage.c.key_id.in_(theirs)))
+            await connection.execute(delete(api_keys).where(api_keys.c.workspace_id == workspace_id))
+            await connection.execute(delete(workspaces).where(workspaces.c.id == workspace_id))
 
     async def add_key(self, workspace_id: str, *, test: bool = False, **terms: Unpack[KeyTerms]) -> tuple[ApiKey, str]:
         key = ApiKey(new_key_id(), workspace_id, test, **terms)
@@ -107,6 +153,10 @@ class SqlTenancyAdmin:
         forgotten = delete(grants).where(grants.c.account_id == account_id, grants.c.credential != but)
         async with transaction(self._engine, writes=True) as connection:
             await connection.execute(forgotten)
+
+
+def _workspace(row: Row[Any]) -> Workspace:
+    return Workspace(row.id, in_utc(row.created_at), row.accounts, row.live_keys, row.webhooks)
 
 
 def _known(row: Row[Any]) -> KnownKey:

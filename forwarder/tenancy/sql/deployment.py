@@ -1,4 +1,4 @@
-"""The key of request ids, which the processes of one deployment share through its database."""
+"""The keys of request ids, messages and tokens, which the processes of one deployment share through its database."""
 
 import secrets
 
@@ -9,6 +9,7 @@ from forwarder.tenancy.sql.database import insert_into, transaction
 from forwarder.tenancy.sql.tables import deployment_secrets
 
 _REQUEST_ID_KEY = "request-id-key"
+_MESSAGE_KEY = "message-key"
 _TOKEN_KEY = "token-key"  # noqa: S105 - its name
 _KEY_BYTES = 32
 
@@ -16,6 +17,11 @@ _KEY_BYTES = 32
 async def request_id_key(engine: AsyncEngine) -> bytes:
     """The 32 random bytes that authenticate request ids. Raises `TenancyUnavailable`."""
     return await _shared_key(engine, _REQUEST_ID_KEY)
+
+
+async def message_key(engine: AsyncEngine) -> bytes:
+    """The 32 random bytes that messages on the topics are signed with. Raises `TenancyUnavailable`."""
+    return await _shared_key(engine, _MESSAGE_KEY)
 
 
 async def token_key(engine: AsyncEngine) -> bytes:

@@ -140,7 +140,7 @@ class EmbeddedAdmin:
         self._time_limit = time_limit
         self._retention = retention
 
-    async def create(self, partitions: Mapping[str, int]) -> Sequence[str]:
+    async def create(self, partitions: Mapping[str, int], *, retention: timedelta | None = None) -> Sequence[str]:  # noqa: ARG002 - it is the same for all of them
         return [
             name
             for name, count in partitions.items()
@@ -159,6 +159,9 @@ class EmbeddedAdmin:
 
     async def offsets(self, topic: str) -> Mapping[int, range]:
         return await asyncio.to_thread(topic_offsets, self._path, topic)
+
+    async def settings(self, topic: str) -> Mapping[str, str]:  # noqa: ARG002 - none has any
+        return {}
 
     async def retention(self, topic: str) -> timedelta | None:  # noqa: ARG002 - it is the same for all of them
         return self._retention

@@ -25,6 +25,7 @@ _REPLICAS = 3
 _IN_SYNC = 2
 _POLL_SECONDS = 0.05
 _FOR_EVER = -1
+_DAY, _MILLISECOND = timedelta(days=1), timedelta(milliseconds=1)
 _OLDEST_SECONDS = 3.0  # for one message of each partition to come
 
 
@@ -42,14 +43,16 @@ class KafkaAdmin:
         self._connection = connection
         self._replication_factor = replication_factor
 
-    async def create(self, partitions: Mapping[str, int]) -> Sequence[str]:
+    async def create(self, partitions: Mapping[str, int], *, retention: timedelta | None = None) -> Sequence[str]:
         async with reaching_kafka("create topics", within=self._connection.publish_timeout_seconds):
             existing = await self._existing()
             wanted = {name: count for name, count in partitions.items() if name not in existing}
             if not wanted:
                 return ()
             replicas = self._replication_factor or await self._default_replicas()
-            response = await self._client.create_topics([_new(name, n, replicas) for name, n in wanted.items()])
+            response = await self._client.create_topics(
+                [_new(name, n, replicas, retention) for name, n in wanted.items()]
+            )
             created = _created(response.topic_errors)
             await self._wait_for_leaders(created)
         return created
@@ -81,12 +84,14 @@ class KafkaAdmin:
                 first, following = await consumer.beginning_offsets(every), await consumer.end_offsets(every)
         return {each.partition: range(first[each], following[each]) for each in every}
 
-    async def retention(self, topic: str) -> timedelta | None:
+    async def settings(self, topic: str) -> Mapping[str, str]:
         async with reaching_kafka(f"read the settings of {topic}", within=self._connection.publish_timeout_seconds):
             responses = await self._client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
-        settings = {
-            entry[0]: entry[1] for response in responses for resource in response.resources for entry in resource[4]
-        }
+        entries = [entry for response in responses for resource in response.resources for entry in resource[4]]
+        return {entry[0]: entry[1] for entry in entries if entry[1] is not None}
+
+    async def retention(self, topic: str) -> timedelta | None:
+        settings = await self.settings(topic)
         kept = int(settings.get("retention.ms") or _FOR_EVER)
         deletes = "delete" in (settings.get("cleanup.policy") or "delete")
         return timedelta(milliseconds=kept) if deletes and kept != _FOR_EVER else None
@@ -197,8 +202,12 @@ def _state(partitions: Sequence[Mapping[str, Any]]) -> TopicState:
     return TopicState(len(partitions), replicas, min((len(each["isr"]) for each in partitions), default=0))
 
 
-def _new(name: str, partitions: int, replicas: int) -> NewTopic:
+def _new(name: str, partitions: int, replicas: int, retention: timedelta | None) -> NewTopic:
     settings = {"message.timestamp.type": "LogAppendTime"}
+    if retention is not None:
+        settings["retention.ms"] = str(retention // _MILLISECOND)
+        # Whole segments are deleted: those of a quiet topic would be kept until they are full.
+        settings["segment.ms"] = str(min(retention, _DAY) // _MILLISECOND)
     if replicas >= _REPLICAS:
         settings["min.insync.replicas"] = str(_IN_SYNC)
     return NewTopic(name, partitions, replicas, topic_configs=settings)

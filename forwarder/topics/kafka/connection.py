@@ -63,7 +63,7 @@ def secured(security: KafkaSecurity) -> Mapping[str, Any]:
         "sasl_plain_password": security.password,
         "sasl_oauth_token_provider": (
             # An HTTP client is loaded only where one is needed.
-            None if oauth is None else load("forwarder.topics.kafka.oauth:ClientCredentials")(oauth, security.ca_file)
+            None if oauth is None else load("forwarder.topics.kafka.oauth:token_provider")(oauth, security.ca_file)
         ),
     }
     return {name: value for name, value in arguments.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Access tokens for brokers that take OAUTHBEARER. Asks the authorization server."""
+"""Access tokens for brokers that take OAUTHBEARER: granted by an authorization server, or from a file."""
 
 import asyncio
 import ssl
@@ -15,6 +15,29 @@ from forwarder.topics.kafka.security import OAuthClient
 _ASK_SECONDS = 5.0
 _MARGIN_SECONDS = 60.0
 _DEFAULT_LIFE_SECONDS = 300.0  # where the server does not say when a token ends
+
+
+def token_provider(oauth: OAuthClient | Path, ca_file: Path | None) -> AbstractTokenProvider:
+    """What aiokafka asks for a token before it opens a connection."""
+    return TokenFile(oauth) if isinstance(oauth, Path) else ClientCredentials(oauth, ca_file)
+
+
+class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
+    """The token in a file, as it is when a connection is opened: whoever keeps the file renews it."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    async def token(self) -> str:
+        """Called by aiokafka. Raises `NoToken`."""
+        try:
+            token = self._file.read_text(encoding="ascii").strip()
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not ASCII"
+            raise NoToken(f"FORWARDER_KAFKA_SASL_OAUTH_TOKEN_FILE={self._file} cannot be read: {why}") from None
+        if not token:
+            raise NoToken(f"FORWARDER_KAFKA_SASL_OAUTH_TOKEN_FILE={self._file} is empty")
+        return token
 
 
 class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types

@@ -4,18 +4,22 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
-from aiokafka.conn import create_conn
+from aiokafka.conn import AIOKafkaConnection, create_conn
 from aiokafka.errors import (
     IllegalSaslStateError,
     KafkaError,
     SaslAuthenticationFailed,
     UnsupportedSaslMechanismError,
 )
+from aiokafka.protocol.metadata import MetadataRequest
 
 _HOST_NAME: Final = {62, 64}
 """OpenSSL's codes for a certificate of another host name or address."""
 _EXPIRED: Final = 10
-_CREDENTIALS = "FORWARDER_KAFKA_SASL_USERNAME and FORWARDER_KAFKA_SASL_PASSWORD (OAUTHBEARER: the client and its scope)"
+_CREDENTIALS = (
+    "FORWARDER_KAFKA_SASL_USERNAME and FORWARDER_KAFKA_SASL_PASSWORD (OAUTHBEARER: the client and its scope, or the token in the "
+    "file)"
+)
 _CLOSED = (
     "it closes the connection: check that this port is the listener of FORWARDER_KAFKA_SECURITY_PROTOCOL, and whether it wants a "
     "client certificate (FORWARDER_KAFKA_CERTIFICATE_FILE, FORWARDER_KAFKA_KEY_FILE)"
@@ -32,10 +36,20 @@ async def refusal(bootstrap_servers: str, arguments: Mapping[str, Any]) -> str |
         host, _, port = server.strip().rpartition(":")
         try:
             connection = await create_conn(host.strip("[]"), int(port), **arguments)
+            if arguments.get("sasl_mechanism") == "OAUTHBEARER":
+                await _use(connection)
         except (KafkaError, OSError, ValueError) as error:
             return f"{server.strip()}: {_in_words(error, host)}"
         connection.close()
     return None
+
+
+async def _use(connection: AIOKafkaConnection) -> None:
+    """The driver takes a broker's no to a token for a yes: the next request is not answered. Raises `SaslAuthenticationFailed`."""
+    try:
+        await connection.send(MetadataRequest([]))
+    except KafkaError:
+        raise SaslAuthenticationFailed from None
 
 
 def _in_words(error: Exception, host: str) -> str:

@@ -23,15 +23,15 @@ class OAuthClient:
 class KafkaSecurity:
     """What fits together: a mechanism exactly where the protocol has SASL, files only where it has TLS.
 
-    `username` and `password` are for PLAIN and SCRAM, `oauth` for OAUTHBEARER. Without `ca_file` the system's
-    authorities are trusted.
+    `username` and `password` are for PLAIN and SCRAM, `oauth` for OAUTHBEARER: who is granted tokens, or the file that has one.
+    Without `ca_file` the system's authorities are trusted.
     """
 
     protocol: Protocol = "PLAINTEXT"
     mechanism: Mechanism | None = None
     username: str | None = None
     password: str | None = field(default=None, repr=False)
-    oauth: OAuthClient | None = None
+    oauth: OAuthClient | Path | None = None
     ca_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None

@@ -2,7 +2,8 @@
 
 A short-lived key is destroyed in two steps. Once its time and a margin are over, nothing more is sealed to it, and where the
 topic's partitions end then is noted. Once the workers' group has committed so far in each of them, all that was sealed to it was
-taken in.
+taken in. One that a row's card is still sealed to, because the worker that took it in lacked a secret, is kept until a worker
+has sealed it anew.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -55,8 +56,9 @@ class CardKeeper:
         await self._parts.refresh()
         made = await self._parts.sealing_keys.publish(now=now)
         swept = await self._parts.keys.sweep(now=now)
-        if made or swept:
-            _log.info("cards.kept", sealing_keys_made=made, card_keys_destroyed=swept)
+        resealed = await self._vault.reseal_kept()
+        if made or swept or resealed:
+            _log.info("cards.kept", sealing_keys_made=made, card_keys_destroyed=swept, cards_resealed=resealed)
         ended = await self._parts.sealing_keys.ended(now=now)
         if ended:
             await self._destroy(ended)
@@ -73,9 +75,11 @@ class CardKeeper:
             committed = await admin.committed(self._topic, group=self._group) if noted else {}
         # What is not there any more cannot be taken in.
         past = {part: max(committed.get(part, 0), kept.start) for part, kept in held.items()}
-        done = [
+        passed = [
             key_id for key_id, ends in noted.items() if all(past.get(part, end) >= end for part, end in ends.items())
         ]
+        # Asked for only now: what was sealed to these and taken in has its row.
+        done = sorted({*passed}.difference(await self._parts.keys.sealing_keys())) if passed else ()
         if done:
             await self._parts.sealing_keys.destroy(done)
             metrics.SEALING_KEYS_DESTROYED.inc(len(done))

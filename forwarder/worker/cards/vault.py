@@ -14,7 +14,7 @@ from forwarder.process.loops import Batcher
 from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import CardKeys
-from forwarder.store.submissions.work import Arrival, CardKey
+from forwarder.store.submissions.work import Arrival, CardKey, KeptCard
 from forwarder.tenancy.port import Account, CannotOpen, NotBound, SealingKeys
 from forwarder.tenancy.sealing.binding import is_card_of, of_card
 from forwarder.tenancy.sealing.cards import (
@@ -24,6 +24,7 @@ from forwarder.tenancy.sealing.cards import (
     UNBOUND,
     RowKeys,
     has_code,
+    is_sealed_to_topic,
     open_from_topic,
     open_in_row,
     seal_for_row,
@@ -56,19 +57,34 @@ class CardVault:
         self._takes: Batcher[str, CardKey | None] = Batcher(self._take, max_items=_MAX_TOGETHER)
 
     async def reseal(self, arrivals: Sequence[Arrival]) -> Mapping[str, Arrival]:
-        """The arrivals by their request ids, with their cards as the rows are to keep them. Those that were ingested before are
-        left out: nothing is needed for them. Raises `CannotOpen` where a secret is missing here."""
+        """The arrivals by their request ids, with their cards as the rows are to keep them: as they came, where a secret is missing
+        here. Those that were ingested before are left out: nothing is needed for them."""
         known = await self._keys.known([each.submission.request_id for each in arrivals])
         return {
-            each.submission.request_id: await self._resealed(each)
+            each.submission.request_id: await self._as_kept(each)
             for each in arrivals
             if each.submission.request_id not in known
         }
 
+    async def reseal_kept(self) -> int:
+        """Seal anew, as far as the secrets are given here, what rows keep as it came from the topic; how many."""
+        resealed = 0
+        for sealing_key in await self._keys.sealing_keys():
+            try:
+                await self._private_key(sealing_key)
+            except CannotOpen:
+                continue
+            for kept in await self._keys.sealed_to(sealing_key, limit=_MAX_TOGETHER):
+                await self._reseal_kept(kept)
+                resealed += 1
+        return resealed
+
     async def open(self, submission: Submission, account: Account) -> CardDetails:
         """The card of a row, for a push to `account`. The key of its security code is destroyed by it; where that turns out to be
-        unused, `put_back` brings it back. Raises `CardGone`, `CodeGone`, `NotBound`, `CannotOpen`."""
+        unused, `put_back` brings it back. Raises `CardGone`, `CodeGone`, `NotBound`, and `CannotOpen` where a secret is missing."""
         card, request_id = submission.card, submission.request_id
+        if card is not None and is_sealed_to_topic(card):
+            card = await self._with_keys_of_its_own(request_id)
         if card == UNBOUND:
             raise NotBound("The card that came with it was sealed for another submission.")
         key = None if card is None or card == GONE else await self._takes.submit(request_id)
@@ -98,25 +114,47 @@ class CardVault:
         """What is still there is looked up again."""
         self._private.clear()
 
-    async def _resealed(self, arrival: Arrival) -> Arrival:
-        submission = arrival.submission
+    async def _as_kept(self, arrival: Arrival) -> Arrival:
+        submission, expires_at = arrival.submission, arrival.deadline_at
         card, request_id = submission.card, submission.request_id
-        if card is None or card in {GONE, UNBOUND}:
+        if card is None or not is_sealed_to_topic(card):
             return arrival
+        try:
+            sealed, key = await self._resealed(KeptCard(request_id, submission.account_id, card, expires_at))
+        except CannotOpen as error:
+            _log.error("card.key_missing", request_id=request_id, key_id=card.key_id, error=str(error))
+            sealed, key = card, CardKey(request_id, "", "", None, expires_at, sealing_key=card.key_id)
+        return replace(arrival, submission=replace(submission, card=sealed), card_key=key)
+
+    async def _with_keys_of_its_own(self, request_id: str) -> SealedCard:
+        """The card of a row that was ingested without a secret that it needs."""
+        kept = await self._keys.kept(request_id)
+        if kept is not None and is_sealed_to_topic(kept.card):
+            await self._reseal_kept(kept)
+            kept = await self._keys.kept(request_id)  # another worker may have been first
+        return GONE if kept is None else kept.card
+
+    async def _reseal_kept(self, kept: KeptCard) -> None:
+        card, key = await self._resealed(kept)
+        await self._keys.reseal(kept.request_id, card, key)
+
+    async def _resealed(self, kept: KeptCard) -> tuple[SealedCard, CardKey | None]:
+        """The card under new keys of its own; or `GONE` or `UNBOUND`, and none. Raises `CannotOpen` where a secret is missing."""
+        card, request_id = kept.card, kept.request_id
         private_key = await self._private_key(card.key_id)
         if private_key is None:
             metrics.CARDS_GONE.inc()
             _log.error("card.key_destroyed", request_id=request_id, key_id=card.key_id)
-            return _with_card(arrival, GONE)
+            return GONE, None
         try:
             bound_to, opened = open_from_topic(card, private_key)
         except CannotOpen:
             bound_to, opened = "", CardDetails()
-        if not is_card_of(bound_to, request_id, submission.account_id):
-            _log.error("card.not_bound", request_id=request_id, account_id=submission.account_id)
-            return _with_card(arrival, UNBOUND)
+        if not is_card_of(bound_to, request_id, kept.account_id):
+            _log.error("card.not_bound", request_id=request_id, account_id=kept.account_id)
+            return UNBOUND, None
         sealed, keys = seal_for_row(opened, bound_to)
-        return _with_card(arrival, sealed, self._wrapped(request_id, keys, arrival.deadline_at))
+        return sealed, self._wrapped(request_id, keys, kept.expires_at)
 
     async def _private_key(self, key_id: str) -> bytes | None:
         key = self._private.get(key_id)
@@ -143,7 +181,3 @@ class CardVault:
         if key.code_key is not None:
             code = self._wrapper.unwrap(WrappedKey(key.secret_id, key.code_key), f"{CODE_PURPOSE} {key.request_id}")
         return RowKeys(number, code)
-
-
-def _with_card(arrival: Arrival, card: SealedCard, key: CardKey | None = None) -> Arrival:
-    return replace(arrival, submission=replace(arrival.submission, card=card), card_key=key)

@@ -7,6 +7,7 @@ There is one for each account that this worker has pushed for, a few hundred byt
 
 import math
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import structlog
 from forwarder.observability import metrics
 from forwarder.pms.port import OVERLOADED, Limits
 from forwarder.process.clock import Clock
+from forwarder.store.processes.port import ThrottleState
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.token_bucket import TokenBucket, buckets_of
 from forwarder.worker.push_context import Health, HealthSignal
@@ -26,6 +28,7 @@ _log = structlog.get_logger(__name__)
 
 _NEVER = float("-inf")
 _IDLE: Final = "idle"
+_UNKNOWN: Final = "unknown"
 _THROTTLED: Final = "pms_throttled"
 _IDLE_SECONDS: Final = 5.0
 _INSTANT = 1e-6
@@ -53,6 +56,10 @@ class Tolerance:
     longest_pause: float = 60.0
 
 
+_NEVER_OPENS: Final = Tolerance(failures=sys.maxsize)
+"""For shadows: a simulated PMS is down for the bookings that ask for it, and for no other."""
+
+
 class Admission(NamedTuple):
     """When a push started, as its breaker and its concurrency limit count."""
 
@@ -67,7 +74,7 @@ class Throttle:
         self._account = account
         self._clock = clock
         self._published = published
-        self._breaker = Breaker(clock)
+        self._breaker = Breaker(clock, _NEVER_OPENS if account.test else None)
         self._budget = rate_budget_of(clock, published(account.kind), account.rate_per_second)
         self._concurrency = ConcurrencyLimit(account.concurrency)
         self._held_off_until = _NEVER
@@ -112,6 +119,21 @@ class Throttle:
         """How many pushes may be in flight: as many as the account allows, fewer where that is more than its PMS bears."""
         return self._concurrency.limit
 
+    def state(self) -> ThrottleState:
+        """All of it, as operators see it."""
+        delay, bucket = self.delay(), self._budget.scarcest
+        return ThrottleState(
+            self._account.id,
+            self._breaker.state.value,
+            self.failing,
+            None if math.isinf(delay) else round(delay, 1),
+            self._budget.in_flight,
+            self._concurrency.limit,
+            self._account.concurrency,
+            None if bucket is None else round(bucket.left, 1),
+            None if bucket is None else round(bucket.burst, 1),
+        )
+
     def delay(self) -> float:
         """Seconds until a push may start: 0.0 for now, infinity where that depends on one that is under way."""
         if self.blocked or self._budget.limits:
@@ -131,7 +153,7 @@ class Throttle:
         self._breaker.end(admission.breaker, signal.health)
         if self._breaker.state is not before:
             self._log_change(signal)
-        if signal.health is Health.WELL or signal.health is Health.FAILING:
+        if signal.health is Health.WELL or (signal.health is Health.FAILING and not self._account.test):
             self._adapt(admission.round, signal)
 
     def requested(self) -> None:
@@ -187,14 +209,22 @@ class Throttles:
         throttle = self._throttles.get(account_id)
         return None if throttle is None else throttle.failing
 
+    def states(self, *, max_accounts: int) -> Sequence[ThrottleState]:
+        """Of so many accounts at the most: first those whose PMS is left alone, then those with the most under way."""
+        states = sorted((each.state() for each in self._throttles.values()), key=lambda each: each.account_id)
+        states.sort(key=lambda each: (each.reason is None, -each.in_flight))
+        return states[:max_accounts]
+
     def show(self, *, max_accounts: int) -> None:
         """Tell the metrics whose breakers are not closed; by name no more than so many accounts."""
         states = {account_id: (each.kind, each.shown) for account_id, each in self._throttles.items() if each.shown}
         metrics.BREAKERS.replace({(kind, state or ""): n for (kind, state), n in Counter(states.values()).items()})
         is_open = sorted(account_id for account_id, (_, state) in states.items() if state != _IDLE)
-        named: dict[tuple[str, ...], float] = {(account_id,): 1.0 for account_id in is_open[:max_accounts]}
+        named: dict[tuple[str, ...], float] = {
+            (account_id, self._throttles[account_id].failing or _UNKNOWN): 1.0 for account_id in is_open[:max_accounts]
+        }
         others = len(is_open) - len(named)
-        metrics.OPEN_BREAKERS.replace(named | ({("other",): others} if others else {}))
+        metrics.OPEN_BREAKERS.replace(named | ({("other", _UNKNOWN): others} if others else {}))
 
 
 class Breaker:
@@ -342,6 +372,16 @@ class RateBudget:
     def limits(self) -> bool:
         """Whether it ever makes a push wait."""
         return bool(self._buckets)
+
+    @property
+    def in_flight(self) -> int:
+        """Pushes under way."""
+        return self._pushing
+
+    @property
+    def scarcest(self) -> TokenBucket | None:
+        """The one that makes the next push wait for longest, or has the least left; None where none does."""
+        return max(self._buckets, key=lambda each: (each.delay(self._per_push), -each.left), default=None)
 
     def delay(self) -> float:
         """Seconds until a push may start."""

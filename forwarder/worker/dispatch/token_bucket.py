@@ -26,6 +26,17 @@ class TokenBucket:
         self._refill()
         return max(tokens - self._tokens, 0.0) / self._rate
 
+    @property
+    def burst(self) -> float:
+        """How many it holds at most."""
+        return self._burst
+
+    @property
+    def left(self) -> float:
+        """How many it holds now; below 0 where it is overdrawn."""
+        self._refill()
+        return self._tokens
+
     def debit(self, tokens: float) -> None:
         """Take so many, whether they are there or not; less than none: give back."""
         self._refill()

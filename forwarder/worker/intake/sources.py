@@ -21,7 +21,7 @@ from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import StoreUnavailable, Unstorable
 from forwarder.store.submissions.work import FAILURE_CLASS, Arrival, Duplicate, Work
-from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, CannotOpen, TenancyUnavailable
+from forwarder.tenancy.port import DEFAULT_DEADLINE_SECONDS, Account, TenancyUnavailable
 from forwarder.topics.codec import (
     Undecodable,
     decode_cancellation,
@@ -31,13 +31,14 @@ from forwarder.topics.codec import (
     is_cancellation,
     replay_revision,
 )
-from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable
+from forwarder.topics.port import ConsumedMessage, Consumer, LogUnavailable, Message
+from forwarder.topics.signing import MessageSigner
 from forwarder.worker.cards.vault import CardVault
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.intake.cancellations import CancellationIntake
 from forwarder.worker.intake.watch import IntakeWatch
 from forwarder.worker.lease import Lease, LeaseWatch
-from forwarder.worker.parts import Vouches, WorkerParts
+from forwarder.worker.parts import WorkerParts
 
 _log = structlog.get_logger(__name__)
 
@@ -108,7 +109,7 @@ class Intake:
         self._letters = letters
         self._watch = watch
         self._cards = cards
-        self._vouches = parts.vouches
+        self._signer = parts.signer
         self._clock = parts.clock
         self._settings = parts.settings
         self._cancellations = CancellationIntake(parts, dispatcher, lease)
@@ -122,7 +123,7 @@ class Intake:
         if not messages:
             return
         self._watch.doing = "store"
-        submissions, cancellations, foreign = _decode(messages, self._vouches)
+        submissions, cancellations, foreign = _decode(messages, self._signer)
         if foreign:
             await self._set_aside(foreign)
         # First: what comes in the same batch and is cancelled already is not held, and not sent.
@@ -148,8 +149,7 @@ class Intake:
         await self._cancellations.ingest([each.request for each in received])
 
     async def _ingest(self, received: Sequence[_Received]) -> None:
-        # A card that needs a secret that is missing here: it waits, for a worker that has it.
-        outages = (StoreUnavailable, TenancyUnavailable, CannotOpen)
+        outages = (StoreUnavailable, TenancyUnavailable)
         await keep_trying(partial(self._insert, received), name="intake", clock=self._clock, outages=outages)
 
     async def _insert(self, received: Sequence[_Received]) -> None:
@@ -255,7 +255,7 @@ class Intake:
 
 
 def _decode(
-    messages: Sequence[ConsumedMessage], vouches: Vouches
+    messages: Sequence[ConsumedMessage], signer: MessageSigner
 ) -> tuple[list[_Received], list[_ReceivedCancellation], list[_Foreign]]:
     submissions: list[_Received] = []
     cancellations: list[_ReceivedCancellation] = []
@@ -264,21 +264,21 @@ def _decode(
         try:
             if is_cancellation(message.message):
                 request = decode_cancellation(message.message)
-                _require_issued(request, vouches)
+                _require_signed(message.message, signer)
                 cancellations.append(_ReceivedCancellation(message, request))
             else:
                 submission, text = decode_with_text(message.message)
-                _require_issued(submission, vouches)
+                _require_signed(message.message, signer)
                 submissions.append(_Received(message, submission, text))
         except (Undecodable, Forged) as error:
             foreign.append(_Foreign(message, error))
     return submissions, cancellations, foreign
 
 
-def _require_issued(about: Submission | CancellationRequest, vouches: Vouches) -> None:
-    """Whoever can write to the topic has not, by that alone, the key that request ids are made with."""
-    if not vouches(about.account_id, about.request_id):
-        raise Forged("no ingress of this deployment issued its request id to its account")
+def _require_signed(message: Message, signer: MessageSigner) -> None:
+    """Whoever can write to the topic has not, by that alone, the key that messages are signed with."""
+    if not signer.verifies(message):
+        raise Forged("no process of this deployment signed it as it is")
 
 
 class Sweep:

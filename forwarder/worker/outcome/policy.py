@@ -65,12 +65,19 @@ def decide(
         case Deferred(reason, detail) if reason in _NEVER_BETTER:
             return decision.give_up(reason, detail)
         case Deferred(reason, detail, wait):
-            return decision.try_again(wait) or decision.give_up(reason, detail)
+            longest = MAX_SECRET_PAUSE_SECONDS if reason == CARD_KEY_MISSING else MAX_PAUSE_SECONDS
+            return decision.try_again(wait, longest) or decision.give_up(reason, detail)
         case InDoubt(reason, detail):
             return decision.ask_later() or decision.park(reason, detail)
         case _:
             assert_never(result.outcome)
 
+
+CARD_KEY_MISSING: Final = "card_key_missing"
+"""The reason of a push by a worker that lacks the secret which the card needs."""
+
+MAX_SECRET_PAUSE_SECONDS: Final = 60.0
+"""No PMS is asked, and one that has the secret may come at any time."""
 
 _NEVER_BETTER: Final = {
     "card_gone": endings.CARD_GONE,
@@ -93,9 +100,14 @@ class _Decision:
     quiet_seconds: float
     jitter: float
 
-    def try_again(self, wait: float | None) -> Postponed | None:
+    def try_again(self, wait: float | None, max_seconds: float) -> Postponed | None:
         due = next_try(
-            self.work.tries + 1, now=self.now, deadline=self.work.deadline_at, min_seconds=wait, jitter=self.jitter
+            self.work.tries + 1,
+            now=self.now,
+            deadline=self.work.deadline_at,
+            min_seconds=wait,
+            jitter=self.jitter,
+            max_seconds=max_seconds,
         )
         return None if due is None else self._postponed(due)
 
@@ -202,17 +214,23 @@ def _last(result: PushResult, reason: str, detail: str) -> tuple[str, str]:
 
 
 def next_try(
-    tried: int, *, now: datetime, deadline: datetime, min_seconds: float | None, jitter: float
+    tried: int,
+    *,
+    now: datetime,
+    deadline: datetime,
+    min_seconds: float | None,
+    jitter: float,
+    max_seconds: float = MAX_PAUSE_SECONDS,
 ) -> datetime | None:
     """When to try again after `tried` tries, or None where that would be past the deadline.
 
     Exponential backoff with full jitter (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015): the delay is
-    drawn evenly between nothing and a ceiling that doubles with each try.
+    drawn evenly between nothing and a ceiling that doubles with each try, up to `max_seconds`.
 
     `min_seconds` is what the PMS asked for (`Retry-After`); `jitter` is evenly drawn from [0, 1). Never before a
     second is over: the first retries of seconds were made in the push.
     """
-    due = now + _pause(tried, MAX_PAUSE_SECONDS, min_seconds, jitter)
+    due = now + _pause(tried, max_seconds, min_seconds, jitter)
     if due < deadline:
         return due
     # A last one, unless there is no time for it: a long Retry-After must not cost the time that is left.

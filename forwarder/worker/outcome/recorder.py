@@ -16,6 +16,7 @@ import structlog
 from prometheus_client import Counter, Histogram
 
 from forwarder.observability import metrics
+from forwarder.observability.tracing.context import trace_id_of
 from forwarder.operations.repair.completion import describe
 from forwarder.operations.repair.dead_letter_messages import OTHER, DeadLetterWriter, letter_message
 from forwarder.process.clock import Clock
@@ -25,6 +26,7 @@ from forwarder.store.submissions.port import Recorder, StoreUnavailable
 from forwarder.store.submissions.work import Ended, OutboxEvent, Postponed
 from forwarder.topics.codec import encode_result
 from forwarder.topics.port import LogUnavailable, Publisher, Topics
+from forwarder.topics.signing import MessageSigner
 from forwarder.worker.cards.vault import CardVault
 from forwarder.worker.lease import Lease
 from forwarder.worker.parts import WorkerSettings
@@ -42,10 +44,17 @@ class OutboxPublisher:
     deletes. Those that a crash keeps from being deleted are published once more."""
 
     def __init__(
-        self, recorder: Recorder, publisher: Publisher, topics: Topics, clock: Clock, settings: WorkerSettings
+        self,
+        recorder: Recorder,
+        publisher: Publisher,
+        signer: MessageSigner,
+        topics: Topics,
+        clock: Clock,
+        settings: WorkerSettings,
     ) -> None:
         self._recorder = recorder
         self._publisher = publisher
+        self._signer = signer
         self._topics = topics
         self._clock = clock
         self._republish_seconds = settings.republish_seconds
@@ -112,7 +121,8 @@ class OutboxPublisher:
     async def _publish_now(self, events: Sequence[OutboxEvent]) -> None:
         letters = [entry.dead_letter for entry in events if entry.dead_letter is not None]
         if letters:
-            await self._publisher.publish(self._topics.dead_letters, [letter_message(each) for each in letters])
+            signed = [self._signer.signed(letter_message(each)) for each in letters]
+            await self._publisher.publish(self._topics.dead_letters, signed)
             for letter in letters:
                 metrics.dead_letters(letter.failure_class or OTHER).inc()
         await self._publisher.publish(self._topics.results, [encode_result(entry.event) for entry in events])
@@ -228,7 +238,7 @@ class OutcomeRecorder:
             duration_ms=None if last is None else last.duration_ms,
             age_ms=round((self._clock.now() - work.submission.accepted_at).total_seconds() * 1000),
             recorded=recorded,
-            traceparent=work.submission.traceparent,
+            trace_id=work.submission.trace and trace_id_of(work.submission.trace),
         )
 
 

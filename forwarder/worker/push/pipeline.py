@@ -5,10 +5,13 @@ may it start → push (rules, look-up, create or cancel) → decide → record
 
 import random
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import timedelta
+from typing import Final
 
 import structlog
 
+from forwarder.observability.tracing.context import trace_id_of
 from forwarder.process.clock import Clock
 from forwarder.store.submissions.work import Attempt, Ended, Postponed, Work
 from forwarder.tenancy.port import Account
@@ -29,6 +32,8 @@ from forwarder.worker.push_context import (
 )
 
 _log = structlog.get_logger(__name__)
+
+_UNTRACED: Final = nullcontext()
 
 _AFTER_A_BUG = timedelta(minutes=5)
 _MAX_REMEMBERED = 100_000
@@ -54,13 +59,15 @@ class PushPipeline:
     async def run(self, pushes: Sequence[PushContext]) -> HealthSignal:
         """Push these rows once, in one request; what that showed of the PMS. What each came to is recorded from then on, and each
         is released when it is. Raises nothing that one row could be the cause of."""
-        ready = [push for push in pushes if self._may_start(push)]
-        if not ready:
-            return NOT_ATTEMPTED
-        signal = await self._push(ready)
-        for push in ready:
-            self._conclude(push)
-        return signal
+        trace = pushes[0].work.submission.trace
+        with _UNTRACED if trace is None else structlog.contextvars.bound_contextvars(trace_id=trace_id_of(trace)):
+            ready = [push for push in pushes if self._may_start(push)]
+            if not ready:
+                return NOT_ATTEMPTED
+            signal = await self._push(ready)
+            for push in ready:
+                self._conclude(push)
+            return signal
 
     def _may_start(self, push: PushContext) -> bool:
         work = push.work

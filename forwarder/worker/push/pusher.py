@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
+from forwarder.observability import metrics
 from forwarder.operations.connections import connection_of
 from forwarder.operations.repair.completion import with_attempt
 from forwarder.pms.port import (
@@ -33,8 +34,9 @@ from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.work import PmsReservation, Work
-from forwarder.tenancy.port import Account, CannotOpen, NotBound, Unsealer
+from forwarder.tenancy.port import Account, CannotOpen, NotBound, TenancyUnavailable, Unsealer
 from forwarder.worker.cards.vault import CardGone, CodeGone
+from forwarder.worker.outcome.policy import CARD_KEY_MISSING
 from forwarder.worker.push.attempts import Attempts
 from forwarder.worker.push.run import PreparedPush, PushRun
 from forwarder.worker.push_context import (
@@ -230,8 +232,9 @@ class Pusher:
             _log.error("card.not_bound", request_id=work.submission.request_id, account_id=account.id)
             return Deferred("card_not_bound", str(error))
         except CannotOpen as error:
-            return Deferred("cannot_open", str(error))
-        except StoreUnavailable as error:
+            metrics.CARD_KEYS_MISSING.inc()
+            return Deferred(CARD_KEY_MISSING, str(error))
+        except (StoreUnavailable, TenancyUnavailable) as error:
             return Deferred("store_unavailable", str(error))
 
     async def before_sending(self, work: Work, safeguards: Safeguards) -> None:

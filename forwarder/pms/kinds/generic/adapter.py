@@ -11,7 +11,7 @@ from functools import cached_property
 from http import HTTPStatus
 from typing import Any, ClassVar, Final
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_core import to_json
 
 from forwarder.pms.mapping.adapter import MappedAdapter
@@ -251,13 +251,28 @@ class GenericOptions(NoOptions):
 
     mapping: MappingOption | None = Field(
         None,
-        description="How the PMS is spoken to, as a table or as the text of a TOML document; without it, by the open contract.",
+        description="How the PMS is spoken to, as a table or as the text of a YAML document; without it, by the open contract.",
     )
+    settings: Mapping[str, str | int | float | bool] = Field(
+        default_factory=dict, description="The account's values for the options that the mapping declares."
+    )
+
+    @model_validator(mode="after")
+    def _has_what_the_mapping_wants(self) -> "GenericOptions":
+        declared = {} if self.mapping is None else self.mapping.options
+        if unknown := sorted(self.settings.keys() - declared.keys()):
+            raise ValueError(f"settings: the mapping declares no option {', '.join(unknown)}")
+        lacking = sorted(name for name, one in declared.items() if one.required and name not in self.settings)
+        if lacking:
+            raise ValueError(f"settings: the mapping wants {', '.join(lacking)}")
+        return self
 
 
 def _adapter(connection: AccountConnection, clock: Clock) -> Adapter:
-    mapping = GenericOptions.model_validate(connection.options).mapping
-    return GenericAdapter(connection, clock) if mapping is None else MappedAdapter(connection, mapping, clock)
+    options = GenericOptions.model_validate(connection.options)
+    if options.mapping is None:
+        return GenericAdapter(connection, clock)
+    return MappedAdapter(connection, options.mapping, clock, options.settings)
 
 
 GENERIC: Final = Kind(_adapter, GenericOptions, GenericAdapter.capabilities, GenericAdapter.limits, FIELDS)

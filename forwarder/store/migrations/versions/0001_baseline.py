@@ -49,8 +49,10 @@ def downgrade() -> None:
         "workspaces",
         "webhook_deliveries",
         "outbox",
+        "processes",
         "workers",
         "parked_cancellations",
+        "purges",
         "duplicates",
         "reservations",
     ):
@@ -107,7 +109,7 @@ def _reservations() -> None:
         sa.Column("pms_reservation_id", sa.Text),
         sa.Column("record", sa.Text),
         sa.Column("problem", sa.Text),
-        sa.Column("traceparent", sa.Text),
+        sa.Column("trace", sa.Text),
         sa.Column("cancel_requested_at", _MOMENT),
         sa.Column("cancel_reason", sa.Text),
         sa.Column("cancel_problem", sa.Text),
@@ -126,6 +128,12 @@ def _reservations() -> None:
         sa.Column("account_id", _KEY, nullable=False),
         sa.Column("requested_at", _MOMENT, nullable=False),
         sa.Column("reason", sa.Text),
+        sa.Column("trace", sa.Text),
+    )
+    op.create_table(
+        "purges",
+        sa.Column("finished_before", sa.Date, primary_key=True),
+        sa.Column("purged_at", _MOMENT, nullable=False),
     )
     op.create_table(
         "duplicates",
@@ -195,6 +203,15 @@ def _workers_and_outbox() -> None:
         postgresql_with={"fillfactor": 50},
     )
     op.create_table(
+        "processes",
+        sa.Column("id", _KEY, primary_key=True),
+        *(sa.Column(name, sa.Text, nullable=False) for name in ("role", "version", "revision", "host")),
+        sa.Column("started_at", _MOMENT, nullable=False),
+        sa.Column("seen_at", _MOMENT, nullable=False),
+        sa.Column("throttles", sa.Text, nullable=False),
+        postgresql_with={"fillfactor": 50},
+    )
+    op.create_table(
         "outbox",
         sa.Column("id", _ROW_ID, sa.Identity(always=True), primary_key=True),
         sa.Column("reservation_id", sa.BigInteger, nullable=False),
@@ -204,7 +221,7 @@ def _workers_and_outbox() -> None:
         sa.Column("key", sa.Text, nullable=False),
         sa.Column("occurred_at", sa.Text, nullable=False),
         sa.Column("data", sa.Text, nullable=False),
-        sa.Column("traceparent", sa.Text),
+        sa.Column("trace", sa.Text),
         sa.Column("dead_letter", sa.Text),
         sa.Column("publish_attempted_at", _MOMENT, nullable=False),
         sqlite_autoincrement=True,
@@ -224,6 +241,7 @@ def _webhook_deliveries() -> None:
         sa.Column("event_id", _KEY, nullable=False),
         sa.Column("event_type", sa.Text, nullable=False),
         sa.Column("body", sa.Text, nullable=False),
+        sa.Column("trace", sa.Text),
         sa.Column("status", sa.Text, nullable=False),
         sa.Column("created_at", _MOMENT, nullable=False),
         sa.Column("retrying_since", _MOMENT, nullable=False),
@@ -364,6 +382,7 @@ def _secrets() -> None:
         sa.Column("number_key", sa.Text, nullable=False),
         sa.Column("code_key", sa.Text),
         sa.Column("expires_at", _MOMENT, nullable=False),
+        sa.Column("sealing_key", _KEY),
     )
     op.create_table(
         "deployment_secrets",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from forwarder.reservation.cards import card_faults, has_number
+from forwarder.reservation.checks.cards import card_faults, has_number
 from forwarder.reservation.problems import rules
 from forwarder.reservation.problems.problem import Fault, Problem
 from forwarder.reservation.request import CardDetails

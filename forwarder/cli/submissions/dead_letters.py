@@ -11,7 +11,6 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.cli.backend import stop_on_signal, with_backend
-from forwarder.cli.operate.bulk import Yes, agreed
 from forwarder.cli.options import moment
 from forwarder.cli.output import (
     AsJson,
@@ -25,6 +24,7 @@ from forwarder.cli.output import (
     show_one,
     show_rows,
 )
+from forwarder.cli.submissions.bulk import Yes, agreed
 from forwarder.operations.repair.dead_letter_messages import FAILURE_CLASSES, UNDECODABLE
 from forwarder.operations.repair.dead_letters import (
     DeadLetterReader,
@@ -167,9 +167,11 @@ async def _replay(
 async def _put_back(backend: Backend, plan: ReplayPlan, rate: float, *, as_json: bool) -> None:
     letters, passed_over = [letter for letter, _ in plan.chosen], plan.passed_over
     outage: LogUnavailable | None = None
+    signer = await backend.signer()
     async with backend.log.publisher() as publisher:
         with stop_on_signal() as stop, progress(len(letters), "Putting back") as on_published:
-            running = Replay(publisher, backend.settings.topics.requests, backend.clock, rate=rate, stop=stop)
+            topic = backend.settings.topics.requests
+            running = Replay(publisher, topic, signer, backend.clock, rate=rate, stop=stop)
             async with aclosing(_letters(backend).messages(letters)) as messages:
                 try:
                     await running.run_audited(backend.audit, plan, messages, on_published)

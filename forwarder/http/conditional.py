@@ -1,8 +1,8 @@
 """Conditional requests (RFC 9110, section 13): what a response is tagged with, and whether a caller has it already. Pure but
 for the form of a response.
 
-Responses stay `no-store`: a tag is for a caller who keeps a record on purpose, in a place that it chose. A cache on the way or in a
-browser that kept guests' data only to revalidate it would be nobody's choice.
+Responses with guests in them stay `no-store`: a tag is for a caller who keeps a record on purpose, where it chose to. A cache
+on the way or in a browser that kept guests' data only to revalidate it would be nobody's choice.
 """
 
 import re

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from forwarder.reservation.cancellation import CancellationBody
-from forwarder.reservation.plausibility import Plausibility
+from forwarder.reservation.checks.plausibility import Plausibility
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import (
     CONFIRMED,
@@ -39,6 +39,9 @@ from forwarder.reservation.request import (
 
 M = TypeVar("M", bound=BaseModel)
 _Place = tuple[int | str, ...]
+
+
+_EMPTY: Final = "it is empty; send one JSON object"
 
 
 class MalformedJson(ValueError):
@@ -160,6 +163,7 @@ def read_object(model: type[M], body: bytes) -> M | list[Fault]:
     try:
         said = model.model_validate_json(body)
     except ValidationError as error:
+        _refuse_nothing(body)
         return list(field_faults(error).values())
     refuse_names_given_twice(body)
     return said
@@ -182,7 +186,13 @@ def refuse_what_is_no_number(body: bytes) -> None:
         raise MalformedJson(str(error)) from error
 
 
+def _refuse_nothing(body: bytes) -> None:
+    if not body.strip():
+        raise MalformedJson(_EMPTY)
+
+
 def _faults(error: ValidationError, body: bytes, check: Plausibility | None) -> list[Fault]:
+    _refuse_nothing(body)
     if body.startswith(codecs.BOM_UTF8):
         raise MalformedJson("it begins with a byte order mark; leave that out")
     by_pointer = field_faults(error)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from forwarder.reservation.card_numbers import passes_luhn
+from forwarder.reservation.checks.card_numbers import passes_luhn
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import CardDetails
 

@@ -1,4 +1,4 @@
-"""`forwarder submissions list|show`: what became of what was submitted, in every workspace."""
+"""`forwarder submissions list|show|look-up`: what became of what was submitted, in every workspace."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing
@@ -9,9 +9,21 @@ import typer
 from pydantic_core import from_json
 
 from forwarder.assembly.backend import Backend
+from forwarder.assembly.commands.probe import open_look_ups
 from forwarder.cli.backend import with_backend
-from forwarder.cli.operate import submission_repairs as repairs
-from forwarder.cli.operate.submission_query import (
+from forwarder.cli.output import (
+    AsJson,
+    Failed,
+    json_line,
+    say,
+    show_json,
+    show_lines,
+    show_rows,
+    show_table,
+    while_read,
+)
+from forwarder.cli.submissions import repairs
+from forwarder.cli.submissions.query import (
     AccountOption,
     GuestOption,
     OlderThanOption,
@@ -24,7 +36,7 @@ from forwarder.cli.operate.submission_query import (
     query_from,
     row,
 )
-from forwarder.cli.output import AsJson, json_line, say, show_json, show_lines, show_rows, show_table, while_read
+from forwarder.operations.look_up import LookedUp
 from forwarder.operations.show.search import SubmissionQuery, SubmissionSearch
 from forwarder.operations.show.timeline import History, Step, history_of, seconds_between
 from forwarder.store.webhooks.log import SqlDeliveryLog
@@ -33,10 +45,11 @@ _COLUMNS = ("acceptedAt", "status", "requestId", "account", "attempts", "reason"
 
 
 def commands() -> typer.Typer:
-    """show, list, retry, settle, cancel"""
-    group = typer.Typer(help="Submissions: search, show, retry, settle and cancel them.", no_args_is_help=True)
+    """show, list, look-up, retry, settle, cancel"""
+    group = typer.Typer(help="Submissions: search, show, look up, retry, settle and cancel them.", no_args_is_help=True)
     group.command("show")(show)
     group.command("list")(list_submissions)
+    group.command("look-up")(look_up)
     group.command("retry")(repairs.retry)
     group.command("settle")(repairs.settle)
     group.command("cancel")(repairs.cancel)
@@ -110,6 +123,27 @@ def show(request_id: repairs.RequestId, as_json: AsJson = False) -> None:
     say("")
     accepted_at = found.summary.accepted_at
     show_table([_told(step, accepted_at) for step in found.steps()])
+
+
+def look_up(request_id: repairs.RequestId, as_json: AsJson = False) -> None:
+    """Ask the PMS whether it has the reservation, by our reference. Nothing is changed, here or there.
+
+    Before a settlement, where workers do not look by themselves. Exit code 1 where the PMS does not say.
+    """
+
+    async def run(backend: Backend) -> LookedUp | None:
+        async with open_look_ups(backend) as look_ups:
+            return await look_ups.look_up(request_id)
+
+    found = with_backend(run)
+    if found is None:
+        raise repairs.not_taken_in(request_id)
+    if as_json:
+        show_json({"answer": found.answer, "pmsReservationId": found.pms_reservation_id, "says": found.says})
+    elif found.answer != "unknown":
+        say(found.says)
+    if found.answer == "unknown":
+        raise Failed(found.says)
 
 
 def _about(found: History) -> Iterator[str]:

@@ -10,8 +10,10 @@ import typer
 
 from forwarder.assembly.backend import Backend
 from forwarder.cli.backend import stop_on_signal, with_backend
-from forwarder.cli.operate.bulk import DryRun, RequestIds, Yes, agreed, finish, preview, preview_json, selected
-from forwarder.cli.operate.submission_query import (
+from forwarder.cli.options import text_from
+from forwarder.cli.output import AsJson, Failed, WrongUsage, progress, say, show_json
+from forwarder.cli.submissions.bulk import DryRun, RequestIds, Yes, agreed, finish, preview, preview_json, selected
+from forwarder.cli.submissions.query import (
     AccountOption,
     GuestOption,
     OlderThanOption,
@@ -24,8 +26,6 @@ from forwarder.cli.operate.submission_query import (
     letter_id,
     query_from,
 )
-from forwarder.cli.options import text_from
-from forwarder.cli.output import AsJson, Failed, WrongUsage, progress, say, show_json
 from forwarder.operations.repair.bulk import Plan, Retries, plan_retry
 from forwarder.operations.repair.cancellation import Cancellations, CannotCancel, plan_cancel
 from forwarder.operations.repair.settle import NotInDoubt, Repair, account_deadline_seconds
@@ -280,7 +280,7 @@ def _cancel_one(request_id: str, reason: str | None, *, as_json: bool) -> None:
 async def _cancel(request_id: str, reason: str | None, backend: Backend) -> tuple[Status, str]:
     """Its status, and what happens next."""
     try:
-        status = await _cancellations(backend).request(request_id, reason)
+        status = await (await _cancellations(backend)).request(request_id, reason)
     except CannotCancel as error:
         raise Failed(str(error)) from None
     if status is None:
@@ -306,14 +306,15 @@ async def _cancel_many(
         _preview(_groups([each for each in found if each.request_id in chosen]), plan, "cancelled", as_json=as_json)
         return
     agreed(f"Cancel {len(plan.chosen)}? What was made is cancelled in its PMS.", yes=yes)
+    cancellations = await _cancellations(backend)
     with stop_on_signal() as stop, progress(len(plan.chosen), "Cancelling") as on_done:
-        outcome = await _cancellations(backend).run(plan, reason, stop=stop, on_done=on_done)
+        outcome = await cancellations.run(plan, reason, stop=stop, on_done=on_done)
     finish(outcome, plan, "asked to be cancelled", as_json=as_json)
 
 
-def _cancellations(backend: Backend) -> Cancellations:
-    topic = backend.settings.topics.requests
-    return Cancellations(backend.overview, backend.directory, backend.log, topic, backend.clock, backend.audit)
+async def _cancellations(backend: Backend) -> Cancellations:
+    topic, signer = backend.settings.topics.requests, await backend.signer()
+    return Cancellations(backend.overview, backend.directory, backend.log, topic, signer, backend.clock, backend.audit)
 
 
 def not_taken_in(request_id: str) -> Failed:

@@ -1,0 +1,68 @@
+"""A caller's trace: read from its headers, kept as one text, and written into those that are sent on. Pure.
+
+https://www.w3.org/TR/trace-context/. The text is the `traceparent`, and behind a space the `tracestate` where there is one. What is
+malformed is passed over, never refused.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from forwarder.reservation.checks.card_numbers import find, may_hold
+
+TRACEPARENT: Final = "traceparent"
+TRACESTATE: Final = "tracestate"
+
+# ff is no version; nor do zeros alone name a trace or a span.
+_TRACEPARENT: Final = re.compile(
+    r"(?!ff)(?P<version>[0-9a-f]{2})-(?P<ids>(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})(?P<more>-.*)?"
+)
+_CURRENT: Final = "00"
+_SAMPLED: Final = 1
+_LENGTH: Final = 55
+_TRACE_ID: Final = slice(3, 35)
+
+_MEMBER: Final = re.compile(r"(?P<key>[a-z0-9][a-z0-9_\-*/@]{0,255})=[ -+\--<>-~]{0,255}[!-+\--<>-~]")
+_MAX_MEMBERS: Final = 32
+_MAX_STATE: Final = 512
+"""Characters, which is what everybody has to pass on at least."""
+_LONG: Final = 128
+
+
+def read_trace(traceparent: str | None, tracestate: str | None = None) -> str | None:
+    """The trace that these headers name, as it is kept; None where the first is none."""
+    given = None if traceparent is None else _TRACEPARENT.fullmatch(traceparent)
+    if given is None:
+        return None
+    flags = given["flags"]
+    if given["version"] != _CURRENT:  # of a later version this much can be understood, and is written as this one
+        flags = f"{int(flags, 16) & _SAMPLED:02x}"
+    elif given["more"]:
+        return None
+    trace = f"{_CURRENT}-{given['ids']}-{flags}"
+    state = "" if not tracestate else _read_state(tracestate)
+    return f"{trace} {state}" if state else trace
+
+
+def _read_state(tracestate: str) -> str:
+    """Its members as they are kept; empty where any is malformed. A caller writes it freely: one with a card in it is dropped."""
+    members = [member for each in tracestate.split(",") if (member := each.strip(" \t"))]
+    keys = {found["key"] for each in members if (found := _MEMBER.fullmatch(each))}
+    if len(keys) != len(members) or len(members) > _MAX_MEMBERS:
+        return ""
+    while sum(map(len, members)) + len(members) - 1 > _MAX_STATE:
+        long = [place for place, member in enumerate(members) if len(member) > _LONG]
+        del members[long[-1] if long else -1]
+    state = ",".join(members)
+    return "" if may_hold(state) and find(state) else state
+
+
+def trace_headers(trace: str) -> Sequence[tuple[str, str]]:
+    """The headers that send `trace` on."""
+    parent, state = (TRACEPARENT, trace[:_LENGTH]), trace[_LENGTH + 1 :]
+    return (parent, (TRACESTATE, state)) if state else (parent,)
+
+
+def trace_id_of(trace: str) -> str:
+    """By which its spans, and its log lines, are found: 32 hexadecimal digits."""
+    return trace[_TRACE_ID]

@@ -1,0 +1,120 @@
+"""Spans by OpenTelemetry's SDK, exported by OTLP over HTTP. Loaded where traces are wanted, and nowhere else.
+
+All that is set is set by OpenTelemetry's own variables, which its SDK reads. Spans are exported in batches by a thread of their
+own, from a queue with a bound: where the collector is slow or away they are dropped, and nothing waits.
+"""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    TraceState,
+    set_span_in_context,
+)
+from opentelemetry.trace import Span as OtelSpan
+
+from forwarder.observability.tracing.context import trace_headers
+from forwarder.observability.tracing.tracer import ERROR, Attributes, Kind, Span
+
+_NAME: Final = "forwarder"
+_UNNAMED: Final = "unknown_service"
+_KINDS: Final = {kind: SpanKind[kind.name] for kind in Kind}
+
+
+class OtelTracer:
+    """A `Tracer` on a provider of the SDK's, which `close` shuts down."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer(_NAME)
+
+    def start(
+        self, name: str, kind: Kind, parent: str | None, attributes: Attributes, *, links: Sequence[str] = ()
+    ) -> Span:
+        # Never what happens to be current: whose part it is says the trace that came with the work.
+        context = Context() if parent is None else set_span_in_context(NonRecordingSpan(_remote(parent)), Context())
+        linked = [Link(_remote(each)) for each in links]
+        return _Span(
+            self._tracer.start_span(name, context, _KINDS[kind], attributes, linked, set_status_on_exception=False)
+        )
+
+    async def close(self, seconds: float) -> bool:
+        """Export what is left, for so long at the most; whether that was long enough."""
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def shut_down() -> None:
+            self._provider.shutdown()
+            with suppress(RuntimeError):  # nobody waits any more
+                loop.call_soon_threadsafe(done.set)
+
+        # A daemon's: neither it nor the exporter's keeps the process when the collector hangs.
+        threading.Thread(target=shut_down, name="traces", daemon=True).start()
+        try:
+            async with asyncio.timeout(seconds):
+                await done.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+class _Span:
+    __slots__ = ("_span", "trace")
+
+    def __init__(self, span: OtelSpan) -> None:
+        self._span = span
+        self.trace = _kept(span.get_span_context())
+
+    def rename(self, name: str) -> None:
+        self._span.update_name(name)
+
+    def note(self, attributes: Attributes) -> None:
+        self._span.set_attributes(attributes)
+
+    def fail(self, error_type: str) -> None:
+        self._span.set_attribute(ERROR, error_type)
+        self._span.set_status(Status(StatusCode.ERROR))
+
+    def end(self) -> None:
+        self._span.end()
+
+
+def _remote(trace: str) -> SpanContext:
+    (_, parent), *state = trace_headers(trace)
+    _, trace_id, span_id, flags = parent.split("-")
+    return SpanContext(
+        int(trace_id, 16),
+        int(span_id, 16),
+        is_remote=True,
+        trace_flags=TraceFlags(int(flags, 16)),
+        trace_state=TraceState.from_header([value for _, value in state]),
+    )
+
+
+def _kept(span: SpanContext) -> str:
+    trace = f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"
+    return f"{trace} {span.trace_state.to_header()}" if span.trace_state else trace
+
+
+def open_otel(service: str, version: str) -> OtelTracer:
+    """A tracer that exports as OpenTelemetry's variables say, for `service` unless they name another."""
+    resource = Resource.create({SERVICE_VERSION: version})
+    if str(resource.attributes[SERVICE_NAME]).startswith(_UNNAMED):
+        resource = resource.merge(Resource({SERVICE_NAME: service}))
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return OtelTracer(provider)

@@ -1,0 +1,87 @@
+"""Asking a PMS whether it has a submission's reservation, for whoever has to decide on it. Changes nothing, here or there."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from forwarder.operations.audit import Audit
+from forwarder.operations.connections import connection_of
+from forwarder.pms.port import BadOptions, PmsDirectory, UnknownKind
+from forwarder.pms.traits import traits_of
+from forwarder.reservation.booking import booking_of
+from forwarder.reservation.outcome import Absent, Confirmed
+from forwarder.store.lists.port import AskedFor, Overview
+from forwarder.tenancy.port import Account, CannotOpen, Directory, Unsealer
+
+_LONGEST_SECONDS: Final = 90.0
+
+Answer = Literal["there", "absent", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """What the PMS said. `answer`: there, under `pms_reservation_id`; absent, which for a push of the last seconds may change; or
+    unknown. `says`: the same in words, with what to do next."""
+
+    answer: Answer
+    says: str
+    pms_reservation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LookUps:
+    """Asks PMSs. `unsealer`: what opens credentials, None where this process has nothing that does."""
+
+    pms: PmsDirectory
+    unsealer: Unsealer | None
+    overview: Overview
+    accounts: Directory
+    audit: Audit
+
+    async def look_up(self, request_id: str) -> LookedUp | None:
+        """What the PMS has under the reference of that submission; None where there is no such submission. Raises
+        `StoreUnavailable`, `TenancyUnavailable`."""
+        asked = await self.overview.asked_for(request_id)
+        if asked is None:
+            return None
+        account = await self.accounts.account(asked.account_id)
+        if account is None:
+            return LookedUp(
+                "unknown", f"Not asked: its account {asked.account_id} is no more. `forwarder account add --id …`"
+            )
+        async with self.audit.request("submission.look_up", workspace=account.workspace_id, target=asked.request_id):
+            return await self._ask(account, asked)
+
+    async def _ask(self, account: Account, asked: AskedFor) -> LookedUp:
+        if self.unsealer is None:
+            return LookedUp(
+                "unknown", "Not asked: this process has no FORWARDER_SECRET_KEY to open the credential with."
+            )
+        try:
+            pms = self.pms.connect(connection_of(account, self.unsealer))
+        except (CannotOpen, BadOptions, UnknownKind) as error:
+            return LookedUp(
+                "unknown", f"Not asked: {error} `forwarder account probe {account.id}` says what would help."
+            )
+        if not pms.capabilities.find_by_reference:
+            return LookedUp(
+                "unknown", "Not asked: a PMS of this kind cannot be asked by our reference. Look into it by hand."
+            )
+        booking = booking_of(traits_of(account.kind), asked.request_id, asked.reservation, None)
+        try:
+            async with asyncio.timeout(_LONGEST_SECONDS):
+                outcome = await pms.find(booking)
+        except TimeoutError:
+            return LookedUp("unknown", "The PMS does not answer. Look into it by hand, or ask again later.")
+        if isinstance(outcome, Confirmed):
+            found = outcome.pms_reservation_id
+            return LookedUp(
+                "there", f"The PMS has it, as {found}: settle it as confirmed under that identifier.", found
+            )
+        if isinstance(outcome, Absent):
+            return LookedUp(
+                "absent",
+                "The PMS has nothing under our reference. A push that was sent in the last minutes may still arrive: ask again "
+                "before it is settled as not made.",
+            )
+        return LookedUp("unknown", f"The PMS does not say ({outcome.reason}): {outcome.detail}")

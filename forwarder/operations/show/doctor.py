@@ -1,0 +1,217 @@
+"""`forwarder doctor`: whether a deployment is set up as it should be, step by step, each with what to do where it is not. It asks,
+and changes nothing; how the deployment fares is what `status` tells."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, Protocol
+from urllib.request import urlopen
+
+from forwarder.process.clock import Clock
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.tenancy.port import Account, KnownKey, TenancyUnavailable, Workspace
+from forwarder.tenancy.sealing.registry import UnknownSecret
+from forwarder.topics.port import Log, LogUnavailable, Topics, TopicState
+
+Verdict = Literal["ok", "warning", "failed", "not tried"]
+
+_STEP_SECONDS: Final = 20.0
+_SKEW: Final = timedelta(seconds=2)
+_LONGEST_SKEW: Final = timedelta(seconds=30)
+_SAFE_REPLICAS: Final = 3
+_SHORTEST_RETENTION: Final = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What was looked at, what was found, and what to do where that is not well."""
+
+    name: str
+    verdict: Verdict
+    says: str
+    mend: str | None = None
+
+
+class Tenancy(Protocol):
+    """Who uses the deployment."""
+
+    async def workspaces(self) -> Sequence[Workspace]: ...
+
+    async def keys(self) -> Sequence[KnownKey]: ...
+
+    async def accounts(self) -> Sequence[Account]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorParts:
+    """What is asked. `revisions`: those that the tables are at, and whether that will do; `database_time`: the database's clock;
+    `admit`: which secrets this process has, as text, raises `UnknownSecret` for one that is none of this deployment's;
+    `sealing_keys`: the ids of those that cards can be sealed to at a moment; `simulator`: its URL, where there is one."""
+
+    where: str
+    log: Log
+    topics: Topics
+    partitions: int
+    revisions: Callable[[], Awaitable[tuple[Sequence[str], bool]]]
+    database_time: Callable[[], Awaitable[datetime]]
+    admit: Callable[[], Awaitable[str | None]]
+    sealing_keys: Callable[[datetime], Awaitable[Sequence[str]]]
+    tenancy: Tenancy
+    simulator: str | None
+    clock: Clock
+
+
+async def examine(parts: DoctorParts) -> Sequence[Step]:
+    """All steps. What cannot be asked, because what it stands on is away, is not tried."""
+    found = [Step("settings", "ok", parts.where)]
+    found += await _told("log", _topics(parts))
+    store = await _told("store", _tables(parts))
+    found += store
+    if all(step.verdict == "ok" for step in store):
+        for name, step in (
+            ("clock", _time(parts)),
+            ("secret", _secret(parts)),
+            ("cards", _cards(parts)),
+            ("callers", _callers(parts)),
+        ):
+            found += await _told(name, step)
+    else:
+        found += [Step(name, "not tried", "the store comes first") for name in ("clock", "secret", "cards", "callers")]
+    return [*found, await _simulator(parts.simulator)]
+
+
+async def _told(name: str, steps: Awaitable[Sequence[Step]]) -> Sequence[Step]:
+    try:
+        async with asyncio.timeout(_STEP_SECONDS):
+            return await steps
+    except TimeoutError:
+        return [Step(name, "failed", f"no answer within {_STEP_SECONDS:.0f} s", "is it up, and reached from here?")]
+    except (LogUnavailable, StoreUnavailable, TenancyUnavailable) as error:
+        return [Step(name, "failed", str(error), "start it, or correct its address and credentials in the settings")]
+
+
+# --- the log ---
+
+
+async def _topics(parts: DoctorParts) -> Sequence[Step]:
+    wanted = parts.topics.all()
+    async with parts.log.admin() as admin:
+        described = await admin.describe(wanted)
+        settings = {name: await admin.settings(name) for name in described}
+    missing = [name for name in wanted if name not in described]
+    found = [Step("topics", "failed", f"there is no {name}", "forwarder topics create") for name in missing]
+    for name, state in described.items():
+        faults = list(_topic_faults(name, state, settings[name], parts.partitions))
+        replicas = f"{state.partitions} partitions, {state.replicas} replicas, {state.in_sync} in sync"
+        found += faults or [Step(f"topic {name}", "ok", replicas)]
+    return found
+
+
+def _topic_faults(name: str, state: TopicState, settings: Mapping[str, str], partitions: int) -> Iterator[Step]:
+    step, alter = f"topic {name}", f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config"
+    if state.in_sync < state.replicas:
+        says = f"{state.in_sync} of {state.replicas} replicas are in sync"
+        yield Step(step, "failed", says, "bring the brokers back that are away")
+    if state.partitions < partitions:
+        says = f"{state.partitions} partitions, and the setting says {partitions}: no more workers can share it"
+        yield Step(
+            step, "warning", says, "set FORWARDER_PARTITIONS to what it has, or make it anew while nothing is on it"
+        )
+    if not settings:
+        return  # the embedded log has none
+    if state.replicas < _SAFE_REPLICAS:
+        says = f"{state.replicas} replicas: what is accepted is lost with a broker's disk"
+        yield Step(step, "warning", says, f"in production make the topics on {_SAFE_REPLICAS} brokers or more")
+    elif int(settings.get("min.insync.replicas", "1")) < _SAFE_REPLICAS - 1:
+        says = "one replica is enough to acknowledge: what is accepted may be lost with its disk"
+        yield Step(step, "warning", says, f"{alter} min.insync.replicas=2")
+    if settings.get("cleanup.policy", "delete") != "delete":
+        says = f"its cleanup.policy is {settings['cleanup.policy']}: of several messages with one key all but the last are deleted"
+        yield Step(step, "failed", says, f"{alter} cleanup.policy=delete")
+    if settings.get("message.timestamp.type") != "LogAppendTime":
+        says = "messages have their senders' times: lag in seconds, and reading since a moment, go by the brokers'"
+        yield Step(step, "warning", says, f"{alter} message.timestamp.type=LogAppendTime")
+    kept = int(settings.get("retention.ms", "-1"))
+    if 0 <= kept < _SHORTEST_RETENTION / timedelta(milliseconds=1):
+        says = f"messages are kept for {kept / 3_600_000:g} hours: longer outages of all workers lose what is on it"
+        yield Step(step, "warning", says, f"{alter} retention.ms=604800000")
+
+
+# --- the store ---
+
+
+async def _tables(parts: DoctorParts) -> Sequence[Step]:
+    revisions, current = await parts.revisions()
+    says = f"tables at {', '.join(revisions) or 'nothing'}"
+    return [Step("store", "ok", says) if current else Step("store", "failed", says, "forwarder migrate")]
+
+
+async def _time(parts: DoctorParts) -> Sequence[Step]:
+    apart = abs(await parts.database_time() - parts.clock.now())
+    says = f"{apart.total_seconds():.1f} s apart from the database's"
+    if apart <= _SKEW:
+        return [Step("clock", "ok", says)]
+    verdict: Verdict = "failed" if apart > _LONGEST_SKEW else "warning"
+    return [Step("clock", verdict, f"{says}: what is due comes early or late", "let NTP set both")]
+
+
+async def _secret(parts: DoctorParts) -> Sequence[Step]:
+    try:
+        held = await parts.admit()
+    except UnknownSecret as error:
+        return [Step("secret", "failed", str(error), "forwarder secret status")]
+    if held is None:
+        says = "not given here, which is right for the ingress and query; migrate and workers need it"
+        return [Step("secret", "ok", says)]
+    return [Step("secret", "ok", f"{held} is this deployment's")]
+
+
+async def _cards(parts: DoctorParts) -> Sequence[Step]:
+    keys = await parts.sealing_keys(parts.clock.now())
+    if keys:
+        return [Step("cards", "ok", f"are sealed to {', '.join(keys)}")]
+    says = "there is no key that they could be sealed to now: submissions with a card are refused"
+    return [Step("cards", "failed", says, "start a worker, which makes them, or run forwarder migrate")]
+
+
+async def _callers(parts: DoctorParts) -> Sequence[Step]:
+    workspaces, keys, accounts = (
+        await parts.tenancy.workspaces(),
+        [each for each in await parts.tenancy.keys() if each.revoked_at is None],
+        await parts.tenancy.accounts(),
+    )
+    for what, there_are, command in (
+        ("workspace", workspaces, "forwarder workspace add ID"),
+        ("key", keys, "forwarder key add --workspace ID"),
+        ("account", accounts, "forwarder account add --workspace ID --kind KIND --base-url URL --credential-file -"),
+    ):
+        if not there_are:
+            return [Step("callers", "warning", f"there is no {what} yet: nobody can submit", command)]
+    return [
+        Step("callers", "ok", f"{_many(workspaces, 'workspace')}, {_many(keys, 'key')}, {_many(accounts, 'account')}")
+    ]
+
+
+def _many(things: Collection[Any], name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
+
+
+async def _simulator(url: str | None) -> Step:
+    if url is None:
+        return Step(
+            "simulator",
+            "not tried",
+            "FORWARDER_SIMULATOR_URL is not set: test keys are refused, except by `forwarder up`, which has one of its own",
+        )
+    mend = "start `forwarder simulate`, or correct FORWARDER_SIMULATOR_URL"
+    try:
+        await asyncio.to_thread(_get, f"{url}/healthz")
+    except OSError as error:  # an answer that is no 2xx too
+        return Step("simulator", "failed", f"{url}: {error}", mend)
+    return Step("simulator", "ok", f"{url} is there")
+
+
+def _get(url: str) -> None:
+    with urlopen(url, timeout=_STEP_SECONDS):  # noqa: S310 - the settings take http and https alone
+        pass

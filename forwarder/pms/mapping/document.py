@@ -1,0 +1,164 @@
+"""A mapping as the text of a YAML document: read strictly, and with the line of every fault.
+
+What YAML 1.1 guesses is not guessed: `no` and `on` are texts, dates are texts, a name stands once, and nothing refers to elsewhere.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from forwarder.pms.mapping.parts import nearest
+
+Loc = tuple[int | str, ...]
+M = TypeVar("M", bound=BaseModel)
+
+_DEEPEST: Final = 32
+_LONGEST: Final = 200_000
+_SIMPLE: Final[Mapping[str, Any]] = {"true": True, "false": False, "null": None, "~": None, "": None}
+_INTEGER = re.compile(r"-?(0|[1-9]\d*)")
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)\.\d+")
+_UNKNOWN: Final = "extra_forbidden"
+_CHOICE: Final = re.compile(r"'([^']+)'")
+
+
+class DocumentFault(ValueError):
+    """What is wrong with a document; the message has a line of its own for each fault."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = tuple(faults)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """`value`: what it says, as JSON would hold it. `lines`: where each part begins, counted from 1."""
+
+    value: Any
+    lines: Mapping[Loc, int]
+
+    def line_of(self, loc: Loc) -> int:
+        """The line of that part, or else of the nearest that it is in."""
+        return next(self.lines[loc[:end]] for end in range(len(loc), -1, -1) if loc[:end] in self.lines)
+
+
+def read_document(text: str) -> Document:
+    """Raises `DocumentFault`."""
+    if len(text) > _LONGEST:
+        raise DocumentFault([f"the document is longer than {_LONGEST} characters"])
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}: " if mark is not None else ""
+        raise DocumentFault([f"{where}is not YAML: {error.problem}"]) from error
+    except yaml.YAMLError as error:
+        raise DocumentFault([f"is not YAML: {error}"]) from error
+    if root is None:
+        raise DocumentFault(["the document is empty"])
+    lines: dict[Loc, int] = {}
+    return Document(_value(root, (), lines, set()), lines)
+
+
+def load_document(text: str, model: type[M]) -> M:
+    """What the document describes. Raises `DocumentFault`: with line, place, and the nearest right word."""
+    document = read_document(text)
+    try:
+        return model.model_validate(document.value)
+    except ValidationError as error:
+        raise DocumentFault([*dict.fromkeys(_faults(error, document, model))]) from None
+
+
+def _value(node: yaml.Node, loc: Loc, lines: dict[Loc, int], seen: set[int]) -> Any:
+    lines[loc] = node.start_mark.line + 1
+    if id(node) in seen:
+        raise DocumentFault([f"line {lines[loc]}: & and * are not taken: write it out"])
+    if len(loc) > _DEEPEST:
+        raise DocumentFault([f"line {lines[loc]}: nested too deeply"])
+    seen.add(id(node))
+    match node:
+        case yaml.MappingNode():
+            return _table(node, loc, lines, seen)
+        case yaml.SequenceNode():
+            return [_value(part, (*loc, position), lines, seen) for position, part in enumerate(node.value)]
+        case _:
+            return _scalar(node)
+
+
+def _table(node: yaml.MappingNode, loc: Loc, lines: dict[Loc, int], seen: set[int]) -> dict[str, Any]:
+    table: dict[str, Any] = {}
+    for key, part in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode) or key.value == "<<":
+            raise DocumentFault([f"line {line}: a name is a text"])
+        if key.value in table:
+            raise DocumentFault([f"line {line}: {key.value} stands twice"])
+        table[key.value] = _value(part, (*loc, key.value), lines, seen)
+        lines[*loc, key.value] = line
+    return table
+
+
+def _scalar(node: yaml.Node) -> Any:
+    text: str = node.value
+    if not isinstance(node, yaml.ScalarNode) or node.style is not None:  # quoted, or a block of text
+        return text
+    if text in _SIMPLE:
+        return _SIMPLE[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if _NUMBER.fullmatch(text) else text
+
+
+def _faults(error: ValidationError, document: Document, model: type[BaseModel]) -> Iterator[str]:
+    for detail in error.errors(include_input=False, include_url=False):
+        loc = tuple(part for part in detail["loc"] if part != "[key]")
+        place = ".".join(map(str, loc))
+        said = str(detail["msg"])
+        if detail["type"] == _UNKNOWN:
+            known = _names_at(model, loc[:-1])
+            said = f"there is no {loc[-1]} here{_hint(str(loc[-1]), known)}"
+        elif detail["type"] == "literal_error":
+            given = _given(document.value, loc)
+            said += _hint(given, _CHOICE.findall(said)) if isinstance(given, str) else ""
+        yield f"line {document.line_of(loc)}: {place + ': ' if place else ''}{said}"
+
+
+def _given(value: Any, loc: Loc) -> Any:
+    for part in loc:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    return nearest(name, known) if known else ""
+
+
+def _names_at(model: type[BaseModel], loc: Loc) -> list[str]:
+    """The names that a table may have there, as far as they can be known."""
+    current: type[BaseModel] | None = model
+    for part in loc:
+        if current is None:
+            return []
+        field = next(
+            (field for name, field in current.model_fields.items() if (field.alias or name) == part),
+            None,
+        )
+        if field is not None:
+            current = _model_in(field.annotation)
+    return [] if current is None else [field.alias or name for name, field in current.model_fields.items()]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The first model among the parts of a type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for part in getattr(annotation, "__args__", ()):
+        if (found := _model_in(part)) is not None:
+            return found
+    return None

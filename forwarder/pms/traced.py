@@ -1,0 +1,181 @@
+"""PMSs whose requests are spans: one for each thing that is asked of a PMS, below it one for each HTTP request that it takes."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar, assert_never
+
+from forwarder.observability.tracing.context import TRACEPARENT, read_trace
+from forwarder.observability.tracing.tracer import Kind, Span, Tracer
+from forwarder.pms.http.client import Held, Request, Reuse, Transport, destination_of, with_trace, without_trace
+from forwarder.pms.http.errors import NoResponse, NotSent
+from forwarder.pms.http.response import Response
+from forwarder.pms.port import AccountConnection, Capabilities, Limits, Pms, PmsDirectory
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.outcome import (
+    Absent,
+    Cancelled,
+    CancelOutcome,
+    Confirmed,
+    Deferred,
+    InDoubt,
+    LookupOutcome,
+    Outcome,
+    Rejected,
+)
+
+_FAILED: Final = 400
+_TRACEPARENT: Final = TRACEPARENT.encode()
+
+R = TypeVar("R", bound=Outcome | LookupOutcome | CancelOutcome)
+
+
+class TracedDirectory:
+    """`directory`, of PMSs that are traced."""
+
+    def __init__(self, directory: PmsDirectory, tracer: Tracer) -> None:
+        self._directory = directory
+        self._tracer = tracer
+
+    def kinds(self) -> Sequence[str]:
+        return self._directory.kinds()
+
+    def limits(self, kind: str) -> Limits:
+        return self._directory.limits(kind)
+
+    def connect(self, connection: AccountConnection) -> Pms:
+        about = {"forwarder.account_id": connection.account_id, "forwarder.pms.kind": connection.kind}
+        return TracedPms(self._directory.connect(connection), self._tracer, about)
+
+
+class TracedPms:
+    """What is asked of `pms` is a part of the trace of the booking that it is about."""
+
+    def __init__(self, pms: Pms, tracer: Tracer, about: dict[str, str]) -> None:
+        self._pms = pms
+        self._tracer = tracer
+        self._about = about
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._pms.capabilities
+
+    def while_held(self, held: Callable[[], bool]) -> "TracedPms":
+        return TracedPms(self._pms.while_held(held), self._tracer, self._about)
+
+    async def create(self, booking: Booking) -> Outcome:
+        return await self._ask("create", booking, self._pms.create)
+
+    async def create_many(self, bookings: Sequence[Booking]) -> Sequence[Outcome]:
+        """Each has a span in its own trace. The requests, which are for all, are in the first's, to which the others are linked."""
+        first = self._start("create", bookings[0])
+        spans = [first, *(self._start("create", each, first) for each in bookings[1:])]
+        try:
+            traced = [replace(each, trace=span.trace) for each, span in zip(bookings, spans, strict=True)]
+            outcomes = await self._pms.create_many(traced)
+        except BaseException as error:
+            for span in spans:
+                span.fail(type(error).__name__)
+            raise
+        else:
+            for span, outcome in zip(
+                spans, outcomes, strict=False
+            ):  # as many as there are: a bug is its caller's to see
+                _tell(span, outcome)
+            return outcomes
+        finally:
+            for span in spans:
+                span.end()
+
+    async def find(self, booking: Booking) -> LookupOutcome:
+        return await self._ask("find", booking, self._pms.find)
+
+    async def cancel(self, booking: Booking, pms_reservation_id: str) -> CancelOutcome:
+        return await self._ask("cancel", booking, lambda traced: self._pms.cancel(traced, pms_reservation_id))
+
+    async def _ask(self, action: str, booking: Booking, ask: Callable[[Booking], Awaitable[R]]) -> R:
+        span = self._start(action, booking)
+        try:
+            outcome = await ask(replace(booking, trace=span.trace))
+        except BaseException as error:
+            span.fail(type(error).__name__)
+            raise
+        else:
+            _tell(span, outcome)
+            return outcome
+        finally:
+            span.end()
+
+    def _start(self, action: str, booking: Booking, together_with: Span | None = None) -> Span:
+        attributes = {**self._about, "forwarder.request_id": booking.reference, "forwarder.action": action}
+        links = () if together_with is None else (together_with.trace,)
+        return self._tracer.start(f"push {action}", Kind.INTERNAL, booking.trace, attributes, links=links)
+
+
+def _tell(span: Span, outcome: Outcome | LookupOutcome | CancelOutcome) -> None:
+    """What it came to, by its code. A no of the PMS's to the reservation is no failure."""
+    match outcome:
+        case Confirmed() | Absent() | Cancelled():
+            reason = ""
+        case Rejected(problem):
+            reason = problem.code
+        case Deferred(reason) | InDoubt(reason):
+            span.fail(reason)
+        case _:
+            assert_never(outcome)
+    span.note({"forwarder.outcome": _NAMES[type(outcome)], **({"forwarder.reason": reason} if reason else {})})
+
+
+_NAMES: Final[dict[type, str]] = {
+    Confirmed: "confirmed",
+    Rejected: "rejected",
+    Deferred: "deferred",
+    InDoubt: "in_doubt",
+    Absent: "absent",
+    Cancelled: "cancelled",
+}
+
+
+class TracedTransport:
+    """Each request is a part of the trace in its `traceparent`. Unless `forward`, the PMS is told nothing of that."""
+
+    def __init__(self, transport: Transport, tracer: Tracer, *, forward: bool) -> None:
+        self._transport = transport
+        self._tracer = tracer
+        self._forward = forward
+
+    async def exchange(
+        self, request: Request, deadline: float, held: Held | None = None, reuse: Reuse | None = None
+    ) -> Response:
+        origin = destination_of(request.url).origin
+        # No path: it may hold a credential, or name a guest.
+        attributes: dict[str, str | int] = {
+            "http.request.method": request.method,
+            "server.address": origin.host,
+            "server.port": origin.port,
+            "url.scheme": "https" if origin.tls else "http",
+        }
+        span = self._tracer.start(request.method, Kind.CLIENT, _trace_of(request), attributes)
+        request = with_trace(request, span.trace) if self._forward else without_trace(request)
+        try:
+            response = await self._transport.exchange(request, deadline, held, reuse)
+        except (NotSent, NoResponse) as failure:
+            span.fail(failure.reason)
+            raise
+        except BaseException as error:
+            span.fail(type(error).__name__)
+            raise
+        else:
+            span.note({"http.response.status_code": response.status_code})
+            if response.status_code >= _FAILED:
+                span.fail(str(response.status_code))
+            return response
+        finally:
+            span.end()
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+
+def _trace_of(request: Request) -> str | None:
+    parent = next((value for name, value in request.headers if name == _TRACEPARENT), None)
+    return None if parent is None else read_trace(parent.decode("latin-1"))

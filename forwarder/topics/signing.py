@@ -1,0 +1,58 @@
+"""Signatures of messages: whoever may write to a topic, or knows a request id, has not by that the key that they are made with.
+Pure.
+
+A signature (BLAKE2b with a key, RFC 7693) is over key and value, and over the headers that somebody acts on. It is a header itself,
+so that what passes messages on may add headers of its own. The trace is written anew on the way, and not signed.
+"""
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from hmac import compare_digest
+from typing import Final
+
+from forwarder.topics.port import Message
+
+SIGNATURE: Final = "signature"
+"""The header: `v1,` and 32 hexadecimal digits."""
+
+EVENT_ID: Final = "dlt-event-id"
+"""The header of a dead letter: the id of the event that reported its failure."""
+
+REPLAY_OF: Final = "replay-of"
+"""The header of a dead letter that was put back: its `EVENT_ID`."""
+
+
+class MessageSigner:
+    """Signs messages, and tells those that were signed. `key` (16 to 64 bytes) is the same in every process of a deployment."""
+
+    def __init__(self, key: bytes) -> None:
+        # Of nothing yet: to copy it costs half of what it does to key one.
+        self._keyed = blake2b(digest_size=16, key=key, person=b"message")
+
+    def signed(self, message: Message) -> Message:
+        """`message` with its signature, in the place of one that it had."""
+        headers, by_name = message.headers, dict(message.headers)
+        if SIGNATURE in by_name:
+            headers = tuple(each for each in headers if each[0] != SIGNATURE)
+        return Message(message.key, message.value, (*headers, (SIGNATURE, self._signature(message, by_name))))
+
+    def verifies(self, message: Message) -> bool:
+        """Whether it is as it was when a holder of the key signed it."""
+        by_name = dict(message.headers)
+        # Of two headers of one name, another reader might take the other.
+        if len(by_name) != len(message.headers):
+            return False
+        return compare_digest(by_name.get(SIGNATURE, b""), self._signature(message, by_name))
+
+    def signed_like(self, original: Message, message: Message) -> Message:
+        """`message`, which was made of `original`: signed where that is."""
+        return self.signed(message) if self.verifies(original) else message
+
+    def _signature(self, message: Message, headers: Mapping[str, bytes]) -> bytes:
+        get, none = headers.get, b""
+        acted_on = (get("ce_type", none), get("ce_id", none), get("ce_time", none))
+        letters = (get(REPLAY_OF, none), get(EVENT_ID, none))
+        mac = self._keyed.copy()
+        # None of these has a NUL in a message of ours: nothing can move from one into another.
+        mac.update(b"\0".join((message.key, *acted_on, *letters, message.value)))
+        return b"v1,%b" % mac.hexdigest().encode()

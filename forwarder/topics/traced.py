@@ -1,0 +1,164 @@
+"""A log whose messages are spans: one for sending each, one for processing each that is received.
+
+What is sent goes on as a part of the sender's span, what is received as a part of the one that processes it. That is a child of the
+sender's in the one trace, and linked to it as well: between the two a message may wait for days.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+
+from forwarder.observability.tracing.context import TRACEPARENT, TRACESTATE, trace_headers
+from forwarder.observability.tracing.tracer import OUR_ID, Kind, Span, Tracer
+from forwarder.topics.codec import header, subject, trace_of
+from forwarder.topics.port import (
+    ConsumedMessage,
+    Consumer,
+    Headers,
+    Log,
+    Message,
+    PartitionsChanged,
+    Publisher,
+    Tail,
+    TopicAdmin,
+)
+
+
+class TracedLog:
+    """`log`, kept by `system` (`kafka`, `embedded`)."""
+
+    def __init__(self, log: Log, tracer: Tracer, system: str) -> None:
+        self._log = log
+        self._tracer = tracer
+        self._system = system
+
+    @asynccontextmanager
+    async def publisher(self) -> AsyncIterator[Publisher]:
+        async with self._log.publisher() as publisher:
+            yield TracedPublisher(publisher, self._tracer, self._system)
+
+    @asynccontextmanager
+    async def consumer(self, topic: str, *, group: str, on_partitions: PartitionsChanged) -> AsyncIterator[Consumer]:
+        async with self._log.consumer(topic, group=group, on_partitions=on_partitions) as consumer:
+            traced = TracedConsumer(consumer, self._tracer, self._system, group)
+            try:
+                yield traced
+            finally:
+                traced.give_up()
+
+    def tail(self, topic: str, *, from_beginning: bool = False) -> AbstractAsyncContextManager[Tail]:
+        return self._log.tail(topic, from_beginning=from_beginning)
+
+    def admin(self) -> AbstractAsyncContextManager[TopicAdmin]:
+        return self._log.admin()
+
+
+class TracedPublisher:
+    """Messages without a trace are sent as they are: nobody asked for what they tell of."""
+
+    def __init__(self, publisher: Publisher, tracer: Tracer, system: str) -> None:
+        self._publisher = publisher
+        self._tracer = tracer
+        self._system = system
+
+    async def ready(self) -> bool:
+        return await self._publisher.ready()
+
+    async def publish(self, topic: str, messages: Sequence[Message]) -> None:
+        traces = [trace_of(message.headers) for message in messages]
+        spans = self._spans(topic, messages, traces)
+        sent = [
+            message if trace is None else _with_trace(message, spans[trace].trace)
+            for message, trace in zip(messages, traces, strict=True)
+        ]
+        try:
+            await self._publisher.publish(topic, sent)
+        except BaseException as error:
+            for span in spans.values():
+                span.fail(type(error).__name__)
+            raise
+        finally:
+            for span in spans.values():
+                span.end()
+
+    def _spans(self, topic: str, messages: Sequence[Message], traces: Sequence[str | None]) -> dict[str, Span]:
+        """One for each trace: a bulk's messages, which share theirs, are sent together."""
+        counts, spans = Counter(traces), dict[str, Span]()
+        for message, trace in zip(messages, traces, strict=True):
+            if trace is not None and trace not in spans:
+                attributes = _attributes(self._system, "send", topic)
+                alone = counts[trace] == 1
+                attributes |= _named(message.headers) if alone else {"messaging.batch.message_count": counts[trace]}
+                spans[trace] = self._tracer.start(f"send {topic}", Kind.PRODUCER, trace, attributes)
+        return spans
+
+
+class TracedConsumer:
+    """Each message is processed from when it is received until it is committed."""
+
+    def __init__(self, consumer: Consumer, tracer: Tracer, system: str, group: str) -> None:
+        self._consumer = consumer
+        self._tracer = tracer
+        self._system = system
+        self._group = group
+        self._open: dict[tuple[int, int], Span] = {}
+
+    async def receive(self, *, max_messages: int, wait_seconds: float) -> Sequence[ConsumedMessage]:
+        self.give_up()
+        received = await self._consumer.receive(max_messages=max_messages, wait_seconds=wait_seconds)
+        return [self._begun(each) for each in received]
+
+    async def commit(self, messages: Sequence[ConsumedMessage]) -> None:
+        try:
+            await self._consumer.commit(messages)
+        except BaseException as error:
+            for each in messages:
+                if (span := self._open.get((each.partition, each.offset))) is not None:
+                    span.fail(type(error).__name__)
+            raise
+        finally:
+            for each in messages:
+                if (span := self._open.pop((each.partition, each.offset), None)) is not None:
+                    span.end()
+
+    def give_up(self) -> None:
+        """End what was received and not committed: somebody receives it again."""
+        for span in self._open.values():
+            span.fail("not_committed")
+            span.end()
+        self._open.clear()
+
+    def _begun(self, consumed: ConsumedMessage) -> ConsumedMessage:
+        message, sender = consumed.message, trace_of(consumed.message.headers)
+        attributes = _attributes(self._system, "process", consumed.topic) | _named(message.headers)
+        attributes |= {
+            "messaging.consumer.group.name": self._group,
+            "messaging.destination.partition.id": str(consumed.partition),
+            "messaging.kafka.offset": consumed.offset,
+        }
+        links = () if sender is None else (sender,)
+        span = self._tracer.start(f"process {consumed.topic}", Kind.CONSUMER, sender, attributes, links=links)
+        self._open[consumed.partition, consumed.offset] = span
+        return replace(consumed, message=_with_trace(message, span.trace))
+
+
+def _attributes(system: str, operation: str, topic: str) -> dict[str, str | int]:
+    return {
+        "messaging.system": system,
+        "messaging.operation.type": operation,
+        "messaging.operation.name": operation,
+        "messaging.destination.name": topic,
+    }
+
+
+def _named(headers: Headers) -> dict[str, str | int]:
+    """Which message it is, and which submission it is about."""
+    named = {"messaging.message.id": header(headers, "ce_id"), "forwarder.request_id": subject(headers)}
+    return {name: value for name, value in named.items() if value is not None and OUR_ID.fullmatch(value)}
+
+
+def _with_trace(message: Message, trace: str) -> Message:
+    own = (each for each in message.headers if each[0] not in {TRACEPARENT, TRACESTATE})
+    headers = (*own, *((name, value.encode()) for name, value in trace_headers(trace)))
+    return replace(message, headers=headers)
