@@ -36,8 +36,8 @@ from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms
 from forwarder.observability.logging import configure_logging
 from forwarder.process.loading import collect_rarely
 from forwarder.process.supervision import Stop, bind
+from forwarder.reservation.checks.fields import read_request
 from forwarder.reservation.submission import RequestIds
-from forwarder.reservation.validation import read_request
 from forwarder.tenancy.callers import Caller
 from forwarder.tenancy.sealing.cards import TopicCardSealer
 from forwarder.topics.kafka.log import KafkaLog

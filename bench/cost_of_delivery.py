@@ -30,8 +30,8 @@ from forwarder.observability.logging import configure_logging
 from forwarder.pms.directory import open_directory
 from forwarder.process.clock import SystemClock
 from forwarder.process.loading import collect_rarely
+from forwarder.reservation.checks.fields import read_request
 from forwarder.reservation.submission import RequestIds
-from forwarder.reservation.validation import read_request
 from forwarder.store.database import open_engine
 from forwarder.store.migrate import migrate
 from forwarder.store.submissions.card_keys import SqlCardKeys
@@ -47,6 +47,7 @@ from forwarder.tenancy.sealing.wrapping import SecretWrapper
 from forwarder.tenancy.sql.sealing_keys import SqlSealingKeys
 from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Message, Publisher, Topics
+from forwarder.topics.signing import MessageSigner
 from forwarder.worker.cards.keeper import CardParts
 from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.service import Worker
@@ -57,6 +58,7 @@ _SECRET = "a secret of this benchmark alone"  # noqa: S105 - as it says
 _ACCOUNT, _WORKSPACE = "bench-generic", "bench"
 _OWNER = Account(_ACCOUNT, _WORKSPACE, "generic", "http://pms.test", "")
 _IDS = RequestIds(b"0123456789abcdef")
+_SIGNER = MessageSigner(b"0123456789abcdef")
 _AT_ONCE = 1_000
 _LOOK_SECONDS = 0.02
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -137,7 +139,9 @@ def _messages(*, recognised: bool) -> Callable[[int], Message]:
 async def _publish(publisher: Publisher, topics: Topics, count: int, *, recognised: bool) -> None:
     message = _messages(recognised=recognised)
     for first in range(0, count, _AT_ONCE):
-        await publisher.publish(topics.requests, [message(n) for n in range(first, min(first + _AT_ONCE, count))])
+        await publisher.publish(
+            topics.requests, [_SIGNER.signed(message(n)) for n in range(first, min(first + _AT_ONCE, count))]
+        )
 
 
 async def _until_announced(count: int, worker: asyncio.Task[None]) -> None:
@@ -187,7 +191,7 @@ async def _worker(
             pms=await stack.enter_async_context(open_directory(clock)),
             clock=clock,
             settings=WorkerSettings(),
-            vouches=_IDS.vouches,
+            signer=_SIGNER,
             cards=_card_parts(engine),
         )
         running_worker = asyncio.create_task(Worker(parts).run(stop))

@@ -21,8 +21,8 @@ from bench.bodies import reservation
 from bench.cpu import tree_seconds
 from bench.ingress_alone import ACCOUNT
 from forwarder.ingress.message import NewSubmission, SubmissionBuilder, Terms
+from forwarder.reservation.checks.fields import read_request
 from forwarder.reservation.submission import RequestIds
-from forwarder.reservation.validation import read_request
 from forwarder.tenancy.callers import Caller
 from forwarder.tenancy.sealing.cards import TopicCardSealer
 from forwarder.topics.kafka.log import KafkaLog

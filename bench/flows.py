@@ -1,4 +1,4 @@
-"""What both measured flows are: started on the same Kafka and PostgreSQL, given a PMS each, and measured from outside."""
+"""What the measured flows are: started on the same Kafka and PostgreSQL, given a PMS each, and measured from outside."""
 
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from aiokafka.admin import AIOKafkaAdminClient
 
+from bench.go_tools import GoTools
 from bench.processes import Role, Running, local_url, port_of, running
 from bench.scenarios import Scenario
 from tools.servers.reaper import Reaper
@@ -18,23 +19,26 @@ WORKSPACE: Final = "bench"
 ACCOUNT: Final = "bench-generic"
 PARTITIONS: Final = 16  # as many as `forwarder topics create` makes
 RESERVATIONS: Final = "/api/v1/vrs/reservations"
+CONFIRMED: Final = "select count(*) from reservations where status = 'CONFIRMED'"
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What both flows stand on. `logs` is the directory of the processes' logs."""
+    """What the flows stand on. `logs` is the directory of the processes' logs. `go`: the PMS and the load generator are these;
+    ours where it is None."""
 
     kafka: str
     postgres: str
     reaper: Reaper
     logs: Path
+    go: GoTools | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
     """A flow that is up. `processes` are those it is made of, and its PMS, by what they do. `database_url` as users write it, of
-    PostgreSQL or SQLite. `list_url` reads it back by pages,
-    where it can."""
+    PostgreSQL or SQLite. `list_url` reads it back by pages, where it can. `confirmed`: the statement that counts what is.
+    `generator`: what loads it, where that is not `bench.load`."""
 
     name: str
     post_url: str
@@ -43,6 +47,8 @@ class Flow:
     processes: Mapping[str, Running]
     headers: tuple[str, ...] = ()
     list_url: str | None = None
+    confirmed: str = CONFIRMED
+    generator: GoTools | None = None
 
     @property
     def own(self) -> list[str]:
@@ -59,9 +65,14 @@ def plain(url: str) -> str:
 async def lean_pms(ground: Ground, scenario: Scenario, flow: str) -> AsyncIterator[tuple[Running, str]]:
     """The PMS of a flow, and its URL."""
     url = local_url()
-    command = [sys.executable, "-m", "bench.pms", "--host", "127.0.0.1", "--port", port_of(url)]
-    manners = ["--delay", str(scenario.pms_ms / 1000), "--errors", str(scenario.pms_errors)]
-    role = Role(f"{flow}-pms", [*command, *manners], {}, f"{url}/healthz")
+    if ground.go is not None:
+        role = Role(
+            f"{flow}-pms", ground.go.pms_command(port_of(url), scenario.pms_ms, scenario.pms_errors), {}, f"{url}/count"
+        )
+    else:
+        command = [sys.executable, "-m", "bench.pms", "--host", "127.0.0.1", "--port", port_of(url)]
+        manners = ["--delay", str(scenario.pms_ms / 1000), "--errors", str(scenario.pms_errors)]
+        role = Role(f"{flow}-pms", [*command, *manners], {}, f"{url}/healthz")
     async with running(role, ground.logs, ground.reaper) as process:
         yield process, url
 

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from bench.flows import Ground
+from bench.go_tools import GoTools
 from bench.outcomes import Stalled
 from bench.processes import CommandFailed
 from tools.servers.ladder import Unavailable
@@ -20,8 +21,9 @@ from tools.servers.server_process import ServerFailed
 
 
 @contextmanager
-def standing(console: Console, logs: Path | None) -> Iterator[Ground]:
-    """Up for the block. `logs`: where the processes' logs are kept; nowhere if None. Raises `Unavailable`.
+def standing(console: Console, logs: Path | None, go_sources: Path | None = None) -> Iterator[Ground]:
+    """Up for the block. `logs`: where the processes' logs are kept; nowhere if None. `go_sources`: the tools in Go are built of
+    these and used. Raises `Unavailable`, and `CommandFailed` where a tool does not compile.
 
     Settings of the caller's own forwarder are taken out of the environment: that is not what is measured.
     """
@@ -31,7 +33,8 @@ def standing(console: Console, logs: Path | None) -> Iterator[Ground]:
         kept = logs or Path(temporary)
         kept.mkdir(parents=True, exist_ok=True)
         console.print(*servers.planned(), sep="\n")
-        yield Ground(servers.kafka.address(), servers.postgres.address(), servers.reaper, kept)
+        go = None if go_sources is None else GoTools.build(go_sources, Path(temporary) / "go")
+        yield Ground(servers.kafka.address(), servers.postgres.address(), servers.reaper, kept, go)
 
 
 def judged(console: Console, logs: Path | None, measure: Callable[[Ground], Coroutine[Any, Any, list[str]]]) -> int:

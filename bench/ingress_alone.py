@@ -26,6 +26,7 @@ from forwarder.tenancy.tokens import new_token, token_hash
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import ConsumedMessage, Publisher
 from forwarder.topics.port import Message as Published
+from forwarder.topics.signing import MessageSigner
 from tests.support.memory.audit import memory_audit
 
 POST_PATH: Final = "/api/v1/vrs/reservations/booking-engine"
@@ -120,6 +121,7 @@ def application(publisher: Publisher, topic: str = "reservations.requests") -> A
     clock = SystemClock()
     parts = IngressParts(
         publisher=publisher,
+        signer=MessageSigner(secrets.token_bytes(32)),
         requests_topic=topic,
         access=Access(_Directory(), clock),
         sealer=TopicCardSealer(),

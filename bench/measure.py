@@ -95,6 +95,10 @@ def _end_to_end(seconds: float, submissions: int) -> dict[str, Any]:
 
 
 async def _load(flow: Flow, scenario: Scenario, count: int, rate: int) -> dict[str, Any]:
+    if flow.generator is not None:
+        if rate or scenario.bulk:
+            raise ValueError("the load generator in Go knows neither rates nor bulks")
+        return await flow.generator.post(flow.post_url, count, scenario.connections, flow.headers)
     arguments = ["-n", str(count), "-c", str(scenario.connections), "--rate", str(rate), "--bulk", str(scenario.bulk)]
     return await post(flow.post_url, arguments, flow.headers)
 

@@ -32,12 +32,16 @@ _STATUS: Final = """CASE WHEN n * 31 % 1000 < 940 THEN 'CONFIRMED' WHEN n * 31 %
     WHEN n * 31 % 1000 < 996 THEN 'PENDING' ELSE 'IN_DOUBT' END"""
 _FILL: Final = f"""
 INSERT INTO reservations (request_id, record_id, workspace_id, account_id, partition, operation, property_id, room_id, arrival_date,
-  departure_date, status, request, fingerprint, accepted_at, created_at, updated_at, deadline_at, attempts, record)
+  departure_date, status, request, fingerprint, accepted_at, created_at, updated_at, deadline_at, attempts, record,
+  pms_reservation_id, due_at, failure_class, revision)
 SELECT request_id, n, '{WORKSPACE}', CASE WHEN n % 10 < 5 THEN '{ACCOUNT}' ELSE 'other-' || n % 10 END, n % 16,
   'booking-engine', (10000 + n * 7 / 10 % {_PROPERTIES})::text, '1', arrival, arrival + 1 + (n % 7)::int, status,
-  CASE WHEN status IN ('PENDING', 'IN_DOUBT') THEN $4 ELSE '{{}}' END, md5(n::text), at, at, at, at + interval '1 day',
+  CASE WHEN $8::boolean THEN replace($4, 'Ines', 'Guest' || n) WHEN status IN ('PENDING', 'IN_DOUBT') THEN $4 ELSE '{{}}' END,
+  md5(n::text), at, at, at, at + interval '1 day',
   '{_ATTEMPT}', CASE WHEN status NOT IN ('PENDING', 'IN_DOUBT') THEN replace(replace(replace($5,
-    '"@id"', n::text), '@request', request_id), '@status', status) END
+    '"@id"', n::text), '@request', request_id), '@status', status) END,
+  CASE WHEN status IN ('CONFIRMED', 'CANCELLED') THEN 'pms-' || n END, CASE WHEN status = 'PENDING' THEN at END,
+  CASE WHEN status = 'FAILED' THEN 'unreachable' END, CASE WHEN status = 'PENDING' THEN 0 ELSE 1 END
 FROM (SELECT n, {_REQUEST_ID} AS request_id, {_STATUS} AS status,
     date '{FIRST_ARRIVAL}' + (n * 7919 % {_DAYS})::int AS arrival,
     $3::timestamptz - ($6::bigint - n) * ($7::interval / $6::bigint) AS at
@@ -45,8 +49,9 @@ FROM (SELECT n, {_REQUEST_ID} AS request_id, {_STATUS} AS status,
 """  # noqa: S608 - constants of our own
 
 
-async def fill(database_url: str, rows: int) -> None:
-    """Fill the empty table with `rows` rows, its indexes made afterwards, and have it analyzed, with a progress bar."""
+async def fill(database_url: str, rows: int, *, whole: bool = False) -> None:
+    """Fill the empty table with `rows` rows, its indexes made afterwards, and have it analyzed, with a progress bar. `whole`: each
+    with its request, and a guest of its own: `Guest` and its number."""
     request, record = _texts()
     columns = (*Progress.get_default_columns()[:1], BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     connection = await asyncpg.connect(database_url)
@@ -59,7 +64,7 @@ async def fill(database_url: str, rows: int) -> None:
             task = progress.add_task(f"{rows:,} rows", total=rows)
             for first in range(1, rows + 1, _CHUNK):
                 last = min(first + _CHUNK - 1, rows)
-                await connection.execute(_FILL, first, last, LAST_UPDATE, request, record, rows, _YEAR)
+                await connection.execute(_FILL, first, last, LAST_UPDATE, request, record, rows, _YEAR, whole)
                 progress.update(task, completed=last)
             task = progress.add_task("indexes", total=len(indexes))
             for index in indexes:

@@ -66,9 +66,11 @@ async def open_site(servers: RealServers, logs: Path, rows: int, kept: str | Non
             "FORWARDER_DATABASE_URL": database_url,
             "FORWARDER_KAFKA_BOOTSTRAP_SERVERS": servers.kafka.address(),
             "FORWARDER_TOPIC_PREFIX": prefix,
-            "FORWARDER_SECRET_KEY": "pages, which are public" if kept else secrets.token_urlsafe(32),
+            "FORWARDER_SECRET_KEY": "a secret of pages that are public, whoever reads them"
+            if kept
+            else secrets.token_urlsafe(32),
         }
-        await _prepare(database_url, environment, rows)
+        await prepare(database_url, environment, rows)
         key = json.loads(await output_of([FORWARDER, "key", "add", "--workspace", WORKSPACE, "--json"], environment))
         url = local_url()
         command = [FORWARDER, "query", "--host", "127.0.0.1", "--port", port_of(url)]
@@ -89,8 +91,8 @@ async def open_naive(servers: RealServers, logs: Path, beside: Site) -> AsyncIte
         yield replace(beside, url=url, pid=process.pid)
 
 
-async def _prepare(database_url: str, environment: dict[str, str], rows: int) -> None:
-    """Topics, tables, an account, and the rows, each where it is missing."""
+async def prepare(database_url: str, environment: dict[str, str], rows: int, *, whole: bool = False) -> None:
+    """Topics, tables, an account, and the rows, each where it is missing. `whole`: see `fill`."""
     await output_of([FORWARDER, "migrate"], environment)
     await output_of([FORWARDER, "topics", "create"], environment)
     connection = await asyncpg.connect(database_url)
@@ -104,7 +106,7 @@ async def _prepare(database_url: str, environment: dict[str, str], rows: int) ->
         await output_of([FORWARDER, "workspace", "add", WORKSPACE], environment)
         await output_of([FORWARDER, "account", "add", *account, "--credential", "secret"], environment)
     if not filled:
-        await fill(database_url, rows)
+        await fill(database_url, rows, whole=whole)
 
 
 async def _kept_database(server_url: str, name: str) -> str:

@@ -28,14 +28,15 @@ class CommandFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One command to run; it is ready when `ready_url` answers 200, or at once where that is None. `processes`: how many share
-    its port."""
+    """One command to run; it is ready when `ready_url` answers `ready_status`, or at once where that is None. `processes`: how many
+    share its port."""
 
     name: str
     arguments: Sequence[str]
     environment: Mapping[str, str]
     ready_url: str | None = None
     processes: int = 1
+    ready_status: int = httpx.codes.OK
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Running:
         if self._role.ready_url is None:
             return True
         try:
-            return (await http.get(self._role.ready_url)).status_code == httpx.codes.OK
+            return (await http.get(self._role.ready_url)).status_code == self._role.ready_status
         except httpx.TransportError:
             return False
 

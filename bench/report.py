@@ -15,7 +15,8 @@ from bench.measure import Measurement
 from bench.processes import StartUp
 from bench.scenarios import SCENARIOS
 
-_OURS, _BASELINE = "forwarder", "baseline"
+_OURS = "forwarder"
+_REFERENCES = ("baseline", "goref-same")  # of which a run has one
 _CPU = ("ingress", "worker", "Kafka", "PostgreSQL", "PMS", "generator")
 _Figure = Callable[[Measurement], float | None]
 
@@ -70,7 +71,7 @@ def _speed(measurements: Sequence[Measurement]) -> Sheet:
         ]
         for title, runs, others in _by_scenario(measurements)
     ]
-    return Sheet(["scenario", *(name for name, _, _ in figures), "x baseline", "answers"], rows)
+    return Sheet(["scenario", *(name for name, _, _ in figures), f"x {_reference(measurements)}", "answers"], rows)
 
 
 def _cost(measurements: Sequence[Measurement]) -> Sheet:
@@ -80,7 +81,9 @@ def _cost(measurements: Sequence[Measurement]) -> Sheet:
         own = _spread([_own(m) for m in runs], ",.0f")
         elsewhere = _spread([m.elsewhere for m in runs], ".2f", wide=False)
         rows.append([title, own, _ratio(_own, runs, others), *cells, elsewhere])
-    return Sheet(["CPU µs a submission", "own in all", "x baseline", *_CPU, "elsewhere, cores"], rows)
+    return Sheet(
+        ["CPU µs a submission", "own in all", f"x {_reference(measurements)}", *_CPU, "elsewhere, cores"], rows
+    )
 
 
 def _start(start_ups: Sequence[StartUp]) -> Sheet:
@@ -101,15 +104,21 @@ def _start(start_ups: Sequence[StartUp]) -> Sheet:
 def _by_scenario(
     measurements: Sequence[Measurement],
 ) -> Iterable[tuple[str, Sequence[Measurement], Sequence[Measurement]]]:
-    """Each scenario's title and runs, ours with those of the baseline to compare them with, then the baseline's with none."""
+    """Each scenario's title and runs with those of the reference to compare them with, ours first; the reference's with none."""
+    reference = _reference(measurements)
+    flows = dict.fromkeys([_OURS, *(m.flow for m in measurements)])
     for scenario in SCENARIOS:
-        of_it = [m for m in measurements if m.scenario == scenario.name]
-        ours = [m for m in of_it if m.flow == _OURS]
-        others = [m for m in of_it if m.flow == _BASELINE]
-        if ours:
-            yield scenario.title, ours, others
-        if others:
-            yield f"{scenario.title} ({_BASELINE})", others, []
+        of_it = {flow: [m for m in measurements if (m.scenario, m.flow) == (scenario.name, flow)] for flow in flows}
+        for flow, runs in of_it.items():
+            if runs:
+                title = scenario.title if flow == _OURS else f"{scenario.title} ({flow})"
+                yield title, runs, [] if flow == reference else of_it.get(reference, [])
+
+
+def _reference(measurements: Sequence[Measurement]) -> str:
+    """The flow that the others are a ratio to."""
+    flows = {m.flow for m in measurements}
+    return next((name for name in _REFERENCES if name in flows), _REFERENCES[0])
 
 
 def _rate(measurement: Measurement) -> float | None:

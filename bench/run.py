@@ -3,8 +3,8 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,9 @@ from rich.console import Console
 
 from bench.ceilings import ceilings
 from bench.exact import faults
-from bench.flows import Ground
+from bench.flows import Flow, Ground
+from bench.go_tools import SOURCES
+from bench.goref import goref_bare, goref_same
 from bench.ground import standing
 from bench.measure import Measurement, measure, warm_up
 from bench.naive import naive
@@ -27,7 +29,10 @@ from bench.warm_broker import warm_broker
 from tools.servers.ladder import Unavailable
 from tools.servers.server_process import ServerFailed
 
-_FLOWS: Final = {"forwarder": forwarder, "baseline": naive}
+_Start = Callable[[Ground, Scenario], AbstractAsyncContextManager[Flow]]
+_FLOWS: Final[Mapping[str, _Start]] = {"forwarder": forwarder, "baseline": naive}
+_PEERS: Final[Mapping[str, _Start]] = {"forwarder": forwarder, "goref-same": goref_same, "goref-bare": goref_bare}
+_OF_PEERS: Final = ("accept", "pms-0", "pms-50-256")
 _WIDTH: Final = 160  # of the sheets, where there is no terminal that says
 
 
@@ -53,6 +58,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="of both flows in turn (%(default)s)")
     parser.add_argument("-n", dest="count", type=int, help="submissions, except of a scenario with a rate")
     parser.add_argument("--flow", choices=[*_FLOWS, "both"], default="both")
+    parser.add_argument(
+        "--peers",
+        action="store_true",
+        help="beside the flow written by hand in Go, with a PMS and a load generator in Go",
+    )
+    parser.add_argument(
+        "--go", type=Path, default=SOURCES, metavar="DIR", help="where the sources in Go are (%(default)s)"
+    )
     parser.add_argument("--write", action="store_true", help="into docs/explanation/performance.md")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append one JSON object a measurement")
     parser.add_argument("--logs", type=Path, metavar="DIR", help="keep the processes' logs here")
@@ -65,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     results = Results()
     try:
-        with standing(console, arguments.logs) as ground:
+        with standing(console, arguments.logs, arguments.go if arguments.peers else None) as ground:
             asyncio.run(_bench(arguments, ground, results, console))
     except (Unavailable, ServerFailed, CommandFailed, Stalled) as failure:
         results.wrong.append(f"broken off: {failure}")
@@ -89,15 +102,19 @@ def _report(arguments: argparse.Namespace, results: Results, console: Console, a
 async def _bench(arguments: argparse.Namespace, ground: Ground, results: Results, console: Console) -> None:
     results.ceilings = [*await ceilings(ground), await warm_broker(ground.kafka)]
     console.print(*results.ceilings, sep="\n")
-    for scenario in named(arguments.scenario, every=arguments.all):
+    flows = _PEERS if arguments.peers else _FLOWS
+    chosen = arguments.scenario or (list(_OF_PEERS) if arguments.peers else None)
+    for scenario in named(chosen, every=arguments.all):
         sized = scenario if scenario.rate else replace(scenario, submissions=arguments.count or scenario.submissions)
-        names = [name for name in _FLOWS if arguments.flow in {name, "both"}]
+        names = [name for name in flows if arguments.flow in {name, "both"}]
         if not scenario.beside_baseline:
             names = [name for name in names if name != "baseline"]
         if not names:
             continue
         console.print(f"{scenario.title}: {sized.submissions:,} from {' and '.join(names)} …")
-        async for measurement in _rounds(sized, names, arguments.rounds, ground, results):
+        async for measurement in _rounds(
+            sized, {name: flows[name] for name in names}, arguments.rounds, ground, results
+        ):
             console.print(f"  {progress(measurement)}")
             results.measurements.append(measurement)
             if arguments.json:
@@ -105,17 +122,18 @@ async def _bench(arguments: argparse.Namespace, ground: Ground, results: Results
 
 
 async def _rounds(
-    scenario: Scenario, names: Sequence[str], rounds: int, ground: Ground, results: Results
+    scenario: Scenario, started: Mapping[str, _Start], rounds: int, ground: Ground, results: Results
 ) -> AsyncIterator[Measurement]:
-    """Both flows are up at once and take turns, so that what else the machine does falls on both alike."""
+    """All are up at once and take turns, each round in the other order, so that what else the machine does falls on all alike."""
     async with AsyncExitStack() as stack:
-        flows = [await stack.enter_async_context(_FLOWS[name](ground, scenario)) for name in names]
+        flows = [await stack.enter_async_context(start(ground, scenario)) for start in started.values()]
+        flows = [replace(flow, generator=ground.go) for flow in flows]
         for flow in flows:
             await warm_up(flow, scenario)
-        for _ in range(rounds):
-            for flow in flows:
+        for number in range(rounds):
+            for flow in flows if number % 2 == 0 else flows[::-1]:
                 yield await measure(flow, scenario)
         for flow in flows:
-            started = [flow.processes[name].start_up for name in flow.own]
-            results.start_ups += [each for each in started if each is not None]
+            ready = [flow.processes[name].start_up for name in flow.own]
+            results.start_ups += [each for each in ready if each is not None]
             results.wrong += await faults(flow, scenario, results.measurements)

@@ -1,0 +1,82 @@
+"""The tools of a comparison that are written in Go, where their sources are at hand: a load generator, a PMS, and goref, the flow
+written by hand. Lean enough that on a small machine they are not what is measured; the project does not depend on them.
+"""
+
+import json
+import resource
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.processes import CommandFailed, output_of
+from tools.servers.ladder import Unavailable
+
+SOURCES = Path(__file__).parent.parent.parent / "shared" / "tools"
+"""Where they are unless an option says otherwise: beside the project."""
+
+_TOOLS = ("loadgen", "pms", "goref")
+
+
+@dataclass(frozen=True, slots=True)
+class GoTools:
+    """The programs, built. `tables`: what creates goref's tables."""
+
+    loadgen: Path
+    pms: Path
+    goref: Path
+    tables: str
+
+    @classmethod
+    def build(cls, sources: Path, into: Path) -> "GoTools":
+        """Raises `Unavailable` where there is no Go, or no such tool in `sources`; `CommandFailed` where one does not compile."""
+        go = shutil.which("go")
+        if go is None:
+            raise Unavailable("Go is not installed")
+        if missing := [name for name in _TOOLS if not (sources / name).is_dir()]:
+            raise Unavailable(f"{sources} has no {', '.join(missing)}")
+        into.mkdir(parents=True, exist_ok=True)
+        for name in _TOOLS:
+            # One file of the standard library's alone has no module to build.
+            what = "." if (sources / name / "go.mod").exists() else "main.go"
+            built = subprocess.run(
+                [go, "build", "-o", str(into / name), what],
+                cwd=sources / name,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if built.returncode:
+                raise CommandFailed(f"go build of {name}: exit {built.returncode}\n{built.stderr}")
+        tables = (sources / "goref" / "tables.sql").read_text()
+        return cls(into / "loadgen", into / "pms", into / "goref", tables)
+
+    def pms_command(self, port: str, delay_ms: int, errors: float) -> Sequence[str]:
+        """What starts the PMS."""
+        return [str(self.pms), "--addr", f"127.0.0.1:{port}", "--delay", f"{delay_ms}ms", "--fail-rate", str(errors)]
+
+    async def post(self, url: str, count: int, connections: int, headers: Sequence[str]) -> dict[str, Any]:
+        """Load `url`; what the load came to, as `bench.load` says it."""
+        out = self.loadgen.with_name("load.json")  # it appends
+        out.unlink(missing_ok=True)
+        given = [part for header in headers for part in ("-H", header)]
+        before, began = _children_seconds(), time.monotonic()
+        await output_of(
+            [str(self.loadgen), "-url", url, "-n", str(count), "-c", str(connections), "-o", str(out), *given]
+        )
+        said = json.loads(out.read_text())
+        return {
+            "statuses": said["statuses"],
+            "rate": round(said["accept_rps"], 1),
+            **{name: said[name] for name in ("p50_ms", "p99_ms", "max_ms")},
+            "began": began,
+            "cpu_us": (_children_seconds() - before) * 1e6 / count,
+        }
+
+
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
