@@ -1,25 +1,15 @@
 """The console in a real browser, on a whole forwarder in one process: by keyboard, with scripts and without, light and dark, wide
 and narrow."""
 
-import shutil
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 
-from tests.support.deployment.deployment import Deployment, Site, booking, deploy, site_settings
-from tools.servers.real_servers import RealServers
+from tests.support.browser import NEEDS_CHROMIUM, PATIENCE_MS, TOO_FAINT
+from tests.support.deployment.deployment import Deployment, booking
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = NEEDS_CHROMIUM
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium in PATH: on Debian, apt-get install chromium"),
-]
-
-PATIENCE_MS = 60_000
 HOSTILE = "<img src=x onerror=document.title='taken'>"
 PAGES = (
     "",
@@ -36,46 +26,6 @@ PAGES = (
 
 UNLABELLED = """() => [...document.querySelectorAll("input:not([type=hidden]), select, textarea")]
   .filter((each) => !each.labels.length).map((each) => each.outerHTML)"""
-
-TOO_FAINT = """() => {
-  const channels = (text) => text.match(/[0-9.]+/g).map(Number);
-  const light = ([r, g, b]) => [r, g, b].map((each) => each / 255)
-    .map((each) => (each <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, each, index) => sum + each * [0.2126, 0.7152, 0.0722][index], 0);
-  const behind = (node) => {
-    for (let each = node; each; each = each.parentElement) {
-      const colour = channels(getComputedStyle(each).backgroundColor);
-      if (colour.length < 4 || colour[3] === 1) return colour;
-    }
-    return [255, 255, 255];
-  };
-  const faint = [];
-  for (const node of document.querySelectorAll("body *")) {
-    const own = [...node.childNodes].some((each) => each.nodeType === 3 && each.textContent.trim());
-    if (!own || !node.getClientRects().length) continue;
-    const [a, b] = [light(channels(getComputedStyle(node).color)), light(behind(node))];
-    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    if (ratio < 4.5) faint.push(`${node.tagName} ${node.textContent.trim().slice(0, 30)}: ${ratio.toFixed(2)}`);
-  }
-  return faint;
-}"""
-"""Texts whose contrast is below that of WCAG 2.2, level AA."""
-
-
-@pytest.fixture
-async def deployment(tmp_path: Path, real_servers: RealServers) -> AsyncIterator[Deployment]:
-    site = Site("embedded", tmp_path, site_settings("embedded", tmp_path, None, None), real_servers.reaper)
-    async with deploy(site) as running:
-        await running.add_account("generic")
-        yield running
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        launched = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield launched
-        await launched.close()
 
 
 async def visitor(browser: Browser, deployment: Deployment, **how: Any) -> tuple[Page, list[str]]:

@@ -11,7 +11,7 @@ async def test_cancelled_at_once_while_the_worker_is_killed(case: Case) -> None:
     cancelling = Cancelling(case.deployment)
     async with case.load(then=cancelling):
         for _ in range(case.times(short=1, long=20)):
-            await case.made_more(case.draw(20, 150))
+            await case.made_more(case.some(20, 150))
             await case.kill("worker")
     await cancelling.all_carried_out()
     evidence = await case.verdict(ENDED)

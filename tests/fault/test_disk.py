@@ -68,7 +68,7 @@ async def cramped(
 async def test_postgresql_out_of_disk(cramped: Case, disk: SmallDisk, own_postgres: PostgresServer) -> None:
     async with cramped.load() as load:
         for _ in range(cramped.times(short=1, long=5)):
-            await cramped.made_more(cramped.draw(50, 200))
+            await cramped.made_more(cramped.some(50, 200))
             await cramped.hit("disk of PostgreSQL full", disk.fill)
             await load.sent_more(150)
             await cramped.wait(disk.free)
@@ -121,7 +121,7 @@ async def test_kafka_out_of_disk(cramped_log: Case, log_disk: SmallDisk, own_kaf
     account = next(iter(case.accounts))
     async with case.load():
         for turn in range(case.times(short=1, long=5)):
-            await case.made_more(case.draw(50, 200))
+            await case.made_more(case.some(50, 200))
             await case.hit("disk of Kafka full", log_disk.fill)
             await _given_up(own_kafka.brokers[0])
             async with asyncio.timeout(_ANSWERED_WITHIN_SECONDS):

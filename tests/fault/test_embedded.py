@@ -17,7 +17,6 @@ from tests.support.deployment.small_disk import SmallDisk, small_disk
 from tools.servers.ladder import Unavailable
 from tools.servers.real_servers import RealServers
 
-_RATE = 150.0
 _DISK_MEGABYTES = 96
 
 
@@ -43,16 +42,16 @@ async def embedded(
 
 async def test_embedded_killed_delivered_again_and_out_of_disk(embedded: Case, disk: SmallDisk) -> None:
     up = embedded.deployment.processes["up"]
-    async with embedded.load(rate=_RATE) as load:
+    async with embedded.load() as load:
         for _ in range(embedded.times(short=1, long=5)):
-            await embedded.made_more(embedded.draw(20, 200))
+            await embedded.made_more(embedded.some(20, 200))
             await embedded.kill("up")
-            await embedded.made_more(embedded.draw(20, 200))
+            await embedded.made_more(embedded.some(20, 200))
             await embedded.wait(up.stop)
             embedded.injected("offsets set back to the beginning")
             await asyncio.to_thread(_set_back, disk.path / "log.sqlite3")
             await embedded.wait(up.start)
-            await embedded.made_more(embedded.draw(20, 200))
+            await embedded.made_more(embedded.some(20, 200))
             await embedded.hit("disk full", disk.fill)
             await load.refused_more(20)
             await embedded.wait(disk.free)

@@ -11,8 +11,8 @@ from tests.support.campaign.reading import whole
 from tests.support.campaign.service import Service
 
 _RATE = 200.0
-_SENT = {"short": 240, "long": 1_200}
-_MADE = {"short": 100, "long": 400}
+_SENT = {"short": 120, "long": 1_200}
+_MADE = {"short": 50, "long": 400}
 
 
 async def test_one_pms_hangs_and_the_others_go_on(shared_service: Service, new_case: NewCase, form: Form) -> None:

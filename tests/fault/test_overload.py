@@ -16,7 +16,7 @@ from tools.servers.kafka_process import KafkaCluster
 from tools.servers.process_memory import peak_megabytes
 
 _CALLERS = 2_200
-_CALLERS_OF_A_LOCKED_STORE = {"short": 500, "long": 1_000}
+_CALLERS_OF_A_LOCKED_STORE = {"short": 300, "long": 1_000}
 _MOST_MEGABYTES = 400
 _RATE = 60.0
 """Of those who come beside the flood."""

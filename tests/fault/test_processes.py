@@ -17,7 +17,7 @@ from tools.servers.server_process import ServerProcess
 async def test_killed(case: Case, role: str) -> None:
     async with case.load():
         for _ in range(case.times(short=1, long=20)):
-            await case.made_more(case.draw(20, 200))
+            await case.made_more(case.some(20, 200))
             await case.kill(role)
     await case.verdict(Expected(all_accepted=role != "ingress"))
 
@@ -29,7 +29,7 @@ async def test_one_of_two_on_a_port_killed(case: Case) -> None:
     await case.wait(several.start)
     async with case.load(role="two ingress processes"):
         for _ in range(case.times(short=2, long=20)):
-            await case.made_more(case.draw(20, 200))
+            await case.made_more(case.some(20, 200))
             await case.hit("kill -9 of one of two ingress", lambda: _kill_the_eldest_child(several))
     await case.verdict(Expected())
 

@@ -11,7 +11,7 @@ async def test_every_message_delivered_again(case: Case) -> None:
     worker = case.deployment.processes["worker"]
     async with case.load():
         for _ in range(case.times(short=1, long=10)):
-            await case.made_more(case.draw(50, 300))
+            await case.made_more(case.some(50, 300))
             await case.wait(worker.stop)
             case.injected("offsets set back to the beginning")
             await _set_back(case)

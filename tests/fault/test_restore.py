@@ -31,6 +31,7 @@ from forwarder.reservation.submission import RequestIds, Submission
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.lists.reader import SqlReader
+from forwarder.store.retention.purge import SqlPurge
 from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.recovery import SqlRecovery
@@ -44,6 +45,7 @@ from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.push_context import safeguards_of
 from forwarder.worker.service import Worker
 from tests.support.backends import Backend, slow_on
+from tests.support.log.signers import SIGNER
 from tests.support.store.audited import audit_on
 from tests.support.worker.cards import card_parts
 from tests.support.worker.worker_bench import SECRET, SETTINGS, fresh, message_of
@@ -140,7 +142,7 @@ class House:
                 one = fresh(len(self.submitted) + len(new) + 1, account=account_id)
                 new.append(replace(one, request_id=self.ids.issue(account_id, one.accepted_at)))
         async with self.log.publisher() as publisher:
-            await publisher.publish(self.topics.requests, [message_of(each) for each in new])
+            await publisher.publish(self.topics.requests, [SIGNER.signed(message_of(each)) for each in new])
         self.submitted += new
         return new
 
@@ -152,6 +154,8 @@ class House:
             known=SqlCardKeys(engine).known,
             statuses=SqlOverview(engine).statuses,
             vouches=self.ids.vouches,
+            purged_before=SqlPurge(engine).purged_before,
+            signer=SIGNER,
         )
 
     @asynccontextmanager
@@ -168,7 +172,7 @@ class House:
                 pms=self.pmss,
                 clock=self.clock,
                 settings=settings or HOUSE_SETTINGS,
-                vouches=self.ids.vouches,
+                signer=SIGNER,
                 cards=card_parts(engine),
                 lacking=self.check(engine).lacking,
             )

@@ -20,7 +20,7 @@ async def test_the_only_worker_stopped_past_its_lease(case: Case) -> None:
     lease_seconds = float(case.deployment.site.settings["FORWARDER_LEASE_SECONDS"])
     async with case.load(rate=_RATE):
         for _ in range(case.times(short=1, long=10)):
-            await case.made_more(case.draw(20, 100))
+            await case.made_more(case.some(20, 100))
             await case.hit("worker stopped past its lease", worker.pause)
             await asyncio.sleep(lease_seconds * _PAST_ITS_LEASE)  # the fault's own length
             await case.wait(worker.resume)
@@ -33,7 +33,7 @@ async def test_a_worker_stopped_until_another_has_its_rows(case: Case) -> None:
     case.deployment.add("worker", role=asleep)
     async with case.load(rate=_RATE):
         for _ in range(case.times(short=1, long=10)):
-            await case.made_more(case.draw(20, 100))
+            await case.made_more(case.some(20, 100))
             (holder,) = await case.service.rows("select id, 1 from workers")
             await case.hit("worker stopped until another had its rows", case.deployment.processes[awake].pause)
             await case.wait(case.deployment.processes[asleep].start)

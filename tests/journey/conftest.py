@@ -1,6 +1,7 @@
 """Fixtures of the journeys: a whole forwarder on each backend."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,6 +18,9 @@ def site(backend: Backend, tmp_path: Path, real_servers: RealServers, request: p
     distributed = backend == "distributed"
     kafka = request.getfixturevalue("kafka_bootstrap") if distributed else None
     database = request.getfixturevalue("migrated_postgres_url") if distributed else None
+    if not distributed:
+        (tmp_path / "data").mkdir()
+        shutil.copy(request.getfixturevalue("migrated_file"), tmp_path / "data")
     return Site(backend, tmp_path, site_settings(backend, tmp_path, kafka, database), real_servers.reaper)
 
 

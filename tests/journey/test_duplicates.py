@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.backends import only
+from tests.support.backends import only, slow_on
 from tests.support.deployment.deployment import Deployment, booking
 
 WINDOW = 300
@@ -25,6 +25,7 @@ async def submit(deployment: Deployment, role: str, body: dict[str, Any], **head
     )
 
 
+@slow_on("embedded")
 @pytest.mark.parametrize("paid", [False, True])
 async def test_one_ingress_answers_it_at_once(deployment: Deployment, *, paid: bool) -> None:
     await deployment.add_account("twice", duplicate_window_seconds=WINDOW)
@@ -61,6 +62,7 @@ async def test_another_ingress_and_another_worker_know_it_too(deployment: Deploy
     assert (await deployment.made())["made"] == len(bodies)
 
 
+@slow_on("embedded")
 async def test_two_keys_book_two_and_what_was_cancelled_is_booked_again(deployment: Deployment) -> None:
     await deployment.add_account("twice", duplicate_window_seconds=WINDOW)
     keyed = [await submit(deployment, "ingress", unpaid(3), **{"Idempotency-Key": f"k{number}"}) for number in range(2)]

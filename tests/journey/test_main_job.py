@@ -12,6 +12,7 @@ CARD_NUMBER = "4242424242424242"
 CVV = "987"
 
 
+@slow_on("embedded")
 async def test_the_main_job(deployment: Deployment) -> None:
     """One thing after the other on one deployment, with bookings of its own: to start another takes longer than each."""
     await _a_reservation_is_posted_pushed_and_read_as_record_and_page(deployment)

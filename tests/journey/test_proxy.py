@@ -44,7 +44,12 @@ ROUTES = [
     ("GET", "/simulator/count", None),
     ("GET", "/healthz", None),
     ("GET", "/metrics", None),
-    ("GET", "/", None),
+    ("GET", "/", "query"),
+    ("GET", "/asyncapi.yaml", "query"),
+    ("GET", "/docs/scalar.js", "query"),
+    ("GET", "/docs/guides/first-steps", "query"),
+    ("GET", "/docsx", None),
+    ("GET", "/nowhere", None),
 ]
 
 

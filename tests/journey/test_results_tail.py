@@ -1,4 +1,5 @@
-"""`forwarder results tail`, beside whoever writes the topic: what it prints, where it begins, and how it ends."""
+"""`forwarder results tail` and `forwarder listen`, beside whoever writes the topic: what they print and post, where they begin, and
+how they end."""
 
 import asyncio
 import json
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 import pytest
+from standardwebhooks import Webhook
 
 from forwarder.assembly.backend import open_log
 from forwarder.settings import Settings
@@ -17,9 +19,11 @@ from forwarder.topics.port import Log, Message, Publisher
 from tests.support.deployment import warm
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Site
 from tests.support.deployment.site import settings_of
-from tools.contracts.messages.messages import result_messages
+from tests.support.network.receiver import receiver
+from tools.contracts.messages.messages import duplicate_message, result_messages
+from tools.servers.server_process import free_ports
 
-EVENTS = {one.kind.split(".")[1]: one.example for one in result_messages()}
+EVENTS = {one.kind.split(".")[1]: one.example for one in (*result_messages(), duplicate_message())}
 PLAIN = ("confirmed", "rejected", "failed", "in_doubt")
 
 
@@ -53,10 +57,10 @@ class Tail:
     err: IO[str]
 
 
-def begin(site: Site, *arguments: str) -> Tail:
+def begin(site: Site, *arguments: str, command: Sequence[str] = ("results", "tail")) -> Tail:
     (out, its_out), (err, its_err) = os.pipe(), os.pipe()
     with os.fdopen(its_out, "wb") as to_out, os.fdopen(its_err, "wb") as to_err:
-        process = warm.start(["results", "tail", *arguments], {**os.environ, **site.settings}, to_out, to_err)
+        process = warm.start([*command, *arguments], {**os.environ, **site.settings}, to_out, to_err)
     return Tail(process, os.fdopen(out), os.fdopen(err))
 
 
@@ -136,3 +140,33 @@ async def test_without_the_topic_it_says_what_makes_it(site: Site) -> None:
     code, out, err = await ended(begin(site))
     assert (code, out) == (1, "")
     assert "forwarder topics create" in err
+
+
+async def test_what_is_listened_for_is_posted_signed_and_in_order_and_the_answer_is_shown(topic: Topic) -> None:
+    broken = Message(EVENTS["failed"].key, b"not JSON", EVENTS["failed"].headers)
+    await topic.publish(EVENTS["confirmed"], EVENTS["duplicate"], broken, EVENTS["failed"], EVENTS["rejected"])
+    wanted = ("--from", "beginning", "--type", "confirmed", "--type", "rejected", "--workspace", "seaside")
+    async with receiver() as program:
+        listening = begin(topic.site, "--forward-to", program.url, *wanted, command=["listen"])
+        secret = (await next_line(listening)).split()[-1]
+        lines = [await next_line(listening) for _ in range(2)]
+        listening.process.send_signal(signal.SIGINT)
+        code, rest, err = await ended(listening)
+    posted = [Webhook(secret).verify(each.body, each.headers) for each in program.answered]
+    assert [each["type"] for each in posted] == ["reservation.confirmed.v1", "reservation.rejected.v1"]
+    assert [each["data"] for each in posted] == [json.loads(EVENTS[each].value) for each in ("confirmed", "rejected")]
+    assert [(line.split()[0], line.split()[3]) for line in lines] == [(each["type"], "204") for each in posted]
+    assert (code, rest) == (0, "")
+    assert "passed over" in err
+
+
+async def test_a_program_that_is_not_there_is_told_of_and_waited_for(topic: Topic) -> None:
+    await topic.publish(EVENTS["confirmed"])
+    (port,) = free_ports(1)
+    arguments = ("--forward-to", f"http://127.0.0.1:{port}/in", "--from", "beginning")
+    listening = begin(topic.site, *arguments, command=["listen"])
+    assert "whsec_" in await next_line(listening)
+    assert "connect" in await next_line(listening)
+    listening.process.send_signal(signal.SIGINT)
+    code, _, _ = await ended(listening)
+    assert code == 0

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from forwarder.reservation.card_numbers import passes_luhn
+from forwarder.reservation.checks.card_numbers import passes_luhn
 
 NUMBER: Final = "4111111111111111"
 MASKED: Final = "411111******1111"

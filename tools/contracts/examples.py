@@ -11,7 +11,7 @@ from forwarder.reservation.cancellation import Cancellation, CancellationStatus
 from forwarder.reservation.duplicates import DEFAULT_WINDOW_SECONDS, NaturalKey, content_of
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems import endings, requests
-from forwarder.reservation.problems.problem import Fault, Problem
+from forwarder.reservation.problems.problem import Fault, Problem, counted
 from forwarder.reservation.record import SubmissionState, compose_record, record_id_of
 from forwarder.reservation.request import BookingEngineRequest, Operation
 from forwarder.reservation.submission import RequestIds, Submission, fingerprint
@@ -22,6 +22,8 @@ ACCEPTED_AT: Final = "2027-01-15T09:30:00.000Z"
 SETTLED_AT: Final = "2027-01-15T09:30:00.412Z"
 CANCELLED_AT: Final = "2027-01-20T16:05:00.120Z"
 TRACEPARENT: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+TRACESTATE: Final = "vendor=t61rcWkgMzE"
+TRACE: Final = f"{TRACEPARENT} {TRACESTATE}"
 IDEMPOTENCY_KEY: Final = '"order-42"'
 PMS_ID: Final = "PMS-7001"
 
@@ -97,7 +99,7 @@ def submission(operation: Operation = "booking-engine") -> Submission:
         accepted_at=datetime(2027, 1, 15, 9, 30, tzinfo=UTC),
         reservation=from_json(body),
         fingerprint=fingerprint(operation, canonical_form(request, body)),
-        traceparent=TRACEPARENT,
+        trace=TRACE,
         natural=natural,
     )
 
@@ -153,5 +155,5 @@ def cancellation(status: CancellationStatus) -> Cancellation:
 
 def invalid() -> Problem:
     """The refusal of a request with a fault."""
-    detail = "The request has 1 fault; errors names each by JSON Pointer."
+    detail = counted("request", (FAULT,))
     return requests.VALIDATION_FAILED.problem(detail, faults=(FAULT,))

@@ -13,8 +13,9 @@ from tools.contracts.messages.asyncapi import asyncapi
 from tools.contracts.messages.event_schemas import event_schemas
 from tools.contracts.messages.headers import shown_headers
 from tools.contracts.messages.messages import duplicate_message, request_messages, result_messages
-from tools.contracts.openapi.document import openapi
-from tools.contracts.pages.contract_page import contract_page
+from tools.contracts.openapi.document import openapi, shown_examples
+from tools.contracts.pages.docs_page import docs_page, docs_script
+from tools.contracts.pages.guides import guide_pages, guides_page
 from tools.contracts.pages.problem_pages import problem_page, problem_types, problems_markdown, problems_page
 from tools.contracts.pms_contract import open_pms_contract
 
@@ -37,16 +38,18 @@ PUBLISHED: Final = "forwarder/http/published"
 def generated_files() -> Mapping[str, str]:
     """All of them: the contracts, the pages that the service shows, and the docs' page of problems."""
     document = openapi()
+    contracts = _contracts(document)
     return {
-        **{f"{SCHEMAS}/{name}": text for name, text in _contracts(document).items()},
-        **{f"{PUBLISHED}/{name}": text for name, text in _shown(document).items()},
+        **{f"{SCHEMAS}/{name}": text for name, text in contracts.items()},
+        **{f"{PUBLISHED}/{name}": text for name, text in _shown(document, contracts).items()},
         "docs/reference/problems.md": problems_markdown(),
     }
 
 
 def contract_files() -> Mapping[str, str]:
     """The contracts: path below schemas/ → text."""
-    return _contracts(openapi())
+    below = f"{SCHEMAS}/"
+    return {name.removeprefix(below): text for name, text in generated_files().items() if name.startswith(below)}
 
 
 def _contracts(document: Mapping[str, Any]) -> Mapping[str, str]:
@@ -59,11 +62,15 @@ def _contracts(document: Mapping[str, Any]) -> Mapping[str, str]:
     }
 
 
-def _shown(document: Mapping[str, Any]) -> Mapping[str, str]:
+def _shown(document: Mapping[str, Any], contracts: Mapping[str, str]) -> Mapping[str, str]:
     """What the service shows, as `forwarder.http.contract` reads it."""
     return {
         "openapi.json": to_json(document).decode(),
-        "docs.html": contract_page(document),
+        **{name: contracts[name] for name in ("asyncapi.yaml", "pms-openapi.json")},
+        "docs.html": docs_page(document),
+        "docs.js": docs_script(document),
+        "guides.html": guides_page(),
+        **{f"guides/{name}.html": text for name, text in guide_pages().items()},
         "problems.html": problems_page(),
         "problems.json": _json(problem_types()),
         **{f"problems/{one.code}.html": problem_page(one) for one in CATALOGUE.values()},
@@ -72,7 +79,7 @@ def _shown(document: Mapping[str, Any]) -> Mapping[str, str]:
 
 def _examples(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Of every request, answer, problem, delivery and message, one at least."""
-    shown = {name: example["value"] for name, example in document["components"]["examples"].items()}
+    shown = shown_examples()
     messages = {
         one.kind: {
             "key": one.example.key.decode(),

@@ -1,4 +1,5 @@
-"""`python -m tools.reference write` writes the generated pages of docs/; `check` fails where one is out of date."""
+"""`python -m tools.reference write` writes the generated pages of docs/, and what the chart knows of settings; `check` fails where
+one is out of date."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -7,27 +8,33 @@ from pathlib import Path
 from typing import Final
 
 from tools.reference.adapter_fields import adapter_fields_page
+from tools.reference.chart import chart_settings
 from tools.reference.commands import commands_page
 from tools.reference.decisions import decisions_page
 from tools.reference.log_events import log_events_page
+from tools.reference.mapped_kinds import mapped_kinds_page
+from tools.reference.mapping_format import mapping_format_page
 from tools.reference.metrics import metrics_page
 from tools.reference.roles import roles_page
 from tools.reference.settings import settings_page
 
-FOLDER: Final = Path(__file__).parents[2] / "docs"
+FOLDER: Final = Path(__file__).parents[2]
 
 
 @cache
 def pages() -> Mapping[str, str]:
-    """Path below docs/ → text."""
+    """Path below the repository → text."""
     return {
-        "reference/settings.md": settings_page(),
-        "reference/adapter-fields.md": adapter_fields_page(),
-        "reference/commands.md": commands_page(),
-        "reference/metrics.md": metrics_page(),
-        "reference/log-events.md": log_events_page(),
-        "reference/database-roles.md": roles_page(),
-        "decisions/index.md": decisions_page(),
+        "docs/reference/settings.md": settings_page(),
+        "docs/reference/adapter-fields.md": adapter_fields_page(),
+        "docs/reference/mapped-kinds.md": mapped_kinds_page(),
+        "docs/reference/mapping-format.md": mapping_format_page(),
+        "docs/reference/commands.md": commands_page(),
+        "docs/reference/metrics.md": metrics_page(),
+        "docs/reference/log-events.md": log_events_page(),
+        "docs/reference/database-roles.md": roles_page(),
+        "docs/decisions/index.md": decisions_page(),
+        "deploy/helm/reservation-forwarder/files/settings.txt": chart_settings(),
     }
 
 
@@ -52,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
             found = outdated()
             if found:
                 names = ", ".join(found)
-                print(f"docs: {names} out of date. Run `python -m tools.reference write`.", file=sys.stderr)
+                print(f"{names} out of date. Run `python -m tools.reference write`.", file=sys.stderr)
             return 1 if found else 0
         case _:
             print(__doc__, file=sys.stderr)

@@ -47,20 +47,22 @@ class Authority:
         asked = self._made(name, "-new", "-addext", f"subjectAltName={','.join(alternative_names)}")
         by = ("-CA", str(self.own.certificate), "-CAkey", str(self.own.key), "-copy_extensions", "copyall")
         signed = asked.certificate.with_suffix(".expired.pem")
-        _openssl("x509", "-req", "-in", str(asked.certificate), *by, "-days", "-1", "-out", str(signed))
+        run_openssl("x509", "-req", "-in", str(asked.certificate), *by, "-days", "-1", "-out", str(signed))
         return Certificate(signed, asked.key)
 
     def _made(self, name: str, *arguments: str) -> Certificate:
         made = Certificate(self._directory / f"{name}.pem", self._directory / f"{name}.key")
         files = ("-out", str(made.certificate), "-keyout", str(made.key))
-        _openssl("req", *_KEY, "-subj", f"/CN={name}", *files, *arguments)
+        run_openssl("req", *_KEY, "-subj", f"/CN={name}", *files, *arguments)
         return made
 
 
-def _openssl(*arguments: str) -> None:
+def run_openssl(*arguments: str, content: bytes = b"") -> bytes:
+    """What it writes when it is given `content`. Raises `Unavailable`."""
     openssl = shutil.which("openssl")
     if openssl is None:
         raise Unavailable("openssl is not installed")
-    done = subprocess.run([openssl, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run([openssl, *arguments], input=content, capture_output=True, check=False)
     if done.returncode != 0:
-        raise Unavailable(f"openssl made no certificate: {done.stderr.strip()}")
+        raise Unavailable(f"openssl {arguments[0]} failed: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout

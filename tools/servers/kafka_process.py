@@ -113,7 +113,7 @@ class KafkaCluster:
 
     All calls block: from a coroutine, use a thread. `start` raises `ServerFailed`; making one raises `Unavailable`
     where the jars cannot be had. What is measured is not `short_lived`. `listeners` are for a
-    single broker, which gets `properties`.
+    single broker, which gets `properties`, and its Java `system_properties`. `java`: the command that runs Kafka's programs.
     """
 
     def __init__(
@@ -124,11 +124,14 @@ class KafkaCluster:
         short_lived: bool = True,
         listeners: Sequence[Listener] = (),
         properties: Mapping[str, str] = MappingProxyType({}),
+        system_properties: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        java = _short_lived(reaper) if short_lived else _java()
+        self.java = _short_lived(reaper) if short_lived else _java()
+        java, *options = self.java
+        of_brokers = [java, *(f"-D{name}={value}" for name, value in system_properties.items()), *options]
         self._cluster = _new_id()
         self._nodes = _lay_out(reaper.directory(), brokers, listeners, properties)
-        self.brokers: Sequence[KafkaBroker] = [KafkaBroker(node, java, reaper) for node in self._nodes]
+        self.brokers: Sequence[KafkaBroker] = [KafkaBroker(node, of_brokers, reaper) for node in self._nodes]
 
     @property
     def bootstrap_servers(self) -> str:
@@ -177,7 +180,7 @@ def add_scram_user(cluster: KafkaCluster, mechanism: str, user: str, password: s
     added = f"{mechanism}=[password={password}]"
     change = ["--alter", "--add-config", added, "--entity-type", "users", "--entity-name", user]
     done = subprocess.run(
-        [*_java(*_SHORT_LIVED), "kafka.admin.ConfigCommand", "--bootstrap-server", cluster.bootstrap_servers, *change],
+        [*cluster.java, "kafka.admin.ConfigCommand", "--bootstrap-server", cluster.bootstrap_servers, *change],
         capture_output=True,
         text=True,
         timeout=_STOP_SECONDS,

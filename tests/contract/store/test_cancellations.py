@@ -37,6 +37,9 @@ CANCEL_BY = NOW + timedelta(days=3)
 ASKED = NotedCancellation("2027-01-01T00:01:00.000Z", "Ill.")
 
 
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 congo=t61"
+
+
 @pytest.fixture
 async def recorder(engine: AsyncEngine) -> SqlRecorder:
     """A store with the worker "w1" holding its lease."""
@@ -104,6 +107,7 @@ async def test_what_is_confirmed_is_due_at_once_with_all_that_its_cancellation_t
     await ask(recorder)
     (work,) = await claimed(recorder)
     assert (work.id, work.status, work.cancellation, work.tries) == (made.id, Status.CONFIRMED, ASKED, 0)
+    assert work.submission.trace == submission(1).trace
     assert work.pms_reservation == PmsReservation("pms-1", final(made).record)
     assert (work.deadline_at, work.revision, work.submission.card) == (CANCEL_BY, 1, None)
     now = await stored(engine)
@@ -111,6 +115,16 @@ async def test_what_is_confirmed_is_due_at_once_with_all_that_its_cancellation_t
     assert (now.status, now.cancellation.status) == (Status.CONFIRMED, CancellationStatus.REQUESTED)
     assert (now.cancellation.requested_at, now.cancellation.reason) == ("2027-01-01T00:01:00.000Z", "Ill.")
     assert (now.revision, now.property_id) == (1, "1001")
+
+
+async def test_from_then_on_it_is_part_of_the_trace_of_who_cancels(recorder: SqlRecorder) -> None:
+    (own, others) = [replace(each, submission=replace(each.submission, trace="their own")) for each in arrivals([1, 2])]
+    made = await recorder.ingest("w1", [own, others], now=NOW)
+    assert [work.submission.trace for work in made] == ["their own"] * 2
+    await record(recorder, *map(final, made))
+    await ask(recorder, asked(1, trace=TRACE), asked(2))
+    works = {work.submission.request_id: work.submission.trace for work in await claimed(recorder)}
+    assert works == {own.submission.request_id: TRACE, others.submission.request_id: "their own"}
 
 
 async def test_a_cancellation_that_was_carried_out_is_final(recorder: SqlRecorder, engine: AsyncEngine) -> None:
@@ -236,7 +250,7 @@ async def test_a_failure_that_is_put_back_is_still_to_be_cancelled(recorder: Sql
 async def test_one_that_comes_before_its_submission_waits_for_it(
     recorder: SqlRecorder, engine: AsyncEngine, held: bool
 ) -> None:
-    await ask(recorder, asked(1), asked(3))
+    await ask(recorder, asked(1, trace=TRACE), asked(3))
     works = await taken_in(recorder, 1, 2, held=held)
     assert [work.submission.request_id for work in works] == ([submission(2).request_id] if held else [])
     (work,) = await recorder.claim_expired("w1", ALL, now=LATER, limit=10)
@@ -245,6 +259,7 @@ async def test_one_that_comes_before_its_submission_waits_for_it(
         ASKED,
         Status.PENDING,
     )
+    assert work.submission.trace == TRACE
     assert await parked(engine) == [submission(3).request_id]
     now = await stored(engine)
     assert now.cancellation is not None

@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from forwarder.operations.show.standing import AccountStanding, AccountState, read_work
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.submission import shadow_id
+from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.standing.port import AccountWork, EndpointWork, FailedWork
 from forwarder.store.standing.reader import SqlStanding
 from forwarder.store.submissions.recorder import SqlRecorder
@@ -100,3 +101,7 @@ async def test_paused_accounts_are_told_apart_from_active_and_unknown_ones(
     ]
     assert read.failed_by_class == {"expired": 1}
     assert read.accounts[0].failed == [FailedWork("acc", "expired", 1)]
+
+
+async def test_what_the_database_takes_on_disk_is_told(engine: AsyncEngine) -> None:
+    assert await SqlOverview(engine).size() > 50_000

@@ -53,8 +53,8 @@ class Site:
         self.sealing_keys, self.keys = SqlSealingKeys(engine, keyring), SqlCardKeys(engine)
         self.recorder = SqlRecorder(engine)
         self.vault = CardVault(self.keys, self.sealing_keys, SecretWrapper(keyring))
-        parts = CardParts(self.keys, self.sealing_keys, SecretWrapper(keyring), self._refresh)
-        self.keeper = CardKeeper(parts, self.vault, log, topic, GROUP, self.clock)
+        self.parts = CardParts(self.keys, self.sealing_keys, SecretWrapper(keyring), self._refresh)
+        self.keeper = CardKeeper(self.parts, self.vault, log, topic, GROUP, self.clock)
         self.ingress = TopicCardSealer()
         self.sealed: dict[str, SealedCard] = {}
 
@@ -117,14 +117,8 @@ class Site:
 
     async def cards_that_open(self) -> set[str]:
         """What the attacker reads, with the secret and all there is: of the topic's copies, and of the rows."""
-        stolen, wrapper, found = await self.stolen(), SecretWrapper(self.keyring), set()
-        for key in stolen["sealing_keys"]:
-            if key["private_key"] is None:
-                continue
-            private = wrapper.unwrap(WrappedKey(key["secret_id"], key["private_key"]), f"sealing-key {key['key_id']}")
-            for request_id, sealed in self.sealed.items():
-                if sealed.key_id == key["key_id"]:
-                    found.add(f"topic {request_id} {open_from_topic(sealed, private)[1].card_number}")
+        stolen, wrapper = await self.stolen(), SecretWrapper(self.keyring)
+        found = await self.cards_on_topic_that_open()
         vault = CardVault(SqlCardKeys(self.engine), self.sealing_keys, wrapper)
         for row in stolen["reservations"]:
             kept = row["card"] and SealedCard(*json.loads(row["card"]).values())
@@ -137,6 +131,17 @@ class Site:
             else:
                 await vault.put_back(row["request_id"])
                 found.add(f"row {row['request_id']} {opened.card_number} {opened.cvv}")
+        return found
+
+    async def cards_on_topic_that_open(self) -> set[str]:
+        stolen, wrapper, found = await self.stolen(), SecretWrapper(self.keyring), set()
+        for key in stolen["sealing_keys"]:
+            if key["private_key"] is None:
+                continue
+            private = wrapper.unwrap(WrappedKey(key["secret_id"], key["private_key"]), f"sealing-key {key['key_id']}")
+            for request_id, sealed in self.sealed.items():
+                if sealed.key_id == key["key_id"]:
+                    found.add(f"topic {request_id} {open_from_topic(sealed, private)[1].card_number}")
         return found
 
 
@@ -266,3 +271,47 @@ async def test_keys_of_cards_are_moved_to_another_secret_and_a_taken_code_stays_
         await vault.open(two.submission, ACCOUNT)
     for key in await load_sealing_keys(site.engine, now=site.clock.now()):
         key.require_trusted({new.verify_key})
+
+
+async def test_a_card_taken_in_without_its_secret_keeps_its_hours_key_until_it_is_sealed_anew(site: Site) -> None:
+    """Whoever has the secret does that, before the hour's key goes. A worker that had the row in memory before opens it too."""
+    able, lacking = site.vault, _vault_of(site, Secret.from_text("another secret of this deployment"))
+    site.vault = lacking
+    waiting, ended = await site.take_in(await site.submit(1), await site.submit(2))
+    site.vault = able
+    await site.commit(2)
+    with pytest.raises(CannotOpen, match=SECRET.id):
+        await lacking.open(waiting.submission, ACCOUNT)
+    await site.recorder.record("w1", [final(ended)], [])
+    await site.clock.advance((HOUR + MARGIN).total_seconds())
+    keeper = CardKeeper(site.parts, lacking, site.log, site.topic, GROUP, site.clock)
+    for _round in range(3):
+        await keeper.keep_once()
+    assert len(await site.keys.sealing_keys()) == 1  # neither destroyed nor given up
+    assert len(await site.cards_on_topic_that_open()) == 2
+
+    await site.later(timedelta(seconds=1))
+    assert await site.keys.sealing_keys() == []
+    assert await site.cards_on_topic_that_open() == set()
+    assert await able.open(waiting.submission, ACCOUNT) == CARD
+    (kept,) = (await site.stolen())["card_keys"]
+    assert (kept["request_id"], kept["code_key"]) == (waiting.submission.request_id, None)
+
+
+async def test_a_card_taken_in_without_its_secret_follows_that_to_another(site: Site) -> None:
+    able, site.vault = site.vault, _vault_of(site, new := Secret.from_text("the secret that follows it"))
+    (work,) = await site.take_in(await site.submit(1))
+    for sealed in (SealedCardKeys(site.keys), site.sealing_keys):
+        assert not any(each.failed for each in (await sealed.reseal(Keyring([new, SECRET]))).values())
+    assert await site.keys.counts() == {}
+    with pytest.raises(CannotOpen, match=new.id):
+        await able.open(work.submission, ACCOUNT)
+    assert await site.vault.open(work.submission, ACCOUNT) == CARD
+    with pytest.raises(CodeGone):
+        await _vault_of(site, new).open(work.submission, ACCOUNT)
+
+
+def _vault_of(site: Site, secret: Secret) -> CardVault:
+    """Of a worker that has this secret alone."""
+    keyring = Keyring([secret])
+    return CardVault(site.keys, SqlSealingKeys(site.engine, keyring), SecretWrapper(keyring))

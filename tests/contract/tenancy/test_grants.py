@@ -19,6 +19,7 @@ from forwarder.tenancy.port import CannotOpen, TenancyUnavailable
 from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.grants import SqlGrants
+from tests.support.backends import slow_on
 from tests.support.memory.clock import ManualClock
 from tests.support.pms.authorization_server import RotatingServer
 from tests.support.simulator.server import running_simulator
@@ -210,6 +211,7 @@ async def test_a_refused_claimant_that_was_overtaken_takes_what_the_other_kept(e
     assert await grants.renew("acc-1", used, too_late) == newer
 
 
+@slow_on("embedded")
 async def test_processes_that_are_killed_lose_nothing(migrated_url: str, engine: AsyncEngine) -> None:
     """Two renew and use what they get, again and again; one after the other is killed in whatever it is doing, and replaced."""
     async with running_simulator() as simulator, AsyncExitStack() as ending:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import inf
+from typing import Any
 
 import pytest
 from sqlalchemy import event, text
@@ -16,7 +17,7 @@ from forwarder.store.database import open_engine
 from forwarder.tenancy.access import Access
 from forwarder.tenancy.callers import Caller
 from forwarder.tenancy.key_terms import ALL_SCOPES, read_networks
-from forwarder.tenancy.port import Account, AlreadyExists, NotKnown, RateLimit, TenancyUnavailable
+from forwarder.tenancy.port import Account, AlreadyExists, InUse, NotKnown, RateLimit, TenancyUnavailable
 from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.deployment import request_id_key
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
@@ -37,6 +38,29 @@ async def registry(engine: AsyncEngine) -> SqlTenancyAdmin:
     opened = SqlTenancyAdmin(engine)
     await opened.add_workspace("ws-1")
     return opened
+
+
+async def test_a_workspace_is_removed_with_its_keys_unless_something_belongs_to_it(registry: SqlTenancyAdmin) -> None:
+    await registry.add_workspace("ws-2")
+    await registry.put_account(ACCOUNT)
+    key, _ = await registry.add_key("ws-2")
+    (first, second) = await registry.workspaces()
+    assert (first.id, first.accounts, first.keys, second.id, second.accounts, second.keys) == (
+        "ws-1",
+        1,
+        0,
+        "ws-2",
+        0,
+        1,
+    )
+    with pytest.raises(InUse, match="1 accounts"):
+        await registry.remove_workspace("ws-1")
+    await registry.remove_workspace("ws-2")
+    assert [each.id for each in await registry.workspaces()] == ["ws-1"]
+    assert await registry.workspaces("ws-2") == []
+    assert key.id not in [each.key.id for each in await registry.keys()]
+    with pytest.raises(NotKnown):
+        await registry.remove_workspace("ws-2")
 
 
 @pytest.fixture
@@ -136,10 +160,15 @@ async def test_tokens_that_are_tried_never_reach_the_database(
     access = Access(directory, clock)
     await access.caller(right, "192.0.2.1")
     statements: list[str] = []
-    event.listen(engine.sync_engine, "before_cursor_execute", lambda *said: statements.append(said[2]))
+
+    def carried_out(*said: Any) -> None:
+        statements.append(said[2])
+
+    event.listen(engine.sync_engine, "before_cursor_execute", carried_out)
     for number in range(200):
         tried = f"fwd_live_{number:055d}" if number % 2 else f"{token[:12]}{number:03d}{token[15:]}"
         assert isinstance(await access.caller(right | {"authorization": f"Bearer {tried}"}, "192.0.2.1"), Problem)
+    event.remove(engine.sync_engine, "before_cursor_execute", carried_out)
     assert statements == []
     other, its_token = await registry.add_key("ws-1")
     let_in = await access.caller(right | {"authorization": f"Bearer {its_token}"}, "192.0.2.1")

@@ -30,23 +30,24 @@ from forwarder.operations.repair.dead_letters import (
 from forwarder.operations.repair.replay import Replay, plan_replay
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.request import SealedCard
-from forwarder.reservation.submission import RequestIds
 from forwarder.store.database import open_engine
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.topics.codec import Undecodable, encode_cancellation
 from forwarder.topics.port import ConsumedMessage, Log, Message, Topics
 from forwarder.topics.reading import read_to_end
-from tests.support.backends import Backend, only
+from forwarder.topics.signing import MessageSigner
+from tests.support.backends import Backend, only, slow_on
 from tests.support.log.foreign_batches import STANDS_FOR, Raw, write_batch
 from tests.support.log.foreign_messages import LARGE, every_odd_header, every_odd_member, foreign_to
 from tests.support.log.foreign_site import WORKSPACE, foreign_site
+from tests.support.log.signers import SIGNER
 from tests.support.machine.profile import PROFILE
 from tests.support.worker.worker_bench import cancellation, fresh, message_of
 from tools.contracts.messages.messages import result_messages
 
 _REQUEST_ID: Final = re.compile(rb"rsv_[0-9]{32}")
 AT_A_TIME: Final = 400
-EXAMPLES: Final = {"embedded": 5, "distributed": 2} if PROFILE == "change" else {"embedded": 15, "distributed": 5}
+EXAMPLES: Final = {"embedded": 5, "distributed": 3} if PROFILE == "change" else {"embedded": 15, "distributed": 5}
 
 
 def _result() -> Message:
@@ -116,6 +117,7 @@ def bounded(examples: int) -> settings:
     )
 
 
+@slow_on("embedded")
 def test_whatever_is_written_beside_them_reservations_are_made_and_told(
     backend: Backend, log: Log, topics: Topics, migrated_url: str | Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,23 +157,33 @@ def test_whatever_is_written_beside_them_reservations_are_made_and_told(
             runner.run(opened.__aexit__(None, None, None))
 
 
-async def test_what_has_an_id_of_no_ingress_is_not_booked_and_holds_up_nothing(
+async def test_what_nobody_signed_is_neither_booked_nor_cancelled_and_holds_up_nothing(
     log: Log, topics: Topics, migrated_url: str | Path
 ) -> None:
-    ids, other = RequestIds(b"0123456789abcdef"), RequestIds(b"another key, 16+")
-    elsewhere = replace(fresh(1), request_id=ids.issue("other", SystemClock().now()))  # of another account
-    unsigned = [fresh(2), replace(fresh(3), request_id=other.derive("acc", "order-42")), elsewhere]
-    async with foreign_site(log, topics, migrated_url, ids) as site:
-        await site.goes_on(requests=[*map(message_of, unsigned), encode_cancellation(cancellation(3))])
+    """Nor is what somebody changed who reads the topic: another body under an id that no worker has taken in yet."""
+    signed, stranger = SIGNER.signed(message_of(fresh(1))), MessageSigner(b"another key, 16+")
+    unsigned = [
+        message_of(fresh(2)),
+        stranger.signed(message_of(fresh(3))),
+        replace(signed, value=signed.value.replace(b'"totalPrice":300.5', b'"totalPrice":3.5')),
+        Message(signed.key, encode_cancellation(cancellation(1)).value, signed.headers),
+        encode_cancellation(cancellation(1)),
+    ]
+    async with foreign_site(log, topics, migrated_url, SIGNER) as site:
+        await site.goes_on(requests=unsigned)
+        await site.goes_on(requests=[signed])
         for _ in range(4):  # of either partition
             await site.goes_on()
         assert site.read == site.published
-        assert [await site.reader.submission("acc", each.request_id) for each in unsigned] == [None] * 3
+        stored = [await site.reader.submission("acc", fresh(number).request_id) for number in (1, 2, 3)]
+        assert [each and each.status for each in stored] == ["CONFIRMED", None, None]
         letters = [letter async for batch in read_to_end(log, topics.dead_letters) for letter in map(letter_of, batch)]
-        assert {letter.failure_class for letter in letters} == {"forged"}
-        assert len(letters) == 4
+        assert {letter.failure_class for letter in letters} <= {"forged", "undecodable"}
+        assert sum(letter.failure_class == "forged" for letter in letters) == 4
+        assert len(letters) == 5
         desk = DeadLetterReader(log, topics.dead_letters, site.overview)
-        plan = plan_replay(await desk.find(LetterFilter(ids=[letter.id for letter in letters])), by_id=True)
+        forged = [letter.id for letter in letters if letter.failure_class == "forged"]
+        plan = plan_replay(await desk.find(LetterFilter(ids=forged)), by_id=True)
         assert not plan.chosen
 
 
@@ -203,7 +215,7 @@ def test_whatever_is_among_the_letters_they_are_all_shown_and_put_back_as_far_as
                     if (told := by_place.get((each.partition, each.offset))) is not None:
                         assert json_line([headers_of(each.message), value_of(told, each.message)])
             chosen = [letter for letter, standing in found if standing is not LetterState.TOO_LARGE]
-            replay = Replay(publisher, topics.requests, SystemClock(), rate=100_000.0, stop=asyncio.Event())
+            replay = Replay(publisher, topics.requests, SIGNER, SystemClock(), rate=100_000.0, stop=asyncio.Event())
             await replay.run(desk.messages(chosen), lambda _: None)
             assert replay.put_back == len(chosen)
         await engine.dispose()

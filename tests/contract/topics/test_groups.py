@@ -2,9 +2,11 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
 
 import pytest
 
+from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.port import Consumer, Log, Publisher
 from tests.support.log.messages import by_key, ignore_partitions, lag, new_topic, nothing_more, numbered, numbers, take
 
@@ -147,6 +149,14 @@ async def test_create_says_what_it_created(log: Log, topic: str) -> None:
     async with log.admin() as admin:
         assert list(await admin.create({topic: PARTITIONS, f"{topic}.more": 2})) == [f"{topic}.more"]
         assert {topic: PARTITIONS, f"{topic}.more": 2}.items() <= (await admin.list()).items()
+
+
+async def test_topics_are_made_to_keep_messages_for_as_long_as_is_said(log: Log, topic: str) -> None:
+    kept = timedelta(days=14)
+    async with log.admin() as admin:
+        await admin.create({f"{topic}.kept": 1}, retention=kept)
+        # The embedded log keeps all alike.
+        assert await admin.retention(f"{topic}.kept") == (kept if isinstance(log, KafkaLog) else timedelta(days=7))
 
 
 async def test_another_member_takes_over_when_the_first_has_left(log: Log, topic: str, publisher: Publisher) -> None:

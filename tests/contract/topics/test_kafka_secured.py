@@ -6,7 +6,6 @@ import base64
 import gc
 import json
 import secrets
-import time
 import warnings
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -20,6 +19,7 @@ from forwarder.topics.kafka.log import KafkaLog
 from forwarder.topics.kafka.security import KafkaSecurity, OAuthClient
 from forwarder.topics.port import LogUnavailable, Message
 from tests.support.backends import missing
+from tools.servers.access_tokens import TokenSigner
 from tools.servers.certificates import Authority
 from tools.servers.kafka_process import add_scram_user
 from tools.servers.ladder import Unavailable
@@ -123,21 +123,43 @@ async def test_sasl_plaintext_with_plain(kafka: SecuredKafka) -> None:
 
 @pytest.mark.slow
 async def test_sasl_ssl_with_oauthbearer_asks_for_one_token(kafka: SecuredKafka) -> None:
-    async with authorization_server() as server:
+    async with authorization_server(kafka) as server:
         await there_and_back(log_at(kafka, "OAUTH", oauth(kafka, server.url)))
     assert server.asked == ["grant_type=client_credentials&scope=kafka"]
 
 
 @pytest.mark.slow
-async def test_a_token_that_ends_soon_is_asked_for_again(kafka: SecuredKafka) -> None:
-    async with authorization_server(life=0.001) as server:
-        await there_and_back(log_at(kafka, "OAUTH", oauth(kafka, server.url)))
-    assert len(server.asked) > 1
+async def test_what_is_connected_goes_on_when_its_token_has_ended(kafka: SecuredKafka) -> None:
+    """The broker closes the connection then, and takes no token that has ended: the next one was asked for before."""
+    topic = f"secured-{secrets.token_hex(4)}"
+    async with authorization_server(kafka, life=4.0) as server:
+        log = log_at(kafka, "OAUTH", oauth(kafka, server.url))
+        async with log.admin() as admin:
+            await admin.create({topic: 1})
+        async with asyncio.timeout(90), log.publisher() as publisher:
+            before, published = len(server.asked), 0
+            while len(server.asked) < before + 2:
+                await publisher.publish(topic, [Message(key=b"k", value=b"%d" % published, headers=())])
+                published += 1
+    async with log_at(kafka, "SCRAM", scram(kafka)).admin() as admin:
+        assert await admin.offsets(topic) == {0: range(published)}
+
+
+@pytest.mark.slow
+async def test_a_token_from_a_file_is_read_anew_for_each_connection(kafka: SecuredKafka, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    security = KafkaSecurity("SASL_SSL", "OAUTHBEARER", oauth=file, ca_file=kafka.authority.file)
+    log = log_at(kafka, "OAUTH", security)
+    assert f"FORWARDER_KAFKA_SASL_OAUTH_TOKEN_FILE={file} cannot be read: No such file" in await refused(log)
+    file.write_text(f"{kafka.tokens.token(USER)}\n")
+    await there_and_back(log)
+    file.write_text(kafka.tokens.token(USER, life=-60))
+    assert "it refuses the credentials" in await refused(log)
 
 
 @pytest.mark.slow
 async def test_an_authorization_server_that_refuses_is_named(kafka: SecuredKafka) -> None:
-    async with authorization_server(status=401) as server:
+    async with authorization_server(kafka, status=401) as server:
         said = await refused(log_at(kafka, "OAUTH", oauth(kafka, server.url)))
     assert f"{server.url} gives no token (HTTP 401)" in said
     assert CLIENT_SECRET not in said
@@ -187,9 +209,10 @@ def oauth(kafka: SecuredKafka, url: str) -> KafkaSecurity:
 
 
 class AuthorizationServer:
-    """Grants unsigned tokens that end after `life` seconds, as it says; `asked` are the forms it was sent."""
+    """Grants tokens that end after `life` seconds, as it says; `asked` are the forms it was sent."""
 
-    def __init__(self, status: int, life: float) -> None:
+    def __init__(self, tokens: TokenSigner, status: int, life: float) -> None:
+        self.tokens = tokens
         self.status = status
         self.life = life
         self.url = ""
@@ -200,23 +223,22 @@ class AuthorizationServer:
         length = int(head.lower().partition("content-length:")[2].split()[0])
         assert f"Basic {base64.b64encode(f'forwarder:{CLIENT_SECRET}'.encode()).decode()}" in head
         self.asked.append((await reader.readexactly(length)).decode())
-        body = json.dumps({"access_token": unsigned_token(), "expires_in": self.life}).encode()
+        body = json.dumps({"access_token": await self._granted(), "expires_in": self.life}).encode()
         writer.write(
             f"HTTP/1.1 {self.status} -\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
         )
         writer.close()
         await writer.wait_closed()
 
+    async def _granted(self) -> str:
+        return await asyncio.to_thread(self.tokens.token, USER, life=self.life)
+
 
 @asynccontextmanager
-async def authorization_server(status: int = 200, life: float = 3600.0) -> AsyncIterator[AuthorizationServer]:
-    granting = AuthorizationServer(status, life)
+async def authorization_server(
+    kafka: SecuredKafka, status: int = 200, life: float = 3600.0
+) -> AsyncIterator[AuthorizationServer]:
+    granting = AuthorizationServer(kafka.tokens, status, life)
     async with await asyncio.start_server(granting.answer, "127.0.0.1", 0) as server:
         granting.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/token"
         yield granting
-
-
-def unsigned_token() -> str:
-    now = time.time()
-    parts = ({"alg": "none"}, {"sub": USER, "iat": now - 5, "exp": now + 3600})
-    return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + "."

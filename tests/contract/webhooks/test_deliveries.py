@@ -10,6 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forwarder.process.clock import iso
 from forwarder.store.database import open_engine
+from forwarder.store.standing.port import EndpointWork
+from forwarder.store.standing.reader import SqlStanding
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.port import (
@@ -75,8 +77,9 @@ async def test_an_event_is_queued_once_for_each_endpoint(queue: SqlDeliveryQueue
 
 
 async def test_what_is_posted_is_what_was_queued(queue: SqlDeliveryQueue) -> None:
-    await queue.queue([new(1)], now=NOW)
+    await queue.queue([replace(new(1), trace="of who asked")], now=NOW)
     (delivery,) = await claimed(queue)
+    assert delivery.trace == "of who asked"
     assert (delivery.body, delivery.type, delivery.retrying_since) == (new(1).body, new(1).type, NOW)
 
 
@@ -164,13 +167,13 @@ async def test_a_stopped_endpoint_s_deliveries_end(queue: SqlDeliveryQueue, log:
     assert await queue.endpoints_due(now=LATER) == ["whk_2"]
 
 
-async def test_pending_counts_what_is_to_come(queue: SqlDeliveryQueue) -> None:
-    assert (await queue.pending()).count == 0
+async def test_what_stands_is_what_is_to_come(queue: SqlDeliveryQueue, engine: AsyncEngine) -> None:
+    standing = SqlStanding(engine)
+    assert list(await standing.endpoints()) == []
     await queue.queue([new(1), new(2)], now=NOW)
     (delivery,) = await claimed(queue, limit=1)
     await queue.record([tried(delivery)])
-    pending = await queue.pending()
-    assert (pending.count, pending.oldest_due_at) == (1, NOW)
+    assert list(await standing.endpoints()) == [EndpointWork("whk_1", 1, NOW)]
 
 
 async def test_what_ended_is_forgotten_the_oldest_first(queue: SqlDeliveryQueue, log: SqlDeliveryLog) -> None:

@@ -16,7 +16,7 @@ _LOOK_SECONDS: Final = 0.1
 async def test_kafka_killed_and_brought_back(case: Case, kafka: KafkaCluster) -> None:
     async with case.load():
         for _ in range(case.times(short=1, long=10)):
-            await case.made_more(case.draw(50, 300))
+            await case.made_more(case.some(50, 300))
             await case.hit("kill -9 of the broker", kafka.kill)
             await case.wait(kafka.start)
     await case.verdict()
@@ -27,7 +27,7 @@ async def test_intake_says_of_each_outage_when_it_begins_and_ends(case: Case, ka
     async with case.load():
         said = {event: await _times(case, event) for event in ("intake.interrupted", "intake.resumed")}
         for outages in range(1, case.times(short=1, long=5) + 1):
-            await case.made_more(case.draw(20, 60))
+            await case.made_more(case.some(20, 60))
             await case.hit("kill -9 of the broker until intake says so", kafka.kill)
             await _told(case, "intake.interrupted", said["intake.interrupted"] + outages)
             assert not await _ready(case)

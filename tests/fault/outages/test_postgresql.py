@@ -8,7 +8,7 @@ from tools.servers.postgres_process import PostgresServer
 async def test_postgresql_killed_and_brought_back(case: Case, postgres: PostgresServer) -> None:
     async with case.load():
         for _ in range(case.times(short=1, long=10)):
-            await case.made_more(case.draw(50, 300))
+            await case.made_more(case.some(50, 300))
             await case.hit("kill -9 of PostgreSQL", postgres.kill)
             await case.wait(postgres.start)
     await case.verdict(Expected(all_accepted=True))
@@ -19,7 +19,7 @@ async def test_postgresql_connections_cut(case: Case) -> None:
     cut = "select pid::text, pg_terminate_backend(pid)::int from pg_stat_activity where application_name like 'forwarder%'"
     async with case.load():
         for _ in range(case.times(short=3, long=50)):
-            await case.made_more(case.draw(20, 100))
+            await case.made_more(case.some(20, 100))
             while not await case.service.rows(cut):  # there is not one at every moment
                 pass
             case.injected("all connections to PostgreSQL cut")

@@ -35,7 +35,7 @@ async def test_a_broker_of_three_killed_and_brought_back(
         async with case.load():
             for turn in range(case.times(short=1, long=9)):
                 broker = cluster.brokers[victims[turn % 3]]
-                await case.made_more(case.draw(50, 300))
+                await case.made_more(case.some(50, 300))
                 await case.hit("kill -9 of a broker of three", broker.kill)
                 await case.made_more(100)
                 await case.wait(broker.start)

@@ -5,18 +5,15 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
-from dotenv import dotenv_values
 from standardwebhooks import Webhook
 
-from tests.support.deployment.deployment import Deployment, Site, site_settings
 from tests.support.deployment.guide import files_of
-from tools.servers.real_servers import RealServers
 from tools.servers.server_process import LOCALHOST, free_ports
 
 ROOT = Path(__file__).parents[3]
@@ -36,25 +33,6 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.fixture
-async def running(tmp_path: Path, real_servers: RealServers) -> AsyncIterator[Mapping[str, str]]:
-    """What `make run` leaves in `demo.env`, while it runs."""
-    settings = site_settings("embedded", tmp_path, None, None)
-    deployment = Deployment(Site("embedded", tmp_path, settings, real_servers.reaper))
-    deployment.add("up")
-    try:
-        await deployment.start()
-        yield {**settings, **{name: value or "" for name, value in dotenv_values(_demo_env(tmp_path)).items()}}
-    finally:
-        await deployment.stop()
-        await deployment.client.aclose()
-
-
-def _demo_env(directory: Path) -> Path:
-    (found,) = directory.rglob("demo.env")
-    return found
-
-
 async def test_the_guides_program_books_and_the_tour_ends(desk: Path, running: Mapping[str, str]) -> None:
     printed = await asyncio.to_thread(_run, desk, running, "book.py")
     assert printed[0].startswith("booked as ")
@@ -63,6 +41,9 @@ async def test_the_guides_program_books_and_the_tour_ends(desk: Path, running: M
     assert printed[2:5] == ["safe"] * 3
     assert any(" A-7 2031-06-01" in line for line in printed[5:-1])
     assert printed[-1] == "cancelled: CANCELLED"
+    together = await asyncio.to_thread(_run, desk, running, "together.py")
+    assert together[:3] == ["CONFIRMED"] * 3
+    assert sorted(together[3:]) == ["C-0", "C-1", "C-2"]
     tour = await asyncio.to_thread(_run, desk, running, str(CLIENT / "examples" / "demo.py"))
     assert "That was the tour." in tour[-1]
     assert any("CONFIRMED after" in line for line in tour)

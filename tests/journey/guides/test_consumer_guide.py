@@ -183,7 +183,10 @@ async def test_real_events_arrive_both_ways_and_the_guides_commands_work(
     )
     assert [line.split()[2] for line in log.splitlines()[1:]] == ["webhook.test.v1", "reservation.confirmed.v1"]
     assert (request_id in lines, json.loads(event)["subject"]) == (True, request_id)
-    assert commands.keys() == {f"webhook {name}" for name in (*names, "add", "test")} | {"results tail"}
+    assert commands.keys() == {f"webhook {name}" for name in (*names, "add", "test")} | {
+        "results tail",
+        "listen --forward-to",  # tests/journey/test_results_tail.py runs it
+    }
 
 
 def _commands() -> dict[str, str]:

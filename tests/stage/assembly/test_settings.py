@@ -44,7 +44,9 @@ def test_half_a_configuration_is_refused_and_the_other_half_named(
     [
         ("FORWARDER_PORT", "eighty"),
         ("FORWARDER_PORT", "70000"),
-        ("FORWARDER_SECRET_KEY", "short"),
+        ("FORWARDER_SECRET_KEY", "no-more-than-thirty-one-letters"),
+        ("FORWARDER_SECRET_KEY", "hunter2-hunter2-hunter2-hunter2-"),
+        ("FORWARDER_SECRET_KEY", "x" * 64),
         ("FORWARDER_LOG_LEVEL", "loud"),
         ("FORWARDER_PARTITIONS", "0"),
         ("FORWARDER_RATE_LIMIT", "100 a minute"),

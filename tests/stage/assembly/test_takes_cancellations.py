@@ -6,13 +6,16 @@ import pytest
 
 from forwarder.operations.repair.cancellation import takes_cancellations
 from forwarder.pms.registry import registered
+from forwarder.simulator.sites import SITES
 from tests.support.memory.clock import ManualClock
 from tests.support.worker.works import account
 
 
 @pytest.mark.parametrize("kind", sorted(registered().kinds))
 def test_every_kind_says(kind: str) -> None:
-    assert takes_cancellations(account(kind=kind), ManualClock()) is registered().kinds[kind].capabilities.cancel
+    site = SITES.get(kind)
+    set_up = account(kind=kind, options={} if site is None else site.options)
+    assert takes_cancellations(set_up, ManualClock()) is registered().kinds[kind].capabilities.cancel
 
 
 @pytest.mark.parametrize(("kind", "options"), [("fax", {}), ("generic", {"nonsense": 1})])

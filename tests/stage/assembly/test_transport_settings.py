@@ -75,6 +75,14 @@ def test_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused() == "FORWARDER_KAFKA_SASL_OAUTH_TOKEN_URL must be https: the client's secret is sent there."
 
 
+def test_a_token_from_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka(monkeypatch, {"SECURITY_PROTOCOL": "SASL_SSL", "SASL_MECHANISM": "OAUTHBEARER"})
+    kafka(monkeypatch, {"SASL_OAUTH_TOKEN_FILE": "/run/token"})
+    assert security() == KafkaSecurity("SASL_SSL", "OAUTHBEARER", oauth=Path("/run/token"))
+    kafka(monkeypatch, TOKEN)
+    assert "SASL_OAUTH_CLIENT_ID and FORWARDER_KAFKA_SASL_OAUTH_TOKEN_URL would have no effect, because" in refused()
+
+
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
@@ -131,7 +139,7 @@ def test_a_secret_is_read_from_a_file_or_given_and_never_both(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
     kafka(monkeypatch, SASL | {"SASL_USERNAME": "us", "SASL_PASSWORD": "p-of-kafka"})
-    given(monkeypatch, SECRET_KEY="p-of-everything-here")
+    given(monkeypatch, SECRET_KEY="p-of-everything-that-is-sealed-here")
     value, file = "postgresql://u:p-of-@localhost/other", tmp_path / "secret"
     file.write_text(f"{value}\n")
     given(monkeypatch, **{f"{name}_FILE": file})
@@ -165,7 +173,7 @@ def test_the_databases_password_may_be_in_a_file_of_its_own(monkeypatch: pytest.
 def test_there_need_be_no_earlier_secret_in_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "earlier"
     file.write_text("")
-    given(monkeypatch, SECRET_KEY="p-of-everything-here", EARLIER_SECRET_KEYS_FILE=file)
+    given(monkeypatch, SECRET_KEY="p-of-everything-that-is-sealed-here", EARLIER_SECRET_KEYS_FILE=file)
     assert read_settings().secrets.earlier == []
     file.write_text("p-of-everything-before\n")
     assert read_settings().secrets.earlier == ["p-of-everything-before"]

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import pytest
 
 from forwarder.cli.program import run
 from forwarder.process.data_dir import secret_in
-from forwarder.reservation.plausibility import CHECKS
+from forwarder.reservation.checks.plausibility import CHECKS
 from forwarder.store.database import open_engine
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing.binding import of_client_key, of_credential
@@ -61,9 +62,13 @@ class Command:
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def command(
+    tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FORWARDER_DATA_DIR", ".forwarder")
+    (tmp_path / ".forwarder").mkdir()
+    shutil.copy(migrated_file, tmp_path / ".forwarder")
 
     def run_command(arguments: tuple[str, ...], given: str) -> Ended:
         monkeypatch.setattr(sys, "argv", ["forwarder", *arguments])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +108,30 @@ def test_what_makes_no_sense_is_wrong_usage(
     assert (ended.value.code, says in said.err, said.out) == (2, True, "")
 
 
+def test_what_a_kind_would_send_is_shown_and_nothing_is_sent() -> None:
+    done = _forwarder("try", "lodgify", "--property", "77", "--json")
+    tried = json.loads(done.stdout)
+    assert [(one["step"], one["method"]) for one in tried["requests"]] == [
+        ("create", "POST"),
+        ("create", "PUT"),
+        ("find", "GET"),
+        ("cancel", "DELETE"),
+    ]
+    first = tried["requests"][0]
+    assert first["url"] == "https://api.lodgify.com/v1/reservation/booking"
+    assert first["body"]["property_id"] == 77
+    assert first["headers"]["X-ApiKey"] == "***"
+    assert tried["assumed"]
+    shown = _forwarder("try", "generic").stdout
+    assert "411111******1111" in shown
+    assert "4111 1111 1111 1111" not in shown
+    assert "826" not in shown
+    refused = _forwarder("try", "hostify", "--property", "A7")
+    assert (refused.returncode, "propertyId" in refused.stderr) == (1, True)
+    lacking = _forwarder("try", "hostfully")
+    assert (lacking.returncode, "agencyUid" in lacking.stderr) == (2, True)
+
+
 def test_a_kind_that_nothing_simulates_needs_a_pms(tmp_path: Path) -> None:
     write_distribution(tmp_path, "acme-fax", "1.0", {"fax": "tests.support.pms.wrong_adapters:CancelsNothing"})
     done = _forwarder("check", "fax", path=tmp_path)
@@ -135,6 +160,18 @@ def test_a_file_that_holds_no_options(tmp_path: Path, name: str, text: str | Non
         (tmp_path / name).write_text(text)
     with pytest.raises(WrongUsage, match=name):
         options_from(None, tmp_path / name)
+
+
+def test_a_mapping_comes_from_a_file_and_its_faults_with_their_lines(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text("create:\n  path: /b\n  body: {ref: reference}\n")
+    bad.write_text("create:\n  path: /b\n  body: {ref: referense}\nfnd: {}\n")
+    assert options_from(None, good) == {"mapping": good.read_text()}
+    with pytest.raises(WrongUsage) as raised:
+        options_from(None, bad)
+    said = str(raised.value)
+    assert re.search(r"bad\.yaml, line 3: create\.body\.ref.*did you mean 'reference'", said)
+    assert re.search(r"bad\.yaml, line 4: fnd: there is no fnd here; did you mean 'find'", said)
 
 
 def test_a_credential_comes_from_a_file_without_its_line_feed(tmp_path: Path) -> None:

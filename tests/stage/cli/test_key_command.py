@@ -11,10 +11,10 @@ from forwarder.cli.program import run
 
 @pytest.fixture(autouse=True)
 def _in_a_directory_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FORWARDER_DATA_DIR", ".forwarder")
+    monkeypatch.chdir(data_dir)
+    monkeypatch.setenv("FORWARDER_DATA_DIR", ".")
     _forwarder(monkeypatch, capsys, "workspace", "add", "acme")
 
 

@@ -26,7 +26,6 @@ from forwarder.reservation.outcome import Deferred, Status
 from forwarder.reservation.request import SealedCard
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.overview import SqlOverview
-from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Arrival, Ended, Work
 from forwarder.topics.codec import Undecodable
@@ -90,11 +89,10 @@ class _Desk:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[_Desk]:
-    await migrate(tmp_path / "store.sqlite3")
-    engine = open_engine(tmp_path / "store.sqlite3")
+async def desk(data_dir: Path) -> AsyncIterator[_Desk]:
+    engine = open_engine(data_dir / "store.sqlite3")
     clock = ManualClock(NOW)
-    log = EmbeddedLog(tmp_path / "log.sqlite3", partitions=3, clock=clock)
+    log = EmbeddedLog(data_dir / "log.sqlite3", partitions=3, clock=clock)
     try:
         async with log.publisher() as publisher:
             desk = _Desk(engine, log, clock, publisher)

@@ -21,7 +21,13 @@ LISTED = {name: about for name, (_, about) in {**COMMANDS, **GROUPS}.items()}
 PMS = ("forwarder.pms.http", "forwarder.pms.kinds", "forwarder.pms.options", "httpx")
 """What talks to PMSs, and what it needs. The port is no more than types."""
 
-NOBODYS = ("alembic", "tools.contracts.openapi.document", "forwarder.simulator.app", "forwarder.pms.conformance")
+NOBODYS = (
+    "alembic",
+    "forwarder.pms.conformance",
+    "forwarder.simulator.app",
+    "opentelemetry",
+    "tools.contracts.openapi.document",
+)
 """What no stage needs to start."""
 
 

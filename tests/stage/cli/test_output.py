@@ -2,7 +2,8 @@
 
 import json
 
-from forwarder.cli.output import json_line, printable
+from forwarder.cli.output import json_line
+from forwarder.process.printable import printable
 
 HOSTILE = "Ann\x9b31m\x85\u202eevil\ud800 \x1b[2J"
 

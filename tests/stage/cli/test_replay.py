@@ -9,6 +9,7 @@ from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter, r
 from forwarder.operations.repair.replay import Replay
 from forwarder.topics.codec import Undecodable
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Topics
+from tests.support.log.signers import SIGNER
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog
 
@@ -30,7 +31,7 @@ def some_letters(count: int) -> list[Message]:
 async def test_letters_go_back_in_their_order_at_the_rate() -> None:
     clock, told = ManualClock(), list[int]()
     log, letters = MemoryLog(clock), some_letters(120)
-    replay = Replay(log, TOPICS.requests, clock, rate=50.0, stop=asyncio.Event())
+    replay = Replay(log, TOPICS.requests, SIGNER, clock, rate=50.0, stop=asyncio.Event())
     running = asyncio.create_task(replay.run(in_batches(letters, 32), told.append))
     await settle()
     at_once = 5
@@ -46,7 +47,7 @@ async def test_what_an_outage_held_up_is_not_made_up_for() -> None:
     clock = ManualClock()
     log = MemoryLog(clock)
     log.acknowledging.clear()
-    replay = Replay(log, TOPICS.requests, clock, rate=1.0, stop=asyncio.Event())
+    replay = Replay(log, TOPICS.requests, SIGNER, clock, rate=1.0, stop=asyncio.Event())
     running = asyncio.create_task(replay.run(in_batches(some_letters(5), 5), lambda _: None))
     await settle()
     await clock.advance(60.0)
@@ -62,7 +63,7 @@ async def test_what_an_outage_held_up_is_not_made_up_for() -> None:
 async def test_stopped_in_the_middle_it_knows_what_it_put_back() -> None:
     clock, stop = ManualClock(), asyncio.Event()
     log = MemoryLog(clock)
-    replay = Replay(log, TOPICS.requests, clock, rate=10.0, stop=stop)
+    replay = Replay(log, TOPICS.requests, SIGNER, clock, rate=10.0, stop=stop)
     running = asyncio.create_task(replay.run(in_batches(some_letters(100), 100), lambda _: None))
     await settle()
     await clock.advance(1.05)
@@ -74,7 +75,7 @@ async def test_stopped_in_the_middle_it_knows_what_it_put_back() -> None:
 async def test_an_outage_in_the_middle_comes_out_with_what_was_put_back_before() -> None:
     clock = ManualClock()
     log = MemoryLog(clock)
-    replay = Replay(log, TOPICS.requests, clock, rate=10.0, stop=asyncio.Event())
+    replay = Replay(log, TOPICS.requests, SIGNER, clock, rate=10.0, stop=asyncio.Event())
 
     def away(_: int) -> None:
         log.away = replay.put_back == 3

@@ -12,7 +12,7 @@ from forwarder.cli.program import run
 from forwarder.process.data_dir import secret_in
 from forwarder.tenancy.sealing.keys import Secret
 
-NEW = "the-secret-that-follows-it"
+NEW = "the-secret-that-follows-the-first-one"
 
 
 class Ended(NamedTuple):
@@ -29,8 +29,8 @@ Command = Callable[..., Ended]
 
 
 @pytest.fixture
-def forwarder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    monkeypatch.setenv("FORWARDER_DATA_DIR", str(tmp_path))
+def forwarder(data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    monkeypatch.setenv("FORWARDER_DATA_DIR", str(data_dir))
 
     def command(*arguments: str, **settings: str) -> Ended:
         with monkeypatch.context() as told:

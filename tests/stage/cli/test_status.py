@@ -126,6 +126,7 @@ async def test_a_new_deployment_is_told_of_and_one_that_is_not_there_is_not_made
     async with open_status(settings) as reader:
         found = await reader.read()
         assert found.well, found.findings
+        assert any("kB on disk" in line or "MB on disk" in line for line, _ in lines_of(found))
         away = open_engine(NOBODY_LISTENS)
         broken = replace(reader, store=replace(reader.store, revisions=_asking(away)))
         half = await broken.read()

@@ -39,9 +39,9 @@ Command = Callable[..., Ended]
 
 
 @pytest.fixture
-def webhook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+def webhook(data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Runs `forwarder webhook`, where there are the workspaces "acme" and "other"."""
-    monkeypatch.setenv("FORWARDER_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("FORWARDER_DATA_DIR", str(data_dir))
 
     def forwarder(*arguments: str) -> Ended:
         monkeypatch.setattr(sys, "argv", ["forwarder", *arguments])

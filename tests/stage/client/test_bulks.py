@@ -2,16 +2,30 @@
 
 import json
 from collections.abc import Iterator
+from datetime import date
+from typing import Any
 
 import pytest
 
 from forwarder.reservation.bulk import MAX_BULK_BYTES
-from reservation_forwarder_client import Item
+from reservation_forwarder_client import BookingEngineItem, GeneralItem, Item
 from reservation_forwarder_client.bulk import bulks
 
 
 def numbered(count: int, text: str = "") -> list[Item]:
-    return [Item({"propertyId": number, "notes": text}) for number in range(count)]
+    return [numbered_item(number, text) for number in range(count)]
+
+
+def numbered_item(number: int, text: str = "") -> GeneralItem:
+    return GeneralItem(
+        {
+            "propertyId": number,
+            "notes": text,
+            "arrivalDate": date(2031, 6, 1),
+            "departureDate": "2031-06-05",
+            "guest": {},
+        }
+    )
 
 
 @pytest.mark.parametrize(
@@ -19,18 +33,18 @@ def numbered(count: int, text: str = "") -> list[Item]:
 )
 def test_they_are_cut_by_number_in_their_order(count: int, most: int, sizes: list[int]) -> None:
     made = list(bulks(numbered(count), most))
-    assert [len(items) for items, _ in made] == sizes
-    sent = [one for _, body in made for one in json.loads(body)]
+    assert [len(bulk.keys) for bulk in made] == sizes
+    sent = [one for bulk in made for one in json.loads(bulk.body)]
     assert [one["reservation"]["propertyId"] for one in sent] == list(range(count))
-    assert [one["idempotencyKey"] for one in sent] == [item.idempotency_key for items, _ in made for item in items]
+    assert [one["idempotencyKey"] for one in sent] == [key for bulk in made for key in bulk.keys]
     assert len({one["idempotencyKey"] for one in sent}) == count
 
 
 def test_they_are_cut_by_bytes_as_well() -> None:
     made = list(bulks(numbered(300, "x" * 60_000), 1000))
     assert len(made) == 3
-    assert all(len(body) < MAX_BULK_BYTES for _, body in made)
-    assert sum(len(items) for items, _ in made) == 300
+    assert all(len(bulk.body) < MAX_BULK_BYTES for bulk in made)
+    assert sum(len(bulk.keys) for bulk in made) == 300
 
 
 def test_only_what_is_asked_for_is_taken() -> None:
@@ -40,8 +54,22 @@ def test_only_what_is_asked_for_is_taken() -> None:
         number = 0
         while True:
             taken.append(number)
-            yield Item({"propertyId": number})
+            yield numbered_item(number)
             number += 1
 
     next(bulks(endless(), 10))
     assert len(taken) == 11
+
+
+def test_each_item_says_which_operation_it_is_of_and_until_when() -> None:
+    reservation: Any = {"propertyId": 1}
+    (bulk,) = bulks([BookingEngineItem(reservation, "order-1", 300), GeneralItem(reservation, "order-2")], 10)
+    assert json.loads(bulk.body) == [
+        {
+            "operation": "booking-engine",
+            "idempotencyKey": "order-1",
+            "reservation": {"propertyId": 1},
+            "deadlineSeconds": 300,
+        },
+        {"operation": "general", "idempotencyKey": "order-2", "reservation": {"propertyId": 1}},
+    ]

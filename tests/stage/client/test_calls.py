@@ -10,12 +10,13 @@ import pytest
 
 from forwarder.query.pages import PageRequest, read_page_request
 from forwarder.store.lists.port import DEFAULT_FILTERS
-from reservation_forwarder_client import Item, RateLimited, Refused, RetryPolicy, Unavailable, Unexpected
+from reservation_forwarder_client import BookingEngineItem, RateLimited, Refused, RetryPolicy, Unavailable, Unexpected
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.stages.scripted_service import ScriptedService, Step, problem
 from tools.contracts.openapi.response_examples import response_examples
 
 EXAMPLES = response_examples()
+PART: Any = {"guest": "Ana Ruiz"}
 REQUEST_ID = EXAMPLES["submissionAccepted"]["data"]["requestId"]
 ACCEPTED = httpx.Response(202, json=EXAMPLES["submissionAccepted"])
 PENDING = httpx.Response(200, json=EXAMPLES["submissionUntaken"])
@@ -57,17 +58,17 @@ async def passing(clock: ManualClock, call: Awaitable[Any], seconds: int = 200) 
 async def test_trouble_that_passes_is_waited_out_under_one_key(clock: ManualClock, trouble: Step) -> None:
     service = ScriptedService(clock, trouble, trouble, ACCEPTED)
     async with service.client() as client:
-        result = await passing(clock, client.submit({"propertyId": 1}))
+        result = await passing(clock, client.submit(PART))
     assert (result.request_id, len(service.requests)) == (REQUEST_ID, 3)
     assert {request.headers["idempotency-key"] for request in service.requests} == {f'"{result.idempotency_key}"'}
-    assert {request.content for request in service.requests} == {b'{"propertyId":1}'}
+    assert {request.content for request in service.requests} == {b'{"guest":"Ana Ruiz"}'}
 
 
 async def test_each_submission_has_a_key_of_its_own(clock: ManualClock) -> None:
     service = ScriptedService(clock, ACCEPTED)
     async with service.client() as client:
-        await client.submit({"propertyId": 1})
-        await client.submit({"propertyId": 1})
+        await client.submit(PART)
+        await client.submit(PART)
     assert len({request.headers["idempotency-key"] for request in service.requests}) == 2
 
 
@@ -90,7 +91,7 @@ async def test_an_outage_longer_than_its_patience_is_raised_with_the_key(clock: 
     service = ScriptedService(clock, AWAY)
     async with service.client(RetryPolicy(total_seconds=20)) as client:
         with pytest.raises(Unavailable, match="log_unavailable") as raised:
-            await passing(clock, client.submit({"propertyId": 1}, idempotency_key="order-42"))
+            await passing(clock, client.submit(PART, idempotency_key="order-42"))
     assert raised.value.idempotency_key == "order-42"
     assert raised.value.problem is not None
     assert raised.value.retry_after == 1
@@ -120,7 +121,7 @@ async def test_a_refusal_is_not_sent_again(clock: ManualClock, status: int) -> N
     service = ScriptedService(clock, problem(status, "no"))
     async with service.client() as client:
         with pytest.raises(Refused) as raised:
-            await client.submit({"propertyId": 1})
+            await client.submit(PART)
     assert (raised.value.problem.status, raised.value.code, len(service.requests)) == (status, "no", 1)
 
 
@@ -137,7 +138,7 @@ async def test_a_fault_of_the_service_is_not_sent_again(clock: ManualClock) -> N
     service = ScriptedService(clock, problem(500, "internal_error", reference="0123"))
     async with service.client() as client:
         with pytest.raises(Unavailable) as raised:
-            await client.submit({"propertyId": 1})
+            await client.submit(PART)
     assert raised.value.problem is not None
     assert (raised.value.problem.reference, len(service.requests)) == ("0123", 1)
 
@@ -193,7 +194,7 @@ def test_pauses_are_drawn_from_a_range_that_doubles_up_to_a_bound(tries: int, mo
 async def test_neither_token_nor_guest_is_in_what_is_raised(clock: ManualClock) -> None:
     async with ScriptedService(clock, NO_CONNECTION).client(RetryPolicy(total_seconds=0)) as client:
         with pytest.raises(Unavailable) as raised:
-            await client.submit({"guest": "Ana Ruiz"})
+            await client.submit(PART)
     assert "token" not in str(raised.value)
     assert "Ana" not in str(raised.value)
 
@@ -232,7 +233,7 @@ async def test_a_bulk_that_is_answered_with_another_number_of_results_is_unexpec
     one = {"data": {"accepted": 1, "refused": 0, "results": [EXAMPLES["submissionAccepted"]["data"]]}}
     async with ScriptedService(clock, httpx.Response(200, json=one)).client() as client:
         with pytest.raises(Unexpected, match="2 items"):
-            _ = [result async for result in client.submit_many([Item({}), Item({})])]
+            _ = [result async for result in client.submit_many([BookingEngineItem(PART), BookingEngineItem(PART)])]
 
 
 async def test_a_bulk_is_sent_again_under_the_same_keys(clock: ManualClock) -> None:
@@ -241,7 +242,7 @@ async def test_a_bulk_is_sent_again_under_the_same_keys(clock: ManualClock) -> N
     async with service.client() as client:
 
         async def submitted() -> list[Any]:
-            return [result async for result in client.submit_many([Item({"propertyId": 1})])]
+            return [result async for result in client.submit_many([BookingEngineItem(PART)])]
 
         (result,) = await passing(clock, submitted())
     assert (result.request_id, len(service.requests)) == (REQUEST_ID, 2)

@@ -3,27 +3,36 @@
 import dataclasses
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reservation_forwarder_client import Submission, listing, problems, records, responses
+from forwarder.reservation.outcome import Status as Outcome
+from reservation_forwarder_client import Submission, listing, outcomes, problems, records, responses, submissions
 from reservation_forwarder_client.wire import RAW, Malformed, members_of, read
-from tools.contracts.openapi.document import openapi
 from tools.contracts.openapi.response_examples import response_examples
 
-SCHEMAS = openapi()["components"]["schemas"]
+CONTRACT = Path(__file__).parents[3] / "schemas" / "openapi.json"
+SCHEMAS = json.loads(CONTRACT.read_text())["components"]["schemas"]
 SHAPES = [
     *(
         (shape, shape.__name__)
-        for shape in vars(records).values()
-        if isinstance(shape, type) and dataclasses.is_dataclass(shape) and shape.__module__ == records.__name__
+        for module in (records, submissions)
+        for shape in vars(module).values()
+        if isinstance(shape, type) and dataclasses.is_dataclass(shape) and shape.__module__ == module.__name__
     ),
     (problems.Problem, "Problem"),
     (problems.Fault, "Fault"),
     (listing.Cursors, "Cursors"),
 ]
-OWN = {"idempotencyKey", RAW}
+OWN = {"idempotencyKey", "idempotentReplayed", "duplicateOf", "httpRequestId", "statusUrl", RAW}
+OUTCOMES: dict[str, type[outcomes.Outcome]] = {
+    "CONFIRMED": outcomes.Confirmed,
+    "REJECTED": outcomes.Rejected,
+    "IN_DOUBT": outcomes.InDoubt,
+    "CANCELLED": outcomes.Cancelled,
+}
 OF_THE_ENVELOPE = {"Submission": {"warnings"}}
 
 
@@ -52,6 +61,7 @@ def test_every_submission_that_is_shown_is_read(name: str) -> None:
     assert len(submission.attempts) == len(example["data"].get("attempts", ()))
     assert (submission.problem is None) == (example["data"].get("problem") is None)
     assert submission.raw == example["data"]
+    assert type(submission.outcome) is OUTCOMES.get(submission.status, type(None))
 
 
 def test_the_warnings_of_a_receipt_are_read() -> None:
@@ -79,7 +89,20 @@ def test_what_is_added_is_passed_over_and_there_to_look_up(name: str) -> None:
 
 
 def test_a_status_that_is_added_is_read() -> None:
-    assert read(Submission, {"requestId": "rsv_x", "status": "ON_HOLD"}).settled
+    added = read(Submission, {"requestId": "rsv_x", "status": "ON_HOLD"})
+    assert added.settled
+    assert added.outcome == outcomes.OtherOutcome("ON_HOLD")
+
+
+def test_a_status_alone_is_no_outcome_yet() -> None:
+    """As a receipt tells it: the record, or the problem, is read from the submission."""
+    for status in Outcome:
+        assert read(Submission, {"requestId": "rsv_x", "status": status.value}).outcome is None
+
+
+def test_failed_is_told_by_its_problem() -> None:
+    failed = example_of("submissionRejected")["data"] | {"status": "FAILED"}
+    assert isinstance(read(Submission, failed).outcome, outcomes.Failed)
 
 
 def _broken() -> Iterator[dict[str, Any]]:

@@ -5,8 +5,10 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from html import unescape
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -15,30 +17,43 @@ from forwarder.assembly.backend import Backend, open_backend
 from forwarder.assembly.roles.console import console_refusal, open_console
 from forwarder.console.sessions import IDLE_SECONDS, LONGEST_SECONDS, Sessions
 from forwarder.http.server import http_app
+from forwarder.operations.accounts import Accounts
+from forwarder.operations.connections import connection_of
 from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter, letter_message
+from forwarder.pms.directory import open_directory
 from forwarder.process.clock import iso
 from forwarder.process.supervision import bind
-from forwarder.reservation.outcome import Status
+from forwarder.reservation.booking import Booking
+from forwarder.reservation.duplicates import NaturalKey
+from forwarder.reservation.outcome import Confirmed, Status
 from forwarder.reservation.request import SealedCard
+from forwarder.reservation.submission import RequestIds
 from forwarder.settings.environment import Environment
 from forwarder.settings.reading import settings_of
 from forwarder.store.audit.port import AuditEntry, AuditFilter
+from forwarder.store.processes.port import RunningProcess, ThrottleState
+from forwarder.store.processes.register import SqlProcesses
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Arrival
 from forwarder.tenancy.access import Access
+from forwarder.tenancy.bad_tokens import BadTokens
 from forwarder.tenancy.key_terms import Scope, read_networks
 from forwarder.tenancy.port import Account
+from forwarder.tenancy.sql.deployment import request_id_key
 from forwarder.tenancy.sql.directory import CacheTimes, SqlDirectory
 from forwarder.topics.codec import decode_cancellation, encode_submission, header, is_cancellation
 from forwarder.topics.port import Message
 from forwarder.topics.reading import read_to_end
 from tests.support.memory.clock import ManualClock
+from tests.support.simulator.server import running_simulator
 from tests.support.store.stored import final, postponed
 from tests.support.worker.works import NOW, submission
+from tools.servers.certificates import Authority
 
 T = TypeVar("T")
 ORIGIN = "http://localhost:8080"
 HOSTILE = "<script>alert('x')</script>"
+TURNED = "Ann\u202eeva\u2066\u061c\x9b31m\x85\x7f"
 
 
 @dataclass
@@ -74,8 +89,8 @@ class Console:
 
 
 @pytest.fixture
-async def console(tmp_path: Path) -> AsyncIterator[Console]:
-    settings = settings_of(Environment(data_dir=tmp_path, partitions=1))
+async def console(data_dir: Path) -> AsyncIterator[Console]:
+    settings = settings_of(Environment(data_dir=data_dir, partitions=1))
     async with open_backend(settings) as backend:
         await backend.create_topics()
         await backend.tenancy.add_workspace("casa")
@@ -83,20 +98,27 @@ async def console(tmp_path: Path) -> AsyncIterator[Console]:
         key, token = await backend.tenancy.add_key("casa", scopes=frozenset[Scope]({"operate"}))
         # A key that is revoked is remembered for no time at all.
         directory = SqlDirectory(backend.engine, backend.clock, CacheTimes(known=0.0))
-        served = replace(backend, access=Access(directory, backend.clock))
+        served = replace(backend, access=Access(directory, backend.clock, BadTokens(ManualClock(), 60)))
         transport = httpx.ASGITransport(http_app(await open_console(served), backend.clock), client=("203.0.113.7", 1))
         async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as http:
             yield Console(backend, http, token, key.id)
 
 
 async def taken_in(
-    console: Console, number: int, *, status: Status | None = None, due_at: datetime | None = None, **fields: Any
+    console: Console,
+    number: int,
+    *,
+    status: Status | None = None,
+    due_at: datetime | None = None,
+    natural: NaturalKey | None = None,
+    **fields: Any,
 ) -> str:
     """A submission of the account, that ended so if that is given; a FAILED one with its dead letter. `due_at`: when it is tried
     again. Its request id."""
     recorder, backend = SqlRecorder(console.backend.engine), console.backend
     await recorder.renew("w1", seconds=30.0)
-    arriving = Arrival(submission(number, account="casa-1", **fields), 0, NOW + timedelta(days=1), held=True)
+    submitted = replace(submission(number, account="casa-1", **fields), natural=natural)
+    arriving = Arrival(submitted, 0, NOW + timedelta(days=1), held=True)
     (work,) = await recorder.ingest("w1", [arriving], now=NOW)
     if due_at is not None:
         await recorder.record("w1", [], [postponed(work, due_at=due_at)])
@@ -233,6 +255,28 @@ async def test_what_guests_and_pmss_say_is_text(console: Console) -> None:
         assert "<script>alert" not in page.text, path
 
 
+async def test_what_turns_text_or_is_no_character_is_shown_escaped(console: Console) -> None:
+    guest = {"firstName": TURNED, "lastName": "Novak", "email": "novak@example.com"}
+    request_id = await taken_in(console, 1, status=Status.FAILED, guest=guest, propertyId=TURNED, roomId=TURNED)
+    await console.sign_in()
+    pages = [
+        await console.send(f"/console/submissions/{request_id}", do="guest"),
+        *[
+            await console.http.get(f"/console{path}")
+            for path in (
+                "/submissions?guest=novak",
+                f"/submissions?guest={quote(TURNED)}",
+                "/dead-letters",
+                "/topics/reservations.requests-dlt?since=1970-01-02T00:00",
+                f"/accounts/{quote(TURNED)}",
+            )
+        ],
+    ]
+    for page in pages:
+        assert all(each.isprintable() or each in "\n\t" for each in page.text), page.url
+    assert all("Ann\\u202eeva" in pages[index].text for index in (0, 1, 2, 4))
+
+
 async def test_a_guest_is_shown_to_whoever_asks_and_that_is_on_the_trail(console: Console) -> None:
     request_id = await taken_in(console, 1)
     await console.sign_in()
@@ -265,20 +309,162 @@ async def test_messages_are_shown_without_guests_and_cards(console: Console) -> 
         assert hidden not in page
 
 
-async def test_an_account_is_paused_resumed_and_changed(console: Console) -> None:
+async def as_shown(console: Console, page: str) -> dict[str, str]:
+    """What the form of an account's settings holds as it is shown."""
+    text = (await console.http.get(page)).text
+    fields = dict(re.findall(r'<input[^>]*? name="(\w+)"[^>]*? value="([^"]*)"', text[text.index('id="settings"') :]))
+    fields = {name: unescape(value) for name, value in fields.items() if name not in {"tls", "checks", "form_token"}}
+    return {**fields, "options": unescape(not_none(re.search(r"<textarea name=.options.[^>]*>([^<]*)<", text))[1])}
+
+
+async def test_an_account_is_paused_resumed_and_changed(console: Console, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority").file.read_text()
     await console.sign_in()
     page = "/console/accounts/casa-1"
     await console.send(page, do="pause")
     assert (await console.backend.tenancy.accounts())[0].paused
     assert "It is paused" in (await console.http.get(page)).text
     await console.send(page, do="resume")
-    await console.send(page, do="change", duplicate_window="120")
-    await console.send(page, do="change", duplicate_window="-1")
+    given = await as_shown(console, page)
+    wanted = {
+        **given,
+        "do": "change",
+        "duplicate_window": "120",
+        "rate": "2.5",
+        "concurrency": "3",
+        "deadline": "600",
+        "checks": "guest-name",
+        "base_url": "https://elsewhere.test/",
+        "credential": "another",
+        "tls": "own",
+        "authorities": authority,
+    }
+    stale = await as_shown(console, page)
+    assert (await console.send(page, **wanted)).status_code == 303
     (account,) = await console.backend.tenancy.accounts()
-    assert (account.paused, account.duplicate_window_seconds) == (False, 120)
-    trail = [(each.action, each.actor) for each in await console.audited("account") if each.actor_kind == "key"]
-    assert trail == [(f"account.{each}", console.key_id) for each in ("change", "resume", "pause")]
+    assert (account.paused, account.duplicate_window_seconds, account.rate_per_second) == (False, 120, 2.5)
+    assert (account.concurrency, account.deadline_seconds, account.skipped_checks) == (3, 600, ("guest-name",))
+    assert (account.base_url, account.authorities) == ("https://elsewhere.test", authority.strip())
+    assert "another" not in account.credential
+    late = await console.send(page, **{**stale, "do": "change", "rate": "7"})
+    assert late.status_code == 422
+    assert "Somebody else has changed this account" in late.text
+    for wrong, says in (
+        ({"duplicate_window": "-1"}, "The duplicate window is a whole number"),
+        ({"rate": "0"}, "The rate must be a number"),
+        ({"base_url": "ftp://x"}, "The base URL must begin with http"),
+        ({"base_url": "https://third.test"}, "give it again"),
+        ({"base_url": "http://third.test", "credential": "c"}, "would be sent by plain http"),
+        ({"options": "[1]"}, "The options are a JSON object"),
+        ({"options": '{"nonsense": 1}'}, "nonsense"),
+        ({"checks": "<b>"}, "there is no check"),
+        ({"tls": "own", "certificate": "x"}, "needs its key"),
+        ({"tls": "own", "authorities": "no PEM"}, "Nothing was changed"),
+        ({"concurrency": "0"}, "Concurrency is a whole number from 1"),
+    ):
+        refused = await console.send(page, **{**await as_shown(console, page), "do": "change", **wrong})
+        assert (refused.status_code, says in refused.text) == (422, True), (wrong, refused.text)
+    assert [account] == [*await console.backend.tenancy.accounts()]
+    trail = [(each.action, each.actor, each.details) for each in await console.audited("account.change")]
+    (changed,) = [details for _, actor, details in trail if actor == console.key_id]
+    assert "rate_per_second" in changed
+    assert "another" not in changed
     assert (await console.http.get("/console/accounts/casa-2")).status_code == 404
+
+
+async def test_an_accounts_pms_is_probed_and_asked_for_a_reservation(console: Console) -> None:
+    accounts = Accounts(console.backend.tenancy, console.backend.sealer)
+    request_id = await taken_in(console, 1, status=Status.IN_DOUBT)
+    await console.sign_in()
+    async with running_simulator() as site:
+        await accounts.change(
+            "casa-1", credential="credential", options={}, all_options=False, base_url=site.base_url("generic")
+        )
+        probed = (await console.send("/console/accounts/casa-1", do="probe", property="1001")).text
+        assert probed.count('class="tag good">ok') == 3, probed
+        page = f"/console/submissions/{request_id}"
+        assert "has nothing under our reference" in (await console.send(page, do="look_up")).text
+        made = not_none(await console.backend.overview.asked_for(request_id))
+        account = not_none(await console.backend.pushing_directory().account("casa-1"))
+        async with open_directory(console.backend.clock) as directory:
+            pms = directory.connect(connection_of(account, not_none(console.backend.keyring)))
+            there = await pms.create(Booking(request_id, {**made.reservation, "roomId": "A"}))
+        assert isinstance(there, Confirmed)
+        found = (await console.send(page, do="look_up")).text
+        assert f"The PMS has it, as {there.pms_reservation_id}" in found
+        assert f'value="{there.pms_reservation_id}"' in found  # ready to be settled
+        site.go_wrong("down")
+        assert "The PMS does not say" in (await console.send(page, do="look_up")).text
+        assert 'class="tag bad">failed' in (await console.send("/console/accounts/casa-1", do="probe")).text
+    assert (await console.send("/console/submissions/unknown", do="look_up")).status_code == 404
+    looked = await console.audited("submission.look_up")
+    assert {(each.actor, each.target) for each in looked} == {(console.key_id, request_id)}
+
+
+async def test_what_workers_know_of_a_pms_is_shown(console: Console) -> None:
+    register, now = SqlProcesses(console.backend.engine), console.backend.clock.now()
+    left_alone = ThrottleState("casa-1", "open", "pms_unreachable", 12.0, 0, 4, 8, 17.4, 20.0)
+    well = ThrottleState("casa-1", "closed", None, 0.0, 2, 8, 8, 20.0, 20.0)
+    for number, (state, seen) in enumerate([(left_alone, now), (well, now), (left_alone, now - timedelta(minutes=5))]):
+        worker = RunningProcess(f"w{number}", "worker", "1.2.3", "abc", f"host-{number}", now, seen, (state,))
+        await register.tell(worker)
+    await register.tell(
+        RunningProcess("i", "ingress", "1.2.3", "abc", "host", now - timedelta(hours=1), now - timedelta(minutes=9))
+    )
+    await console.sign_in()
+    account = (await console.http.get("/console/accounts/casa-1")).text
+    for shown in ("open at 1 of 2", "pms_unreachable, asked again in 12 s", "2 of 12", "lowered from 16", "37 of 40"):
+        assert shown in account
+    assert "open at 1 of 2" in (await console.http.get("/console/accounts")).text
+    overview = (await console.http.get("/console")).text
+    attention = overview[overview.index('id="attention"') : overview.index('id="flow"')]
+    assert re.findall(r'<a href="([^"]+)">([^<]+)</a> is left alone', attention) == [
+        ("/console/accounts/casa-1", "casa-1")
+    ]
+    assert ">ingress</a> does not run" in attention
+    assert ">worker</a> does not run" not in attention
+    assert "host-0, host-1, host-2" in overview
+
+
+async def test_each_way_to_search_finds_what_is_meant_and_nothing_else(console: Console) -> None:
+    ids = RequestIds(await request_id_key(console.backend.engine))
+    key = ids.transaction_key("casa-1", "tx-77")
+    ours = await taken_in(
+        console,
+        1,
+        natural=NaturalKey("natural", key),
+        status=Status.CONFIRMED,
+        propertyId="P-1",
+        guest={"name": "Ana Novak", "email": "ana@novak.example", "phone": "+385 91 555 0101"},
+    )
+    other = await taken_in(console, 2, status=Status.FAILED, propertyId="P-2")
+    await console.sign_in()
+    (summary, _) = not_none(await console.backend.overview.find(ours))
+    accepted = datetime.fromisoformat(summary.accepted_at)
+    later, earlier = (accepted + timedelta(days=each) for each in (1, -1))
+    found: list[tuple[dict[str, str], set[str]]] = [
+        ({"guest": "novak ANA"}, {ours}),
+        ({"guest": "385915550101"}, {ours}),
+        ({"property": "P-1"}, {ours}),
+        ({"transaction": "tx-77"}, {ours}),
+        ({"pms": not_none(summary.pms_reservation_id)}, {ours}),
+        ({"status": "FAILED"}, {other}),
+        ({"account": "casa-1"}, {ours, other}),
+        ({"account": "casa-2"}, set()),
+        ({"workspace": "demo", "status": "CONFIRMED"}, {ours}),
+        ({"workspace": "casa"}, set()),
+        ({"since": f"{earlier:%Y-%m-%dT%H:%M}", "before": f"{later:%Y-%m-%dT%H:%M}"}, {ours, other}),
+        ({"since": f"{later:%Y-%m-%dT%H:%M}"}, set()),
+        ({"before": f"{earlier:%Y-%m-%dT%H:%M}"}, set()),
+        ({"reason": "no_such_reason"}, set()),
+    ]
+    for given, wanted in found:
+        page = (await console.http.get("/console/submissions", params=given)).text
+        assert {each for each in (ours, other) if each in page} == wanted, given
+    by_id = await console.http.get("/console/submissions", params={"id": ours})
+    assert by_id.headers["location"] == f"/console/submissions/{ours}"
+    wrong = (await console.http.get("/console/submissions", params={"since": "yesterday"})).text
+    assert "write one in UTC as" in wrong
 
 
 async def test_what_is_in_doubt_is_settled(console: Console) -> None:

@@ -31,7 +31,7 @@ async def test_its_paths_are_the_routes_and_the_routes_its_paths() -> None:
         routed = {
             (route.path, method)
             for route in house.routes
-            if isinstance(route, Route)
+            if isinstance(route, Route) and route.include_in_schema
             for method in (route.methods or ())
             if method != "HEAD"
         }
@@ -167,7 +167,11 @@ async def test_what_tells_of_the_service_is_in_it() -> None:
         house.client.event_hooks = {"response": [CONTRACT.holds]}
         house.client.headers.clear()
         assert (await house.client.get("/openapi.json")).json() == openapi()
-        for path in ("/docs", "/problems", "/problems/not_found", "/problems/nothing"):
-            await house.client.get(path)
+        assert (await house.client.get("/")).json()["openapi"] == "/openapi.json"
+        shown = ("/docs", "/docs/guides", "/docs/guides/first-steps", "/docs/guides/nothing", "/problems")
+        for path in (*shown, "/problems/not_found", "/problems/nothing", "/pms-openapi.json"):
+            answer = await house.client.get(path)
+            await house.client.get(path, headers={"If-None-Match": answer.headers.get("etag", "")})
+        await house.client.get("/", headers={"Accept": "text/html"})
         told = await house.client.get("/problems/not_found", headers={"Accept": "application/json"})
         assert told.json()["type"] == "/problems/not_found"

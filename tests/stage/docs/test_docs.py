@@ -29,7 +29,15 @@ OTHER_VARIABLES = {  # of the demo, of the tests and their tools
 }
 _OF_KAFKA = {"min.insync.replicas", "advertised.listeners", "retention.ms", "segment.ms"}
 _AUDITED = {"key.add", "account.change", "submission.settle"}
-NOT_EVENTS = _OF_KAFKA | _AUDITED | {"reservations.requests", "reservations.results", "simulator.jsonl"}
+_OF_SPANS = {"error.type"}
+_OF_THE_CHART = {"traces.endpoint", "traces.variables"}
+NOT_EVENTS = (
+    _OF_KAFKA
+    | _AUDITED
+    | _OF_SPANS
+    | _OF_THE_CHART
+    | {"reservations.requests", "reservations.results", "simulator.jsonl"}
+)
 NOT_YET = {"schemas/released"}  # the first release makes it
 MODULE = re.compile(r"(?:forwarder|tools|bench|tests)(?:\.[a-z_0-9]+)+")
 

@@ -19,15 +19,15 @@ def test_the_pages_are_what_the_code_says() -> None:
 def test_a_page_that_drifted_or_is_missing_is_found(tmp_path: Path) -> None:
     assert set(outdated(tmp_path)) == set(pages())
     for name, text in pages().items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     assert outdated(tmp_path) == []
-    (tmp_path / "reference/metrics.md").write_text("# Metrics\n", encoding="utf-8")
-    assert outdated(tmp_path) == ["reference/metrics.md"]
+    (tmp_path / "docs/reference/metrics.md").write_text("# Metrics\n", encoding="utf-8")
+    assert outdated(tmp_path) == ["docs/reference/metrics.md"]
 
 
 def test_every_setting_is_described_with_its_default() -> None:
-    page = pages()["reference/settings.md"]
+    page = pages()["docs/reference/settings.md"]
     for name in Environment.model_fields:
         assert descriptions()[name]
         assert f"| `FORWARDER_{name.upper()}` |" in page
@@ -42,6 +42,8 @@ def test_a_log_event_without_a_meaning_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_commands_metrics_and_events_are_all_there() -> None:
-    assert "### forwarder dead-letters replay" in pages()["reference/commands.md"]
-    assert "| `forwarder_pushes_total` | counter | `kind`, `action`, `outcome` |" in pages()["reference/metrics.md"]
-    assert "| `submission.accepted` | info | A submission is safe" in pages()["reference/log-events.md"]
+    assert "### forwarder dead-letters replay" in pages()["docs/reference/commands.md"]
+    assert (
+        "| `forwarder_pushes_total` | counter | `kind`, `action`, `outcome` |" in pages()["docs/reference/metrics.md"]
+    )
+    assert "| `submission.accepted` | info | A submission is safe" in pages()["docs/reference/log-events.md"]

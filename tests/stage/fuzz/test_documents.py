@@ -1,6 +1,5 @@
 """Messages, lists' parameters and mapping files, whatever they hold: read, or refused by the error that is expected."""
 
-import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 
 from forwarder.notifier.events import decode_event
 from forwarder.pms.kinds.generic.adapter import GenericOptions
+from forwarder.pms.mapping.document import read_document
 from forwarder.pms.mapping.json_path import is_path, value_at
 from forwarder.query.pages import PageRequest, read_page_request
 from forwarder.reservation.request import SealedCard
@@ -30,8 +30,8 @@ from tests.support.pms.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE
 from tests.support.worker.worker_bench import cancellation, fresh, message_of
 from tools.contracts.messages.messages import result_messages
 
-LIVES: Final[Mapping[Profile, int]] = {"change": 100, "full": 4_000, "long": 100_000}
-MAPPINGS: Final = [tomllib.loads(CLOUDBEDS_LIKE), tomllib.loads(LODGIFY_LIKE)]
+LIVES: Final[Mapping[Profile, int]] = {"change": 50, "full": 4_000, "long": 100_000}
+MAPPINGS: Final = [read_document(CLOUDBEDS_LIKE).value, read_document(LODGIFY_LIKE).value]
 
 leaves = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.sampled_from(["a..b", "/{x}"])

@@ -13,7 +13,7 @@ from forwarder.pms.http.response import ResponseReader
 from tests.support.machine.profile import Profile, lives
 
 MOST = 2_000
-LIVES: Final[Mapping[Profile, int]] = {"change": 200, "full": 8_000, "long": 300_000}
+LIVES: Final[Mapping[Profile, int]] = {"change": 100, "full": 8_000, "long": 300_000}
 TOKENS = (
     b"HTTP/1.1 200 OK\r\n",
     b"HTTP/1.1 204 No Content\r\n",

@@ -18,7 +18,7 @@ from forwarder.http.server import serve
 from forwarder.process.supervision import Stop, bind
 from tests.support.machine.profile import Profile, lives
 
-LIVES: Final[Mapping[Profile, int]] = {"change": 100, "full": 5_000, "long": 100_000}
+LIVES: Final[Mapping[Profile, int]] = {"change": 50, "full": 5_000, "long": 100_000}
 GOOD = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 TOKENS = (
     b"GET / HTTP/1.1\r\n",

@@ -20,6 +20,7 @@ from forwarder.reservation.problems.problem import Fault, Problem
 from tests.support.memory.clock import ManualClock
 from tests.support.stages.http_stages import Stages, stages
 
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 CARD_NUMBER = "4111111111111111"
 
 
@@ -81,7 +82,7 @@ async def test_an_unknown_path_is_a_404_problem(client: httpx.AsyncClient) -> No
         "type": "/problems/not_found",
         "title": "Not found",
         "status": 404,
-        "detail": "There is nothing at this path.",
+        "detail": "There is nothing at this path.",  # nor a page that says what there is
         "code": "not_found",
         "httpRequestId": answer.headers["request-id"],
     }
@@ -134,6 +135,24 @@ async def test_every_log_line_of_a_request_has_its_name(client: httpx.AsyncClien
     with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as logged:
         answer = await client.get("/broken")
     assert {entry.get("http_request_id") for entry in logged} == {answer.headers["request-id"]}
+
+
+@pytest.mark.parametrize(
+    ("given", "trace_id"),
+    [
+        ([TRACEPARENT], TRACEPARENT[3:35]),
+        ([TRACEPARENT, TRACEPARENT], TRACEPARENT[3:35]),
+        (["nonsense"], None),
+        ([TRACEPARENT, TRACEPARENT[:-1] + "0"], None),
+        ([], None),
+    ],
+)
+async def test_every_log_line_of_a_request_has_the_id_of_its_trace(
+    client: httpx.AsyncClient, given: list[str], trace_id: str | None
+) -> None:
+    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as logged:
+        await client.get("/broken", headers=[("traceparent", each) for each in given])
+    assert {entry.get("trace_id") for entry in logged} == {trace_id}
 
 
 async def test_what_nobody_foresaw_is_a_500_with_a_reference_and_nothing_else(client: httpx.AsyncClient) -> None:

@@ -80,7 +80,7 @@ async def test_the_message_carries_the_submission(
     assert submission.request_id == answer.json()["data"]["requestId"] == header(message.headers, "ce_subject")
     assert (submission.workspace_id, submission.account_id, submission.operation) == ("alpha", "alpha-1", operation)
     assert submission.accepted_at == house.clock.now()
-    assert submission.traceparent == trace
+    assert submission.trace == trace
     assert submission.card is None
     assert submission.reservation == body
     assert message.key == f"alpha-1:{body['propertyId']}".encode()

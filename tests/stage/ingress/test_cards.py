@@ -2,6 +2,7 @@
 
 import gc
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from forwarder.reservation.card_numbers import masked
+from forwarder.reservation.checks.card_numbers import masked
 from forwarder.reservation.request import CardDetails
 from forwarder.topics.codec import decode_submission
 from tests.support.stages.asgi_call import AsgiCall
@@ -17,6 +18,11 @@ from tests.support.stages.bodies import BOOKING_ENGINE, CARD, GENERAL
 from tests.support.stages.http_stages import BOOKING_ENGINE_PATH, GENERAL_PATH, HEADERS, Stages, stages
 
 SECRETS = ("4111 1111 1111 1111", "4111111111111111", "987", "ANA R HOLDER", "2031")
+
+
+def _secrets_in(shown: str) -> list[str]:
+    """Those that stand in it by themselves: random identifiers and signatures may have the digits of a code by chance."""
+    return [each for each in SECRETS if re.search(rf"(?<![0-9A-Za-z]){re.escape(each)}(?![0-9A-Za-z])", shown)]
 
 
 @pytest.fixture
@@ -43,7 +49,7 @@ async def test_nothing_of_the_card_is_readable_in_message_answer_or_log(house: S
     sealed = house.published()["card"]["sealed"]
     shown = f"{message}{answer.headers}{answer.text}{logged}".replace(sealed, "")
     assert [entry["event"] for entry in logged if entry["log_level"] == "info"] == ["submission.accepted"]
-    assert not [secret for secret in SECRETS if secret in shown]
+    assert _secrets_in(shown) == []
 
 
 async def test_a_refusal_shows_nothing_of_the_card_either(house: Stages) -> None:
@@ -53,7 +59,7 @@ async def test_a_refusal_shows_nothing_of_the_card_either(house: Stages) -> None
             BOOKING_ENGINE_PATH, json=BOOKING_ENGINE | {"cardDetails": card, "currency": 1}
         )
     assert answer.status_code == 422
-    assert not [secret for secret in SECRETS if secret in f"{answer.text}{logged}"]
+    assert _secrets_in(f"{answer.text}{logged}") == []
 
 
 async def test_whoever_holds_the_private_key_reads_all_of_it(house: Stages) -> None:
@@ -108,7 +114,7 @@ async def test_a_card_that_its_pms_is_not_sent_ends_at_the_door(house: Stages, k
     assert house.published()["card"] is None
     assert house.published()["reservation"]["cardDetails"] == {"cardNumber": "411111******1111"}
     shown = f"{house.requests[0]}{answer.headers}{answer.text}{logged}"
-    assert not [secret for secret in SECRETS if secret in shown]
+    assert _secrets_in(shown) == []
 
 
 @pytest.mark.parametrize(("kind", "channel"), [("website-builder", "SELF"), ("booking-sync", "PMS")])

@@ -276,7 +276,10 @@ async def test_a_bulk_is_tried_item_by_item(house: Stages, *, lines: bool) -> No
     data = (await house.client.post(BULK_PATH, params=TRY, content=content, headers=media_type)).json()["data"]
     assert (data["accepted"], data["refused"]) == (0, 1)
     assert [result.pop("success") for result in data["results"]] == [True, False, False, True]
-    first, second, third, fourth = data["results"]
+    places = ("index", "line", "idempotencyKey")
+    first, second, third, fourth = (
+        {name: said for name, said in result.items() if name not in places} for result in data["results"]
+    )
     assert first == await _tried(house, house_of_one, GENERAL_PATH)
     assert second["problem"]["code"] == "invalid_item"
     assert third == await _tried(house, BOOKING_ENGINE | {"morChannel": "PMS"})

@@ -13,7 +13,6 @@ from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.process.clock import SystemClock
 from forwarder.store.database import open_engine
-from forwarder.store.migrate import migrate
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus
 from forwarder.store.webhooks.queue import SqlDeliveryQueue
@@ -64,13 +63,12 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    await migrate(tmp_path / "store.sqlite3")
-    engine = open_engine(tmp_path / "store.sqlite3")
+async def bench(data_dir: Path) -> AsyncIterator[Bench]:
+    engine = open_engine(data_dir / "store.sqlite3")
     async with AsyncExitStack() as stack:
         stack.push_async_callback(engine.dispose)
         await SqlTenancyAdmin(engine).add_workspace(WORKSPACE_ID)
-        log, clock = EmbeddedLog(tmp_path / "log.sqlite3"), SystemClock()
+        log, clock = EmbeddedLog(data_dir / "log.sqlite3"), SystemClock()
         sender, endpoints = MemorySender(), SqlEndpoints(engine)
         async with log.admin() as admin:
             await admin.create(dict.fromkeys(TOPICS.all(), 1))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.reservation.card_numbers import digits_of
+from forwarder.reservation.checks.card_numbers import digits_of
 from forwarder.reservation.outcome import Confirmed
 from tests.support.cards import NUMBER, SPELLINGS
 from tests.support.pms.open_pms import created

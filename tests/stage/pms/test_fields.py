@@ -10,6 +10,7 @@ from forwarder.pms.conformance.fields import unlike_its_table
 from forwarder.pms.fields import SPECIFIED, FieldTable, InNotes, LeftOut, SentAs, words_for
 from forwarder.pms.kinds.beds24.requests import FIELDS as BEDS24
 from forwarder.pms.kinds.booking_sync.fields import FIELDS as BOOKING_SYNC
+from forwarder.pms.mapping.kind import MappedKind
 from forwarder.pms.mapping.model import PmsMapping
 from forwarder.pms.mapping.unmapped import table_of
 from forwarder.pms.port import AccountConnection
@@ -17,6 +18,7 @@ from forwarder.pms.registry import KINDS, check_options
 from forwarder.pms.rehearsal import CREDENTIAL, WITHHELD
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.request import MODELS
+from forwarder.simulator.sites import SITES
 from tests.support.pms.mapped import CLOUDBEDS_LIKE, LODGIFY_LIKE
 from tests.support.simulator.accounts import ACCOUNTS
 from tests.support.simulator.server import booking
@@ -42,9 +44,13 @@ MORE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "a mapping without notes": ("generic", {"mapping": _NO_NOTES}),
     "a mapping of first names": ("generic", {"mapping": _PARTS_OF_NAMES}),
 }
+_NEEDED = {kind: SITES[kind].options if isinstance(KINDS[kind], MappedKind) else {} for kind in KINDS}
+"""The options that accounts of a kind cannot do without."""
 SET_AS = {
-    **{kind: (kind, {}) for kind in KINDS},
-    **{name: (account.kind, account.changes.get("options", {})) for name, account in ACCOUNTS.items()},
+    **{
+        name: (account.kind, {**_NEEDED[account.kind], **account.changes.get("options", {})})
+        for name, account in ACCOUNTS.items()
+    },
     **MORE,
 }
 

@@ -4,12 +4,14 @@ from typing import Any
 
 import pytest
 
+from forwarder.pms.mapping.kind import MappedKind
 from forwarder.pms.port import AccountConnection, BadOptions, Rehearsal, UnknownKind
 from forwarder.pms.registry import KINDS
 from forwarder.pms.rehearsal import rehearse
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.outcome import Rejected
 from forwarder.reservation.request import CardDetails
+from forwarder.simulator.sites import SITES
 from tests.support.memory.clock import ManualClock
 from tests.support.simulator.client import NOW
 from tests.support.simulator.server import CARD, booking
@@ -76,7 +78,8 @@ async def test_every_step_of_a_charge_is_shown_and_nothing_of_the_card_but_its_m
 @pytest.mark.parametrize("kind", KINDS)
 async def test_neither_card_nor_credential_is_shown(kind: str) -> None:
     asked = booking(card=CHARGED, morChannel="PMS", arrivalDate="2028-08-01", departureDate="2028-08-03", guest={})
-    shown = repr(await tried(kind, asked)).replace("411111******1111", "")
+    options = SITES[kind].options if isinstance(KINDS[kind], MappedKind) else {}
+    shown = repr(await tried(kind, asked, **options)).replace("411111******1111", "")
     assert not [secret for secret in SECRETS if secret in shown]
 
 

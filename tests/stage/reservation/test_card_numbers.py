@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from pydantic_core import to_json
 
-from forwarder.reservation.card_numbers import digits_of, find, mask, mask_all, may_hold, may_hold_any
+from forwarder.reservation.checks.card_numbers import digits_of, find, mask, mask_all, may_hold, may_hold_any
 from tests.support.cards import MASKED, NUMBER, SPELLINGS
 
 CARDS = (

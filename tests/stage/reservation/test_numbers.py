@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.ingress.message import published_form
+from forwarder.reservation.checks.fields import read_request
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import CURRENCY_DECIMALS, Operation
-from forwarder.reservation.validation import read_request
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 
 BODIES: dict[Operation, dict[str, Any]] = {"booking-engine": BOOKING_ENGINE, "general": GENERAL}

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.reservation.plausibility import (
+from forwarder.reservation.checks.fields import read_request
+from forwarder.reservation.checks.plausibility import (
     CHECKS,
     CLOCK_TIMES,
     GUEST_COUNTS,
@@ -18,7 +19,6 @@ from forwarder.reservation.plausibility import (
     plausibility,
 )
 from forwarder.reservation.problems.problem import Fault
-from forwarder.reservation.validation import read_request
 from tests.support.stages.bodies import ABSENT, BOOKING_ENGINE, GENERAL, changed
 
 NOON = datetime(2027, 6, 10, 12, tzinfo=UTC)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from forwarder.reservation.card_numbers import find
+from forwarder.reservation.checks.card_numbers import find
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import SubmissionState, can_compose, compose_record, record_id_of
 from forwarder.reservation.request import json_number

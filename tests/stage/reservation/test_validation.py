@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forwarder.reservation.checks.fields import MalformedJson, read_request
 from forwarder.reservation.problems.problem import Fault
 from forwarder.reservation.request import BookingEngineRequest, GeneralRequest, Operation
-from forwarder.reservation.validation import MalformedJson, read_request
 from tests.support.machine.profile import examples
 from tests.support.stages.bodies import BOOKING_ENGINE, CARD, GENERAL, changed
 
@@ -100,13 +100,20 @@ def test_rules_between_fields_are_named_together_with_faults_of_fields() -> None
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b" ", b"{", b"}", b"{} {}", b"{'a': 1}", b'{"a": 1,}', b"nul", b"\xff", b'{"a": "\xff"}', b'{"a": "\\ud800"}',
+        b"{", b"}", b"{} {}", b"{'a': 1}", b'{"a": 1,}', b"nul", b"\xff", b'{"a": "\xff"}', b'{"a": "\\ud800"}',
         b'{"a": NaN}', b'{"a": -Infinity}', b"[" * 10_000, b'{"guest":' * 1_000,
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_what_is_not_json_says_where(operation: Operation, body: bytes) -> None:
     with pytest.raises(MalformedJson, match=r"at line \d+ column \d+"):
+        read_request(operation, body)
+
+
+@pytest.mark.parametrize("body", [b"", b" \n"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_what_is_nothing_is_called_empty(operation: Operation, body: bytes) -> None:
+    with pytest.raises(MalformedJson, match="it is empty"):
         read_request(operation, body)
 
 

@@ -36,11 +36,11 @@ REQUEST = CancellationRequest(
     requested_at=datetime(2027, 1, 1, 0, 0, 0, 123000, UTC),
     reason='Ill. "\\u0000" é',
     revision=3,
-    traceparent=TRACE,
+    trace=TRACE,
 )
 
 
-@pytest.mark.parametrize("request_", [REQUEST, replace(REQUEST, reason=None, revision=0, traceparent=None, key="é:1")])
+@pytest.mark.parametrize("request_", [REQUEST, replace(REQUEST, reason=None, revision=0, trace=None, key="é:1")])
 def test_a_cancellation_there_and_back(request_: CancellationRequest) -> None:
     message = encode_cancellation(request_)
     assert is_cancellation(message)

@@ -15,7 +15,7 @@ def test_every_type_of_result_event_is_one() -> None:
         headers = {name: value.decode() for name, value in one.example.headers}
         for name in ("specversion", "id", "source", "type", "time", "subject"):
             assert event.pop(name) == headers[f"ce_{name}"]
-        assert event.pop("traceparent") == headers["traceparent"]
+        assert {name: event.pop(name) for name in ("traceparent", "tracestate")}.items() <= headers.items()
         assert event == {"datacontenttype": "application/json", "data": decode_data(one.example)}
         seen.append(headers["ce_type"])
     assert sorted(seen) == sorted(RESULT_TYPES)

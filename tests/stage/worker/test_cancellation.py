@@ -21,8 +21,8 @@ REFERENCE = fresh(1).request_id
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    async with open_bench(tmp_path) as opened:
+async def bench(data_dir: Path) -> AsyncIterator[Bench]:
+    async with open_bench(data_dir) as opened:
         yield opened
 
 

@@ -23,8 +23,8 @@ from tests.support.worker.works import submission
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    async with open_bench(tmp_path) as opened:
+async def bench(data_dir: Path) -> AsyncIterator[Bench]:
+    async with open_bench(data_dir) as opened:
         opened.accounts.one = replace(opened.accounts.one, concurrency=1)
         yield opened
 

@@ -14,12 +14,13 @@ from forwarder.reservation.duplicates import NaturalKey
 from forwarder.reservation.submission import Submission
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.topics.codec import header
+from tests.support.log.signers import SIGNER
 from tests.support.worker.worker_bench import TOPICS, Bench, cancellation, fresh, message_of, open_bench
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    async with open_bench(tmp_path) as opened:
+async def bench(data_dir: Path) -> AsyncIterator[Bench]:
+    async with open_bench(data_dir) as opened:
         yield opened
 
 
@@ -80,7 +81,7 @@ async def test_a_dead_letter_in_whose_place_another_was_sent_is_not_pushed(bench
         ((shown, state),) = await letters.find(LetterFilter())
         assert (shown.superseded_by, state) == (sent(2).request_id, LetterState.SUPERSEDED)
         assert plan_replay([(shown, state)], by_id=True).chosen == []
-        await bench.publisher.publish(TOPICS.requests, [replayed(letter.message)])
+        await bench.publisher.publish(TOPICS.requests, [SIGNER.signed_like(letter.message, replayed(letter.message))])
         await bench.taken_in()
     assert bench.pms.asked == [sent(2).request_id]
     assert len(await bench.rows("FAILED", 1)) == 1

@@ -18,8 +18,8 @@ from tests.support.worker.worker_bench import TOPICS, Bench, cancellation, fresh
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    async with open_bench(tmp_path) as opened:
+async def bench(data_dir: Path) -> AsyncIterator[Bench]:
+    async with open_bench(data_dir) as opened:
         yield opened
 
 

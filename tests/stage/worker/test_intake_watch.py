@@ -19,8 +19,8 @@ from tests.support.worker.worker_bench import PATIENCE_SECONDS, Bench, fresh, op
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    async with open_bench(tmp_path) as opened:
+async def bench(data_dir: Path) -> AsyncIterator[Bench]:
+    async with open_bench(data_dir) as opened:
         yield opened
 
 

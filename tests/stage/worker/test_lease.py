@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from forwarder.store.database import open_engine
-from forwarder.store.migrate import migrate
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import Heartbeat
@@ -134,9 +133,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[_Store]:
-    await migrate(tmp_path / "store.sqlite3")
-    engine = open_engine(tmp_path / "store.sqlite3")
+async def store(data_dir: Path, clock: ManualClock) -> AsyncIterator[_Store]:
+    engine = open_engine(data_dir / "store.sqlite3")
     store = _Store(engine)
     store.clock = clock
     yield store

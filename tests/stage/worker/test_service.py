@@ -12,7 +12,7 @@ import pytest
 
 from forwarder.process.clock import SystemClock, iso
 from forwarder.reservation.booking import apply_rules
-from forwarder.reservation.rules import Traits
+from forwarder.reservation.checks.rules import Traits
 from forwarder.reservation.submission import Submission
 from forwarder.store.database import Engine
 from forwarder.store.submissions.recorder import SqlRecorder
@@ -24,8 +24,8 @@ from tests.support.worker.worker_bench import PATIENCE_SECONDS, SETTINGS, TOPICS
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    async with open_bench(tmp_path) as opened:
+async def bench(data_dir: Path) -> AsyncIterator[Bench]:
+    async with open_bench(data_dir) as opened:
         yield opened
 
 

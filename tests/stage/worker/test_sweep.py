@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from forwarder.store.database import Engine, open_engine
-from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import Account
 from forwarder.worker.dispatch.dispatcher import Dispatcher
@@ -50,9 +49,8 @@ class _Worker:
 
 
 @pytest.fixture
-async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
-    await migrate(tmp_path / "store.sqlite3")
-    opened = open_engine(tmp_path / "store.sqlite3")
+async def engine(data_dir: Path) -> AsyncIterator[Engine]:
+    opened = open_engine(data_dir / "store.sqlite3")
     yield opened
     await opened.dispose()
 

@@ -5,7 +5,7 @@ A case says when to hit, what to do and what to expect:
     async def test_the_worker_killed(case: Case) -> None:
         async with case.load() as load:
             for _ in range(case.times(short=2, long=20)):
-                await case.made_more(case.draw(20, 200))
+                await case.made_more(case.some(20, 200))
                 await case.kill("worker")
         await case.verdict()
 """
@@ -27,9 +27,9 @@ from tests.support.campaign.report import Report, Row
 from tests.support.campaign.service import Service, put_accounts
 from tests.support.deployment.deployment import PATIENCE_SECONDS
 
-COUNTS = {"short": 200, "long": 2_000}
+COUNTS = {"short": 120, "long": 2_000}
 """Submissions of a case, at the least."""
-FIRST_MADE = 40
+FIRST_MADE = {"short": 20, "long": 40}
 """Bookings after which a case may hit."""
 RATES = {"short": 150.0, "long": 60.0}
 """Submissions a second. Many faults take minutes: what flows meanwhile is to be read whole again by the judge. Short ones find two
@@ -76,6 +76,10 @@ class Case:
         """A number from `low` to `high`, both included."""
         return self.random.randint(low, high)
 
+    def some(self, low: int, high: int) -> int:
+        """How many to wait for until the next hit: from `low` to `high`, for a change a third as many."""
+        return self.draw(low, high) // self.times(short=3, long=1)
+
     @asynccontextmanager
     async def load(
         self, *, count: int | None = None, rate: float | None = None, then: Then | None = None, role: str = "ingress"
@@ -99,7 +103,7 @@ class Case:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(load.run())
             polling = tasks.create_task(self._poller.poll())
-            await self.made_more(FIRST_MADE)
+            await self.made_more(FIRST_MADE[length])
             yield load
             load.finish()
             await load.over.wait()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import asyncpg
@@ -74,8 +74,9 @@ _OWN_ROLES = frozenset({"simulate", "ingress", "worker", "query", "up"})
 async def open_service(site: Site, *engines: Engine) -> AsyncIterator[Service]:
     """A deployment on the engines that the site's settings name; all of them run already."""
     journal = site.directory / "bookings.jsonl"
+    calm = replace(site, settings={**site.settings, "FORWARDER_LOG_LEVEL": "info"})  # a line a request is work too
     async with (
-        deploy(site, "--state", str(journal), "--delay", str(_PMS_MILLISECONDS)) as deployment,
+        deploy(calm, "--state", str(journal), "--delay", str(_PMS_MILLISECONDS)) as deployment,
         open_ledger(settings_of(site)) as ledger,
     ):
         yield Service(deployment, engines, ledger, Bookings(journal))

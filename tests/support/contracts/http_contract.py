@@ -43,6 +43,10 @@ class HttpContract:
 
     def operation(self, method: str, path: str) -> Mapping[str, Any] | None:
         """What the document says of such a request; None where it says nothing."""
+        if method in {"GET", "HEAD"} and path.endswith(
+            "/vrs/reservations/"
+        ):  # described once, without the slash that may end it
+            path = path.removesuffix("/")
         matching = [known for known in self.document["paths"] if _pattern(known).fullmatch(path)]
         exact = [known for known in matching if "{" not in known]
         for known in exact or matching:

@@ -35,10 +35,7 @@ def used() -> set[str]:
 def fault_codes() -> set[str]:
     """The codes of the faults of a request, as they are written where bodies and query parameters are read."""
     sources = (
-        _ROOT / "reservation" / "cards.py",
-        _ROOT / "reservation" / "rules.py",
-        _ROOT / "reservation" / "validation.py",
-        _ROOT / "reservation" / "plausibility.py",
+        *(_ROOT / "reservation" / "checks").glob("*.py"),
         _ROOT / "http" / "paging.py",
         _ROOT / "query" / "pages.py",
         *(_ROOT / "webhooks").glob("*.py"),

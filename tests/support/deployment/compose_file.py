@@ -96,5 +96,7 @@ def service(name: str, *, demo: bool = False) -> Service:
     if demo:
         more = read_compose(DEMO_FILE)["services"].get(name, {})
         told, environment = {**told, **more}, {**environment, **more.get("environment", {})}
+    # What has no value is passed on where the caller has it set, and here nobody has.
+    environment = {variable: value for variable, value in environment.items() if value is not None}
     _, *health = told.get("healthcheck", {}).get("test", ["CMD"])
     return Service(name, tuple(told["command"]), environment, tuple(health))

@@ -52,9 +52,12 @@ class ProxyConfig:
         return self._stage(method, path) if target == "$stage" else target
 
     def _location(self, path: str) -> str | None:
-        """An exact location, else the one with the longest prefix."""
+        """An exact location, else the first expression that matches, else the one with the longest prefix."""
         for where, target in self.locations:
             if where == ("=", path):
+                return target
+        for where, target in self.locations:
+            if where[0] == "~" and re.search(where[1], path):
                 return target
         prefixes = [(where[0], target) for where, target in self.locations if len(where) == 1]
         return max(((len(prefix), target) for prefix, target in prefixes if path.startswith(prefix)))[1]

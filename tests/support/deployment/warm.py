@@ -7,6 +7,7 @@ parent is another: `tests/journey/test_command.py` starts the command as a user 
 The parent is one process for each process of the tests, and ends when that does. Needs Linux.
 """
 
+import asyncio
 import atexit
 import gc
 import importlib
@@ -21,9 +22,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from threading import Lock
 from typing import IO, Any
+
+import anyio
+import anyio.lowlevel
 
 _MAX_REQUEST_BYTES = 1 << 17
 _PID_BYTES = 10
@@ -146,7 +150,22 @@ def _import_everything() -> None:
     for module in pkgutil.walk_packages(forwarder.__path__, "forwarder."):
         if ".migrations" not in module.name and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+    asyncio.run(_do_what_imports_late())
     gc.freeze()
+
+
+async def _do_what_imports_late() -> None:
+    """What a process imports and builds only as it begins to work, which is as much again: Alembic, anyio, statements."""
+    from forwarder.store.database import open_engine
+    from forwarder.store.migrate import migrate
+    from forwarder.store.submissions.recorder import SqlRecorder
+
+    with TemporaryDirectory() as directory:
+        file = Path(directory) / "store.sqlite3"
+        await migrate(file)
+        for database in (file, "postgresql://nowhere"):
+            SqlRecorder(open_engine(database))
+    await anyio.lowlevel.checkpoint()
 
 
 def _report_ended(running: dict[int, int]) -> None:

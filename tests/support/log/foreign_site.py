@@ -17,7 +17,7 @@ from forwarder.notifier.webhooks import Webhooks, WebhooksParts
 from forwarder.observability.metrics import registry
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.outcome import Status
-from forwarder.reservation.submission import RequestIds, Submission
+from forwarder.reservation.submission import Submission
 from forwarder.store.database import open_engine
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.lists.reader import SqlReader
@@ -29,12 +29,14 @@ from forwarder.tenancy.sql.admin import SqlTenancyAdmin
 from forwarder.tenancy.sql.endpoints import SqlEndpoints
 from forwarder.topics.outcomes import OutcomeEvent, OutcomeListener
 from forwarder.topics.port import Log, Message, Publisher, Topics
+from forwarder.topics.signing import MessageSigner
 from forwarder.worker.parts import WorkerParts
 from forwarder.worker.service import Worker
+from tests.support.log.signers import TRUSTING
 from tests.support.memory.webhooks import MemorySender, public_targets
 from tests.support.store.audited import audit_on
 from tests.support.worker.cards import card_parts
-from tests.support.worker.worker_bench import SECRET, SETTINGS, Accounts, Pms, fresh, message_of, vouching_for_all
+from tests.support.worker.worker_bench import SECRET, SETTINGS, Accounts, Pms, fresh, message_of
 
 URL = "https://hook.example/"
 PATIENCE_SECONDS = 90.0
@@ -50,7 +52,7 @@ class ForeignSite:
         topics: Topics,
         engine: AsyncEngine,
         outcomes: OutcomeListener,
-        ids: RequestIds | None,
+        signer: MessageSigner,
     ) -> None:
         self.publisher = publisher
         self.topics = topics
@@ -60,7 +62,7 @@ class ForeignSite:
         self.sender = MemorySender()
         self.running: list[asyncio.Task[None]] = []
         self.published = 0
-        self._ids = ids
+        self._signer = signer
         self._number = 1000
         self._read_before = _read()
 
@@ -85,7 +87,7 @@ class ForeignSite:
             foreign = {f"{sent.request_id}-{place}": message for place, message in enumerate(results)}
             waiting = [await stack.enter_async_context(self.outcomes.expecting(about)) for about in foreign]
             await self.write(requests=requests, results=[_about(*each) for each in foreign.items()])
-            await self.write(requests=[message_of(sent)], results=())
+            await self.write(requests=[self._signer.signed(message_of(sent))], results=())
             told = await expected.within(PATIENCE_SECONDS - 2, _for_ever)
             self._look()
             assert isinstance(told, OutcomeEvent)
@@ -102,10 +104,9 @@ class ForeignSite:
         assert stored.status is Status.CONFIRMED
 
     def _submission(self) -> Submission:
-        """A new one; as an ingress would name it, where that is looked at."""
+        """A new one."""
         self._number += 1
-        sent = fresh(self._number)
-        return sent if self._ids is None else replace(sent, request_id=self._ids.issue("acc", sent.accepted_at))
+        return fresh(self._number)
 
     def _look(self) -> None:
         for task in self.running:
@@ -132,10 +133,10 @@ def _read() -> int:
 
 @asynccontextmanager
 async def foreign_site(
-    log: Log, topics: Topics, database: str | Path, ids: RequestIds | None = None
+    log: Log, topics: Topics, database: str | Path, signer: MessageSigner = TRUSTING
 ) -> AsyncIterator[ForeignSite]:
-    """A worker, a notifier and a waiter at work; stopped at the end, where they raise what ended them before. `ids`: what the
-    worker checks request ids by; without, it lets all of them pass."""
+    """A worker, a notifier and a waiter at work; stopped at the end, where they raise what ended them before. `signer`: what the
+    worker tells signed messages by; by default all pass."""
     engine, clock, stop = open_engine(database), SystemClock(), asyncio.Event()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(engine.dispose)
@@ -143,7 +144,7 @@ async def foreign_site(
             await admin.create(dict.fromkeys(topics.all(), 2))
         publisher = await stack.enter_async_context(log.publisher())
         outcomes = OutcomeListener(await stack.enter_async_context(log.tail(topics.results)), clock)
-        site = ForeignSite(publisher, topics, engine, outcomes, ids)
+        site = ForeignSite(publisher, topics, engine, outcomes, signer)
         unsealer, recorder, pms = SecretUnsealer([SECRET]), SqlRecorder(engine), Pms()
         worker = WorkerParts(
             log,
@@ -155,7 +156,7 @@ async def foreign_site(
             pms,
             clock,
             SETTINGS,
-            vouching_for_all if ids is None else ids.vouches,
+            signer,
             card_parts(engine),
         )
         endpoints, settings = (

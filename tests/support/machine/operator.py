@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
-from forwarder.operations.repair.dead_letter_messages import EVENT_ID, replayed
+from forwarder.operations.repair.dead_letter_messages import replayed
 from forwarder.operations.repair.settle import NotInDoubt, Repair
 from forwarder.store.submissions.port import StoreUnavailable
 from forwarder.topics.port import Message
+from forwarder.topics.signing import EVENT_ID
 from tests.support.machine.worlds.log import TOPICS, GroupLog
 from tests.support.machine.worlds.pms import Pmss
 from tests.support.machine.worlds.process import Process

@@ -35,6 +35,6 @@ def lives(lives_by_profile: Mapping[Profile, int], phases: Sequence[Phase] = tup
     )
 
 
-def some(corners: Sequence[Any], one_in: int) -> Sequence[Any]:
-    """Those that are gone through: one in so many for a change, else all."""
-    return corners[::one_in] if PROFILE == "change" else corners
+def some(corners: Sequence[Any], one_in: int, *, first: int = 0) -> Sequence[Any]:
+    """Those that are gone through: for a change one in so many, from the one at `first` or the last, else all."""
+    return corners[min(first, len(corners) - 1) :: one_in] if PROFILE == "change" else corners

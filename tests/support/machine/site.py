@@ -12,6 +12,7 @@ from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
 from forwarder.topics.port import Log, LogUnavailable
 from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.service import Worker
+from tests.support.log.signers import TRUSTING
 from tests.support.machine.accounts import Accounts, ProcessAccounts
 from tests.support.machine.callers import Callers, Order
 from tests.support.machine.operator import Operator
@@ -24,7 +25,6 @@ from tests.support.machine.worlds.process_pms import ProcessPmss
 from tests.support.machine.worlds.store import Store
 from tests.support.machine.worlds.virtual_time import VirtualTimeLoop, unexpected
 from tests.support.worker.cards import OneSealingKey, card_parts
-from tests.support.worker.worker_bench import vouching_for_all
 
 HOSTS = 3
 OPERATOR = HOSTS
@@ -114,7 +114,7 @@ class Site:
             pms=cast("PmsDirectory", ProcessPmss(self.pmss, self.ownership, process)),
             clock=process.clock,
             settings=self.settings,
-            vouches=vouching_for_all,
+            signer=TRUSTING,
             cards=card_parts(self.store.card_keys(process, host), _SEALING_KEY),
         )
         return Running(process, Worker(parts))

@@ -19,6 +19,7 @@ from forwarder.notifier.policy import PAUSES, RETRY_FOR
 from forwarder.notifier.posting import Poster
 from forwarder.notifier.settings import NotifierSettings
 from forwarder.notifier.webhooks import Webhooks, WebhooksParts
+from forwarder.store.standing.reader import SqlStanding
 from forwarder.store.tables import webhook_deliveries
 from forwarder.store.webhooks.log import SqlDeliveryLog
 from forwarder.store.webhooks.port import DeliveryEntry, DeliveryStatus, NewDelivery
@@ -129,6 +130,7 @@ class WebhookLife(RuleBasedStateMachine):
         self._engine, self._loop = engine, loop
         self.clock = ManualClock()
         self.queue, self.log = SqlDeliveryQueue(engine), SqlDeliveryLog(engine)
+        self._standing = SqlStanding(engine)
         self.registry = MemoryEndpoints("ws-1")
         self.endpoints = Endpoints(self.clock)
         self.jitter = 0.5
@@ -229,7 +231,7 @@ class WebhookLife(RuleBasedStateMachine):
             self.endpoints.replies[name] = "works"
             self._enable(name)
         self._run(self._work(Process(self), RETRY_FOR + DAY))
-        assert self._run(self.queue.pending()).count == 0
+        assert self._run(self._standing.endpoints()) == []
 
     # --- how it is carried out ------------------------------------------------------------------------------------------
 
@@ -264,7 +266,7 @@ class WebhookLife(RuleBasedStateMachine):
                     await process.runner.run(endpoint_id)
             if left <= timedelta(0):
                 return
-            due = (await self.queue.pending()).oldest_due_at
+            due = min((each.first_due_at for each in await self._standing.endpoints()), default=None)
             pause = left if due is None else due - self.clock.now()
             step = min(left, max(pause, timedelta(minutes=1)))
             await self.clock.advance(step.total_seconds())

@@ -13,7 +13,6 @@ from forwarder.store.webhooks.port import (
     DeliveryStatus,
     DueDelivery,
     NewDelivery,
-    PendingDeliveries,
     TriedDelivery,
 )
 from forwarder.tenancy.port import NotKnown
@@ -88,6 +87,7 @@ class _Kept:
     body: str
     retrying_since: datetime
     claims: int = 0
+    trace: str | None = None
 
 
 @dataclass
@@ -127,7 +127,7 @@ class MemoryDeliveries:
             0,
             (),
         )
-        self.kept[number] = _Kept(entry, delivery.body, now)
+        self.kept[number] = _Kept(entry, delivery.body, now, trace=delivery.trace)
         return number
 
     async def endpoints_due(self, *, now: datetime) -> Sequence[str]:
@@ -148,7 +148,7 @@ class MemoryDeliveries:
         kept = self.kept[entry.id]
         return DueDelivery(
             entry.id, entry.endpoint_id, entry.event_id, entry.type, kept.body, kept.claims, kept.retrying_since, entry.tries,
-            entry.attempts,
+            entry.attempts, kept.trace,
         )  # fmt: skip
 
     async def record(self, tried: Sequence[TriedDelivery]) -> None:
@@ -184,10 +184,9 @@ class MemoryDeliveries:
             for entry in self.of(endpoint_id)
         )
 
-    async def pending(self) -> PendingDeliveries:
-        self._require()
-        due = [one.entry.due_at for one in self.kept.values() if one.entry.due_at is not None]
-        return PendingDeliveries(len(due), min(due, default=None))
+    def first_due_at(self) -> datetime | None:
+        """Of what is still to be delivered."""
+        return min((one.entry.due_at for one in self.kept.values() if one.entry.due_at is not None), default=None)
 
     async def prune(self, *, before: datetime, limit: int) -> int:
         self._require()

@@ -380,7 +380,7 @@ CAUGHT_BY: Final[Sequence[tuple[Any, str, str]]] = (
     (
         DropsPets,
         "sends-what-it-declares",
-        "numberOfPets (13, in a booking that says all): is to be sent as numberOfPets",
+        "numberOfPets (27, in a booking that says all): is to be sent as numberOfPets",
     ),
     (SaysThatItKeepsNotes, "sends-what-it-declares", "is said not to be sent, and is sent as notes"),
     (KnowsNoPets, "sends-what-it-declares", "numberOfPets: the table says nothing of it"),

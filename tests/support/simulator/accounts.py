@@ -49,6 +49,7 @@ ACCOUNTS: Final[Mapping[str, SimulatedAccount]] = {
     ),
     "cloudbeds without a source": SimulatedAccount("cloudbeds", "cloudbeds", {"options": {}}),
     "generic with a mapping": SimulatedAccount("generic", "cloudbeds", {"options": {"mapping": CLOUDBEDS_LIKE}}),
+    "guesty by client credentials": SimulatedAccount("guesty", "guesty", {"credential": "4711:a-client-secret"}),
     "hostaway by client credentials": SimulatedAccount("hostaway", "hostaway", {"credential": "4711:a-client-secret"}),
 }
 """What it is → the account."""

@@ -34,6 +34,7 @@ from forwarder.tenancy.sealing.texts import SecretUnsealer, sealer_of
 from forwarder.topics.codec import decode_submission, encode_duplicate, encode_result
 from forwarder.topics.outcomes import OutcomeListener
 from forwarder.topics.port import Message
+from forwarder.topics.signing import MessageSigner
 from tests.support.memory.audit import MemoryTrail
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog, MemoryTail
@@ -106,10 +107,12 @@ class Stages:
         self.key_id = self.sealing_key.pair.key_id
         self.unsealer = SecretUnsealer([SECRET])
         self.ids = RequestIds(b"0123456789abcdef")
+        self.signer = MessageSigner(b"0123456789abcdef")
         self.tail: MemoryTail = self.log.tail(RESULTS)
         self.outcomes = OutcomeListener(self.tail, self.clock, max_waiting=max_waiting)
         ingress = IngressParts(
             publisher=self.log,
+            signer=self.signer,
             requests_topic=REQUESTS,
             access=self.access,
             sealer=self.sealing_key.sealer,
@@ -137,8 +140,10 @@ class Stages:
 
     @property
     def requests(self) -> list[Message]:
-        """What was published for the worker."""
-        return self.log.topics[REQUESTS]
+        """What was published for the worker: all of it signed."""
+        published = self.log.topics[REQUESTS]
+        assert all(self.signer.verifies(each) for each in published)
+        return published
 
     def published(self) -> dict[str, Any]:
         """The value of the last message published for the worker."""

@@ -95,7 +95,7 @@ class Hooks:
         end = self.clock.monotonic() + timedelta(days=days).total_seconds()
         await self.sweep()
         while (left := end - self.clock.monotonic()) > 0:
-            due = (await self.queue.pending()).oldest_due_at
+            due = self.queue.first_due_at()
             pause = left if due is None else (due - self.clock.now()).total_seconds()
             await self.after(min(left, pause if pause > 0 else 60.0))
 

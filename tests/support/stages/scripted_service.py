@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from reservation_forwarder_client import ForwarderClient, RetryPolicy
+from reservation_forwarder_client import AsyncForwarderClient, RetryPolicy
 from tests.support.memory.clock import ManualClock
 
 Step = httpx.Response | Exception | float
@@ -34,9 +34,9 @@ class ScriptedService(httpx.AsyncBaseTransport):
     def _next(self) -> Step:
         return self._steps.pop(0) if len(self._steps) > 1 else self._steps[0]
 
-    def client(self, retry_policy: RetryPolicy | None = None) -> ForwarderClient:
+    def client(self, retry_policy: RetryPolicy | None = None) -> AsyncForwarderClient:
         """A client of it, in its time."""
-        return ForwarderClient(
+        return AsyncForwarderClient(
             "http://forwarder.test",
             token="token",
             workspace="alpha",

@@ -1,6 +1,6 @@
 """Cards in the suites: one key pair that is always valid, and the keys of rows in memory or in a database."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -10,7 +10,7 @@ from forwarder.reservation.request import CardDetails, SealedCard
 from forwarder.reservation.submission import Submission
 from forwarder.store.submissions.card_keys import SqlCardKeys
 from forwarder.store.submissions.port import CardKeys
-from forwarder.store.submissions.work import CardKey
+from forwarder.store.submissions.work import CardKey, KeptCard
 from forwarder.tenancy.sealing.binding import of_card
 from forwarder.tenancy.sealing.cards import SealingKey, TopicCardSealer, open_from_topic
 from forwarder.tenancy.sealing.keys import KeyPair, Secret
@@ -58,23 +58,35 @@ class OneSealingKey:
 
 
 class MemoryCardKeys:
-    """`CardKeys` that knows no rows: what is put into `kept` is there."""
+    """`CardKeys` that knows no rows: what is put into `held` is there."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, CardKey] = {}
+        self.held: dict[str, CardKey] = {}
 
     async def known(self, request_ids: Collection[str]) -> Collection[str]:
         return ()
 
     async def take(self, request_ids: Collection[str]) -> Mapping[str, CardKey]:
-        return {each: self.kept[each] for each in request_ids if each in self.kept}
+        return {each: self.held[each] for each in request_ids if each in self.held}
 
     async def put_back(self, key: CardKey) -> None:
-        self.kept[key.request_id] = key
+        self.held[key.request_id] = key
 
     async def destroy(self, request_ids: Collection[str]) -> None:
         for each in request_ids:
-            self.kept.pop(each, None)
+            self.held.pop(each, None)
+
+    async def sealing_keys(self) -> Collection[str]:
+        return ()
+
+    async def sealed_to(self, sealing_key: str, *, limit: int) -> Sequence[KeptCard]:
+        return ()
+
+    async def kept(self, request_id: str) -> KeptCard | None:
+        return None
+
+    async def reseal(self, request_id: str, card: SealedCard, key: CardKey | None) -> None:
+        raise AssertionError("it knows no rows")
 
     async def sweep(self, *, now: datetime) -> int:
         return 0

@@ -60,6 +60,6 @@ def parts_of(recorder: Recorder, directory: Directory, clock: Clock, settings: W
         pms=absent,
         clock=clock,
         settings=settings,
-        vouches=absent,
+        signer=absent,
         cards=card_parts(),
     )

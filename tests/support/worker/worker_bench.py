@@ -14,12 +14,12 @@ from forwarder.process.clock import SystemClock, iso
 from forwarder.reservation.booking import Booking
 from forwarder.reservation.cancellation import CancellationRequest
 from forwarder.reservation.outcome import Absent, Cancelled, CancelOutcome, Confirmed, Deferred, LookupOutcome, Outcome
+from forwarder.reservation.request import CardDetails
 from forwarder.reservation.submission import Submission
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.lists.port import StoredSubmission, SubmissionFilter, SubmissionSummary
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing.binding import with_credential
@@ -28,8 +28,11 @@ from forwarder.topics.codec import encode_cancellation, encode_submission
 from forwarder.topics.embedded import file as embedded_file
 from forwarder.topics.embedded.log import EmbeddedLog
 from forwarder.topics.port import ConsumedMessage, LogUnavailable, Message, Publisher, Topics
-from forwarder.worker.parts import Vouches, WorkerParts, WorkerSettings
+from forwarder.topics.signing import MessageSigner
+from forwarder.worker.cards.keeper import CardParts
+from forwarder.worker.parts import WorkerParts, WorkerSettings
 from forwarder.worker.service import Worker
+from tests.support.log.signers import TRUSTING
 from tests.support.worker.cards import OneSealingKey, card_parts
 from tests.support.worker.works import submission
 
@@ -46,11 +49,6 @@ PATIENCE_SECONDS = 90.0
 SECRET = "a secret of these tests alone"
 
 
-def vouching_for_all(_account_id: str, _request_id: str) -> bool:
-    """For suites whose submissions have ids of their own making."""
-    return True
-
-
 class Pms:
     """A PMS that confirms, unless told to put off, once `answering` is set; it notes what it was asked. The directory of itself."""
 
@@ -58,6 +56,7 @@ class Pms:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.cards: list[CardDetails] = []
         self.to_cancel: list[str] = []
         self.together: list[int] = []
         self.putting_off = False
@@ -71,6 +70,8 @@ class Pms:
 
     async def create(self, booking: Booking) -> Outcome:
         self.asked.append(booking.reference)
+        if booking.card is not None:
+            self.cards.append(booking.card)
         self.when_asked()
         await self.answering.wait()
         if self.putting_off:
@@ -99,17 +100,23 @@ class Pms:
 
 
 class Accounts:
-    """A directory of one account, which may be changed."""
+    """A directory of one account, which may be changed, and of those that are added."""
 
     def __init__(self) -> None:
         account = Account("acc", "demo", "generic", "https://pms.test", "")
         self.one = with_credential(account, "token", sealer_of(SECRET))
+        self.others: dict[str, Account] = {}
+
+    def add(self, account_id: str) -> None:
+        """One at the same PMS."""
+        account = Account(account_id, "demo", "generic", "https://pms.test", "")
+        self.others[account_id] = with_credential(account, "token", sealer_of(SECRET))
 
     async def key(self, token: str) -> None:
         raise AssertionError("a worker authenticates nobody")
 
     async def account(self, account_id: str) -> Account | None:
-        return self.one if account_id == "acc" else None
+        return self.one if account_id == "acc" else self.others.get(account_id)
 
 
 class Skipping(SystemClock):
@@ -154,7 +161,9 @@ class Bench:
         self.clock = Skipping()
         self.settings = SETTINGS
         self.sealing_key = OneSealingKey()
-        self.vouches: Vouches = vouching_for_all
+        self.cards: CardParts | None = None
+        """Instead of those of `sealing_key`."""
+        self.signer: MessageSigner = TRUSTING
 
     @asynccontextmanager
     async def worker(
@@ -172,8 +181,8 @@ class Bench:
                 pms=self.pms,
                 clock=self.clock,
                 settings=self.settings,
-                vouches=self.vouches,
-                cards=card_parts(self.engine, self.sealing_key),
+                signer=self.signer,
+                cards=self.cards or card_parts(self.engine, self.sealing_key),
             )
         )
         running = asyncio.create_task(worker.run(stop))
@@ -244,8 +253,7 @@ def fresh(number: int, **fields: Any) -> Submission:
 
 @asynccontextmanager
 async def open_bench(directory: Path) -> AsyncIterator[Bench]:
-    """A bench with its files in `directory`."""
-    await migrate(directory / "store.sqlite3")
+    """A bench with its files in `directory`, where a migrated store is."""
     engine = open_engine(directory / "store.sqlite3")
     log = EmbeddedLog(directory / "log.sqlite3", partitions=2)
     try:

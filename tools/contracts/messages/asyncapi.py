@@ -7,7 +7,7 @@ from pydantic_core import from_json
 
 from forwarder.topics.port import Topics
 from tools.contracts.messages.event_schemas import value_schema
-from tools.contracts.messages.headers import dead_letter_headers, event_headers, shown_headers
+from tools.contracts.messages.headers import dead_letter_headers, request_headers, result_headers, shown_headers
 from tools.contracts.messages.messages import Described, duplicate_message, request_messages, result_messages
 from tools.contracts.openapi.document import VERSION
 
@@ -64,7 +64,8 @@ def asyncapi() -> dict[str, Any]:
         },
         "components": {
             "messages": {
-                **{one.kind: _message(one) for one in (*requests, *results)},
+                **{one.kind: _message(one, request_headers(one.kind)) for one in requests},
+                **{one.kind: _message(one, result_headers(one.kind)) for one in results},
                 "deadLetter": _dead_letter(requests[0]),
             },
             "schemas": _schemas((*requests, *results)),
@@ -94,10 +95,10 @@ def _operation(action: str, channel: str, summary: str) -> dict[str, Any]:
     return {"action": action, "summary": summary, "channel": {"$ref": f"#/channels/{channel}"}}
 
 
-def _message(one: Described) -> dict[str, Any]:
+def _message(one: Described, headers: dict[str, Any]) -> dict[str, Any]:
     return {
         **_common(one.kind, one.about),
-        "headers": event_headers(one.kind),
+        "headers": headers,
         "payload": {"$ref": f"{_SCHEMAS}{one.kind}"},
         "examples": [{"headers": shown_headers(one.example), "payload": from_json(one.example.value)}],
     }

@@ -2,29 +2,40 @@
 
 from typing import Any, Final
 
-from forwarder.operations.repair.dead_letter_messages import EVENT_ID, FAILURE_CLASSES
+from forwarder.operations.repair.dead_letter_messages import FAILURE_CLASSES
 from forwarder.store.submissions.work import FAILURE_CLASS
-from forwarder.topics.codec import REPLAY_OF, TEST_MODE
+from forwarder.topics.codec import TEST_MODE
 from forwarder.topics.port import Message
+from forwarder.topics.signing import EVENT_ID, REPLAY_OF, SIGNATURE
 
 _TEST: Final = TEST_MODE[0]
 _TEXT: Final = {"type": "string"}
+_SIGNATURE: Final = {"type": "string", "pattern": "^v1,[0-9a-f]{32}$"}
 _COUNT: Final = {"type": "string", "pattern": "^[0-9]+$"}
 
 
-def event_headers(kind: str) -> dict[str, Any]:
-    """Of a message of that type."""
+def request_headers(kind: str) -> dict[str, Any]:
+    """Of a message of the requests topic of that type."""
     own = {
         "ce_type": {"const": kind},
         REPLAY_OF: {**_TEXT, "description": "The event of the failure that this replays."},
+        SIGNATURE: {**_SIGNATURE, "description": "Of this deployment's own processes. Workers do nothing without it."},
+    }
+    return _object(_CLOUD_EVENT | own, optional=("traceparent", "tracestate", REPLAY_OF))
+
+
+def result_headers(kind: str) -> dict[str, Any]:
+    """Of an event of that type."""
+    own = {
+        "ce_type": {"const": kind},
         _TEST: {"const": TEST_MODE[1].decode(), "description": "Of a result in test mode; left out in all others."},
     }
-    return _object(_CLOUD_EVENT | own, optional=("traceparent", REPLAY_OF, _TEST))
+    return _object(_CLOUD_EVENT | own, optional=("traceparent", "tracestate", _TEST))
 
 
 def dead_letter_headers() -> dict[str, Any]:
     """Of a dead letter: those that the message came with, and why it was set aside."""
-    return _object(_CLOUD_EVENT | _DEAD_LETTER, optional=(*_CLOUD_EVENT, EVENT_ID))
+    return _object(_CLOUD_EVENT | _DEAD_LETTER, optional=(*_CLOUD_EVENT, EVENT_ID, SIGNATURE))
 
 
 def shown_headers(message: Message) -> dict[str, str]:
@@ -45,7 +56,8 @@ _CLOUD_EVENT: Final[dict[str, Any]] = {
     "ce_time": {**_TEXT, "format": "date-time"},
     "ce_subject": {**_TEXT, "description": "The `requestId`."},
     "content-type": {"const": "application/json"},
-    "traceparent": {**_TEXT, "description": "W3C Trace Context of the submission, where it came with one."},
+    "traceparent": {**_TEXT, "description": "W3C Trace Context of who submitted, or cancelled, where there was one."},
+    "tracestate": {**_TEXT, "description": "The rest of it, where there was any."},
 }
 _DEAD_LETTER: Final[dict[str, Any]] = {
     "dlt-original-topic": _TEXT,
@@ -58,4 +70,8 @@ _DEAD_LETTER: Final[dict[str, Any]] = {
     "dlt-attempts": _COUNT,
     FAILURE_CLASS: {**_TEXT, "enum": list(FAILURE_CLASSES)},
     EVENT_ID: {**_TEXT, "description": "The result event of the failure."},
+    SIGNATURE: {
+        **_SIGNATURE,
+        "description": "Of the worker that gave it up. Only a letter that has it can be put back.",
+    },
 }

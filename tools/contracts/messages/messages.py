@@ -13,8 +13,11 @@ from forwarder.reservation.outcome import Status
 from forwarder.reservation.record import EVENT_TYPES, ResultEvent, result_data
 from forwarder.topics.codec import encode_cancellation, encode_duplicate, encode_result, encode_submission
 from forwarder.topics.port import Message
+from forwarder.topics.signing import MessageSigner
 from tools.contracts import examples
 from tools.contracts.messages import event_data
+
+_SIGNER: Final = MessageSigner(b"a key of examples alone")
 
 _ENDED: Final = {
     Status.CONFIRMED: "The PMS has the reservation.",
@@ -47,7 +50,7 @@ def request_messages() -> Sequence[Described]:
         requested_at=datetime(2027, 1, 20, 16, 5, tzinfo=UTC),
         reason=examples.CANCELLATION["reason"],
         revision=1,
-        traceparent=examples.TRACEPARENT,
+        trace=examples.TRACE,
     )
     submitted = encode_submission(submission, examples.ACCEPTED_AT, to_json(submission.reservation))
     return (
@@ -55,14 +58,14 @@ def request_messages() -> Sequence[Described]:
             "reservation.submitted.v1",
             "A reservation was accepted. Between the service's own processes; its card can only be opened by a worker.",
             event_data.SubmittedData,
-            submitted,
+            _SIGNER.signed(submitted),
             {},
         ),
         Described(
             "reservation.cancellation_requested.v1",
             "A submission is to be cancelled. Between the service's own processes.",
             event_data.CancellationRequestedData,
-            encode_cancellation(asked),
+            _SIGNER.signed(encode_cancellation(asked)),
             {},
         ),
     )
@@ -127,6 +130,6 @@ def _result(status: Status, asked: CancellationStatus | None = None) -> Message:
         key=examples.submission().key,
         occurred_at=examples.SETTLED_AT if asked is None else examples.CANCELLED_AT,
         data=data,
-        traceparent=examples.TRACEPARENT,
+        trace=examples.TRACE,
     )
     return encode_result(event)

@@ -3,19 +3,22 @@
 Built from the models that requests are validated with, and from examples that the stages' own code wrote.
 """
 
+import json
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from forwarder.http.contract import DEPRECATED, Deprecation
+from forwarder.http.deprecation import DEPRECATED, Deprecation
 from forwarder.reservation.problems.catalogue import CATALOGUE
-from forwarder.reservation.problems.requests import NOT_FOUND
 from tools.contracts.json_schema import schema_of
 from tools.contracts.openapi import response_bodies as bodies
+from tools.contracts.openapi.about import SCHEMAS, about_paths
 from tools.contracts.openapi.parameters import PARAMETERS
 from tools.contracts.openapi.reading import reading_paths
 from tools.contracts.openapi.request_bodies import body_schemas
 from tools.contracts.openapi.response_examples import response_examples
-from tools.contracts.openapi.responses import HEADERS, Json, limited, problem_examples, problems, references, traced
+from tools.contracts.openapi.responses import HEADERS, Json, limited, problem_examples, references, traced
+from tools.contracts.openapi.samples import with_samples
 from tools.contracts.openapi.submitting import submitting_paths
 from tools.contracts.openapi.webhook_events import webhook_events, webhook_examples
 from tools.contracts.openapi.webhooks import webhook_paths, webhook_schemas
@@ -45,15 +48,19 @@ which that allows, through its outages: never lost, never made twice. Its outcom
   every 503 says in `Retry-After` when to come again. Headers that are too long answer 431; what is no HTTP is refused
   with 400 and without a problem. HEAD is answered wherever GET is.
 - An API key may have a rate limit on submitting and cancelling, together: `RateLimit` says what is left, and 429 that nothing is.
-- Under `v1` things are only ever added: pass over fields and values that you do not know."""
+- Under `v1` things are only ever added: pass over fields and values that you do not know.
+
+Begin with [first steps](/docs/guides/first-steps), or with [submitting reservations](/docs/guides/submit-reservations);
+there are [more guides](/docs/guides), a page for [each problem](/problems), and the [contract of the messages](/asyncapi.yaml).
+To try an operation here, enter an API key and the two headers."""
 _API_KEY: Final = """\
-An API key of the workspace, with the scope that each operation names. One that begins with `fwd_test_` is a test key: its
+An API key of the workspace, with the scope that each operation needs. One that begins with `fwd_test_` is a test key: its
 reservations are made in simulated PMSs, whatever the integration account's own, and are kept apart from all that is live."""
 
 
 def openapi() -> dict[str, Any]:
     """The document."""
-    return marked(_document())
+    return marked(_without_unused(with_samples(_document())))
 
 
 def _document() -> Json:
@@ -63,8 +70,10 @@ def _document() -> Json:
             "title": "Reservation forwarder",
             "version": VERSION,
             "description": _ABOUT,
+            "contact": {"name": "Whoever runs this deployment"},
             "license": {"name": "MIT", "identifier": "MIT"},
         },
+        "servers": [{"url": "/", "description": "Where this document was read."}],
         "security": [{"apiKey": []}],
         "tags": [
             {"name": "Submitting", "description": "Reservations go in."},
@@ -78,10 +87,18 @@ def _document() -> Json:
             "securitySchemes": {"apiKey": {"type": "http", "scheme": "bearer", "description": _API_KEY}},
             "parameters": dict(PARAMETERS),
             "headers": dict(HEADERS),
-            "examples": {name: {"value": value} for name, value in _examples().items()},
+            "examples": {name: {"value": value} for name, value in shown_examples().items()},
             "schemas": _schemas(),
         },
     }
+
+
+def _without_unused(document: Json) -> Json:
+    """Some problems are answered by every operation alike, or never: their examples are files of their own alone."""
+    examples = document["components"]["examples"]
+    used = set(re.findall(r'"#/components/examples/([^"]+)"', json.dumps(document)))
+    document["components"]["examples"] = {name: one for name, one in examples.items() if name in used}
+    return document
 
 
 def _paths() -> Json:
@@ -93,7 +110,8 @@ def _paths() -> Json:
     return traced(paths)
 
 
-def _examples() -> Json:
+def shown_examples() -> Json:
+    """One at least of every response and of every problem, by name."""
     return response_examples() | webhook_examples() | problem_examples()
 
 
@@ -142,61 +160,3 @@ def _notice(one: Deprecation) -> str:
     end = f" It answers until {one.sunset:%Y-%m-%d}." if one.sunset else ""
     instead = f" Use `{one.successor}` instead." if one.successor else ""
     return f"Deprecated since {one.since:%Y-%m-%d}.{end}{instead}"
-
-
-_CODE: Final = {
-    "name": "code",
-    "in": "path",
-    "required": True,
-    "description": "The problem's `code`.",
-    "schema": {"type": "string", "enum": list(CATALOGUE)},
-    "example": NOT_FOUND.code,
-}
-_PROBLEM_TYPE: Final = {
-    "type": "object",
-    "description": "What a problem means.",
-    "required": ["type", "code", "title", "status", "when", "remedy"],
-    "properties": {
-        "type": {"type": "string", "format": "uri-reference"},
-        "code": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "when": {"type": "string", "description": "When it happens."},
-        "remedy": {"type": "string", "description": "What to do."},
-    },
-}
-
-SCHEMAS: Final[Json] = {"ProblemType": _PROBLEM_TYPE}
-
-
-def about_paths() -> Json:
-    """Their paths. No credential is asked for."""
-    of_problem = _get(
-        "getProblemType",
-        "What a problem means",
-        {
-            "text/html": {"schema": {"type": "string"}},
-            "application/json": {"schema": {"$ref": "#/components/schemas/ProblemType"}},
-        },
-    )
-    of_problem["parameters"] = [_CODE]
-    of_problem["responses"]["200"]["headers"] = references(("Vary",))
-    of_problem["responses"] |= problems((NOT_FOUND,))
-    return {
-        "/openapi.json": {
-            "get": _get("getContract", "This contract", {"application/json": {"schema": {"type": "object"}}})
-        },
-        "/docs": {"get": _get("getDocs", "This contract as a page", {"text/html": {"schema": {"type": "string"}}})},
-        "/problems": {"get": _get("getProblems", "Every problem", {"text/html": {"schema": {"type": "string"}}})},
-        "/problems/{code}": {"get": of_problem},
-    }
-
-
-def _get(operation_id: str, summary: str, content: Json) -> dict[str, Any]:
-    return {
-        "operationId": operation_id,
-        "tags": ["About"],
-        "summary": summary,
-        "security": [],
-        "responses": {"200": {"description": "It.", "content": content}},
-    }

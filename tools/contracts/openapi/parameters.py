@@ -14,6 +14,9 @@ from tools.contracts import examples
 from tools.contracts.openapi.responses import Json
 
 _PARAMETER: Final = "#/components/parameters/"
+DEMO_WORKSPACE: Final = "demo"
+DEMO_ACCOUNT: Final = "demo-generic"
+"""Those that `forwarder up` makes: what the page of the contract fills in works there."""
 REQUEST_ID_SCHEMA: Final = {"type": "string", "pattern": "^rsv_[a-z2-7]{32}$"}
 _RESERVATION_ID_SCHEMA: Final = {"type": "integer", "minimum": 1, "maximum": LARGEST_ID}
 
@@ -52,15 +55,15 @@ PARAMETERS: Final[Mapping[str, Json]] = {
     "workspaceId": _header(
         "workspaceId",
         "The workspace that the API key was made for.",
-        {"type": "string"},
-        examples.WORKSPACE_ID,
+        {"type": "string", "minLength": 1},
+        DEMO_WORKSPACE,
         required=True,
     ),
     "integrationAccountId": _header(
         "integrationAccountId",
         "The integration account, which selects the PMS.",
-        {"type": "string"},
-        examples.ACCOUNT_ID,
+        {"type": "string", "minLength": 1},
+        DEMO_ACCOUNT,
         required=True,
     ),
     "IdempotencyKey": _header(
@@ -110,9 +113,15 @@ PARAMETERS: Final[Mapping[str, Json]] = {
     ),
     "traceparent": _header(
         "traceparent",
-        "W3C Trace Context, carried through to the events. What is none is passed over.",
+        "W3C Trace Context: carried through to the request to the PMS, the events and the webhooks. What is none is passed over.",
         {"type": "string"},
         examples.TRACEPARENT,
+    ),
+    "tracestate": _header(
+        "tracestate",
+        "W3C Trace Context: carried through to the events and the webhooks, beside a `traceparent`.",
+        {"type": "string"},
+        examples.TRACESTATE,
     ),
     "dryRun": _query(
         "dryRun",

@@ -25,9 +25,7 @@ _FILTERS: Final = (
 )
 _LISTS: Final = {
     "/api/vrs/reservations": "listReservations",
-    "/api/vrs/reservations/": "listReservationsSlash",
     "/api/v1/vrs/reservations": "listReservationsV1",
-    "/api/v1/vrs/reservations/": "listReservationsV1Slash",
 }
 
 
@@ -73,7 +71,7 @@ def _page(operation_id: str) -> Json:
         "The account's reservations, page by page",
         "In the order in which they were taken in, or the newest first. What is listed meets every filter that is given. Follow "
         "`meta.cursors.next` until it is empty: each reservation that was there when you began, and that the filters let through "
-        "all the while, comes exactly once, whatever is added and changed meanwhile. The four addresses are one.",
+        "all the while, comes exactly once, whatever is added and changed meanwhile. Both addresses are one; a slash may follow.",
         ("limit", "cursor", "order", *_FILTERS),
         success("A page.", "ReservationPage", ("page",), "Cache-Control"),
     )

@@ -85,14 +85,20 @@ class AcceptedReservation(Reservation):
     status_url: StatusUrl
 
 
-class SafeItem(Receipt):
+class _OfItem(Part):
+    index: Annotated[int, Field(ge=0, description="Which item of the bulk it is about, from 0 on.")]
+    line: int = maybe("On which line it came, from 1 on, blank ones counted: of NDJSON alone.")
+    idempotency_key: str = maybe("The item's own, where it has one.")
+
+
+class SafeItem(_OfItem, Receipt):
     """An item of a bulk that is safe."""
 
     success: Success
     warnings: list[SubmissionWarning] = maybe(_WARNED)
 
 
-class Refused(Part):
+class Refused(_OfItem):
     """An item of a bulk that was not accepted, and why."""
 
     success: Literal[False]
@@ -135,7 +141,7 @@ class DryRun(Part):
     warnings: list[SubmissionWarning]
 
 
-class TriedItem(DryRun):
+class TriedItem(_OfItem, DryRun):
     """What would come of an item of a bulk."""
 
     success: WouldPass

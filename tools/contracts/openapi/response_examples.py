@@ -9,7 +9,7 @@ from pydantic_core import from_json, to_json
 
 from forwarder.http.fields import Wait
 from forwarder.http.paging import DEFAULT_LIMIT, FIRST
-from forwarder.ingress.bulk import SafeItem, bulk_body
+from forwarder.ingress.bulk import Place, SafeItem, bulk_body
 from forwarder.ingress.cancel import Requested, cancellation_response
 from forwarder.ingress.card_text import CardTextCheck
 from forwarder.ingress.dry_run import DryRun, dry_run, rehearsed
@@ -23,10 +23,10 @@ from forwarder.process.clock import SystemClock
 from forwarder.query.pages import write_page
 from forwarder.query.status import untaken_status, write_status
 from forwarder.reservation.cancellation import CancellationStatus
+from forwarder.reservation.checks.fields import Reading
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.reservation.request import BookingEngineRequest
-from forwarder.reservation.validation import Reading
 from forwarder.store.lists.port import Page, StoredSubmission
 from forwarder.store.submissions.work import Attempt
 from forwarder.tenancy.port import Account
@@ -120,10 +120,11 @@ _CARD: Final = {
 def bulk_examples(origin: str) -> dict[str, Any]:
     """By name."""
     refused = validation_failed((examples.FAULT,))
+    places = (Place(0, key="order-42"), Place(1))
     kept = SafeItem(_draft(), Receipt(examples.request_id(), examples.ACCEPTED_AT))
     return {
-        "bulkAnswered": from_json(bulk_body((kept, refused), origin)),
-        "bulkTried": from_json(bulk_body((_tried(cardDetails=_CARD), refused), origin)),
+        "bulkAnswered": from_json(bulk_body((kept, refused), places, origin)),
+        "bulkTried": from_json(bulk_body((_tried(cardDetails=_CARD), refused), places, origin)),
         "dryRun": _dry_run_answer(cardDetails=_CARD),
         "dryRunRefused": _dry_run_answer(morChannel="PMS"),
     }

@@ -118,8 +118,8 @@ HEADERS: Final[Mapping[str, Json]] = {
         "schema": {"type": "string", "const": "close"},
     },
     "Vary": {
-        "description": "By which header the answer was chosen.",
-        "schema": {"type": "string", "const": "Accept"},
+        "description": "By which headers the answer was chosen.",
+        "schema": {"type": "string", "enum": ["Accept", "Accept-Encoding", "Accept, Accept-Encoding"]},
     },
 }
 _WITH_STATUS: Final[Mapping[int, tuple[str, ...]]] = {
@@ -132,8 +132,9 @@ _WITH_STATUS: Final[Mapping[int, tuple[str, ...]]] = {
 
 
 def needs(scope: Scope) -> Json:
-    """What an operation says of the API keys that it takes. OpenAPI lets a bearer scheme name roles."""
-    return {"security": [{"apiKey": [scope]}]}
+    """What an operation says of the API keys that it takes. OpenAPI 3.1 lets a bearer scheme name roles in `security`, which many
+    tools do not."""
+    return {"security": [{"apiKey": []}], "x-required-scope": scope}
 
 
 def success(description: str, schema: str, shown: Sequence[str], *headers: str) -> Json:

@@ -56,7 +56,9 @@ def submit_operation(
         "summary": summary,
         "description": about,
         **needs("submit"),
-        "parameters": references((*CALLER, "IdempotencyKey", "Prefer", "ForwardDeadline", "dryRun", "traceparent")),
+        "parameters": references(
+            (*CALLER, "IdempotencyKey", "Prefer", "ForwardDeadline", "dryRun", "traceparent", "tracestate")
+        ),
         "requestBody": _body(schema, example, required=True),
         "responses": {
             "200": success("To `dryRun=true`.", "DryRunEnvelope", ("dryRun", "dryRunRefused"), "Cache-Control"),
@@ -89,7 +91,7 @@ def bulk_operation() -> Json:
         "summary": f"Submit up to {MAX_ITEMS:,} reservations",
         "description": _BULK,
         **needs("submit"),
-        "parameters": references((*CALLER, "ForwardDeadline", "dryRun", "traceparent")),
+        "parameters": references((*CALLER, "ForwardDeadline", "dryRun", "traceparent", "tracestate")),
         "requestBody": {
             "required": True,
             "description": f"A JSON array in UTF-8, {read}",
@@ -125,7 +127,7 @@ def cancel_operation() -> Json:
         "description": "May be asked for as soon as the submission was accepted, and any number of times. "
         "What was not sent to the PMS yet is not sent any more; what was is cancelled there.",
         **needs("cancel"),
-        "parameters": references(("eitherId", *CALLER, "Prefer", "traceparent")),
+        "parameters": references(("eitherId", *CALLER, "Prefer", "traceparent", "tracestate")),
         "requestBody": _body("CancellationBody", examples.CANCELLATION, required=False),
         "responses": {
             "200": success("Cancelled.", "ReservationEnvelope", ("reservationCancelled",), "Location", *_APPLIED),

@@ -124,14 +124,21 @@ def _headers() -> list[Json]:
             "1800005400",
         ),
         _header("webhook-signature", signature, "v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4="),
+        _header(
+            "traceparent",
+            "W3C Trace Context of who submitted, or cancelled, where there was one.",
+            examples.TRACEPARENT,
+            required=False,
+        ),
+        _header("tracestate", "The rest of it, where there was any.", examples.TRACESTATE, required=False),
     ]
 
 
-def _header(name: str, about: str, example: str) -> Json:
+def _header(name: str, about: str, example: str, *, required: bool = True) -> Json:
     return {
         "name": name,
         "in": "header",
-        "required": True,
+        "required": required,
         "description": about,
         "schema": {"type": "string"},
         "example": example,

@@ -93,7 +93,14 @@ def _list() -> Json:
 
 def _show() -> Json:
     found = success("The webhook.", "WebhookEnvelope", ("webhook",), "Cache-Control")
-    return _operation("getWebhook", "One webhook", "", ("webhookId",), {"200": found}, webhooks.WEBHOOK_NOT_FOUND)
+    return _operation(
+        "getWebhook",
+        "One webhook",
+        "As it is now; its secret is not shown.",
+        ("webhookId",),
+        {"200": found},
+        webhooks.WEBHOOK_NOT_FOUND,
+    )
 
 
 def _change() -> Json:
@@ -165,7 +172,7 @@ def _delivery() -> Json:
     return _operation(
         "getWebhookDelivery",
         "One delivery",
-        "",
+        "How it stands, and its last attempts with what they were answered.",
         ("webhookId", "deliveryId"),
         {"200": found},
         *(webhooks.WEBHOOK_NOT_FOUND, webhooks.DELIVERY_NOT_FOUND),
@@ -199,7 +206,7 @@ def _operation(
         "operationId": operation_id,
         "tags": [TAG],
         "summary": summary,
-        **({"description": about} if about else {}),
+        "description": about,
         **needs("webhooks"),
         "parameters": references((*parameters, "workspaceId", "RequestId")),
         **said,

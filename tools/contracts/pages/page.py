@@ -8,6 +8,7 @@ _CODE: Final = re.compile(r"`([^`]+)`")
 _LINK: Final = re.compile(r"\[((?:[^\[\]])+)\]\((/[a-z_/]+)\)")
 _STYLE: Final = """\
 :root{color-scheme:light dark;--line:#8884;--soft:#8881;--post:#1a7f37;--get:#0969da}
+html{background:Canvas;color:CanvasText}
 body{font:16px/1.55 system-ui,sans-serif;max-width:60rem;margin:0 auto;padding:2rem 1rem 6rem}
 h1{line-height:1.2}h2{margin-top:2.5rem;border-bottom:1px solid var(--line);padding-bottom:.2rem}
 a{color:var(--get)}code,pre{font:.875em/1.5 ui-monospace,monospace}

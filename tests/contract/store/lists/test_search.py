@@ -84,6 +84,7 @@ QUERIES: Sequence[tuple[SubmissionQuery, list[int]]] = (
     (SubmissionQuery(reason="pms_unreachable"), [10, 9]),
     (SubmissionQuery(reason="said_no", account_id="one"), [4, 2]),
     (SubmissionQuery(accepted_before=NOW + timedelta(minutes=3)), [2, 1]),
+    (SubmissionQuery(accepted_since=NOW + timedelta(minutes=11)), [12, 11]),
     (SubmissionQuery(pms_reservation_id="pms-6"), [6]),
     (SubmissionQuery(pms_reservation_id="pms-6", workspace_id="other"), []),
     (SubmissionQuery(transaction_id=" T-5"), [5]),

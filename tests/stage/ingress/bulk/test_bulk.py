@@ -40,6 +40,10 @@ async def house() -> AsyncIterator[Stages]:
         yield built
 
 
+def _place(index: int, key: str) -> dict[str, Any]:
+    return {"index": index, "idempotencyKey": key}
+
+
 def _keyed(key: str, **fields: Any) -> dict[str, Any]:
     return {"operation": "general", "reservation": GENERAL | fields, "idempotencyKey": key}
 
@@ -91,6 +95,8 @@ async def test_every_item_is_a_submission(house: Stages, *, lines: bool) -> None
     assert (data["accepted"], data["refused"]) == (3, 0)
     ids = [result["requestId"] for result in data["results"]]
     assert data["results"][1] == {
+        "index": 1,
+        **({"line": 2} if lines else {}),
         "success": True,
         "requestId": ids[1],
         "status": "PENDING",
@@ -135,6 +141,7 @@ async def test_an_item_is_refused_in_the_words_of_its_operation(house: Stages) -
     single = (await house.client.post(BOOKING_ENGINE_PATH, json=body)).json()
     [result] = await _results(house, [{**ENGINE, "reservation": body}])
     assert result == {
+        "index": 0,
         "success": False,
         "problem": {name: said for name, said in single.items() if name not in {"success", "httpRequestId"}},
     }
@@ -181,8 +188,31 @@ async def test_a_line_that_is_not_json_is_that_lines_problem(house: Stages) -> N
     good = json.dumps(SMALL).encode()
     lines = [good, b"{", b'{"operation":"\xff"}', b'{"operation":NaN}', TWICE, b"[" * 1000, b"\r", b" \t", good + b"\r"]
     answer = await house.client.post(BULK_PATH, content=b"\n\n".join(lines) + b"\n", headers=NDJSON)
-    assert _codes(answer.json()["data"]["results"]) == [None, *["malformed_json"] * 5, None]
+    results = answer.json()["data"]["results"]
+    assert _codes(results) == [None, *["malformed_json"] * 5, None]
+    assert [(each["index"], each["line"]) for each in results] == [*((at, 2 * at + 1) for at in range(6)), (6, 17)]
+    assert results[1]["problem"]["detail"].startswith("The line 3 is not one JSON document")
     assert len(house.requests) == 2
+
+
+@pytest.mark.parametrize("dry_run", ["", "?dryRun=true"])
+async def test_a_result_names_its_item(house: Stages, dry_run: str) -> None:
+    card = "4111111111111111"
+    items = [_keyed("order-1"), SMALL, {**_keyed("order-2"), "x": 1}, 5, {**_keyed(card), "x": 1}]
+    answer = await house.client.post(BULK_PATH + dry_run, json=items)
+    results = answer.json()["data"]["results"]
+    assert [(each["index"], each.get("idempotencyKey")) for each in results] == [
+        *((0, "order-1"), (1, None), (2, "order-2"), (3, None), (4, None))
+    ]
+    assert card not in answer.text
+
+
+async def test_lines_that_are_sent_as_an_array_are_told_their_media_type(house: Stages) -> None:
+    line = json.dumps(SMALL).encode()
+    answer = await house.client.post(BULK_PATH, content=line + b"\n \r\n" + line, headers=JSON)
+    assert answer.status_code == 415
+    assert "application/x-ndjson" in answer.json()["detail"]
+    assert await _code(house, content=json.dumps(SMALL, indent=1).encode(), headers=JSON) == "validation_failed"
 
 
 @pytest.mark.parametrize("bad", [b"{", b'{"operation":NaN}', b"", b'{"operation":"\xff"}', TWICE, b"{} {}"])
@@ -317,11 +347,12 @@ async def test_a_key_sent_singly_and_in_bulk_is_the_same_submission(house: Stage
     single = {"Idempotency-Key": '"order 1"', "Prefer": "respond-async"}
     before = (await house.client.post(GENERAL_PATH, json=GENERAL, headers=single)).json()["data"]
     results = await _results(house, [_keyed("order 1"), _keyed("order 2"), _keyed("order 1", notes="other")])
-    assert results[0] == {"success": True} | {name: before[name] for name in RECEIPT}
+    assert results[0] == {"success": True, **_place(0, "order 1")} | {name: before[name] for name in RECEIPT}
     assert _codes(results) == [None, None, "idempotency_key_reused"]
     assert results[2]["problem"]["requestId"] == before["requestId"]
     after = await house.client.post(GENERAL_PATH, json=GENERAL, headers=single | {"Idempotency-Key": "order 2"})
-    assert {name: after.json()["data"][name] for name in RECEIPT} | {"success": True} == results[1]
+    of_it = {name: after.json()["data"][name] for name in RECEIPT} | {"success": True}
+    assert of_it | _place(1, "order 2") == results[1]
     assert len(house.requests) == 2
 
 
@@ -329,6 +360,7 @@ async def test_the_same_key_twice_in_one_bulk(house: Stages) -> None:
     items = [_keyed("one"), _keyed("two"), _keyed("one"), _keyed("one", notes="other"), _keyed("two")]
     results = await _results(house, items)
     assert _codes(results) == [None, None, None, "idempotency_key_reused", None]
+    assert [result.pop("index") for result in results] == [*range(5)]
     assert results[0] == results[2] != results[1] == results[4]
     assert results[3]["problem"]["requestId"] == results[0]["requestId"]
     assert len(house.requests) == 2

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.ingress.bulk_items import begins_array, elements, lines
-from forwarder.reservation.validation import MalformedJson
+from forwarder.reservation.checks.fields import MalformedJson
 
 _TEXTS = st.text(st.sampled_from('ab"\\[]{},: \n\té🙂\x7f'), max_size=12)
 _VALUES = st.recursive(
@@ -44,7 +44,7 @@ def test_the_elements_of_any_array(values: list[Any], indent: int | None, ascii_
 @given(st.lists(_VALUES, max_size=6), st.sampled_from(["\n", "\r\n", "\n \n"]))
 def test_the_lines_of_any_values(values: list[Any], end: str) -> None:
     body = "".join(json.dumps(value, ensure_ascii=False) + end for value in values).encode()
-    assert [json.loads(line) for line in lines(body)] == values
+    assert [json.loads(line) for _, line in lines(body)] == values
 
 
 @pytest.mark.parametrize("body", [b"[", b"[1", b"[[]", b'["', b'["]', b'["\\"]', b"[]]", b"[] 1", b"[}", b"[1}"])

@@ -1,12 +1,13 @@
 """Mappings as they are loaded: what they can do, and every mistake that can be seen without the PMS."""
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from forwarder.pms.mapping.evidence import counted, source_of
 from forwarder.pms.mapping.json_path import MISSING, assembled, clashes, same, value_at
 from forwarder.pms.port import BadOptions, Capabilities
 from forwarder.pms.registry import check_options
@@ -57,11 +58,11 @@ def test_what_a_pms_can_do_follows_from_its_mapping(mapping: Any, capabilities: 
 
 
 def test_a_mapping_is_a_table_or_the_text_of_a_document() -> None:
-    assert mapping_of(LODGIFY_LIKE) == mapping_of(tomllib.loads(LODGIFY_LIKE))
+    assert mapping_of(LODGIFY_LIKE) == mapping_of(yaml.safe_load(LODGIFY_LIKE))
 
 
 FAULTS: list[tuple[Any, str]] = [
-    ("[create]\npath = /x", r"mapping: is not TOML: .*line 2"),
+    ("[create]\npath = /x", r"mapping: line 2: "),
     (5, r"mapping: .*dictionary"),
     ({}, r"mapping\.create: Field required"),
     (with_("creat", {}), r"mapping\.creat: Extra inputs"),
@@ -91,7 +92,10 @@ FAULTS: list[tuple[Any, str]] = [
     (with_("create/body", {"x": {"field": "nights", "constant": 1}}), r"give one of `field` and `constant`"),
     (with_("create/body", {"x": {"constant": 1, "as": "text"}}), r"a constant is written as it is"),
     (with_("create/body", {"x": {"field": "nights", "as": "cents"}}), r"body\.x\.as: Input should be 'text', 'number'"),
-    (with_("create/body", {"x": {"field": "notes", "dateFormat": "%d/%m/%Y"}}), r"`dateFormat` is for arrivalDate"),
+    (
+        with_("create/body", {"x": {"field": "notes", "dateFormat": "%d/%m/%Y"}}),
+        r"`dateFormat` and `addDays` are for arrivalDate",
+    ),
     (
         with_("create/body", {"x": {"field": "arrivalDate", "dateFormat": "%d/%m"}}),
         r"dateFormat: a date format has day",
@@ -153,7 +157,59 @@ FAULTS: list[tuple[Any, str]] = [
     (with_("auth", {"form": "digest"}), r"mapping\.auth\.form: Input should be 'bearer', 'basic'"),
     (with_("headers", {"Host": "x"}), r"mapping\.headers\.Host.*: a header is named by"),
     (with_("headers", {"X-A": "a\nb"}), r"mapping\.headers\.X-A"),
-    (with_("message", "a..b"), r"mapping\.message: a path is names and positions"),
+    (with_("message", "a..b"), r"mapping\.message\.0: a path is names and positions"),
+    (
+        with_("create/body", {"ref": "reference", "x": {"option": "agency"}}),
+        r"options: there is no agency; declare what is sent",
+    ),
+    (with_("options", {"agency": {"description": "x"}}), r"options: agency is sent nowhere"),
+    (
+        with_("create/body", {"ref": "reference", "x": {"json": {"a": "notes", "a.b": "nights"}}}),
+        r"json: a cannot be a value and have a\.b",
+    ),
+    (
+        with_("create/body", {"ref": "reference", "x": {"field": "nights", "addDays": 1}}),
+        r"`addDays` are for arrivalDate",
+    ),
+    (with_("create/refused", ["reference"]), r"refused: reference is sent; it cannot be refused, too"),
+    (with_("create/referenceInNotes", True), r"referenceInNotes: `body` names no field that takes `notes`"),
+    (with_("auth", {"form": "oauth"}), r"`oauth` is for the form oauth, which needs it"),
+    (with_("auth", {"form": "oauth", "oauth": {"tokenUrl": "http://x/y"}}), r"tokenUrl: an address below the base URL"),
+    (with_("auth", {"form": "signed"}), r"`signature` is for the form signed"),
+    (
+        with_(
+            "auth",
+            {"form": "signed", "signature": {"headers": {"X-S": "signature"}, "text": ["method", "nonce", "key"]}},
+        ),
+        r"headers: the PMS must be told the nonce that is signed",
+    ),
+    (with_("auth", {"form": "bearer", "credential": "key"}), r"`credential` is for the form basic"),
+    (with_("echo", "now and then"), r"mapping\.echo: Input should be 'always'"),
+    (with_("reservation/status/tentative", ["Open"]), r"tentative: is for a PMS that `confirm` is asked of"),
+    (with_("confirm", {"method": "PUT", "path": "/b"}), r"a confirmation says which reservation"),
+    (
+        with_("confirm", {"method": "PUT", "path": "/b/{pmsReservationId}", "success": {"status": [200]}}),
+        r"or `readBack` looks at it afterwards",
+    ),
+    (with_("cancel/readBack", {"path": "/b"}), r"readBack says which reservation: send pmsReservationId"),
+    (
+        with_("find", {"path": "/b", "items": "d", "pages": {"by": "cursor", "query": "c"}}),
+        r"`next` is for cursor and link, which need it",
+    ),
+    (with_("find", {"path": "/b", "items": "d", "pages": {"by": "link", "query": "c"}}), r"a link has none"),
+    (
+        with_("find", {"path": "/b", "items": "d", "pages": {"by": "cursor", "query": "c", "next": "n", "count": "k"}}),
+        r"`count` is for page and offset",
+    ),
+    (with_("find/match", "stay"), r"a match by stay goes through `pages`, and needs the arrival"),
+    (
+        with_("evidence", [{"of": "creat.path", "by": "vendor"}]),
+        r"creat\.path is nothing .*did you mean 'create\.path'",
+    ),
+    (
+        with_("evidence", [{"of": ["create", "find"], "by": "vendor"}]),
+        r"nothing says by what auth, reservation\.reference, .* is known",
+    ),
 ]
 
 
@@ -162,18 +218,57 @@ def test_a_mistake_is_found_when_it_is_loaded(mapping: Any, fault: str) -> None:
     assert re.search(fault, fault_of(mapping)), fault_of(mapping)
 
 
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (
+            "create:\n  path: /x\n  bdy: {a: reference}\n",
+            "line 3: create.bdy: there is no bdy here; did you mean 'body'?",
+        ),
+        ("create:\n  path: /x\n  method: PSOT\n", "line 3: create.method: .*did you mean 'POST'"),
+        ("create:\n  path: /x\n  body:\n    a: {field: totalPrise}\n", "line 4: .*did you mean 'totalPrice'"),
+        ("create:\n  path: /x\n  path: /y\n", "line 3: path stands twice"),
+        ("create: &one\n  path: /x\nfind: *one\n", "line 1: & and \\* are not taken"),
+        ("create: {path: [/x", "line 1: is not YAML"),
+        ("", "the document is empty"),
+        ("- create", "mapping: .*dictionary"),
+    ],
+)
+def test_a_mistake_in_a_document_is_said_with_its_line(text: str, fault: str) -> None:
+    assert re.search(fault, fault_of(text)), fault_of(text)
+
+
+def test_a_document_is_taken_literally() -> None:
+    """What YAML 1.1 would guess: truth in `no`, a day in 2027-01-31, eight in 010."""
+    values = {"a": "no", "b": "2027-01-31", "c": "010", "d": "true", "e": "1.5"}
+    body = "".join(f"    {name}: {{constant: {value}}}\n" for name, value in values.items())
+    mapping = mapping_of(f"create:\n  path: /x\n  body:\n{body}")
+    constants = {name: source.constant for name, source in mapping.create.body.items()}
+    assert constants == {"a": "no", "b": "2027-01-31", "c": "010", "d": True, "e": 1.5}
+
+
+def test_of_two_sources_the_nearer_counts_and_an_unknown_makes_it_an_experiment() -> None:
+    founded = [{"of": ["auth", "create", "find", "cancel", "reservation"], "by": "vendor"}]
+    assert not mapping_of(with_("evidence", founded)).experimental
+    mapping = mapping_of(with_("evidence", [*founded, {"of": "create.body.ref", "by": "unknown"}]))
+    assert mapping.experimental
+    assert source_of(mapping.evidence, "create.body.ref") == "unknown"
+    assert source_of(mapping.evidence, "create.path") == "vendor"
+    assert counted(mapping.evidence, mapping.statements)["unknown"] == 1
+    assert not mapping_of(with_("evidence", [*founded, {"of": "cancel.path", "by": "unknown"}])).experimental
+
+
 def test_what_the_faults_are_made_of_is_right() -> None:
     check_options("generic", {"mapping": WHOLE})
     check_options("generic", {"mapping": without("find")})
 
 
 def test_every_mapping_of_the_guide_is_right() -> None:
-    blocks = re.findall(r"```toml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-    whole = [block for block in blocks if "[create]" in block or "[mapping.create]" in block]
+    blocks = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    whole = [block for block in blocks if re.search("^create:", block, re.MULTILINE)]
     assert whole
     for block in whole:
-        given = tomllib.loads(block)
-        check_options("generic", given if "mapping" in given else {"mapping": given})
+        mapping_of(block)
 
 
 def test_paths_lead_to_what_stands_there() -> None:

@@ -263,6 +263,9 @@ def _breakers(site: QueueSite) -> tuple[float, float]:
     is_open, idle = (
         REGISTRY.get_sample_value("forwarder_circuit_breakers", labels) or 0.0 for labels in shown.values()
     )
-    named = REGISTRY.get_sample_value("forwarder_circuit_breaker_open", {"account": "acc"}) or 0.0
+    named = (
+        REGISTRY.get_sample_value("forwarder_circuit_breaker_open", {"account": "acc", "reason": "pms_unavailable"})
+        or 0.0
+    )
     assert named == is_open
     return is_open, idle

@@ -219,7 +219,7 @@ async def test_what_is_decided_before_is_left_out() -> None:
     assert second.outcome == Confirmed("pms-2")
     assert isinstance(third, PushResult)
     assert isinstance(third.outcome, Deferred)
-    assert third.outcome.reason == "cannot_open"
+    assert third.outcome.reason == "card_key_missing"
 
 
 async def test_where_all_is_decided_before_nothing_is_asked() -> None:

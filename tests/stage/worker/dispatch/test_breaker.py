@@ -4,8 +4,11 @@ import math
 
 import pytest
 
-from forwarder.worker.dispatch.throttle import Breaker, BreakerState, Tolerance
-from forwarder.worker.push_context import Health
+from forwarder.pms.port import OVERLOADED
+from forwarder.reservation.submission import shadow_id
+from forwarder.tenancy.port import Account
+from forwarder.worker.dispatch.throttle import Breaker, BreakerState, Throttles, Tolerance
+from forwarder.worker.push_context import Health, HealthSignal
 from tests.support.memory.clock import ManualClock
 
 THREE = Tolerance(failures=3, first_pause=1.0, longest_pause=8.0)
@@ -111,3 +114,14 @@ def test_half_of_a_pause_is_random() -> None:
         _fail(breaker, 3)
         pauses.append(breaker.delay())
     assert pauses == [0.5, 0.75, 1.0]
+
+
+@pytest.mark.parametrize(("account_id", "held_up"), [("sea-1", True), (shadow_id("sea-1"), False)])
+def test_what_is_down_for_some_test_bookings_holds_up_no_other(account_id: str, held_up: bool) -> None:
+    """A bulk of `Test-Down` is no outage: its PMS is simulated, and down for these alone."""
+    throttle = Throttles(ManualClock()).of(Account(account_id, "sea", "generic", "https://pms.test"))
+    before = throttle.limit
+    for _ in range(1_000):
+        throttle.end(throttle.start(), HealthSignal(Health.FAILING, min(OVERLOADED)))
+    assert (throttle.delay() > 0.0) is held_up
+    assert (throttle.limit < before) is held_up

@@ -164,6 +164,7 @@ OTHER = {
     "pms_answer_not_understood",
     "pms_answer_too_large",
     "pms_broke_protocol",
+    "pms_half_made",
     "pms_knows_key",
     "pms_lists_too_much",
     "pms_payment_in_doubt",

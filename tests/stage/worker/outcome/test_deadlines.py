@@ -7,22 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.operations.repair.dead_letter_messages import EVENT_ID, DeadLetterWriter
+from forwarder.operations.repair.dead_letter_messages import DeadLetterWriter
 from forwarder.reservation.outcome import Status
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.overview import SqlOverview
 from forwarder.store.lists.port import SubmissionFilter
-from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import FAILURE_CLASS, Work
 from forwarder.tenancy.port import Account, TenancyUnavailable
 from forwarder.topics.codec import header, subject
 from forwarder.topics.port import Message, Topics
+from forwarder.topics.signing import EVENT_ID
 from forwarder.worker.dispatch.dispatcher import Dispatcher
 from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.deadlines import DeadlineKeeper
 from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
 from forwarder.worker.parts import WorkerSettings
+from tests.support.log.signers import SIGNER
 from tests.support.memory.clock import ManualClock, settle
 from tests.support.memory.log import MemoryLog
 from tests.support.store.stored import DEADLINE, arrival, arrivals, postponed, row
@@ -62,7 +63,7 @@ class _Worker:
         self.pushes = Pushes()
         self.dispatcher = Dispatcher(self.clock, self.pushes.run, max_held=1000)
         self.lease = Lease(self.recorder, self.clock, 7 * 24 * 3600.0)
-        self.publisher = OutboxPublisher(self.recorder, self.log, TOPICS, self.clock, SETTINGS)
+        self.publisher = OutboxPublisher(self.recorder, self.log, SIGNER, TOPICS, self.clock, SETTINGS)
         letters = DeadLetterWriter(TOPICS, "workers")
         outcomes = OutcomeRecorder(
             self.recorder, self.publisher, letters, self.lease, self.clock, SETTINGS, memory_vault()
@@ -88,9 +89,8 @@ class _Worker:
 
 
 @pytest.fixture
-async def worker(tmp_path: Path) -> AsyncIterator[_Worker]:
-    await migrate(tmp_path / "store.sqlite3")
-    engine = open_engine(tmp_path / "store.sqlite3")
+async def worker(data_dir: Path) -> AsyncIterator[_Worker]:
+    engine = open_engine(data_dir / "store.sqlite3")
     worker = _Worker(engine)
     await worker.lease.renew()
     yield worker

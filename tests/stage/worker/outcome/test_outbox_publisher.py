@@ -10,12 +10,12 @@ import pytest
 from forwarder.process.clock import SystemClock
 from forwarder.reservation.record import ResultEvent
 from forwarder.store.database import Engine, open_engine
-from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder
 from forwarder.store.submissions.work import OutboxEvent
 from forwarder.topics.port import Topics
 from forwarder.worker.outcome.recorder import OutboxPublisher
 from forwarder.worker.parts import WorkerSettings
+from tests.support.log.signers import SIGNER
 from tests.support.memory.log import MemoryLog
 from tests.support.store.stored import arrivals, final, lease, unpublished
 from tests.support.worker.works import NOW
@@ -38,9 +38,8 @@ class _Slow(SqlRecorder):
 
 
 @pytest.fixture
-async def recorder(tmp_path: Path) -> AsyncIterator[_Slow]:
-    await migrate(tmp_path / "store.sqlite3")
-    engine = open_engine(tmp_path / "store.sqlite3")
+async def recorder(data_dir: Path) -> AsyncIterator[_Slow]:
+    engine = open_engine(data_dir / "store.sqlite3")
     recorder = _Slow(engine)
     await lease(recorder, "w1")
     yield recorder
@@ -53,7 +52,7 @@ def log() -> MemoryLog:
 
 
 def publisher_of(recorder: SqlRecorder, log: MemoryLog) -> OutboxPublisher:
-    return OutboxPublisher(recorder, log, Topics(), SystemClock(), WorkerSettings())
+    return OutboxPublisher(recorder, log, SIGNER, Topics(), SystemClock(), WorkerSettings())
 
 
 async def recorded(recorder: SqlRecorder, count: int) -> list[OutboxEvent]:

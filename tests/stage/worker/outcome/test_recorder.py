@@ -16,6 +16,7 @@ from forwarder.worker.lease import Lease
 from forwarder.worker.outcome.recorder import OutboxPublisher, OutcomeRecorder
 from forwarder.worker.parts import WorkerSettings
 from forwarder.worker.push_context import PushContext, PushResult
+from tests.support.log.signers import SIGNER
 from tests.support.memory.clock import ManualClock
 from tests.support.memory.log import MemoryLog
 from tests.support.worker.cards import memory_vault
@@ -43,7 +44,7 @@ class _Site:
         clock, topics, self.store = ManualClock(), Topics(), _Store()
         recorder, settings = cast("Recorder", self.store), WorkerSettings(pause_seconds=0.0)
         self.lease = Lease(recorder, clock, 30.0)
-        publisher = OutboxPublisher(recorder, MemoryLog(clock), topics, clock, settings)
+        publisher = OutboxPublisher(recorder, MemoryLog(clock), SIGNER, topics, clock, settings)
         letters = DeadLetterWriter(topics, "workers")
         self.outcomes = OutcomeRecorder(recorder, publisher, letters, self.lease, clock, settings, memory_vault())
         self.released: list[int] = []

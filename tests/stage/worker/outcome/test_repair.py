@@ -14,7 +14,6 @@ from forwarder.reservation.outcome import InDoubt, Status
 from forwarder.store.database import Engine, open_engine
 from forwarder.store.lists.port import StoredSubmission
 from forwarder.store.lists.reader import SqlReader
-from forwarder.store.migrate import migrate
 from forwarder.store.submissions.recorder import SqlRecorder, SqlRepairs
 from forwarder.store.submissions.work import Attempt, OutboxEvent, Work
 from tests.support.memory.clock import ManualClock
@@ -53,9 +52,8 @@ class _Desk:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[_Desk]:
-    await migrate(tmp_path / "store.sqlite3")
-    engine = open_engine(tmp_path / "store.sqlite3")
+async def desk(data_dir: Path) -> AsyncIterator[_Desk]:
+    engine = open_engine(data_dir / "store.sqlite3")
     yield _Desk(engine)
     await engine.dispose()
 

@@ -8,7 +8,7 @@ import pytest
 import forwarder.pms
 from forwarder.operations.repair.completion import describe
 from forwarder.pms.http.outcomes import outcome_of
-from forwarder.pms.port import CANCELLED_IN_PMS, LEASE_LOST, NOT_ABOUT_THE_PMS
+from forwarder.pms.port import CANCELLED_IN_PMS, LEASE_LOST, LOOKS_ALIKE, NOT_ABOUT_THE_PMS
 from forwarder.reservation.outcome import Confirmed, Deferred, InDoubt, Outcome, Rejected
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.submissions.work import Attempt, Work
@@ -74,6 +74,7 @@ def test_those_reasons_are_ones_that_the_seam_gives() -> None:
     seam = Path(forwarder.pms.__file__).parent
     given = "".join(path.read_text() for path in seam.rglob("*.py") if path.name != "port.py")
     given = given.replace("Deferred(CANCELLED_IN_PMS", f'Deferred("{CANCELLED_IN_PMS}"')
+    given = given.replace("Deferred(LOOKS_ALIKE", f'Deferred("{LOOKS_ALIKE}"')
     given = given.replace("NotSent(LEASE_LOST", f'NotSent("{LEASE_LOST}"')
     assert not [reason for reason in NOT_ABOUT_THE_PMS if f'"{reason}"' not in given]
 

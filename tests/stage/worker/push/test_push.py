@@ -240,7 +240,7 @@ async def test_the_card_is_opened_for_the_push_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "sealed", "reason"), [("unknown", "x", "unknown_kind"), ("generic", "damaged", "cannot_open")]
+    ("kind", "sealed", "reason"), [("unknown", "x", "unknown_kind"), ("generic", "damaged", "card_key_missing")]
 )
 async def test_what_an_operator_can_repair_is_deferred(kind: str, sealed: str, reason: str) -> None:
     pushed = await pusher_to(ScriptedPms(KEY)).push(account(kind=kind), work(card=SealedCard("key", sealed)))

@@ -1,0 +1,101 @@
+"""examples/consumers, on a real Kafka: each handles an event once, whatever comes twice, is unknown or of test mode, and goes on
+where it was after a restart."""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from forwarder.assembly.backend import open_log
+from forwarder.topics.port import Message
+from tests.support.deployment.deployment import PATIENCE_SECONDS, Site
+from tests.support.deployment.site import settings_of
+from tools.contracts.messages.messages import result_messages
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "consumers"
+EVENTS = {one.kind.split(".")[1]: one.example for one in result_messages()}
+BUILD_SECONDS = 280
+
+
+async def _program(language: str, directory: Path) -> Sequence[str]:
+    if language == "python":
+        return [sys.executable, str(EXAMPLES / "python" / "consumer.py")]
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("no go in PATH")
+    built = directory / "consumer"
+    building = await asyncio.create_subprocess_exec(
+        go, "build", "-o", str(built), ".", cwd=EXAMPLES / "go", stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await asyncio.wait_for(building.communicate(), BUILD_SECONDS)
+    if building.returncode != 0:
+        pytest.skip(f"go could not build it: {said.decode()[-300:]}")
+    return [str(built)]
+
+
+@asynccontextmanager
+async def running(program: Sequence[str], **environment: str) -> AsyncIterator[asyncio.StreamReader]:
+    """The program, until it is told to end; what it prints."""
+    process = await asyncio.create_subprocess_exec(
+        *program, env={**os.environ, **environment}, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), PATIENCE_SECONDS) == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def line(printed: asyncio.StreamReader) -> list[str]:
+    return (await asyncio.wait_for(printed.readline(), PATIENCE_SECONDS)).decode().split()
+
+
+def changed(message: Message, kind: str | None = None, event_id: str | None = None, **fields: str) -> Message:
+    """The event, of another type or id, with `fields` in front of its value's."""
+    new = {"ce_type": kind, "ce_id": event_id}
+    headers = tuple((name, (new.get(name) or value.decode()).encode()) for name, value in message.headers)
+    more = "".join(f'"{name}":{value},' for name, value in fields.items())
+    return replace(message, value=b"{" + more.encode() + message.value[1:], headers=headers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["python", "go"])
+@pytest.mark.parametrize("backend", ["distributed"], indirect=True)  # the embedded log has no Kafka to consume from
+async def test_a_consumer_handles_each_event_once(site: Site, tmp_path: Path, language: str) -> None:
+    program = await _program(language, tmp_path)
+    settings = settings_of(site)
+    topic = settings.topics.results
+    known = {
+        "KAFKA": site.settings["FORWARDER_KAFKA_BOOTSTRAP_SERVERS"],
+        "TOPIC": topic,
+        "DATABASE": str(tmp_path / "bookings.db"),
+        "HANDLED": str(tmp_path / "handled.txt"),
+    }
+    confirmed = changed(EVENTS["confirmed"], event_id="rsv_a.2", addedLater="[1]")
+    older = changed(EVENTS["in_doubt"], event_id="rsv_a.1")
+    unknown = changed(EVENTS["confirmed"], kind="reservation.moved.v1", event_id="rsv_b.1")
+    simulated = changed(EVENTS["confirmed"], event_id="rsv_c.1", test="true")
+    last = changed(EVENTS["confirmed"], event_id="rsv_d.1")
+    async with open_log(settings.backend, partitions=1) as log:
+        async with log.admin() as admin:
+            await admin.create({topic: 1})
+        async with log.publisher() as publisher:
+            await publisher.publish(topic, [confirmed, confirmed, older, unknown, simulated, last])
+            async with running(program, **known) as printed:
+                first, second = await line(printed), await line(printed)
+            await publisher.publish(topic, [last, confirmed, changed(EVENTS["rejected"], event_id="rsv_e.1")])
+            async with running(program, **known) as printed:
+                third = await line(printed)
+    assert [each[0].split(".")[1] for each in (first, second, third)] == ["confirmed", "confirmed", "rejected"]
+    assert third[-1] == "room_unavailable"

@@ -1,0 +1,175 @@
+"""`forwarder doctor`: each step of setting a deployment up, found out, and what to do."""
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from forwarder.assembly.backend import open_backend
+from forwarder.assembly.commands.doctor import open_doctor
+from forwarder.operations.show.doctor import DoctorParts, Step, examine
+from forwarder.settings import BadSettings, Environment, Settings, settings_of
+from forwarder.store.submissions.port import StoreUnavailable
+from forwarder.tenancy.port import Account, ApiKey, KnownKey, Workspace
+from forwarder.tenancy.sealing.registry import UnknownSecret
+from forwarder.topics.port import Log, LogUnavailable, Topics, TopicState
+from tests.support.memory.clock import ManualClock
+
+SOUND = {
+    "min.insync.replicas": "2",
+    "cleanup.policy": "delete",
+    "message.timestamp.type": "LogAppendTime",
+    "retention.ms": "604800000",
+}
+NOW = datetime(2026, 7, 1, tzinfo=UTC)
+
+
+class Broker:
+    """A log with these topics and settings; away where there are none."""
+
+    def __init__(self, state: TopicState | None = None, settings: Mapping[str, str] = SOUND, missing: str = "") -> None:
+        self._state = state or TopicState(8, 3, 3)
+        self._settings = settings
+        self._missing = missing
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator["Broker"]:
+        if not self._settings:
+            raise LogUnavailable("nobody listens at broker:9092")
+        yield self
+
+    async def describe(self, topics: Collection[str]) -> Mapping[str, TopicState]:
+        return {name: self._state for name in topics if name != self._missing}
+
+    async def settings(self, _topic: str) -> Mapping[str, str]:
+        return self._settings
+
+
+class Callers:
+    """Those that a deployment has; none at first."""
+
+    def __init__(self, **there_are: Sequence[Any]) -> None:
+        self._there_are = there_are
+
+    async def workspaces(self) -> Sequence[Workspace]:
+        return self._there_are.get("workspaces", ())
+
+    async def keys(self) -> Sequence[KnownKey]:
+        return self._there_are.get("keys", ())
+
+    async def accounts(self) -> Sequence[Account]:
+        return self._there_are.get("accounts", ())
+
+
+def parts(broker: Broker | None = None, **changes: Any) -> DoctorParts:
+    """Of a deployment in which all is well, but for `changes`."""
+    sound = DoctorParts(
+        where="Kafka and PostgreSQL",
+        log=cast("Log", broker or Broker()),
+        topics=Topics(),
+        partitions=8,
+        revisions=_answer((["0001"], True)),
+        database_time=_answer(NOW),
+        admit=_answer("abc"),
+        sealing_keys=_answer(["key-1"]),
+        tenancy=Callers(
+            workspaces=[Workspace("acme", NOW, 1, 1, 0)],
+            keys=[_key()],
+            accounts=[Account("acc-1", "acme", "generic", "https://pms.example.com")],
+        ),
+        simulator=None,
+        clock=ManualClock(NOW),
+    )
+    return replace(sound, **changes)
+
+
+def _key() -> KnownKey:
+    return KnownKey(ApiKey("key-1", "acme"), NOW)
+
+
+def _answer(value: Any) -> Any:
+    async def answer(*_asked: object) -> Any:
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    return answer
+
+
+async def found(broker: Broker | None = None, **changes: Any) -> list[Step]:
+    """The steps that are not well."""
+    return [step for step in await examine(parts(broker, **changes)) if step.verdict in {"failed", "warning"}]
+
+
+async def test_where_all_is_well_every_step_says_so() -> None:
+    steps = await examine(parts())
+    assert {step.verdict for step in steps} == {"ok", "not tried"}
+    assert [step.name for step in steps if step.verdict == "not tried"] == ["simulator"]
+    assert await found() == []
+
+
+@pytest.mark.parametrize(
+    ("broker", "verdict", "says", "mend"),
+    [
+        (Broker(missing="reservations.results"), "failed", "no reservations.results", "topics create"),
+        (Broker(settings={}), "failed", "nobody listens", "address"),
+        (Broker(TopicState(8, 3, 2)), "failed", "2 of 3", "brokers back"),
+        (Broker(TopicState(4, 3, 3)), "warning", "4 partitions", "FORWARDER_PARTITIONS"),
+        (Broker(TopicState(8, 1, 1)), "warning", "1 replicas", "brokers"),
+        (Broker(settings={**SOUND, "min.insync.replicas": "1"}), "warning", "one replica", "min.insync.replicas=2"),
+        (Broker(settings={**SOUND, "cleanup.policy": "compact"}), "failed", "compact", "cleanup.policy=delete"),
+        (Broker(settings={**SOUND, "message.timestamp.type": "CreateTime"}), "warning", "senders'", "LogAppendTime"),
+        (Broker(settings={**SOUND, "retention.ms": "3600000"}), "warning", "1 hours", "retention.ms"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " in value else "",
+)
+async def test_what_is_wrong_with_the_log_is_told(broker: Broker, verdict: str, says: str, mend: str) -> None:
+    step = (await found(broker))[0]
+    assert step.verdict == verdict
+    assert says in step.says
+    assert mend in (step.mend or "")
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "verdict", "mend"),
+    [
+        ({"revisions": _answer(([], False))}, "store", "failed", "forwarder migrate"),
+        ({"revisions": _answer(StoreUnavailable("refused"))}, "store", "failed", "start it"),
+        ({"database_time": _answer(NOW + timedelta(seconds=5))}, "clock", "warning", "NTP"),
+        ({"database_time": _answer(NOW - timedelta(minutes=5))}, "clock", "failed", "NTP"),
+        ({"admit": _answer(UnknownSecret("not of this deployment"))}, "secret", "failed", "secret status"),
+        ({"sealing_keys": _answer([])}, "cards", "failed", "start a worker"),
+        ({"tenancy": Callers()}, "callers", "warning", "workspace add"),
+    ],
+)
+async def test_what_is_wrong_elsewhere_is_told(change: Any, name: str, verdict: str, mend: str) -> None:
+    (step,) = await found(**change)
+    assert (step.name, step.verdict) == (name, verdict)
+    assert mend in (step.mend or "")
+
+
+async def test_a_simulator_that_is_not_there_is_told() -> None:
+    (step,) = await found(simulator="http://127.0.0.1:1")
+    assert (step.name, step.verdict) == ("simulator", "failed")
+    assert "forwarder simulate" in (step.mend or "")
+
+
+def embedded(data_dir: Path) -> Settings:
+    return settings_of(Environment(data_dir=data_dir))
+
+
+async def test_a_new_deployment_is_sound_but_has_no_callers(tmp_path: Path) -> None:
+    settings = embedded(tmp_path / "data")
+    with pytest.raises(BadSettings, match="forwarder up"):
+        async with open_doctor(settings):
+            pass
+    assert not (tmp_path / "data").exists()
+    async with open_backend(settings) as backend:
+        await backend.create_topics()
+    async with open_doctor(settings) as opened:
+        wrong = [step for step in await examine(opened) if step.verdict in {"failed", "warning"}]
+    assert [(step.name, step.verdict) for step in wrong] == [("callers", "warning")]

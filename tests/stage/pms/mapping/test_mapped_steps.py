@@ -1,0 +1,283 @@
+"""What a mapped PMS is asked in several steps: pages of a list, a second request that confirms, a look afterwards."""
+
+from typing import Any
+from urllib.parse import parse_qs
+
+import httpx
+import pytest
+
+from forwarder.pms.port import CANCELLED_IN_PMS, LOOKS_ALIKE
+from forwarder.reservation.outcome import Absent, Cancelled, Confirmed, Deferred, InDoubt, Rejected
+from tests.support.pms.open_pms import pms_that, response
+from tests.support.simulator.server import booking
+
+OURS = booking().reference
+BASE = "https://pms.test/api"
+STATES = {"path": "state", "confirmed": ["Booked"], "cancelled": ["Gone"], "tentative": ["Held"]}
+SHOWN: dict[str, Any] = {"reference": "ref", "status": {**STATES, "tentative": []}}
+CREATE: dict[str, Any] = {"path": "/b", "body": {"ref": "reference"}}
+CANCEL: dict[str, Any] = {"method": "DELETE", "path": "/b/{pmsReservationId}"}
+LISTED: dict[str, Any] = {"create": CREATE, "reservation": SHOWN, "find": {"path": "/list", "items": "data"}}
+OTHER = {"id": 1, "ref": "rsv_of_somebody", "state": "Booked"}
+MINE = {"id": 9, "ref": OURS, "state": "Booked"}
+CONFIRMING: dict[str, Any] = {
+    "create": CREATE,
+    "reservation": {"reference": "ref", "status": STATES},
+    "confirm": {
+        "method": "PUT",
+        "path": "/b/{pmsReservationId}/book",
+        "errors": [
+            {"status": [409], "becomes": "room_unavailable"},
+            {"status": [400], "when": {"e": "again"}, "becomes": "deferred"},
+        ],
+    },
+    "find": {"path": "/list", "items": "data", "query": {"ref": "reference"}},
+    "cancel": CANCEL,
+}
+
+
+class Asked:
+    """A PMS that answers in turn, and keeps what it was asked."""
+
+    def __init__(self, *answers: tuple[int, object] | Exception) -> None:
+        self.left = list(answers)
+        self.requests: list[httpx.Request] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        answer = self.left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return response(*answer)
+
+    @property
+    def queries(self) -> list[dict[str, list[str]]]:
+        return [parse_qs(request.url.query.decode()) for request in self.requests]
+
+    @property
+    def asked(self) -> list[str]:
+        return [f"{request.method} {request.url.path}" for request in self.requests]
+
+
+def paged(**pages: Any) -> dict[str, Any]:
+    return {**LISTED, "find": {**LISTED["find"], "pages": pages}}
+
+
+async def find(mapping: Any, pms: Asked) -> Any:
+    async with pms_that(pms, base_url=BASE, options={"mapping": mapping}) as opened:
+        return await opened.find(booking())
+
+
+@pytest.mark.parametrize(
+    ("pages", "answers", "queries"),
+    [
+        (
+            {"query": "page", "first": 0, "count": "pages"},
+            [{"data": [OTHER], "pages": 2}, {"data": [OTHER], "pages": 2}],
+            [{"page": ["0"]}, {"page": ["1"]}],
+        ),
+        ({"query": "page"}, [{"data": [OTHER]}, {"data": []}], [{"page": ["1"]}, {"page": ["2"]}]),
+        (
+            {"by": "offset", "query": "skip", "count": "total"},
+            [{"data": [OTHER, OTHER], "total": 3}, {"data": [OTHER], "total": 3}],
+            [{"skip": ["0"]}, {"skip": ["2"]}],
+        ),
+        (
+            {"by": "cursor", "query": "after", "next": "next"},
+            [{"data": [OTHER], "next": "c/7"}, {"data": [], "next": "c8"}, {"data": [OTHER], "next": None}],
+            [{}, {"after": ["c/7"]}, {"after": ["c8"]}],
+        ),
+        (
+            {"by": "link", "next": "links.next"},
+            [
+                {"data": [OTHER], "links": {"next": f"{BASE}/list?p=2&q=x"}},
+                {"data": [OTHER], "links": {"next": "/api/list?p=3"}},
+                {"data": [OTHER], "links": {}},
+            ],
+            [{}, {"p": ["2"], "q": ["x"]}, {"p": ["3"]}],
+        ),
+    ],
+    ids=["counted pages", "until one is empty", "offset", "cursor", "link"],
+)
+async def test_every_page_is_read_before_it_is_absent(pages: Any, answers: list[Any], queries: list[Any]) -> None:
+    pms = Asked(*((200, answer) for answer in answers))
+    assert await find(paged(**pages), pms) == Absent()
+    assert pms.queries == queries
+    *before, last = answers
+    held = {**last, "data": [OTHER, MINE]}
+    found = await find(paged(**pages), Asked(*((200, answer) for answer in [*before, held])))
+    assert isinstance(found, Confirmed)
+    assert found.pms_reservation_id == "9"
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [
+        ([(200, {"data": [OTHER], "next": "https://elsewhere.test/list"})], "pms_answer_not_understood"),
+        ([(200, {"data": [OTHER], "next": f"{BASE}/list?p={n}"}) for n in range(20)], "pms_lists_too_much"),
+        ([(200, {"data": [{"id": 1, "state": "Booked"}]})], "pms_scope_too_small"),
+        ([(200, {"data": [OTHER], "next": "/api/list?p=2"}), (500, {})], "pms_failed"),
+    ],
+)
+async def test_a_list_that_is_not_read_to_its_end_says_nothing(answers: list[Any], reason: str) -> None:
+    pms = Asked(*answers)
+    found = await find(paged(by="link", next="next"), pms)
+    assert isinstance(found, Deferred)
+    assert found.reason == reason
+    assert {request.url.host for request in pms.requests} == {"pms.test"}
+
+
+IN_TEXT: dict[str, Any] = {
+    "create": {"path": "/b", "body": {"note": "notes"}, "referenceInNotes": True},
+    "reservation": {"reference": "note", "status": {**STATES, "tentative": []}},
+    "find": {"path": "/list", "items": "data", "match": "text", "pages": {"query": "p"}},
+}
+
+
+async def test_a_reference_in_a_text_is_found_as_a_whole() -> None:
+    pms = Asked((201, {"id": 9, "note": f"Reference: {OURS}\nlate", "state": "Booked"}))
+    async with pms_that(pms, base_url=BASE, options={"mapping": IN_TEXT}) as opened:
+        made = await opened.create(booking(notes="late"))
+    assert isinstance(made, Confirmed)
+    assert made.named
+    assert pms.requests[0].content.decode().startswith('{"note":"Reference: ' + OURS)
+    for note, state, expected in (
+        (f"Reference: {OURS}\nlate", "Booked", Confirmed),
+        (f"Reference: {OURS}x", "Booked", Absent),
+        (f"x{OURS}", "Booked", Absent),
+        (None, "Booked", Absent),
+    ):
+        shown = {"data": [{"id": 9, "note": note, "state": state}]}
+        assert isinstance(await find(IN_TEXT, Asked((200, shown), (200, {"data": []}))), expected), note
+    gone = await find(IN_TEXT, Asked((200, {"data": [{"id": 9, "note": OURS, "state": "Gone"}]})))
+    assert isinstance(gone, Deferred)
+    assert gone.reason == CANCELLED_IN_PMS
+
+
+BY_STAY: dict[str, Any] = {
+    "create": {"path": "/b", "body": {"from": "arrivalDate"}},
+    "reservation": {"arrival": "from", "departure": "to", "email": "mail", "status": {**STATES, "tentative": []}},
+    "find": {"path": "/list", "items": "data", "match": "stay", "pages": {"query": "p"}},
+}
+
+
+async def test_a_match_by_stay_never_confirms_and_tells_what_is_not_there() -> None:
+    asked = booking()
+    days = {"from": asked.arrival.isoformat(), "to": asked.departure.isoformat()}
+    email = asked.guest["email"]
+    for shown, alike in (
+        ({"mail": email.upper()}, True),
+        ({"mail": None}, True),
+        ({"mail": email, "state": "Gone"}, True),
+        ({"mail": "somebody@else.example"}, False),
+        ({"mail": email, "from": "2020-01-01"}, False),
+    ):
+        item = {"id": 9, "state": "Booked", **days, **shown}
+        found = await find(BY_STAY, Asked((200, {"data": [item]}), (200, {"data": []})))
+        assert isinstance(found, Deferred if alike else Absent), shown
+        if isinstance(found, Deferred):
+            assert found.reason == LOOKS_ALIKE
+            assert "(9)" in found.detail
+
+
+async def create(pms: Asked, mapping: Any = CONFIRMING) -> Any:
+    async with pms_that(pms, base_url=BASE, options={"mapping": mapping}) as opened:
+        return await opened.create(booking())
+
+
+HELD = (201, {"id": 9, "ref": OURS, "state": "Held"})
+
+
+async def test_what_is_held_is_confirmed_by_a_second_request() -> None:
+    pms = Asked(HELD, (204, b""))
+    assert await create(pms) == Confirmed("9")
+    assert pms.asked == ["POST /api/b", "PUT /api/b/9/book"]
+    assert isinstance(await create(Asked((201, MINE))), Confirmed)  # which needs no second one
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        (500, {}),
+        (200, {}),
+        (404, {}),
+        (429, {}),
+        (400, {"e": "again"}),
+        httpx.ReadError("lost"),
+        httpx.ConnectError("down"),
+    ],
+)
+async def test_once_something_is_made_nothing_is_put_off(second: Any) -> None:
+    outcome = await create(Asked(HELD, *[second] * 3))
+    assert isinstance(outcome, InDoubt), outcome
+
+
+async def test_a_no_to_the_second_request_is_one_once_the_first_is_undone() -> None:
+    pms = Asked(HELD, (409, {}), (204, b""))
+    outcome = await create(pms)
+    assert isinstance(outcome, Rejected)
+    assert outcome.problem.code == "room_unavailable"
+    assert pms.asked[-1] == "DELETE /api/b/9"
+    assert isinstance(await create(Asked(HELD, (409, {}), (500, {}))), InDoubt)
+    assert isinstance(await create(Asked(HELD, (409, {})), {**CONFIRMING, "cancel": None}), InDoubt)
+
+
+async def test_what_is_found_held_is_confirmed_then() -> None:
+    held = (200, {"data": [{"id": 9, "ref": OURS, "state": "Held"}]})
+    assert await find(CONFIRMING, Asked(held, (204, b""))) == Confirmed("9")
+    assert isinstance(await find(CONFIRMING, Asked(held, (500, {}))), Deferred)
+    assert isinstance(await find(CONFIRMING, Asked(held, (409, {}), (204, b""))), Deferred)
+
+
+READING: dict[str, Any] = {
+    **LISTED,
+    "find": None,
+    "cancel": {
+        **CANCEL,
+        "success": {"status": [200]},
+        "readBack": {
+            "path": "/b/{pmsReservationId}",
+            "reservation": "data",
+            "errors": [{"status": [404], "when": {"e": "none"}, "becomes": "cancelled"}],
+        },
+        "errors": [{"when": {"e": "no"}, "becomes": "cancellation_refused"}],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("said", "shown", "expected"),
+    [
+        ((200, {}), (200, {"data": {"state": "Gone"}}), Cancelled),
+        ((500, {}), (200, {"data": {"state": "Gone"}}), Cancelled),
+        ((200, {}), (404, {"e": "none"}), Cancelled),
+        ((200, {}), (200, {"data": {"state": "Booked"}}), Deferred),
+        ((200, {}), (200, {"data": {"state": "?"}}), Deferred),
+        ((200, {}), (404, b""), Deferred),
+        ((200, {"e": "no"}), (200, {"data": {"state": "Booked"}}), Rejected),
+        ((200, {"e": "no"}), (200, {"data": {"state": "Gone"}}), Cancelled),
+    ],
+)
+async def test_what_is_seen_after_a_cancellation_counts(said: Any, shown: Any, expected: type) -> None:
+    async with pms_that(Asked(said, shown), base_url=BASE, options={"mapping": READING}) as opened:
+        assert isinstance(await opened.cancel(booking(), "9"), expected)
+
+
+async def test_what_shows_another_stay_is_not_ours() -> None:
+    asked = booking()
+    mapping = {
+        "create": CREATE,
+        "echo": "never",
+        "reservation": {"property": "p", "arrival": "from", "email": "mail", "price": "total"},
+    }
+    ours = {"id": 9, "p": asked.property_id, "from": asked.fields["arrivalDate"], "mail": asked.guest["email"]}
+    assert isinstance(await create(Asked((201, ours)), mapping), Confirmed)
+    for other in ({"p": "another"}, {"from": "2020-01-01"}, {"mail": "x@y.example"}, {"total": "0.01"}):
+        assert isinstance(await create(Asked((201, {**ours, **other})), mapping), InDoubt), other
+
+
+async def test_where_the_reference_is_always_echoed_an_answer_without_it_is_in_doubt() -> None:
+    mapping = {"create": CREATE, "reservation": {"reference": "ref"}, "echo": "always"}
+    assert isinstance(await create(Asked((201, {"id": 9})), mapping), InDoubt)
+    assert isinstance(await create(Asked((201, {"id": 9, "ref": OURS})), mapping), Confirmed)
+    assert isinstance(await create(Asked((201, {"id": 9, "ref": "rsv_of_somebody"})), mapping), InDoubt)

@@ -1,0 +1,93 @@
+"""docs/reference/mapped-kinds.md: the kinds side by side, and by what each statement of those that are mappings is known."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from forwarder.pms.mapping.evidence import SOURCES, counted
+from forwarder.pms.mapping.kind import MappedKind, text_of
+from forwarder.pms.mapping.model import Find, PmsMapping
+from forwarder.pms.registry import KINDS
+from tools.reference.source import HEAD, PACKAGE, table
+
+_ABOUT: Final = """# Kinds that are mappings
+
+Most kinds are a page of YAML in `forwarder/pms/kinds/mapped`, which [Map a PMS](../guides/map-a-pms.md) explains. None of them was
+tried at its vendor. A kind is *experimental* where something of how reservations are made or found is not known: what is not
+known is
+never guessed, but refused, tried again or left in doubt, as is said below.
+
+Whoever has a sandbox can change that: `forwarder adapters check KIND --base-url … --property …` prints what it shows as an
+`evidence` block to send back.
+
+"""
+_KINDS: Final = PACKAGE / "pms" / "kinds"
+_CODE: Final = {"website-builder": "generic"}
+_MATCH: Final = {
+    "reference": "by reference",
+    "text": "by reference in a text",
+    "stay": "by stay and guest: never confirms",
+}
+
+
+def mapped_kinds_page() -> str:
+    """The page."""
+    kinds = {name: KINDS[name] for name in sorted(KINDS)}
+    rows = [_row(name, kind.mapping) for name, kind in kinds.items() if isinstance(kind, MappedKind)]
+    columns = ["kind", "create", "look-up", "cancel", "echo", "paging", "auth", "limits", "known by", "lines of YAML"]
+    coded = [
+        [f"`{name}`", str(_lines_of_code(_CODE.get(name, name.replace("-", "_"))))]
+        for name, kind in kinds.items()
+        if not isinstance(kind, MappedKind)
+    ]
+    parts = [HEAD + _ABOUT, table(columns, rows), "\nKinds that have code of their own, with its lines:\n\n"]
+    parts.append(table(["kind", "lines of Python"], coded))
+    for name, kind in kinds.items():
+        if isinstance(kind, MappedKind):
+            parts.append("\n" + "\n".join(_section(name, kind.mapping)))
+    return "".join(parts)
+
+
+def _row(name: str, mapping: PmsMapping) -> list[str]:
+    create = f"{mapping.create.method} `{mapping.create.path}`"
+    if mapping.confirm is not None:
+        create += f", then {mapping.confirm.method} `{mapping.confirm.path}`"
+    cancel = "no" if mapping.cancel is None else f"{mapping.cancel.method} `{mapping.cancel.path}`"
+    if mapping.cancel is not None and mapping.cancel.read_back is not None:
+        cancel += ", looked at afterwards"
+    limits = ", ".join(f"{one.requests} in {one.seconds:g} s" for one in mapping.limits) or "none published"
+    by = ", ".join(f"{by} {count}" for by, count in counted(mapping.evidence, mapping.statements).items())
+    known = f"{'experimental: ' if mapping.experimental else ''}{by}"
+    lines = str(len(text_of(name).splitlines()))
+    look_up, paging = _look_up(mapping.find)
+    return [f"`{name}`", create, look_up, cancel, mapping.echo, paging, mapping.auth.form, limits, known, lines]
+
+
+def _look_up(find: Find | None) -> tuple[str, str]:
+    if find is None:
+        return "no", ""
+    return f"`{find.path}`, {_MATCH[find.match]}", "by a filter" if find.pages is None else find.pages.by
+
+
+def _lines_of_code(folder: str) -> int:
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in Path(_KINDS / folder).rglob("*.py"))
+
+
+def _section(name: str, mapping: PmsMapping) -> Iterator[str]:
+    yield f"## {name}\n"
+    yield f"{mapping.title}: {mapping.documentation}. Base URL: `{mapping.base_url}`. Credential: {mapping.credential}.\n"
+    if mapping.options:
+        options = [
+            [f"`{option}`", one.description + (" Required." if one.required else "")]
+            for option, one in mapping.options.items()
+        ]
+        yield table(["option", "is"], options)
+    rows = [
+        [", ".join(f"`{path}`" for path in statement.of), SOURCES[statement.by], _said(statement.where, statement.says)]
+        for statement in mapping.evidence
+    ]
+    yield table(["statements", "known by", "where, and what"], rows)
+
+
+def _said(where: str | None, says: str | None) -> str:
+    return ". ".join(part for part in (where, says) if part)
