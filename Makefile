@@ -3,7 +3,7 @@ SHELL := /bin/sh
 # Tests start hundreds of processes: each would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test test-all faults test-containers check audit docs format trace bench bench-all lock clean
+.PHONY: help install run demo test test-all faults test-containers test-chart release-check check audit docs format trace bench bench-peers bench-all lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -62,11 +62,20 @@ faults: $(VENV)/.development ## the fault suite at length, into docs/explanation
 test-containers: $(VENV)/.development ## the composition in containers, killed and replaced under load; wants Docker with Compose and openssl, takes minutes
 	$(BIN)/python -m pytest tests/containers -s $(ARGS)
 
+test-chart: $(VENV)/.development ## the Helm chart, rendered and judged; builds helm and kubeconform by Go where they are not installed
+	$(BIN)/python -m pytest tests/containers/test_chart.py $(ARGS)
+
+release-check: $(VENV)/.development ## the distributions built, installed in new environments and tried there; wants a package index
+	$(BIN)/python -m tools.release check
+
 trace: $(VENV)/.development ## the files that one POST, one delivery and one page pass, as the running code shows them
 	$(BIN)/python -m tools.trace_message
 
 bench: $(VENV)/.development ## how fast it is, against a naive flow; ARGS='--all --write' measures all, into docs/explanation/performance.md
 	$(BIN)/python -m bench $(ARGS)
+
+bench-peers: $(VENV)/.development ## beside the same flow written by hand in Go, where its sources are: GO=DIR (../shared/tools)
+	$(BIN)/python -m bench --peers --rounds 5 $(if $(GO),--go $(GO)) $(ARGS)
 
 bench-all: $(VENV)/.development ## everything that is measured, one after the other: well over an hour, 20 GB of disk while it runs
 	$(BIN)/python -m bench --all $(ARGS)
@@ -121,8 +130,8 @@ LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' $(BIN)/uv pip compile --quiet --un
 
 lock: | $(VENV)/.created ## pin what pyproject.toml asks for
 	@$(PIP) install 'uv>=$(UV_VERSION)'
-	$(LOCK) --extra console --group build pyproject.toml --output-file requirements.lock
-	$(LOCK) --extra console --group build --group dev --constraint requirements.lock pyproject.toml --output-file requirements-dev.lock
+	$(LOCK) --extra console --extra otel --group build pyproject.toml --output-file requirements.lock
+	$(LOCK) --extra console --extra otel --group build --group dev --constraint requirements.lock pyproject.toml --output-file requirements-dev.lock
 	$(LOCK) --group docs --constraint requirements-dev.lock --output-file requirements-docs.lock
 	$(LOCK) --group audit --constraint requirements-dev.lock --output-file requirements-audit.lock
 	$(LOCK) --group client --output-file tests/support/contracts/openapi_client/requirements.lock
