@@ -1,11 +1,11 @@
 """The database is restored to an earlier state, while topics and PMSs have what came after: nothing is lost or made twice."""
 
 import asyncio
-import shutil
+import sqlite3
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -212,6 +212,12 @@ class House:
                     return
                 await asyncio.sleep(0.02)
 
+    async def until_told(self, count: int) -> None:
+        """Return once so many outcomes were published. They are recorded before; a worker that stops leaves some to others."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while sum([len(batch) async for batch in read_to_end(self.log, self.topics.results)]) < count:
+                await asyncio.sleep(0.02)
+
     async def record_ids(self, engine: Engine) -> dict[str, int]:
         found = {}
         for each in self.submitted:
@@ -227,7 +233,8 @@ async def copied(backend: Backend, url: str, server_url: str | None) -> AsyncIte
     if backend == "embedded":
         path = Path(url.removeprefix("sqlite+aiosqlite:///"))
         copy = path.with_name("restored.sqlite3")
-        shutil.copy(path, copy)
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as restored:
+            source.backup(restored)
         yield f"sqlite+aiosqlite:///{copy}"
     else:
         assert server_url is not None
@@ -285,6 +292,7 @@ async def after_the_snapshot(
         await house.until(engine, waiting, Status.CONFIRMED)
         await house.until(engine, await house.submit(3), Status.CONFIRMED)
         ids = await house.record_ids(engine)
+        await house.until_told(len(ids))
         house.pmss.silent.set()
         unanswered = await house.submit(2)
         async with asyncio.timeout(PATIENCE_SECONDS):

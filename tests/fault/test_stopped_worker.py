@@ -34,7 +34,7 @@ async def test_a_worker_stopped_until_another_has_its_rows(case: Case) -> None:
     async with case.load(rate=_RATE):
         for _ in range(case.times(short=1, long=10)):
             await case.made_more(case.some(20, 100))
-            (holder,) = await case.service.rows("select id, 1 from workers")
+            (holder,) = await case.service.leases(1)
             await case.hit("worker stopped until another had its rows", case.deployment.processes[awake].pause)
             await case.wait(case.deployment.processes[asleep].start)
             await _until_forgotten(case, holder)
@@ -46,5 +46,5 @@ async def test_a_worker_stopped_until_another_has_its_rows(case: Case) -> None:
 
 async def _until_forgotten(case: Case, worker_id: str) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while worker_id in await case.service.rows("select id, 1 from workers"):
+        while worker_id in await case.service.holders():
             await asyncio.sleep(0.1)

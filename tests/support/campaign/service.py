@@ -14,7 +14,7 @@ from forwarder.tenancy.port import Account
 from forwarder.tenancy.sealing.binding import with_credential
 from tests.support.campaign.bookings import Bookings
 from tests.support.campaign.ledger import Ledger, open_ledger
-from tests.support.deployment.deployment import Deployment, deploy
+from tests.support.deployment.deployment import PATIENCE_SECONDS, Deployment, deploy
 from tests.support.deployment.site import Site, settings_of
 
 _PMS_MILLISECONDS = 15
@@ -65,6 +65,17 @@ class Service:
             return {str(name): int(number) for name, number in await connection.fetch(query)}
         finally:
             await connection.close()
+
+    async def holders(self) -> set[str]:
+        """The ids of workers that have leases, those that were killed and not yet found out among them."""
+        return set(await self.rows("select id, 1 from workers"))
+
+    async def leases(self, count: int) -> set[str]:
+        """The holders, once there are so many and no others: those that an earlier case killed are forgotten by then."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(holders := await self.holders()) != count:
+                await asyncio.sleep(0.1)
+        return holders
 
 
 _OWN_ROLES = frozenset({"simulate", "ingress", "worker", "query", "up"})
