@@ -135,6 +135,7 @@ lock: | $(VENV)/.created ## pin what pyproject.toml asks for
 	$(LOCK) --group docs --constraint requirements-dev.lock --output-file requirements-docs.lock
 	$(LOCK) --group audit --constraint requirements-dev.lock --output-file requirements-audit.lock
 	$(LOCK) --group client --output-file tests/support/contracts/openapi_client/requirements.lock
+	$(LOCK) examples/consumers/faststream/requirements.in --output-file examples/consumers/faststream/requirements.txt
 
 clean: ## remove the environment and every cache; the data in .forwarder stays
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist site

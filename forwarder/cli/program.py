@@ -31,7 +31,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Serve simulated PMSs: /NAME/generic, /NAME/website-builder, /NAME/booking-sync/api/v3.",
     ),
     "listen": (
-        "forwarder.cli.operate.listen:listen",
+        "forwarder.cli.listen.command:listen",
         "Post result events to a program on your machine, signed as webhooks are, and print what it answers; until Ctrl-C.",
     ),
     "scan": (

@@ -3,12 +3,11 @@ how they end."""
 
 import asyncio
 import json
-import os
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from standardwebhooks import Webhook
@@ -16,14 +15,15 @@ from standardwebhooks import Webhook
 from forwarder.assembly.backend import open_log
 from forwarder.settings import Settings
 from forwarder.topics.port import Log, Message, Publisher
-from tests.support.deployment import warm
-from tests.support.deployment.deployment import PATIENCE_SECONDS, Site
+from tests.support.deployment.deployment import Site
+from tests.support.deployment.following import begin, ended, next_line
 from tests.support.deployment.site import settings_of
 from tests.support.network.receiver import receiver
 from tools.contracts.messages.messages import duplicate_message, result_messages
 from tools.servers.server_process import free_ports
 
 EVENTS = {one.kind.split(".")[1]: one.example for one in (*result_messages(), duplicate_message())}
+TAIL = ("results", "tail")
 PLAIN = ("confirmed", "rejected", "failed", "in_doubt")
 
 
@@ -40,44 +40,12 @@ class Topic:
 
     async def tail(self, *arguments: str) -> list[str]:
         """The lines of a tail that ends by itself, all being well."""
-        code, out, err = await ended(begin(self.site, *arguments))
+        code, out, err = await ended(begin(self.site, *arguments, command=TAIL))
         assert (code, err) == (0, "")
         return out.splitlines()
 
     async def events(self, *arguments: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in await self.tail("--json", *arguments)]
-
-
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """A running command, and what it writes."""
-
-    process: warm.WarmProcess
-    out: IO[str]
-    err: IO[str]
-
-
-def begin(site: Site, *arguments: str, command: Sequence[str] = ("results", "tail")) -> Tail:
-    (out, its_out), (err, its_err) = os.pipe(), os.pipe()
-    with os.fdopen(its_out, "wb") as to_out, os.fdopen(its_err, "wb") as to_err:
-        process = warm.start([*command, *arguments], {**os.environ, **site.settings}, to_out, to_err)
-    return Tail(process, os.fdopen(out), os.fdopen(err))
-
-
-async def ended(tail: Tail) -> tuple[int, str, str]:
-    out = "" if tail.out.closed else await _read(tail.out.read)
-    err = await _read(tail.err.read)
-    tail.out.close()
-    tail.err.close()
-    return await asyncio.to_thread(tail.process.wait, PATIENCE_SECONDS), out, err
-
-
-async def next_line(tail: Tail) -> str:
-    return await _read(tail.out.readline)
-
-
-async def _read(read: Callable[[], str]) -> str:
-    return await asyncio.wait_for(asyncio.to_thread(read), PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -114,7 +82,7 @@ async def test_what_is_there_is_printed_and_no_more_is_waited_for(topic: Topic) 
 
 async def test_it_follows_passes_over_what_it_cannot_read_and_ends_when_it_is_told(topic: Topic) -> None:
     await topic.publish(EVENTS["confirmed"])
-    following = begin(topic.site, "--from", "beginning", "--json")
+    following = begin(topic.site, "--from", "beginning", "--json", command=TAIL)
     assert json.loads(await next_line(following))["type"] == "reservation.confirmed.v1"
     broken = Message(EVENTS["failed"].key, b"\x1b not JSON", EVENTS["failed"].headers)
     await topic.publish(broken, EVENTS["rejected"])
@@ -129,7 +97,7 @@ async def test_it_follows_passes_over_what_it_cannot_read_and_ends_when_it_is_to
 
 async def test_it_ends_in_silence_when_nobody_reads_any_more(topic: Topic) -> None:
     await topic.publish(EVENTS["confirmed"])
-    following = begin(topic.site, "--from", "beginning")
+    following = begin(topic.site, "--from", "beginning", command=TAIL)
     assert "reservation.confirmed.v1" in await next_line(following)
     following.out.close()
     await topic.publish(EVENTS["failed"])
@@ -137,7 +105,7 @@ async def test_it_ends_in_silence_when_nobody_reads_any_more(topic: Topic) -> No
 
 
 async def test_without_the_topic_it_says_what_makes_it(site: Site) -> None:
-    code, out, err = await ended(begin(site))
+    code, out, err = await ended(begin(site, command=TAIL))
     assert (code, out) == (1, "")
     assert "forwarder topics create" in err
 

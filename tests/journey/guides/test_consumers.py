@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +15,12 @@ import pytest
 
 from forwarder.assembly.backend import open_log
 from forwarder.topics.port import Message
+from tests.support.contracts.environments import environment
+from tests.support.contracts.node_program import installed
 from tests.support.deployment.deployment import PATIENCE_SECONDS, Site
 from tests.support.deployment.site import settings_of
 from tools.contracts.messages.messages import result_messages
+from tools.servers.ladder import Unavailable
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "consumers"
 EVENTS = {one.kind.split(".")[1]: one.example for one in result_messages()}
@@ -25,19 +28,53 @@ BUILD_SECONDS = 280
 
 
 async def _program(language: str, directory: Path) -> Sequence[str]:
-    if language == "python":
-        return [sys.executable, str(EXAMPLES / "python" / "consumer.py")]
+    """The command that runs the example of that name; skips where what it needs cannot be had."""
+    try:
+        return await _PROGRAMS[language](directory)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+async def _aiokafka(directory: Path) -> Sequence[str]:
+    return [sys.executable, str(EXAMPLES / "python" / "consumer.py")]
+
+
+async def _faststream(directory: Path) -> Sequence[str]:
+    folder = EXAMPLES / "faststream"
+    made = await asyncio.to_thread(environment, "faststream-consumer", folder / "requirements.txt")
+    return [str(made / "bin" / "python"), "-W", "error", str(folder / "consumer.py")]
+
+
+async def _kafkajs(directory: Path) -> Sequence[str]:
+    files = {path.name: path.read_text(encoding="utf-8") for path in (EXAMPLES / "node").iterdir() if path.is_file()}
+    made = await asyncio.to_thread(installed, "kafkajs-consumer", files)
+    return ["node", str(made / "consumer.mjs")]
+
+
+async def _franz_go(directory: Path) -> Sequence[str]:
     go = shutil.which("go")
     if go is None:
-        pytest.skip("no go in PATH")
+        raise Unavailable("no go in PATH")
     built = directory / "consumer"
     building = await asyncio.create_subprocess_exec(
         go, "build", "-o", str(built), ".", cwd=EXAMPLES / "go", stderr=asyncio.subprocess.PIPE
     )
     _, said = await asyncio.wait_for(building.communicate(), BUILD_SECONDS)
     if building.returncode != 0:
-        pytest.skip(f"go could not build it: {said.decode()[-300:]}")
+        raise Unavailable(f"go could not build it: {said.decode()[-300:]}")
     return [str(built)]
+
+
+_PROGRAMS: Mapping[str, Callable[[Path], Awaitable[Sequence[str]]]] = {
+    "python": _aiokafka,
+    "faststream": _faststream,
+    "node": _kafkajs,
+    "go": _franz_go,
+}
+
+
+def test_every_example_is_run_here() -> None:
+    assert _PROGRAMS.keys() == {path.name for path in EXAMPLES.iterdir()}
 
 
 @asynccontextmanager
@@ -70,7 +107,7 @@ def changed(message: Message, kind: str | None = None, event_id: str | None = No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("language", ["python", "go"])
+@pytest.mark.parametrize("language", _PROGRAMS)
 @pytest.mark.parametrize("backend", ["distributed"], indirect=True)  # the embedded log has no Kafka to consume from
 async def test_a_consumer_handles_each_event_once(site: Site, tmp_path: Path, language: str) -> None:
     program = await _program(language, tmp_path)

@@ -119,9 +119,7 @@ def book(client: ForwarderClient) -> str:
 
 @pytest.mark.slow
 def test_a_program_of_a_callers_is_checked_by_the_types_that_come_with_the_package(tmp_path: Path) -> None:
-    misspelt = (
-        SAMPLE.replace('"currency"', '"curency"').replace('"line2"', '"line3"').replace('"SELF"', "Literal['HOST']")
-    )
+    misspelt = SAMPLE.replace('"currency"', '"curency"').replace('"line2"', '"line3"').replace('"SELF"', '"HOST"')
     (tmp_path / "right.py").write_text(SAMPLE, encoding="utf-8")
     (tmp_path / "wrong.py").write_text(misspelt, encoding="utf-8")
     done = subprocess.run(

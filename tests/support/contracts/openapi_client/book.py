@@ -21,7 +21,7 @@ from reservations.models import (
     GeneralRequest,
     Guest,
     ListReservationsStatusItem,
-    Problem,
+    ProblemBody,
     ReservationEnvelope,
     ReservationPage,
     SubmissionEnvelope,
@@ -62,7 +62,7 @@ other = submit_reservation.sync(client=writer, body=general, prefer="wait=20", *
 assert isinstance(other, ReservationEnvelope), other
 nowhere = GeneralRequest(guest=GeneralGuest(name="Ben Ode"), **{**stay, "property_id": "unknown"})
 refused = submit_reservation.sync(client=writer, body=nowhere, prefer="wait=20", **caller)
-assert isinstance(refused, Problem), refused
+assert isinstance(refused, ProblemBody), refused
 
 submission = get_submission.sync(first.data.request_id, client=reader, **caller)
 assert isinstance(submission, SubmissionEnvelope), submission

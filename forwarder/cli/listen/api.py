@@ -1,0 +1,80 @@
+"""Reads a forwarder's public API with an API key: blocking, by the standard library, since it is done once a second at the most.
+
+ApiFault
+├── ApiUnavailable   no answer, 429 or 5xx: it may pass
+└── ApiRefused       any other answer that is not of the 2xx: asking again will not help
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.client import HTTPException
+from typing import Any, Final
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
+
+_SECONDS: Final = 10.0
+_MAX_PROBLEM_BYTES: Final = 64 * 1024
+
+
+class ApiFault(Exception):
+    """No answer of the 2xx. The message is for people."""
+
+
+class ApiUnavailable(ApiFault):
+    """It may answer in a moment."""
+
+
+class ApiRefused(ApiFault):
+    """It answers the same to whoever asks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """A forwarder at `url`, `http` or `https`, without `/api`; and who calls it."""
+
+    url: str
+    workspace: str
+    token: str = field(repr=False)
+
+    def get(self, path: str, account: str, query: Mapping[str, str]) -> Mapping[str, Any]:
+        """The members of the answer, for an integration account. Blocks for 10 seconds at the most between two bytes. Proxies are
+        those of the environment. Raises `ApiFault`."""
+        headers = {
+            "Authorization": f"Bearer {self.token}",
+            "workspaceId": self.workspace,
+            "integrationAccountId": account,
+            "Accept": "application/json",
+            "User-Agent": "reservation-forwarder-listen",
+        }
+        address = f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
+        try:
+            with urlopen(Request(address, headers=headers), timeout=_SECONDS) as answer:  # noqa: S310 - the caller's address
+                members = json.load(answer)
+        except HTTPError as error:
+            with error:
+                raise _fault(error) from None
+        except (OSError, HTTPException) as error:
+            raise ApiUnavailable(f"no answer from {self.url}: {error}") from error
+        except ValueError as error:
+            raise ApiRefused(f"what answers at {self.url} is not a forwarder: {error}") from error
+        if not isinstance(members, dict):
+            raise ApiRefused(f"what answers at {self.url} is not a forwarder")
+        return members
+
+
+def _fault(error: HTTPError) -> ApiFault:
+    said = f"{error.code} {_told(error)}".strip()
+    passing = error.code >= HTTPStatus.INTERNAL_SERVER_ERROR or error.code == HTTPStatus.TOO_MANY_REQUESTS
+    return ApiUnavailable(said) if passing else ApiRefused(said)
+
+
+def _told(error: HTTPError) -> str:
+    """The problem's code and detail; the reason phrase where it is no problem."""
+    try:
+        problem = json.loads(error.read(_MAX_PROBLEM_BYTES))
+        return f"{problem['code']}: {problem['detail']}"
+    except (OSError, HTTPException, ValueError, LookupError, TypeError):
+        return str(error.reason)

@@ -1,0 +1,141 @@
+"""`forwarder listen`: result events posted to a program that is being written, as a webhook would get them.
+
+Nothing is added to the deployment that would have to be taken away again: events are read from the results topic, or, by whoever
+has an API key alone, put together from the public API; and signed with a secret that lasts as long as the command runs.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from forwarder.cli.backend import stop_on_signal, with_log
+from forwarder.cli.listen.api import Api
+from forwarder.cli.listen.changes import Changes
+from forwarder.cli.listen.posting import POST_SECONDS, Target, forward
+from forwarder.cli.operate.results import ReadRange, follow, read_range_of, require_topic, types_of
+from forwarder.cli.output import WrongUsage, note, say, while_read
+from forwarder.notifier.events import Event, decode_event
+from forwarder.process.clock import Clock, SystemClock
+from forwarder.process.loops import first_of
+from forwarder.topics.codec import Undecodable, is_duplicate
+from forwarder.topics.port import ConsumedMessage, Log
+from forwarder.webhooks.addresses import AddressRule
+from forwarder.webhooks.sender import open_sender
+from forwarder.webhooks.signature import new_secret
+
+
+def listen(
+    forward_to: Annotated[
+        str, typer.Option("--forward-to", metavar="URL", help="Of your program, such as http://localhost:9000/in.")
+    ],
+    workspace: Annotated[str | None, typer.Option(help="Only of this workspace. With --api it is needed.")] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type", metavar="TYPE", help="Only of this type: reservation.confirmed.v1, or confirmed; repeatable."
+        ),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="WHEN", help="beginning, end, a moment in ISO 8601, or an age such as 30m. [default: end]"
+        ),
+    ] = None,
+    api: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Read a forwarder elsewhere by its public API, such as https://bookings.example, instead of the log.",
+        ),
+    ] = None,
+    account: Annotated[
+        list[str] | None, typer.Option(help="With --api: the integration account to read; repeatable.")
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="FORWARDER_TOKEN", help="With --api: an API key with the scope read; best by its variable."
+        ),
+    ] = None,
+) -> None:
+    """Post result events to a program on your machine, signed as webhooks are, and print what it answers; until Ctrl-C.
+
+    Each event is posted once: what your program refuses is not sent again. The secret is printed, and is of this run alone.
+    """
+    _require_address("--forward-to", forward_to, "http://localhost:9000/in")
+    target = Target(forward_to, new_secret(), workspace, types_of(kind or ()))
+    read_range = read_range_of(start, follow=True)
+    if api is not None:
+        changes = _changes(api, workspace, account or (), token)
+        asyncio.run(_post(changes.events(read_range), target, changes.clock))
+    elif account:
+        raise WrongUsage("--account goes with --api; without it, --workspace selects.")
+    else:
+        with_log(lambda log, topics: _listen(log, topics.results, read_range, target))
+
+
+def _require_address(option: str, url: str, example: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise WrongUsage(f"{option} takes a whole address, such as {example}.")
+
+
+def _changes(url: str, workspace: str | None, accounts: Sequence[str], token: str | None) -> Changes:
+    _require_address("--api", url, "https://bookings.example")
+    if not (workspace and accounts and token):
+        raise WrongUsage("With --api also give --workspace, --account, and the API key in FORWARDER_TOKEN.")
+    return Changes(Api(url.rstrip("/"), workspace, token), accounts, SystemClock())
+
+
+async def _listen(log: Log, topic: str, read_range: ReadRange, target: Target) -> None:
+    await require_topic(log, topic)
+    clock = SystemClock()
+    await _post(_published(log, topic, read_range, clock), target, clock)
+
+
+async def _published(
+    log: Log, topic: str, read_range: ReadRange, clock: Clock
+) -> AsyncGenerator[Sequence[Event], None]:
+    """The events on the topic; what cannot be read is told on standard error."""
+    async with aclosing(follow(log, topic, read_range, clock)) as batches:
+        async for batch in batches:
+            yield [event for each in batch if (event := _event(each)) is not None]
+
+
+def _event(received: ConsumedMessage) -> Event | None:
+    if is_duplicate(received.message):  # webhooks are not told of it either
+        return None
+    try:
+        return decode_event(received.message)
+    except Undecodable as fault:
+        note(f"{received.topic}, partition {received.partition}, offset {received.offset}: {fault}; passed over")
+        return None
+
+
+async def _post(events: AsyncGenerator[Sequence[Event], None], target: Target, clock: Clock) -> None:
+    """Post them until there are no more, or a signal comes."""
+    # Whoever types the command chose the address: it may be of this machine.
+    async with open_sender(AddressRule(private=True), clock, seconds=POST_SECONDS) as sender:
+        with stop_on_signal() as stop, while_read():
+            async with aclosing(_announced(events, target)) as batches:
+                forwarding = asyncio.ensure_future(forward(batches, target, sender, clock))
+                await first_of(forwarding, stop.wait())
+                if not forwarding.cancelled():
+                    forwarding.result()
+
+
+async def _announced(
+    events: AsyncGenerator[Sequence[Event], None], target: Target
+) -> AsyncGenerator[Sequence[Event], None]:
+    """The same, once it is told that they are posted: nothing is missed from then on."""
+    announced = False
+    async with aclosing(events) as batches:
+        async for batch in batches:
+            if not announced:
+                say(f"Posting to {target.url}, until Ctrl-C. Webhook secret of this run: {target.secret}")
+                announced = True
+            yield batch

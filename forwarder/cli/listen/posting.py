@@ -1,0 +1,51 @@
+"""Posts events to the program that listens, signed as webhooks are, and says what it answered."""
+
+from collections.abc import AsyncIterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from forwarder.cli.output import say
+from forwarder.notifier.events import Event
+from forwarder.process.clock import Clock
+from forwarder.process.printable import printable
+from forwarder.webhooks.port import NoResponse, PostResult, Sender
+from forwarder.webhooks.signature import signed_headers
+
+POST_SECONDS: Final = 15.0
+"""As long as a webhook may take."""
+_HEADERS: Final = {"content-type": "application/json", "user-agent": "reservation-forwarder-listen"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where events are posted, the secret that signs them, and of which workspace and types they are, where that is given."""
+
+    url: str
+    secret: str
+    workspace: str | None = None
+    types: frozenset[str] = frozenset()
+
+    def takes(self, event: Event) -> bool:
+        """Whether `event` is to be posted."""
+        return self.workspace in {None, event.workspace_id} and (not self.types or event.type in self.types)
+
+
+async def forward(batches: AsyncIterable[Sequence[Event]], target: Target, sender: Sender, clock: Clock) -> None:
+    """Post each event once, in their order, and say what came of it. Returns when there are no more."""
+    async for batch in batches:
+        for event in filter(target.takes, batch):
+            began = clock.monotonic()
+            result = await _post(event, target, sender, clock)
+            say(line(event, result, round((clock.monotonic() - began) * 1000)))
+
+
+async def _post(event: Event, target: Target, sender: Sender, clock: Clock) -> PostResult:
+    body, now = event.body.encode(), int(clock.now().timestamp())
+    signed = signed_headers([target.secret], message_id=event.id, timestamp=now, body=body)
+    return await sender.post(target.url, {**_HEADERS, **signed}, body)
+
+
+def line(event: Event, result: PostResult, ms: int) -> str:
+    """One line: the event's type and id, what the program answered, and how long it took."""
+    answered = f"{result.failure} {result.detail}".strip() if isinstance(result, NoResponse) else str(result.status)
+    return f"{printable(event.type)}  {printable(event.id)}  ->  {printable(answered)}  ({ms} ms)"
