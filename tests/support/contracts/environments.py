@@ -31,7 +31,7 @@ def environment(name: str, lock_file: Path) -> Path:
 def _install(name: str, lock_file: Path, target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     venv.create(target, with_pip=True)
-    pip = [target / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    pip: list[str | Path] = [target / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--quiet"]
     try:
         done = subprocess.run(
             [*pip, "install", "--require-hashes", "--requirement", lock_file],

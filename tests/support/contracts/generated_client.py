@@ -16,7 +16,7 @@ _SECONDS = 300
 def generate(contract: Path, folder: Path) -> Path:
     """The package generated from `contract`, in `folder`. Fails where the generator warns of anything. Raises `Unavailable`."""
     made = folder / PACKAGE
-    options = ["--path", contract, "--output-path", made, "--meta", "none", "--config", CONFIGURATION]
+    options: list[str | Path] = ["--path", contract, "--output-path", made, "--meta", "none", "--config", CONFIGURATION]
     done = _call(["openapi-python-client", "generate", *options])
     assert done.returncode == 0, done.stdout + done.stderr
     assert "arning" not in done.stdout + done.stderr, done.stdout + done.stderr
