@@ -33,6 +33,8 @@ _HERE = Path(__file__).parent
 _PAGE = _HERE.parent.parent / "docs" / "explanation" / "reliability.md"
 _LONG_CASE_SECONDS = 1800
 _SEEDS = 1_000_000
+_FEW_BYTES, _DEFAULT_BYTES = 8 * 1024**2, 32 * 1024**2
+"""Of bodies that an ingress has in memory: where it takes fewer, a smaller crowd is too many."""
 
 _report = pytest.StashKey[Report]()
 _left_out = pytest.StashKey[list[str]]()
@@ -128,11 +130,13 @@ async def shared_service(
     postgres: PostgresServer,
     real_servers: RealServers,
     tmp_path_factory: pytest.TempPathFactory,
+    form: Form,
 ) -> AsyncIterator[Service]:
     """A distributed forwarder on engines of its own, which most cases share."""
     await asyncio.gather(asyncio.to_thread(kafka.start), asyncio.to_thread(postgres.start))
     directory = tmp_path_factory.mktemp("service")
     settings = site_settings("distributed", directory, kafka.bootstrap_servers, postgres.url)
+    settings["FORWARDER_MAX_REQUEST_BYTES"] = str(form.times(short=_FEW_BYTES, long=_DEFAULT_BYTES))
     async with open_service(Site("distributed", directory, settings, real_servers.reaper), kafka, postgres) as service:
         yield service
 

@@ -15,9 +15,9 @@ from tests.support.campaign.service import measured
 from tools.servers.kafka_process import KafkaCluster
 from tools.servers.process_memory import peak_megabytes
 
-_CALLERS = 2_200
+_CALLERS = {"short": 700, "long": 2_200}
 _CALLERS_OF_A_LOCKED_STORE = {"short": 300, "long": 1_000}
-_MOST_MEGABYTES = 400
+_MAX_MEGABYTES = {"short": 250, "long": 400}
 _RATE = 60.0
 """Of those who come beside the flood."""
 _TAKEN_IN = 'forwarder_taken_in_total{result="taken_in"}'
@@ -28,12 +28,13 @@ async def test_more_than_can_be_published(case: Case, kafka: KafkaCluster) -> No
     ingress = case.deployment.processes["ingress"]
     (broker,) = kafka.brokers
     await case.wait(ingress.restart)  # what it had in memory before is forgotten
+    callers = case.times(**_CALLERS)
     async with case.load(rate=_RATE) as load:
         for turn in range(case.times(short=1, long=5)):
-            flood = Flood(case.deployment, load, case.accounts, earlier=turn * _CALLERS)
+            flood = Flood(case.deployment, load, case.accounts, earlier=turn * callers)
             await case.hit("Kafka stopped, and a flood", broker.pause)
-            rising = asyncio.create_task(flood.rise(_CALLERS))
-            await flood.until(lambda flood: len(flood.refusals) >= _CALLERS // 2)
+            rising = asyncio.create_task(flood.rise(callers))
+            await flood.until(lambda flood: len(flood.refusals) >= callers // 2)
             assert _refused(flood)["overloaded"] > 0
             await case.wait(broker.resume)
             await rising
@@ -72,7 +73,7 @@ def _refused(flood: Flood) -> Counter[str]:
 def _assert_small(case: Case, role: str) -> None:
     megabytes = peak_megabytes(case.deployment.processes[role].pid)
     case.note(f"the {role} had {megabytes:.0f} MB in memory at the most")
-    assert megabytes < _MOST_MEGABYTES
+    assert megabytes < case.times(**_MAX_MEGABYTES)
 
 
 @asynccontextmanager

@@ -59,7 +59,7 @@ async def test_what_is_pushed_is_never_given_back_as_not_sent(postgres: Postgres
                     return min(cuts, holding.outages) > outages and len(holding.pushed) > pushes
 
                 async with holding.working():
-                    cuts = await _cut_every_half_second(relay, form, form.times(short=8, long=120), enough)
+                    cuts = await _cut_every_half_second(relay, form, form.times(short=2, long=120), enough)
             finally:
                 await engine.dispose()
     assert enough(cuts), f"{cuts} cuts, {holding.outages} outages, {len(holding.pushed)} pushes"
