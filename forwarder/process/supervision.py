@@ -51,9 +51,16 @@ def run_until_signalled(main: Callable[[Stop], Awaitable[None]]) -> None:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal, number)
+
+        def on_parent_ended() -> None:
+            loop.remove_reader(
+                sys.stdin.fileno()
+            )  # a pipe that has ended is always ready: the loop would never rest again
+            stop.set()
+
         if is_child():
             # Standard input is the parent's pipe: it ends when the parent does, however it ended.
-            loop.add_reader(sys.stdin.fileno(), stop.set)
+            loop.add_reader(sys.stdin.fileno(), on_parent_ended)
         await main(stop)
 
     collect_rarely()

@@ -9,10 +9,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.support.backends import slow_on
@@ -156,7 +155,7 @@ def test_several_processes_share_one_port_and_end_together(tmp_path: Path) -> No
     """The parent is killed with -9: its children end by themselves, and the port is free again."""
     with _two_processes(tmp_path) as (parent, port):
         _until(lambda: _answers(port))
-        parent.kill()
+        parent.send_signal(signal.SIGKILL)
         parent.wait()
         _until(lambda: not _answers(port))
 
@@ -171,12 +170,12 @@ def test_several_processes_share_the_connections_out(tmp_path: Path) -> None:
             _until(lambda: first not in children(parent.pid))
         with ExitStack() as kept:
             assert first not in _shared_out(parent, port, kept)
-            parent.terminate()
+            parent.send_signal(signal.SIGTERM)
             assert parent.wait(30) == 0
         assert not _answers(port)
 
 
-def _shared_out(parent: subprocess.Popen[bytes], port: int, kept: ExitStack) -> list[int]:
+def _shared_out(parent: warm.WarmProcess, port: int, kept: ExitStack) -> list[int]:
     """Open so many connections that chance does not give nearly all of them to one process; the children."""
     _until(lambda: len(_sockets(port, _LISTENING)) == 2)
     for _ in range(64):
@@ -192,17 +191,23 @@ def _shared_out(parent: subprocess.Popen[bytes], port: int, kept: ExitStack) -> 
 
 
 @contextmanager
-def _two_processes(directory: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def _two_processes(directory: Path) -> Iterator[tuple[warm.WarmProcess, int]]:
+    """The parent is forked; it starts its children as it always does."""
     (port,) = free_ports(1)
-    arguments = [sys.executable, "-m", "forwarder", "query", "--port", str(port), "--processes", "2"]
-    environment = {**os.environ, "FORWARDER_DATA_DIR": str(directory), "FORWARDER_LOG_FORMAT": "json"}
+    arguments = ["query", "--port", str(port), "--processes", "2"]
+    environment = {
+        **os.environ,
+        "FORWARDER_DATA_DIR": str(directory),
+        "FORWARDER_LOG_FORMAT": "json",
+        "FORWARDER_LAME_DUCK_SECONDS": "0",  # nobody balances here
+    }
     with (directory / "log").open("wb") as log:
-        parent = subprocess.Popen(arguments, cwd=directory, env=environment, stderr=log)
+        parent = warm.start(arguments, environment, log, log)
     try:
         _until(lambda: (directory / "log").read_text().count("process.listening") == 2)
         yield parent, port
     finally:
-        parent.terminate()
+        parent.send_signal(signal.SIGTERM)
         parent.wait()
 
 
@@ -221,10 +226,12 @@ def _open_in(process: int) -> set[str]:
 
 
 def _answers(port: int) -> bool:
-    try:
-        return httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
-    except httpx.TransportError:
-        return False
+    with closing(HTTPConnection("127.0.0.1", port)) as client:
+        try:
+            client.request("GET", "/healthz")
+            return client.getresponse().status == 200
+        except (OSError, HTTPException):
+            return False
 
 
 def _until(holds: Callable[[], bool]) -> None:

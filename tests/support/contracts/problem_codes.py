@@ -1,7 +1,7 @@
 """Where the code makes problems, and which of the catalogue it uses, read from its sources."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -43,10 +43,16 @@ def fault_codes() -> set[str]:
     return {code for path in sources for node in ast.walk(_parsed(path)) for code in _fault_code(node)}
 
 
-def _nodes() -> Iterator[tuple[Path, ast.AST]]:
-    for path in sorted(_ROOT.rglob("*.py")):
-        if not any(path.is_relative_to(folder) for folder in _ELSEWHERE):
-            yield from ((path.relative_to(_ROOT), node) for node in ast.walk(_parsed(path)))
+@cache
+def _nodes() -> Sequence[tuple[Path, ast.Call | ast.Attribute]]:
+    """Every call and every attribute."""
+    return [
+        (path.relative_to(_ROOT), node)
+        for path in sorted(_ROOT.rglob("*.py"))
+        if not any(path.is_relative_to(folder) for folder in _ELSEWHERE)
+        for node in ast.walk(_parsed(path))
+        if isinstance(node, ast.Call | ast.Attribute)
+    ]
 
 
 @cache
