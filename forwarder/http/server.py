@@ -37,6 +37,7 @@ from forwarder.http.connection_limits import (
 )
 from forwarder.http.messages import ADDED, DirectEndpoint, Response, Routes, new_request_id, problem_response
 from forwarder.http.tls import SecuredListener, ServerTls
+from forwarder.observability.logging import bind_log_context
 from forwarder.observability.metrics import DEFERRED, REQUEST_SECONDS
 from forwarder.observability.tracing.context import TRACEPARENT, read_trace, trace_id_of
 from forwarder.process.clock import Clock
@@ -83,9 +84,10 @@ class _Application:
         request_id, trace_id = _names(scope)
         named = (b"request-id", request_id)
         scope[ADDED] = (named, _CLOSE) if self._leaving.is_set() else (named,)
-        structlog.contextvars.bind_contextvars(http_request_id=request_id.decode())
-        if trace_id is not None:
-            structlog.contextvars.bind_contextvars(trace_id=trace_id)
+        if trace_id is None:
+            bind_log_context(http_request_id=request_id.decode())
+        else:
+            bind_log_context(http_request_id=request_id.decode(), trace_id=trace_id)
         if _head_bytes(scope) > MAX_HEAD_BYTES:
             await HEAD_TOO_LARGE(scope, receive, send)
         elif (endpoint := self._direct.get((scope["method"], scope["path"]))) is not None:

@@ -6,11 +6,13 @@ Events are named `noun.verbed`. A stage ends its work on a message with one wide
 
 import asyncio
 import atexit
+import contextlib
 import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, Literal, TextIO
 
@@ -27,11 +29,35 @@ _OUR_WORDS: Final = frozenset({"info", "debug"})
 """Levels on which nothing is said but identifiers, numbers and codes of ours."""
 
 
+_context: Final[ContextVar[Mapping[str, str]]] = ContextVar("log_context", default={})  # noqa: B039 - never changed
+
+
+def bind_log_context(**names: str) -> None:
+    """From now on every line of this task, and of those that it begins, has these `names`. One variable has them all; structlog
+    has one for each, and looks for them among all there are, which a line for each reservation would pay for."""
+    _context.set({**_context.get(), **names})
+
+
+@contextlib.contextmanager
+def log_context(**names: str) -> Iterator[None]:
+    """Within it, every line of this task has these `names`."""
+    token = _context.set({**_context.get(), **names})
+    try:
+        yield
+    finally:
+        _context.reset(token)
+
+
+def merge_log_context(_logger: object, _level: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Structlog's processor for it: what the event says itself goes before."""
+    return {**_context.get(), **event}
+
+
 def configure_logging(level: str, style: LogFormat) -> None:
     """Set up structlog and the libraries' loggers. `auto`: pretty on a terminal, JSON elsewhere."""
     pretty = style == "pretty" or (style == "auto" and sys.stderr.isatty())
     shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
+        merge_log_context,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
         structlog.processors.format_exc_info,
@@ -44,7 +70,7 @@ def configure_logging(level: str, style: LogFormat) -> None:
     )
     lines = LineLogger(sys.stderr)
     structlog.configure(
-        processors=[*shared, renderer] if pretty else [json_line],
+        processors=[*shared, renderer] if pretty else [completed],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=lambda *_names: lines,
         cache_logger_on_first_use=True,
@@ -53,22 +79,24 @@ def configure_logging(level: str, style: LogFormat) -> None:
 
 
 class LineLogger:
-    """What structlog passes finished lines to. A line on `info` and below is in `file` when the iteration of the event loop
-    in which it was written ends, or before; one above, or where no loop runs, at once. Their order is kept. For any thread.
+    """What structlog passes finished lines to, or events that are JSON lines when they are written. One on `info` and below is in
+    `file` when the iteration of the event loop in which it was said ends, or before; one above, or where no loop runs, at once.
+    Their order is kept. For any thread.
 
     A stage writes a line for each reservation. The system call for it, and what that pushes out of the processor's caches,
-    cost more than the line itself; under load an iteration serves many reservations. A process that is killed loses the lines
-    of its last iteration. It did not send the responses of that iteration either.
+    cost more than the line itself; under load an iteration serves many reservations, and to write their lines out one after the
+    other costs half. A process that is killed loses the lines of its last iteration. It did not send the responses of that
+    iteration either.
     """
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self._lock = threading.Lock()
-        self._held: list[str] = []
+        self._held: list[str | structlog.typing.EventDict] = []
         self._flushing_loop: asyncio.AbstractEventLoop | None = None
         atexit.register(self.flush)
 
-    def info(self, line: str) -> None:
+    def info(self, line: str | structlog.typing.EventDict) -> None:
         with self._lock:
             self._held.append(line)
         try:
@@ -82,7 +110,7 @@ class LineLogger:
 
     debug = info
 
-    def warning(self, line: str) -> None:
+    def warning(self, line: str | structlog.typing.EventDict) -> None:
         with self._lock:
             self._held.append(line)
         self.flush()
@@ -94,8 +122,9 @@ class LineLogger:
         with self._lock:
             held, self._held = self._held, []
             if held:
-                held.append("")
-                self._file.write("\n".join(held))
+                lines = [each if isinstance(each, str) else json_line(each) for each in held]
+                lines.append("")
+                self._file.write("\n".join(lines))
                 self._file.flush()
 
     def _end_iteration(self) -> None:
@@ -103,12 +132,15 @@ class LineLogger:
         self.flush()
 
 
-def json_line(logger: object, level: str, event: structlog.typing.EventDict) -> str:
-    """The event as a line: what was bound to the context and what it says itself, its level, the time, and its traceback.
+def completed(
+    logger: object, level: str, event: structlog.typing.EventDict
+) -> tuple[tuple[structlog.typing.EventDict], dict[str, object]]:
+    """Structlog's last processor: the event with what was bound to the context, its level, the time, and its traceback, for
+    `LineLogger`. None of its values may be changed afterwards.
 
     In one step: stages write a line for each reservation, and a chain of processors costs as much again.
     """
-    context = structlog.contextvars.get_contextvars()
+    context = _context.get()
     if context:
         event = {**context, **event}
     event["level"] = level
@@ -117,6 +149,11 @@ def json_line(logger: object, level: str, event: structlog.typing.EventDict) -> 
         event = structlog.processors.format_exc_info(logger, level, event)
     if level not in _OUR_WORDS or "exception" in event:
         event = _without_cards(logger, level, event)
+    return (event,), {}
+
+
+def json_line(event: structlog.typing.EventDict) -> str:
+    """The line of a completed event."""
     return to_json(event, fallback=str).decode()
 
 
@@ -125,8 +162,8 @@ def _without_cards(_logger: object, _level: str, event: structlog.typing.EventDi
     return masked
 
 
-def _json(event: object, **_options: object) -> str:
-    return to_json(event, fallback=str).decode()
+def _json(event: structlog.typing.EventDict, **_options: object) -> str:
+    return json_line(event)
 
 
 class Repeats(logging.Filter):

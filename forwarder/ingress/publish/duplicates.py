@@ -2,14 +2,13 @@
 answered at the door. What another process accepted, or this one before it was started, is recognised by the worker that ingests it.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from forwarder.ingress.message import NewSubmission
 from forwarder.ingress.publish.idempotency import Receipt, receipt_of
-from forwarder.reservation.duplicates import Earlier, NaturalKey, transaction_reused
+from forwarder.reservation.duplicates import Earlier, transaction_reused
 from forwarder.reservation.outcome import Status
 from forwarder.reservation.problems.problem import Problem
 from forwarder.store.lists.port import Reader, StoredSubmission
@@ -19,42 +18,45 @@ _MAX_HINTED: Final = 10_000
 
 
 class _Accepted(NamedTuple):
-    """One that the log has acknowledged."""
+    """One that the log has acknowledged. `key` and `transaction`: as in `NaturalKey`."""
 
     request_id: str
-    natural: NaturalKey
+    key: str
+    transaction: str | None
     accepted_at: str
 
 
 class RecentSubmissions:
-    """The last `max_remembered` natural keys and transactions."""
+    """The last natural keys and transactions, `max_remembered` of them at the most and half as many at the least."""
 
     def __init__(self, reader: Reader, max_remembered: int) -> None:
         self._reader = reader
-        self._max_remembered = max_remembered
-        self._recent: OrderedDict[str, _Accepted] = OrderedDict()
+        self._max_each = max(max_remembered // 2, 1)
+        # Of two dictionaries the older is dropped whole: to keep one in order costs each submission more than to remember it.
+        self._newer: dict[str, _Accepted] = {}
+        self._older: dict[str, _Accepted] = {}
 
     def remember(self, submission: NewSubmission) -> None:
         """It was acknowledged just now."""
         natural = submission.natural
         if natural is None or submission.keyed:
             return
-        accepted = _Accepted(submission.request_id, natural, submission.accepted_at)
-        self._recent[natural.key] = accepted
+        accepted = _Accepted(submission.request_id, natural.key, natural.transaction, submission.accepted_at)
+        self._newer[natural.key] = accepted
         if natural.transaction is not None:
-            self._recent[natural.transaction] = accepted
-        while len(self._recent) > self._max_remembered:
-            self._recent.popitem(last=False)
+            self._newer[natural.transaction] = accepted
+        if len(self._newer) >= self._max_each:
+            self._older, self._newer = self._newer, {}
 
     def find(self, submission: NewSubmission) -> _Accepted | None:
         """One that it may be a repetition of: `decide` tells."""
         natural = submission.natural
         if natural is None or submission.keyed:
             return None
-        found = self._recent.get(natural.key)
-        if found is None and natural.transaction is not None:
-            found = self._recent.get(natural.transaction)
-        return found
+        return self._of(natural.key) or (None if natural.transaction is None else self._of(natural.transaction))
+
+    def _of(self, key: str) -> _Accepted | None:
+        return self._newer.get(key) or self._older.get(key)
 
     async def decide(self, submission: NewSubmission, earlier: _Accepted) -> Receipt | Problem | None:
         """The receipt of the earlier one, if this is the same; the refusal, if it has only its transaction; None where it is new,
@@ -91,12 +93,12 @@ def _earlier(accepted: _Accepted, stored: StoredSubmission | None) -> Earlier:
     cancellation = None if stored is None else stored.cancellation
     return Earlier(
         accepted.request_id if stored is None else stored.request_id,
-        accepted.natural.key,
-        accepted.natural.transaction,
-        accepted.natural.keyed,
-        Status.PENDING if stored is None else stored.status,
-        datetime.fromisoformat(accepted.accepted_at),
-        None if cancellation is None else datetime.fromisoformat(cancellation.requested_at),
+        accepted.key,
+        accepted.transaction,
+        keyed=False,
+        status=Status.PENDING if stored is None else stored.status,
+        accepted_at=datetime.fromisoformat(accepted.accepted_at),
+        cancel_requested_at=None if cancellation is None else datetime.fromisoformat(cancellation.requested_at),
     )
 
 

@@ -39,6 +39,9 @@ _ISSUED: Final = re.compile(
     re.VERBOSE,
 )
 
+_NO_ISSUER: Final = "017"
+"""Digits that no issuer's numbers begin with."""
+
 _MAX_GAP: Final = 8
 _MAX_GROUPS_AFTER: Final = 3
 _MAX_DIGITS_AFTER: Final = 4
@@ -174,8 +177,9 @@ _REST: Final = bytes(set(range(256)) - set(_DIGITS) - {ord('"')})
 _ENOUGH: Final = b"0" * MIN_DIGITS
 _NAMES_OF_CODES: Final = (b"cvv", b"cvc", b"cvn")
 _NAME_OF_CODE: Final = re.compile(r"cv[vcn]", re.IGNORECASE)
-_ENOUGH_DIGITS: Final = re.compile(r"[0-9](?:[^0-9A-Za-z]{0,8}[0-9]){12}")
-_SAME_LETTERS: Final = re.compile(r"[0-9]((?=[^0-9A-Za-z]{0,7}[A-Za-z])[^0-9]{1,8})[0-9]+\1[0-9]", re.IGNORECASE)
+_GROUP: Final = re.compile(r"[0-9]+")
+_LIKE_AN_IBAN: Final = re.compile(r"[A-Z]{2}[0-9]{2}(?:[ ]?[A-Z0-9]){11}")
+"""Where one ends, what follows is a group of its own."""
 _HEXADECIMAL: Final = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12} | (?=(?:[0-9]*[a-f]){4}) [0-9a-f]{32,}", re.IGNORECASE | re.VERBOSE
 )
@@ -185,7 +189,9 @@ _HEXADECIMAL: Final = re.compile(
 def may_hold_any(document: bytes) -> bool:
     """Whether it is worth reading a JSON document (UTF-8) for what its texts hold. Takes a microsecond, as a rule."""
     digits = document.translate(_DIGITS_ALONE, _REST)
-    if b'\\"' in document:  # texts do not end where they seem to
+    if (
+        b"\\" in document and b'\\"' in document
+    ):  # texts do not end where they seem to; one byte is found faster than two
         return True
     at = digits.find(_ENOUGH)
     while at >= 0:
@@ -207,8 +213,24 @@ def _holds(content: bytes) -> bool:
 def may_hold(text: str) -> bool:
     """Whether it is worth looking closer."""
     text = plain(text)
-    enough = _ENOUGH_DIGITS.search(text) or _SAME_LETTERS.search(text) or _NAME_OF_CODE.search(text)
-    return enough is not None and _HEXADECIMAL.fullmatch(text) is None
+    enough = _groups_may_be_number(_GROUP.findall(text)) or _NAME_OF_CODE.search(text) or _LIKE_AN_IBAN.search(text)
+    return bool(enough) and _HEXADECIMAL.fullmatch(text) is None
+
+
+def _groups_may_be_number(groups: Sequence[str]) -> bool:
+    """Whether some that follow each other have the digits of a card number, whatever is between them: a necessary condition, by
+    which identifiers with many digits, which are many, are passed over."""
+    for at, first in enumerate(groups):
+        if first[0] in _NO_ISSUER:
+            continue
+        digits = ""
+        for end in range(at, len(groups)):
+            digits += groups[end]
+            if len(digits) > MAX_DIGITS:
+                break
+            if len(digits) >= MIN_DIGITS and is_card_number(digits):
+                return True
+    return False
 
 
 # --- a close look ---

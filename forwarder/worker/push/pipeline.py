@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from forwarder.observability.logging import log_context
 from forwarder.observability.tracing.context import trace_id_of
 from forwarder.process.clock import Clock
 from forwarder.store.submissions.work import Attempt, Ended, Postponed, Work
@@ -60,7 +61,7 @@ class PushPipeline:
         """Push these rows once, in one request; what that showed of the PMS. What each came to is recorded from then on, and each
         is released when it is. Raises nothing that one row could be the cause of."""
         trace = pushes[0].work.submission.trace
-        with _UNTRACED if trace is None else structlog.contextvars.bound_contextvars(trace_id=trace_id_of(trace)):
+        with _UNTRACED if trace is None else log_context(trace_id=trace_id_of(trace)):
             ready = [push for push in pushes if self._may_start(push)]
             if not ready:
                 return NOT_ATTEMPTED

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from forwarder.http.messages import Response, header_map, problem_response
 from forwarder.http.server import http_app
+from forwarder.observability.logging import merge_log_context
 from forwarder.observability.metrics import DEFERRED
 from forwarder.reservation.problems.problem import Fault, Problem
 from tests.support.memory.clock import ManualClock
@@ -132,7 +133,7 @@ async def test_a_name_that_is_no_word_or_a_card_is_replaced(client: httpx.AsyncC
 
 
 async def test_every_log_line_of_a_request_has_its_name(client: httpx.AsyncClient) -> None:
-    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as logged:
+    with structlog.testing.capture_logs(processors=[merge_log_context]) as logged:
         answer = await client.get("/broken")
     assert {entry.get("http_request_id") for entry in logged} == {answer.headers["request-id"]}
 
@@ -150,7 +151,7 @@ async def test_every_log_line_of_a_request_has_its_name(client: httpx.AsyncClien
 async def test_every_log_line_of_a_request_has_the_id_of_its_trace(
     client: httpx.AsyncClient, given: list[str], trace_id: str | None
 ) -> None:
-    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as logged:
+    with structlog.testing.capture_logs(processors=[merge_log_context]) as logged:
         await client.get("/broken", headers=[("traceparent", each) for each in given])
     assert {entry.get("trace_id") for entry in logged} == {trace_id}
 

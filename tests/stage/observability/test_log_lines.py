@@ -10,12 +10,25 @@ from typing import Any
 import pytest
 import structlog
 
-from forwarder.observability.logging import LineLogger, LogFormat, Repeats, configure_logging, json_line
+from forwarder.observability.logging import (
+    LineLogger,
+    LogFormat,
+    Repeats,
+    completed,
+    configure_logging,
+    json_line,
+    log_context,
+)
 from tests.support.cards import MASKED, NUMBER
 
 
+def _written(level: str, said: dict[str, Any]) -> str:
+    (event,), _ = completed(None, level, {**said})
+    return json_line(event)
+
+
 def _line(**said: Any) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(json_line(None, "info", {**said}))
+    told: dict[str, Any] = json.loads(_written("info", said))
     return told
 
 
@@ -36,7 +49,7 @@ def test_what_json_has_no_form_for_is_written_as_text() -> None:
 
 
 def test_what_was_bound_to_the_context_is_in_the_line_unless_it_says_otherwise() -> None:
-    with structlog.contextvars.bound_contextvars(stage="query", worker="w-1"):
+    with log_context(stage="query", worker="w-1"):
         line = _line(event="thing.done", stage="ingress")
     assert (line["stage"], line["worker"]) == ("ingress", "w-1")
 
@@ -50,9 +63,7 @@ def test_a_failure_is_told_with_its_traceback() -> None:
 def test_a_card_in_the_words_of_an_error_is_masked() -> None:
     line = _line(event="thing.failed", exc_info=ValueError("invalid literal: '4111 1111 1111 1111'"))
     assert "ValueError: invalid literal: '411111******1111'" in line["exception"]
-    said = json.loads(
-        json_line(None, "warning", {"event": "thing.failed", "error": f"cvv 987 of {NUMBER}", "count": 4})
-    )
+    said = json.loads(_written("warning", {"event": "thing.failed", "error": f"cvv 987 of {NUMBER}", "count": 4}))
     assert (said["error"], said["count"]) == (f"cvv *** of {MASKED}", 4)
 
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-import structlog
 
+from forwarder.observability.logging import bind_log_context, merge_log_context
 from forwarder.process.loops import Batcher
 
 
@@ -97,11 +97,11 @@ async def test_what_serves_many_has_nothing_of_who_began_it() -> None:
     seen = []
 
     async def look(items: Sequence[int]) -> Sequence[int]:
-        seen.append(structlog.contextvars.get_contextvars())
+        seen.append(merge_log_context(None, "info", {}))
         return items
 
     async def request(number: int) -> None:
-        structlog.contextvars.bind_contextvars(http_request_id=str(number))
+        bind_log_context(http_request_id=str(number))
         await batcher.submit(number)
 
     batcher: Batcher[int, int] = Batcher(look, max_items=1)
